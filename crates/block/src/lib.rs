@@ -1,0 +1,1 @@
+//! Block nodes, requests, and their way to an engine.

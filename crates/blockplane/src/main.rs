@@ -1,0 +1,3 @@
+//! A storage daemon that gives virtual machines their disks.
+
+fn main() {}

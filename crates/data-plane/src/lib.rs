@@ -1,0 +1,1 @@
+//! What an IoThread runs: rings, devices and engines in five phases.

@@ -1,0 +1,1 @@
+//! Linux AIO and the worker pool: submit I/O to the kernel and reap its completions.

@@ -1,0 +1,1 @@
+//! IoThread: handlers, poller, timers, wake-ups, and the five phases of an iteration.

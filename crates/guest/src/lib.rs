@@ -1,0 +1,1 @@
+//! A real Linux guest in QEMU, for tests and the demonstration.

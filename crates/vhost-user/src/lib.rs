@@ -1,0 +1,1 @@
+//! The vhost-user transport: sockets, memory maps, queue start and stop.

@@ -1,0 +1,1 @@
+//! Virtqueues over checked guest memory.
