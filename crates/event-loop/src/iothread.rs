@@ -1,0 +1,356 @@
+//! The iteration, and the thread that runs it.
+//!
+//! The order of the five phases is the design: a guest is signalled right after the last completion
+//! of a batch, never behind a submission syscall. A mechanism that wants to run "later" names the
+//! phase that it belongs to; there is no list of deferred callbacks.
+//!
+//! Between two iterations the loop, in this order: reads its mail, lets due timers expire, and, when
+//! the plane is not busy, polls for a while, then parks the plane (which asks its guests for kicks
+//! again and looks once more) and blocks.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::context::Context;
+use crate::handlers::HandlerId;
+use crate::mailbox::{Mail, Mailbox, Remote};
+use crate::poller::{Epoll, Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
+use crate::wake::Wake;
+use crate::window::{PollSettings, Window};
+
+/// A busy loop looks at its descriptors every so many iterations: often enough that a kick of a
+/// quiet queue waits for a bounded amount of work, rarely enough that the syscall does not show.
+const BUSY_ITERATIONS_PER_LOOK: u32 = 16;
+
+/// What runs on an [`IoThread`].
+///
+/// All methods run on the loop's thread. The five phases are called once per iteration, in the
+/// order in which they stand here.
+pub trait Plane {
+    /// What the plane wants to hear back of a ready descriptor.
+    type Handler: Copy;
+    /// What it wants to hear back of an expired timer.
+    type Timer: Copy;
+    /// What other threads send it.
+    type Message: Send;
+
+    /// A descriptor is ready.
+    fn ready(
+        &mut self,
+        cx: &mut PlaneContext<Self>,
+        id: HandlerId,
+        handler: Self::Handler,
+        readiness: Readiness,
+    );
+    /// A timer has expired.
+    fn expired(&mut self, cx: &mut PlaneContext<Self>, timer: Self::Timer);
+    /// A control message.
+    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Self::Message);
+
+    /// Phase 1: takes finished requests off the engines' completion rings.
+    fn reap(&mut self, cx: &mut PlaneContext<Self>);
+    /// Phase 2: devices write status and data, used entries are filled.
+    fn complete(&mut self, cx: &mut PlaneContext<Self>);
+    /// Phase 3: each queue that completed something publishes once and signals at most once.
+    fn notify(&mut self, cx: &mut PlaneContext<Self>);
+    /// Phase 4: queues with new descriptors are drained into block requests.
+    fn admit(&mut self, cx: &mut PlaneContext<Self>);
+    /// Phase 5: engines hand what is pending to the kernel.
+    fn submit(&mut self, cx: &mut PlaneContext<Self>);
+
+    /// Whether the next iteration has work for sure: then the loop neither polls nor blocks.
+    fn busy(&self) -> bool;
+    /// Looks, in user space only, whether anything that was lately active has work again.
+    fn poll(&mut self) -> bool;
+    /// The loop is about to block: asks the guests for kicks again. True when something came in
+    /// just before that: then the loop does not block.
+    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool;
+    /// The loop has ended and will not run again.
+    fn stopped(&mut self, cx: &mut PlaneContext<Self>);
+}
+
+/// The context of a plane.
+pub type PlaneContext<P> = Context<<P as Plane>::Handler, <P as Plane>::Timer>;
+
+/// One loop with its plane. [`IoThread::spawn`] gives it a thread; [`IoThread::iterate`] runs it
+/// step by step, for tests.
+pub struct IoThread<P: Plane> {
+    plane: P,
+    cx: PlaneContext<P>,
+    mailbox: Arc<Mailbox<P::Message>>,
+    wake: Arc<Wake>,
+    window: Window,
+    events: Vec<Event>,
+    busy_iterations: u32,
+}
+
+/// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
+const WAKE_COOKIE: u64 = u64::MAX;
+
+/// Why an iothread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No poller or eventfd.
+    #[error(
+        "iothread {name}: cannot create its poller: {error} (too many open files? see `ulimit -n`)"
+    )]
+    Poller {
+        /// The iothread.
+        name: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No thread.
+    #[error("iothread {name}: cannot start its thread: {error}")]
+    Thread {
+        /// The iothread.
+        name: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// A running iothread, as its owner holds it.
+pub struct Running<M> {
+    remote: Remote<M>,
+    thread: JoinHandle<()>,
+}
+
+impl<M: Send> Running<M> {
+    /// To reach it with.
+    #[must_use]
+    pub fn remote(&self) -> &Remote<M> {
+        &self.remote
+    }
+
+    /// Ends it and waits for its thread.
+    ///
+    /// # Panics
+    /// When the iothread itself had panicked: its queues' state is unknown then.
+    pub fn stop(self) {
+        // An error says that it has ended already, which is what is wanted.
+        let _ = self.remote.stop();
+        self.thread.join().expect("the iothread did not panic");
+    }
+}
+
+impl<P: Plane> IoThread<P> {
+    /// A loop over `poller`. `make_plane` builds the plane, which may register handlers.
+    ///
+    /// # Errors
+    /// When an eventfd cannot be had or watched, or `make_plane` fails.
+    pub fn new<E: From<io::Error>>(
+        poller: Box<dyn Poller>,
+        polling: PollSettings,
+        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>,
+    ) -> Result<Self, E> {
+        let wake = Arc::new(Wake::new()?);
+        let mailbox = Arc::new(Mailbox::new(wake.clone()));
+        let mut cx = Context::new(poller);
+        cx.poller
+            .add(wake.fd(), Interest::ReadableEdge, WAKE_COOKIE)?;
+        let plane = make_plane(&mut cx, &Remote::new(mailbox.clone()))?;
+        Ok(IoThread {
+            plane,
+            cx,
+            mailbox,
+            wake,
+            window: Window::new(polling),
+            events: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
+            busy_iterations: 0,
+        })
+    }
+
+    /// To reach this loop from other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote<P::Message> {
+        Remote::new(self.mailbox.clone())
+    }
+
+    /// The plane, for tests that run the loop step by step.
+    pub fn plane(&mut self) -> &mut P {
+        &mut self.plane
+    }
+
+    /// One iteration and the wait after it; false once the loop was told to stop.
+    ///
+    /// # Errors
+    /// When the poller fails, which a working kernel does not.
+    pub fn iterate(&mut self) -> io::Result<bool> {
+        if self.wake.take() && self.read_mail() {
+            self.mailbox.close();
+            self.plane.stopped(&mut self.cx);
+            return Ok(false);
+        }
+        self.expire_timers();
+
+        let (plane, cx) = (&mut self.plane, &mut self.cx);
+        plane.reap(cx);
+        plane.complete(cx);
+        plane.notify(cx);
+        plane.admit(cx);
+        plane.submit(cx);
+
+        if self.plane.busy() {
+            self.busy()?;
+        } else {
+            self.idle()?;
+        }
+        Ok(true)
+    }
+
+    /// Iterates until told to stop.
+    ///
+    /// # Errors
+    /// As for [`IoThread::iterate`].
+    pub fn run(&mut self) -> io::Result<()> {
+        while self.iterate()? {}
+        Ok(())
+    }
+
+    /// True when told to stop.
+    fn read_mail(&mut self) -> bool {
+        let mut stop = false;
+        for mail in self.mailbox.take() {
+            match mail {
+                Mail::Plane(message) => self.plane.message(&mut self.cx, message),
+                Mail::Polling(settings) => self.window.set(settings),
+                Mail::Stop => stop = true,
+            }
+        }
+        stop
+    }
+
+    fn expire_timers(&mut self) {
+        if self.cx.timers.is_empty() {
+            return;
+        }
+        let now_ns = self.cx.now_ns();
+        while let Some(timer) = self.cx.timers.pop_expired(now_ns) {
+            self.plane.expired(&mut self.cx, timer);
+        }
+    }
+
+    /// More work is certain: only a look at the descriptors, and not every time.
+    fn busy(&mut self) -> io::Result<()> {
+        self.busy_iterations += 1;
+        if self.busy_iterations >= BUSY_ITERATIONS_PER_LOOK {
+            self.busy_iterations = 0;
+            self.wait(Some(0))?;
+        }
+        Ok(())
+    }
+
+    /// Polls while it pays, then blocks.
+    fn idle(&mut self) -> io::Result<()> {
+        let start_ns = self.cx.now_ns();
+        let deadline_ns = self.cx.timers.next_deadline_ns();
+        if self.poll_until(start_ns, deadline_ns) {
+            return self.busy();
+        }
+        self.busy_iterations = 0;
+        if self.plane.park(&mut self.cx) || !self.wake.prepare_sleep() {
+            return Ok(());
+        }
+        let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
+        let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
+        self.wake.awake();
+        waited?;
+        // Before the handlers run: their time is not idle time.
+        self.window.learn(self.cx.now_ns().saturating_sub(start_ns));
+        self.dispatch();
+        Ok(())
+    }
+
+    fn poll_until(&mut self, start_ns: u64, deadline_ns: Option<u64>) -> bool {
+        if self.window.ns() == 0 {
+            return false;
+        }
+        let mut end_ns = start_ns + self.window.ns();
+        end_ns = end_ns.min(deadline_ns.unwrap_or(u64::MAX));
+        loop {
+            if self.plane.poll() || self.wake.is_notified() {
+                return true;
+            }
+            if self.cx.now_ns() >= end_ns {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<()> {
+        self.cx.poller.wait(&mut self.events, timeout_ns)?;
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Tells the plane of each ready descriptor whose handler still exists.
+    fn dispatch(&mut self) {
+        for index in 0..self.events.len() {
+            let Event { cookie, readiness } = self.events[index];
+            // The wake-up's own cookie is no handler's either: the mailbox is read anyway.
+            let id = HandlerId::from_cookie(cookie);
+            if let Some(handler) = self.cx.handlers.get(id) {
+                self.plane.ready(&mut self.cx, id, handler, readiness);
+            }
+        }
+    }
+}
+
+impl<P: Plane + 'static> IoThread<P>
+where
+    P::Message: 'static,
+{
+    /// Starts an iothread named `IO <name>` on the kernel's epoll.
+    ///
+    /// # Errors
+    /// [`SpawnError`], or the error of `make_plane`, which runs on the new thread.
+    pub fn spawn<E>(
+        name: &str,
+        polling: PollSettings,
+        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>
+        + Send
+        + 'static,
+    ) -> Result<Running<P::Message>, E>
+    where
+        E: From<SpawnError> + From<io::Error> + Send + 'static,
+    {
+        let (started, start) = std::sync::mpsc::channel();
+        let owned_name = name.to_owned();
+        // The loop is built on its own thread: it never leaves it.
+        let build = move || {
+            let poller = Epoll::new().map_err(|error| SpawnError::Poller {
+                name: owned_name,
+                error,
+            })?;
+            IoThread::new(Box::new(poller), polling, make_plane)
+        };
+        let thread = std::thread::Builder::new()
+            // The kernel cuts a thread's name after 15 bytes.
+            .name(format!("IO {name}"))
+            .spawn(move || match build() {
+                Ok(mut iothread) => {
+                    // An error here says that nobody waits any more.
+                    let _ = started.send(Ok(iothread.remote()));
+                    if let Err(error) = iothread.run() {
+                        tracing::error!(%error, "the poller failed; this iothread's disks are gone");
+                    }
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            })
+            .map_err(|error| SpawnError::Thread { name: name.to_owned(), error })?;
+        match start.recv() {
+            Ok(Ok(remote)) => Ok(Running { remote, thread }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SpawnError::Thread {
+                name: name.to_owned(),
+                error: io::Error::other("it panicked while starting"),
+            }
+            .into()),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The seam between the loop and the kernel.
+//!
+//! [`Poller`] is all that the loop asks of an operating system: watch descriptors, wait, tell the
+//! time. [`Epoll`] is the real one; tests put a fake under the loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll;
+
+/// How many ready descriptors one wait takes at most. The kernel keeps the rest, oldest first, for
+/// the next wait, so a bound starves nobody; it bounds how long completions wait behind dispatch.
+pub const MAX_EVENTS_PER_WAIT: usize = 128;
+
+/// What to watch a descriptor for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable, told again at every wait until it has been read.
+    Readable,
+    /// Told once per event. On an eventfd every write is an event, so that nobody ever needs to
+    /// read it: one syscall less per kick.
+    ReadableEdge,
+    /// Writable, told again at every wait.
+    Writable,
+}
+
+/// What a descriptor was found to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Can be read without blocking.
+    pub readable: bool,
+    /// Can be written without blocking.
+    pub writable: bool,
+    /// The peer is gone or the descriptor is in error.
+    pub hangup: bool,
+}
+
+/// A ready descriptor: the cookie it was added with and what it is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// As given to [`Poller::add`].
+    pub cookie: u64,
+    /// What the kernel saw.
+    pub readiness: Readiness,
+}
+
+/// What the loop needs of a kernel.
+pub trait Poller {
+    /// Watches a descriptor.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` says; typically `EPERM` for a descriptor that cannot be polled.
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()>;
+    /// Watches it for something else.
+    ///
+    /// # Errors
+    /// As for [`Poller::add`].
+    fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()>;
+    /// Watches it no longer.
+    ///
+    /// # Errors
+    /// As for [`Poller::add`].
+    fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()>;
+    /// Waits for ready descriptors, at most `timeout_ns` (`None`: for ever, 0: only looks), and
+    /// puts at most [`MAX_EVENTS_PER_WAIT`] of them into `events`, which it clears first.
+    ///
+    /// # Errors
+    /// What `epoll_pwait2(2)` says. An interrupting signal is no error: no events.
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()>;
+    /// A clock that only goes forward, in nanoseconds.
+    fn now_ns(&self) -> u64;
+}
+
+/// The kernel's `epoll(7)`.
+pub struct Epoll {
+    epoll: OwnedFd,
+    buffer: Vec<epoll::Event>,
+}
+
+impl Epoll {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// `EMFILE` or `ENFILE` when descriptors have run out.
+    pub fn new() -> io::Result<Self> {
+        Ok(Epoll {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            buffer: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
+        })
+    }
+}
+
+fn flags(interest: Interest) -> epoll::EventFlags {
+    match interest {
+        Interest::Readable => epoll::EventFlags::IN,
+        Interest::ReadableEdge => epoll::EventFlags::IN | epoll::EventFlags::ET,
+        Interest::Writable => epoll::EventFlags::OUT,
+    }
+}
+
+impl Poller for Epoll {
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(cookie),
+            flags(interest),
+        )?)
+    }
+
+    fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
+        Ok(epoll::modify(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(cookie),
+            flags(interest),
+        )?)
+    }
+
+    fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()> {
+        events.clear();
+        self.buffer.clear();
+        let timeout = timeout_ns.map(timespec);
+        match epoll::wait(
+            self.epoll.as_fd(),
+            spare_capacity(&mut self.buffer),
+            timeout.as_ref(),
+        ) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        events.extend(self.buffer.iter().map(|event| {
+            let flags = event.flags;
+            Event {
+                cookie: event.data.u64(),
+                readiness: Readiness {
+                    readable: flags.contains(epoll::EventFlags::IN),
+                    writable: flags.contains(epoll::EventFlags::OUT),
+                    hangup: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+                },
+            }
+        }));
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        // The monotonic clock starts near zero at boot: neither part is negative.
+        now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn signalled() -> OwnedFd {
+        eventfd(1, EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn an_edge_is_told_once_per_write_and_needs_no_read() {
+        let mut poller = Epoll::new().unwrap();
+        let fd = signalled();
+        poller.add(fd.as_fd(), Interest::ReadableEdge, 7).unwrap();
+        let mut events = Vec::new();
+        poller.wait(&mut events, Some(0)).unwrap();
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].cookie, 7);
+        poller.wait(&mut events, Some(0)).unwrap();
+        assert!(events.is_empty(), "no write since");
+        rustix::io::write(&fd, &1u64.to_ne_bytes()).unwrap();
+        poller.wait(&mut events, Some(0)).unwrap();
+        assert_eq!(events.len(), 1, "written again, never read");
+    }
+
+    #[test]
+    fn more_ready_than_one_batch_are_all_told_in_turn() {
+        let mut poller = Epoll::new().unwrap();
+        let count = 3 * MAX_EVENTS_PER_WAIT;
+        let fds: Vec<_> = (0..count).map(|_| signalled()).collect();
+        for (cookie, fd) in fds.iter().enumerate() {
+            poller
+                .add(fd.as_fd(), Interest::Readable, cookie as u64)
+                .unwrap();
+        }
+        let mut seen = vec![0; count];
+        let mut events = Vec::new();
+        for _ in 0..3 {
+            poller.wait(&mut events, Some(0)).unwrap();
+            assert_eq!(events.len(), MAX_EVENTS_PER_WAIT);
+            for event in &events {
+                seen[usize::try_from(event.cookie).unwrap()] += 1;
+            }
+        }
+        assert!(
+            seen.iter().all(|&times| times == 1),
+            "level-triggered descriptors take turns"
+        );
+    }
+}

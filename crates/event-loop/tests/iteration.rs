@@ -1,0 +1,356 @@
+//! The loop over a fake kernel: order of phases, dispatch while handlers come and go, fairness,
+//! timers, polling, parking.
+#![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use event_loop::iothread::PlaneContext;
+use event_loop::testing::FakePoller;
+use event_loop::{HandlerId, Interest, IoThread, Plane, PollSettings, Readiness};
+use rustix::event::{EventfdFlags, eventfd};
+
+#[derive(Default)]
+struct Recorder {
+    log: Vec<String>,
+    ids: HashMap<u32, HandlerId>,
+    /// When the key's handler runs, delete these.
+    deletes: HashMap<u32, Vec<u32>>,
+    busy: bool,
+    poll_hits_after: Option<u32>,
+    polls: u32,
+    park_finds: bool,
+}
+
+impl Plane for Recorder {
+    type Handler = u32;
+    type Timer = u32;
+    type Message = u32;
+
+    fn ready(&mut self, cx: &mut PlaneContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
+        assert_eq!(self.ids[&tag], id);
+        self.log.push(format!("ready {tag}"));
+        for victim in self.deletes.remove(&tag).unwrap_or_default() {
+            assert!(cx.delete(self.ids[&victim]).is_some());
+        }
+    }
+    fn expired(&mut self, _: &mut PlaneContext<Self>, timer: u32) {
+        self.log.push(format!("timer {timer}"));
+    }
+    fn message(&mut self, cx: &mut PlaneContext<Self>, message: u32) {
+        if let Some(delay_ns) = message.checked_sub(SET_TIMER) {
+            cx.add_timer(cx.now_ns() + u64::from(delay_ns), delay_ns);
+            return;
+        }
+        self.log.push(format!("message {message}"));
+    }
+    fn reap(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("reap".into());
+    }
+    fn complete(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("complete".into());
+    }
+    fn notify(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("notify".into());
+    }
+    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("admit".into());
+    }
+    fn submit(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("submit".into());
+    }
+    fn busy(&self) -> bool {
+        self.busy
+    }
+    fn poll(&mut self) -> bool {
+        self.polls += 1;
+        self.poll_hits_after.is_some_and(|after| self.polls > after)
+    }
+    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+        self.log.push("park".into());
+        self.park_finds
+    }
+    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
+        self.log.push("stopped".into());
+    }
+}
+
+/// A message of this and more sets a timer for what is over it, in nanoseconds.
+const SET_TIMER: u32 = 1_000_000;
+
+const PHASES: [&str; 5] = ["reap", "complete", "notify", "admit", "submit"];
+
+struct Bench {
+    kernel: FakePoller,
+    iothread: IoThread<Recorder>,
+    raw: HashMap<u32, RawFd>,
+}
+
+impl Bench {
+    fn new(polling: PollSettings, handlers: u32) -> Self {
+        let kernel = FakePoller::default();
+        let mut raw = HashMap::new();
+        let raw_ref = &mut raw;
+        let iothread =
+            IoThread::new::<std::io::Error>(Box::new(kernel.clone()), polling, |cx, _| {
+                let mut plane = Recorder::default();
+                for tag in 0..handlers {
+                    let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
+                    raw_ref.insert(tag, fd.as_raw_fd());
+                    plane
+                        .ids
+                        .insert(tag, cx.add(fd, Interest::ReadableEdge, tag)?);
+                }
+                Ok(plane)
+            })
+            .unwrap();
+        Bench {
+            kernel,
+            iothread,
+            raw,
+        }
+    }
+
+    fn no_polling(handlers: u32) -> Self {
+        Bench::new(
+            PollSettings {
+                max_ns: 0,
+                grow: 0,
+                shrink: 0,
+            },
+            handlers,
+        )
+    }
+
+    fn ready(&self, tags: &[u32]) {
+        self.kernel
+            .state()
+            .ready
+            .extend(tags.iter().map(|tag| self.raw[tag]));
+    }
+
+    fn iterate(&mut self) -> Vec<String> {
+        self.iothread.iterate().unwrap();
+        std::mem::take(&mut self.iothread.plane().log)
+    }
+}
+
+#[test]
+fn phases_run_in_their_order_then_the_plane_parks_and_the_loop_blocks() {
+    let mut bench = Bench::no_polling(1);
+    bench.ready(&[0]);
+    let log = bench.iterate();
+    assert_eq!(log[..5], PHASES);
+    assert_eq!(log[5..], ["park", "ready 0"]);
+    assert_eq!(bench.kernel.state().waits, [None]);
+}
+
+#[test]
+fn a_deleted_handler_is_not_called_though_it_was_ready_in_the_same_iteration() {
+    let mut bench = Bench::no_polling(4);
+    // 0 deletes itself and 2, which stands behind it; 3 deletes 1, which ran before.
+    bench.iothread.plane().deletes.insert(0, vec![0, 2]);
+    bench.iothread.plane().deletes.insert(3, vec![1]);
+    bench.ready(&[0, 1, 2, 3]);
+    let log = bench.iterate();
+    assert_eq!(log[6..], ["ready 0", "ready 1", "ready 3"]);
+    assert_eq!(
+        bench.kernel.state().watched.len(),
+        2,
+        "the wake-up and handler 3 are left"
+    );
+    bench.ready(&[0, 1, 2, 3]);
+    assert_eq!(bench.iterate()[6..], ["ready 3"]);
+}
+
+#[test]
+fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
+    // Handler 0 deletes handler 1; before 1's event is dispatched a new handler takes its slot.
+    struct Reuser {
+        victim: Option<HandlerId>,
+        heard: Vec<&'static str>,
+    }
+    impl Plane for Reuser {
+        type Handler = &'static str;
+        type Timer = ();
+        type Message = ();
+        fn ready(
+            &mut self,
+            cx: &mut PlaneContext<Self>,
+            _: HandlerId,
+            tag: &'static str,
+            _: Readiness,
+        ) {
+            self.heard.push(tag);
+            if tag == "first" {
+                let fd = cx.delete(self.victim.unwrap()).unwrap();
+                let reused = cx.add(fd, Interest::ReadableEdge, "newcomer").unwrap();
+                assert_ne!(reused, self.victim.unwrap());
+            }
+        }
+        fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
+        fn message(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
+        fn reap(&mut self, _: &mut PlaneContext<Self>) {}
+        fn complete(&mut self, _: &mut PlaneContext<Self>) {}
+        fn notify(&mut self, _: &mut PlaneContext<Self>) {}
+        fn admit(&mut self, _: &mut PlaneContext<Self>) {}
+        fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+        fn busy(&self) -> bool {
+            false
+        }
+        fn poll(&mut self) -> bool {
+            false
+        }
+        fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+            false
+        }
+        fn stopped(&mut self, _: &mut PlaneContext<Self>) {}
+    }
+    let kernel = FakePoller::default();
+    let mut raw = Vec::new();
+    let mut iothread = IoThread::new::<std::io::Error>(
+        Box::new(kernel.clone()),
+        PollSettings::default(),
+        |cx, _| {
+            let mut ids = Vec::new();
+            for tag in ["first", "victim"] {
+                let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
+                raw.push(fd.as_raw_fd());
+                ids.push(cx.add(fd, Interest::ReadableEdge, tag)?);
+            }
+            Ok(Reuser {
+                victim: Some(ids[1]),
+                heard: Vec::new(),
+            })
+        },
+    )
+    .unwrap();
+    kernel.state().ready.extend(&raw);
+    iothread.iterate().unwrap();
+    assert_eq!(iothread.plane().heard, ["first"]);
+    kernel.state().ready.push_back(raw[1]);
+    iothread.iterate().unwrap();
+    assert_eq!(iothread.plane().heard, ["first", "newcomer"]);
+}
+
+#[test]
+fn a_busy_plane_is_not_kept_waiting_but_descriptors_are_looked_at_now_and_then() {
+    let mut bench = Bench::no_polling(1);
+    bench.iothread.plane().busy = true;
+    bench.ready(&[0]);
+    let mut iterations = 0;
+    loop {
+        iterations += 1;
+        let log = bench.iterate();
+        assert!(!log.contains(&"park".to_owned()));
+        if log.contains(&"ready 0".to_owned()) {
+            break;
+        }
+        assert!(iterations < 100, "the descriptor was starved");
+    }
+    assert!(
+        bench
+            .kernel
+            .state()
+            .waits
+            .iter()
+            .all(|wait| *wait == Some(0)),
+        "only looks"
+    );
+}
+
+#[test]
+fn a_thousand_ready_descriptors_are_taken_in_bounded_batches() {
+    let mut bench = Bench::no_polling(1000);
+    bench.ready(&(0..1000).collect::<Vec<_>>());
+    let mut heard = 0;
+    let mut batches = 0;
+    while heard < 1000 {
+        let log = bench.iterate();
+        let now = log
+            .iter()
+            .filter(|entry| entry.starts_with("ready"))
+            .count();
+        assert!(now <= 128, "phases run between batches");
+        assert_eq!(log[..5], PHASES);
+        heard += now;
+        batches += 1;
+    }
+    assert_eq!(batches, 8);
+}
+
+#[test]
+fn timers_bound_the_wait_and_expire_before_the_phases() {
+    let mut bench = Bench::no_polling(0);
+    bench.iothread.remote().send(SET_TIMER + 5_000).unwrap();
+    bench.iterate();
+    assert_eq!(bench.kernel.state().waits, [Some(5_000)]);
+    let log = bench.iterate();
+    assert_eq!(log[0], "timer 5000");
+    assert_eq!(log[1..6], PHASES);
+    assert_eq!(
+        bench.kernel.state().waits,
+        [Some(5_000), None],
+        "no timer is left"
+    );
+}
+
+#[test]
+fn polling_starts_when_waits_are_short_and_a_hit_needs_no_wait() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(bench.iothread.plane().polls, 0, "the window starts closed");
+    bench.iothread.plane().poll_hits_after = Some(3);
+    let log = bench.iterate();
+    assert_eq!(bench.iothread.plane().polls, 4, "it polls until it hits");
+    assert!(!log.contains(&"park".to_owned()));
+    assert_eq!(
+        bench.kernel.state().waits.len(),
+        1,
+        "the second iteration did not wait"
+    );
+}
+
+#[test]
+fn an_idle_loop_stops_polling() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    bench.ready(&[0]);
+    bench.iterate();
+    // This wait is long: the event comes after a second.
+    bench
+        .iothread
+        .remote()
+        .send(SET_TIMER + 1_000_000_000)
+        .unwrap();
+    bench.iterate();
+    assert!(bench.iothread.plane().polls > 0, "it had polled");
+    bench.iothread.plane().polls = 0;
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(bench.iothread.plane().polls, 0);
+}
+
+#[test]
+fn what_parking_finds_keeps_the_loop_awake() {
+    let mut bench = Bench::no_polling(0);
+    bench.iothread.plane().park_finds = true;
+    assert_eq!(bench.iterate().last().unwrap(), "park");
+    assert!(bench.kernel.state().waits.is_empty());
+}
+
+#[test]
+fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
+    let mut bench = Bench::no_polling(0);
+    let remote = bench.iothread.remote();
+    remote.send(1).unwrap();
+    remote.send(2).unwrap();
+    let log = bench.iterate();
+    assert_eq!(log[..2], ["message 1", "message 2"]);
+    remote.stop().unwrap();
+    assert!(!bench.iothread.iterate().unwrap());
+    assert_eq!(bench.iothread.plane().log.last().unwrap(), "stopped");
+    assert!(remote.send(3).is_err(), "a stopped loop takes no mail");
+}
