@@ -1,1 +1,34 @@
 //! Block nodes, requests, and their way to an engine.
+//!
+//! A [`Node`] is an opened disk: a file, a block device, nothing at all. A [`Request`] is what a
+//! device wants of it. [`Engines`] belongs to one iothread and takes requests to whatever can do
+//! them without blocking the loop: Linux AIO where it is asynchronous, worker threads for the rest.
+//!
+//! What a guest is and which device asks is not known here.
+
+mod alignment;
+mod create;
+mod discard;
+mod engines;
+mod error;
+mod file;
+mod host_device;
+mod job;
+mod lock;
+mod node;
+mod null;
+mod range_lock;
+mod request;
+mod transfer;
+
+pub use create::{Created, create_sparse};
+pub use engines::{EngineSettings, Engines};
+pub use error::NodeError;
+pub use file::FileOptions;
+pub use lock::Locking;
+pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
+pub use null::NullOptions;
+pub use request::{Op, Request};
+
+/// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
+pub const SECTOR_BYTES: u64 = 512;

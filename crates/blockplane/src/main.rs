@@ -1,3 +1,68 @@
-//! A storage daemon that gives virtual machines their disks.
+//! blockplane: a storage daemon that gives virtual machines their disks.
+//!
+//! This is the wiring: options into objects, and their orderly end.
 
-fn main() {}
+mod attach;
+mod daemon;
+mod daemonize;
+mod export;
+mod node;
+mod objects;
+mod pidfile;
+mod serve;
+mod signals;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use options::{Invocation, LogLevel};
+
+fn main() -> ExitCode {
+    let outcome = match options::parse(std::env::args_os().skip(1)) {
+        Ok(Invocation::Help(text) | Invocation::Version(text)) => print(&text),
+        Ok(Invocation::Serve(options)) => {
+            log(options.log_level);
+            serve::run(&options)
+        }
+        Ok(Invocation::Daemon(options)) => {
+            // Scripts expect a storage daemon to be silent when all is well.
+            log(LogLevel::Error);
+            daemon::run(&options)
+        }
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("blockplane: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What ends the program: said in one line, exit status 1.
+type Failure = Box<dyn std::error::Error>;
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever pipes the help into `head` has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+fn log(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .init();
+}

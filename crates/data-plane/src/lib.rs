@@ -1,1 +1,14 @@
-//! What an IoThread runs: rings, devices and engines in five phases.
+//! What an iothread runs: rings, devices and engines in five phases.
+//!
+//! A [`StoragePlane`] is the `Plane` of an `IoThread`. It owns the thread's engines and the started
+//! virtqueues ([`vring`]) that are mapped to it; nothing on a request's way leaves the thread. The
+//! control plane reaches it by messages only, through [`DataThread`] and [`VringHandle`].
+
+mod control;
+mod plane;
+mod vring;
+mod vrings;
+
+pub use control::{DataThread, DataThreadError, DataThreadSettings, VringHandle};
+pub use plane::{Message, StoragePlane};
+pub use vring::{StartError, VringSetup};

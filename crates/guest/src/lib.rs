@@ -1,1 +1,42 @@
 //! A real Linux guest in QEMU, for tests and the demonstration.
+//!
+//! Only a real guest shows that real drivers, a real block layer and a real file system are content
+//! with us: its rings are filled by code that nobody here wrote. This crate fetches Debian's kernel,
+//! packs it with a few tools, boots it on a disk that a vhost-user server provides, and reports what
+//! the guest did, step by step.
+//!
+//! It measures nothing: QEMU emulates the processor, so guests are slow. It needs no root rights.
+//!
+//! ```no_run
+//! use guest::{Boot, Scenario, Server, ServerOptions};
+//! # fn main() -> guest::Result<()> {
+//! let folder = guest::disk_folder()?;
+//! let options = ServerOptions::new(&folder.path().join("disk.img"), 256 << 20);
+//! let server = Server::start(&guest::blockplane()?, &options)?;
+//! let report = Boot::new(&server, Scenario::FirstBoot).run()?;
+//! println!("{}", report.transcript());
+//! server.stop()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod cache;
+mod cpio;
+mod demo;
+mod error;
+mod initramfs;
+mod kernel;
+mod modules;
+mod progress;
+mod qemu;
+mod report;
+mod scenario;
+mod server;
+
+pub use cache::{disk_folder, target_dir};
+pub use demo::demo;
+pub use error::{Error, Result};
+pub use progress::Progress;
+pub use report::{Report, Step};
+pub use scenario::{Boot, Scenario};
+pub use server::{Program, Server, ServerOptions, blockplane};

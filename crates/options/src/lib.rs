@@ -1,1 +1,85 @@
 //! The command line: option strings into checked settings.
+//!
+//! blockplane has two faces. `blockplane serve DISK` is for people; without a subcommand it takes
+//! the options of qemu-storage-daemon and stands in for it as far as nodes and exports exist.
+//! Both come out of [`parse`] as data whose numbers are in range and whose references hold.
+//!
+//! This crate opens no file and asks no clock or environment: the same words always give the same
+//! answer. Whether a file exists or a size fits is found out by who opens it.
+
+mod blockdev;
+mod daemon;
+mod error;
+mod export;
+mod fields;
+mod getopt;
+mod help;
+mod json;
+mod keyval;
+mod limits;
+mod names;
+mod object;
+mod serve;
+mod size;
+mod suggest;
+mod tree;
+
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+
+pub use blockdev::{
+    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
+    NullOptions, RawOptions,
+};
+pub use daemon::{Daemon, Directive};
+pub use error::{Problem, UsageError};
+pub use export::{
+    ExportKind, ExportOptions, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr,
+    VhostUserBlkOptions,
+};
+pub use object::{
+    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX, IothreadOptions,
+    MAX_AIO_EVENTS, ObjectOptions,
+};
+pub use serve::{DEFAULT_SERVE_QUEUES, Disk, LogLevel, Serve};
+
+/// What a command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invocation {
+    /// `blockplane serve DISK …`
+    Serve(Serve),
+    /// qemu-storage-daemon's options.
+    Daemon(Daemon),
+    /// Print this text on standard output and exit with status 0.
+    Help(String),
+    /// Print this line on standard output and exit with status 0.
+    Version(String),
+}
+
+/// Reads a command line without the program's name.
+///
+/// # Errors
+/// [`UsageError`] for the first thing that is wrong, in the order of the command line. The program
+/// prints it to standard error and exits with status 1.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
+    let mut args = args.peekable();
+    let Some(first) = args.peek() else {
+        return Ok(Invocation::Help(help::top_level()));
+    };
+    match first.as_bytes() {
+        [b'-', ..] => daemon::parse(args),
+        b"serve" => serve::parse(args.skip(1)),
+        b"help" => match args.nth(1) {
+            None => Ok(Invocation::Help(help::top_level())),
+            Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
+            Some(command) => {
+                let word = error::shown(&command.to_string_lossy());
+                Err(Problem::StrayWord {
+                    word,
+                    suggestion: Some("blockplane help serve".to_owned()),
+                }
+                .at(""))
+            }
+        },
+        other => Err(daemon::stray_word(&String::from_utf8_lossy(other))),
+    }
+}

@@ -1,1 +1,31 @@
 //! Virtqueues over checked guest memory.
+//!
+//! The guest and the device share a queue in the guest's own memory: the guest may write anything
+//! there, at any time, also while we read it. This crate is the border. Behind it, a request is a
+//! list of host ranges that are known to be mapped, with lengths that are known to add up; in front
+//! of it, nothing is believed. A malformed queue is an error value of that queue, never more.
+//!
+//! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
+//! - [`chain`]: the host ranges of one descriptor chain.
+//! - [`split`]: the split virtqueue itself: pop, push, publish, kicks.
+//! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
+//!
+//! What the bytes of a request mean, who kicks and who calls, and what is marked as written for
+//! live migration is not decided here.
+//!
+//! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
+
+pub mod chain;
+mod descriptor;
+mod error;
+pub mod memory;
+mod ring;
+pub mod split;
+pub mod testing;
+mod walk;
+
+pub use chain::{Chain, MAX_SEGMENTS};
+pub use error::{Ring, RingError};
+pub use memory::{GuestMemory, MemoryError, Region};
+pub use split::{RingFeatures, RingLayout, SplitQueue};
+pub use walk::MAX_CHAIN_DESCRIPTORS;

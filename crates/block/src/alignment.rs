@@ -1,0 +1,145 @@
+//! What direct I/O wants of addresses, offsets and lengths.
+//!
+//! The kernel says it since 6.1 (`statx(2)`, `STATX_DIOALIGN`); where it does not, reads with
+//! growing alignment tell.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+/// Requirements of `O_DIRECT`, in bytes, powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alignment {
+    /// Of a segment's address.
+    pub memory: u32,
+    /// Of the offset in the file and of each segment's length.
+    pub offset: u32,
+}
+
+/// The alignments worth trying, and the largest that any disk is known to want.
+const CANDIDATES: [u32; 5] = [512, 1024, 2048, 4096, 8192];
+
+/// Largest alignment that a buffer of ours is made for.
+pub(crate) const MAX_ALIGNMENT: usize = 8192;
+
+impl Alignment {
+    /// Asks the kernel. `None`: no direct I/O there.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Alignment>> {
+        let dioalign = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
+        let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, dioalign)?;
+        if statx.stx_mask & libc::STATX_DIOALIGN != 0 {
+            let (memory, offset) = (statx.stx_dio_mem_align, statx.stx_dio_offset_align);
+            if memory == 0 || offset == 0 {
+                return Ok(None);
+            }
+            if memory.is_power_of_two()
+                && offset.is_power_of_two()
+                && offset as usize <= MAX_ALIGNMENT
+            {
+                // Sectors are the smallest unit of any guest.
+                return Ok(Some(Alignment {
+                    memory,
+                    offset: offset.max(512),
+                }));
+            }
+        }
+        Ok(Alignment::probe(fd))
+    }
+
+    /// The smallest candidate with which a read succeeds.
+    fn probe(fd: BorrowedFd<'_>) -> Option<Alignment> {
+        let mut buffer = AlignedBuffer::new(MAX_ALIGNMENT);
+        CANDIDATES.into_iter().find_map(|offset| {
+            let read = rustix::io::pread(fd.as_fd(), &mut buffer.bytes()[..offset as usize], 0);
+            read.is_ok().then_some(Alignment {
+                memory: offset,
+                offset,
+            })
+        })
+    }
+
+    /// Whether a request can go to the kernel as it is.
+    pub fn fits(self, offset: u64, len: u64, iov: &[libc::iovec]) -> bool {
+        let block = u64::from(self.offset) - 1;
+        if (offset | len) & block != 0 {
+            return false;
+        }
+        let memory = self.memory as usize - 1;
+        let length = self.offset as usize - 1;
+        iov.iter()
+            .all(|segment| segment.iov_base.addr() & memory == 0 && segment.iov_len & length == 0)
+    }
+}
+
+/// Memory that any direct I/O accepts. For workers only.
+pub(crate) struct AlignedBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBuffer {
+    /// Zeroed.
+    pub fn new(len: usize) -> Self {
+        let mut memory = vec![0; len + MAX_ALIGNMENT];
+        let start = memory.as_mut_ptr().addr().wrapping_neg() % MAX_ALIGNMENT;
+        AlignedBuffer { memory, start, len }
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// What kind of file it is, in words.
+pub(crate) fn kind_of(fd: BorrowedFd<'_>) -> io::Result<(rustix::fs::FileType, &'static str)> {
+    use rustix::fs::FileType;
+    let mode = rustix::fs::fstat(fd)?.st_mode;
+    let kind = FileType::from_raw_mode(mode);
+    let name = match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::BlockDevice => "a block device",
+        FileType::CharacterDevice => "a character device",
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "something else",
+    };
+    tracing::trace!(fd = fd.as_raw_fd(), name, "kind of file");
+    Ok((kind, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(address: usize, len: usize) -> libc::iovec {
+        libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address),
+            iov_len: len,
+        }
+    }
+
+    #[test]
+    fn every_address_length_and_offset_counts() {
+        let direct = Alignment {
+            memory: 4,
+            offset: 512,
+        };
+        assert!(direct.fits(512, 1024, &[segment(0x1004, 512), segment(0x2000, 512)]));
+        assert!(!direct.fits(256, 1024, &[segment(0x1000, 1024)]));
+        assert!(!direct.fits(512, 1000, &[segment(0x1000, 1000)]));
+        assert!(!direct.fits(512, 1024, &[segment(0x1002, 1024)]));
+        assert!(!direct.fits(512, 1024, &[segment(0x1000, 500), segment(0x2000, 524)]));
+    }
+
+    #[test]
+    fn buffers_are_aligned() {
+        for len in [1, 512, 100_000] {
+            let mut buffer = AlignedBuffer::new(len);
+            assert_eq!(buffer.bytes().len(), len);
+            assert_eq!(buffer.bytes().as_ptr().addr() % MAX_ALIGNMENT, 0);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Making a disk that does not exist yet.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use crate::error::NodeError;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It was made.
+    New,
+    /// It was there already, with the same size.
+    Existed,
+}
+
+/// Makes a sparse image of `size` bytes, unless it exists with that size: an existing file is
+/// never changed.
+///
+/// # Errors
+/// [`NodeError::SizeDiffers`] when it exists with another size; else what the kernel says.
+pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
+    match OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+    {
+        Ok(file) => match file.set_len(size) {
+            Ok(()) => Ok(Created::New),
+            Err(error) => {
+                // A disk of the wrong size must not be left behind.
+                let _ = std::fs::remove_file(path);
+                Err(NodeError::Io {
+                    path: path.to_owned(),
+                    what: "setting its size",
+                    error,
+                })
+            }
+        },
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata = std::fs::metadata(path).map_err(|error| NodeError::Open {
+                path: path.to_owned(),
+                error,
+            })?;
+            let found = metadata.len();
+            if metadata.is_file() && found != size {
+                return Err(NodeError::SizeDiffers {
+                    path: path.to_owned(),
+                    found,
+                    wanted: size,
+                });
+            }
+            Ok(Created::Existed)
+        }
+        Err(error) => Err(NodeError::Open {
+            path: path.to_owned(),
+            error,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_new_disk_is_sparse_and_an_old_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), Created::New);
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!((metadata.len(), metadata.blocks()), (10 << 30, 0));
+        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), Created::Existed);
+        let error = create_sparse(&path, 11 << 30).unwrap_err();
+        assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);
+    }
+}

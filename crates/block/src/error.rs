@@ -1,0 +1,143 @@
+//! Why a node cannot be opened, said so that an operator knows what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a node cannot be opened or used as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// `open(2)` failed.
+    #[error("cannot open {}: {error}{}", path.display(), open_hint(error))]
+    Open {
+        /// The image or device.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// Direct I/O is not possible there.
+    #[error(
+        "{}: its filesystem has no direct I/O (O_DIRECT); use cache.direct=off (serve: --cache-direct off)",
+        path.display()
+    )]
+    NoDirectIo {
+        /// The image.
+        path: PathBuf,
+    },
+    /// A kind of file that the driver is not for.
+    #[error("{} is {found}, driver {driver} needs {wanted}{}", path.display(), kind_hint(found))]
+    WrongKind {
+        /// The image or device.
+        path: PathBuf,
+        /// The driver asked for.
+        driver: &'static str,
+        /// What the driver needs.
+        wanted: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
+    /// Some other process (or export) has it.
+    #[error(
+        "{}: failed to get \"{permission}\" lock: is another process using the image? \
+         (stop it, open the image read-only, or say locking=off when both are known to cooperate)",
+        path.display()
+    )]
+    Locked {
+        /// The image.
+        path: PathBuf,
+        /// What could not be had: `write`, `resize`, `consistent read`, shared or not.
+        permission: String,
+    },
+    /// An operation on the opened file failed.
+    #[error("{}: {what} failed: {error}", path.display())]
+    Io {
+        /// The image or device.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The disk to be created exists, with another size.
+    #[error(
+        "{} exists and has {found} bytes, not {wanted}: leave the size away to serve it as it is, \
+         or choose another file",
+        path.display()
+    )]
+    SizeDiffers {
+        /// The image.
+        path: PathBuf,
+        /// Its size in bytes.
+        found: u64,
+        /// The size asked for in bytes.
+        wanted: u64,
+    },
+    /// It does not exist, and no size says how large it should become.
+    #[error("{} does not exist; give a size to create it (--size 10G)", path.display())]
+    NoSuchDisk {
+        /// The image.
+        path: PathBuf,
+    },
+    /// It has no byte.
+    #[error("{} is empty: a disk needs at least one sector of 512 bytes", path.display())]
+    Empty {
+        /// The image.
+        path: PathBuf,
+    },
+    /// A write to a medium that cannot be written.
+    #[error("{}: the device is read-only; open it with read-only=on", path.display())]
+    ReadOnlyMedium {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A window that does not lie in the node.
+    #[error("{node}: a window of {size} bytes at {offset} does not lie within {available} bytes{}", window_hint(*offset, *align))]
+    Window {
+        /// The node below.
+        node: String,
+        /// First byte of the window.
+        offset: u64,
+        /// Bytes in the window.
+        size: u64,
+        /// Bytes in the node.
+        available: u64,
+        /// What the offset must be a multiple of.
+        align: u32,
+    },
+    /// Exports with small and with large blocks on one disk of large blocks.
+    #[error(
+        "{node}: is exported with another logical block size already; on a disk with blocks of \
+         {disk_block} bytes all exports must be below that size, or none"
+    )]
+    MixedBlockSizes {
+        /// The node.
+        node: String,
+        /// The disk's own block in bytes.
+        disk_block: u32,
+    },
+}
+
+fn open_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (run as a user that may open it, or open it read-only)"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => " (open it read-only)",
+        _ => "",
+    }
+}
+
+fn kind_hint(found: &str) -> &'static str {
+    match found {
+        "a block device" => " (use driver=host_device)",
+        "a regular file" => " (use driver=file)",
+        _ => "",
+    }
+}
+
+fn window_hint(offset: u64, align: u32) -> String {
+    if offset.is_multiple_of(u64::from(align)) {
+        String::new()
+    } else {
+        format!("; the offset must be a multiple of {align}")
+    }
+}

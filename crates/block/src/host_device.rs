@@ -1,0 +1,116 @@
+//! Driver `host_device`: a block device. Its form is taken from the kernel.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use crate::alignment::kind_of;
+use crate::error::NodeError;
+use crate::file::{self, FileOptions, MAX_DISCARD_BYTES};
+use crate::node::{DiscardLimits, FdBacking, Geometry};
+
+pub(crate) fn open(
+    options: &FileOptions,
+    read_only: bool,
+) -> Result<(FdBacking, Geometry), NodeError> {
+    let path = &options.path;
+    let fd = file::open_fd(path, options.direct, read_only)?;
+    let io = |what| {
+        move |error| NodeError::Io {
+            path: path.clone(),
+            what,
+            error,
+        }
+    };
+    match kind_of(fd.as_fd()).map_err(io("fstat"))? {
+        (FileType::BlockDevice, _) => {}
+        (_, found) => {
+            let (driver, wanted) = ("host_device", "a block device");
+            return Err(NodeError::WrongKind {
+                path: path.clone(),
+                driver,
+                wanted,
+                found,
+            });
+        }
+    }
+    let device = fd.as_fd();
+    if !read_only && get_int(device, BLKROGET).map_err(io("BLKROGET"))? != 0 {
+        return Err(NodeError::ReadOnlyMedium { path: path.clone() });
+    }
+    // Where a block device ends is its size.
+    let size = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))
+        .map_err(|error| io("finding its size")(error.into()))?;
+    if size == 0 {
+        return Err(NodeError::Empty { path: path.clone() });
+    }
+    let logical_block_size =
+        rustix::fs::ioctl_blksszget(device).map_err(|error| io("BLKSSZGET")(error.into()))?;
+    let physical_block_size =
+        rustix::fs::ioctl_blkpbszget(device).map_err(|error| io("BLKPBSZGET")(error.into()))?;
+    let queue = QueueLimits::of(device);
+    let geometry = Geometry {
+        size,
+        logical_block_size,
+        physical_block_size: physical_block_size.max(logical_block_size),
+        min_io_size: queue.number("minimum_io_size"),
+        opt_io_size: queue.number("optimal_io_size"),
+        discard: DiscardLimits {
+            granularity: queue.number("discard_granularity").max(logical_block_size),
+            max_bytes: match queue.wide_number("discard_max_bytes") {
+                0 => MAX_DISCARD_BYTES,
+                max_bytes => max_bytes.min(MAX_DISCARD_BYTES),
+            },
+        },
+    };
+    let backing = file::finish(options, fd, read_only, true)?;
+    Ok((backing, geometry))
+}
+
+/// `_IO(0x12, 94)`, see `linux/fs.h`: whether the device is read-only.
+const BLKROGET: libc::Ioctl = 0x125e;
+
+fn get_int(device: BorrowedFd<'_>, request: libc::Ioctl) -> std::io::Result<i32> {
+    let mut value: i32 = 0;
+    // SAFETY: the request writes one int to where the pointer points.
+    if unsafe { libc::ioctl(device.as_raw_fd(), request, &raw mut value) } == 0 {
+        Ok(value)
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// The queue attributes of a device in sysfs; a partition has those of its disk.
+struct QueueLimits(Option<PathBuf>);
+
+impl QueueLimits {
+    fn of(device: BorrowedFd<'_>) -> Self {
+        let found = rustix::fs::fstat(device).ok().and_then(|stat| {
+            let (major, minor) = (
+                rustix::fs::major(stat.st_rdev),
+                rustix::fs::minor(stat.st_rdev),
+            );
+            let own = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
+            let folder = fs::canonicalize(own).ok()?;
+            [folder.join("queue"), folder.parent()?.join("queue")]
+                .into_iter()
+                .find(|path| path.is_dir())
+        });
+        QueueLimits(found)
+    }
+
+    /// 0 where the kernel does not say.
+    fn wide_number(&self, attribute: &str) -> u64 {
+        let text = self
+            .0
+            .as_ref()
+            .and_then(|folder| fs::read_to_string(folder.join(attribute)).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    fn number(&self, attribute: &str) -> u32 {
+        u32::try_from(self.wide_number(attribute)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,85 @@
+//! A request on its way to a worker thread.
+
+use std::sync::Arc;
+
+use engine::{Completion, Errno};
+
+use crate::node::{Backing, Node};
+use crate::request::{Op, Request};
+use crate::transfer::Segments;
+
+/// Owns what it needs: the backing stays open until the worker is done with it.
+pub(crate) struct Job {
+    backing: Arc<Backing>,
+    request: Request,
+}
+
+// SAFETY: the pointers of a request are only used by the one worker that runs the job, and its
+// submitter keeps what they point to in place until the completion arrives (`Engines::submit`).
+unsafe impl Send for Job {}
+
+impl Job {
+    /// # Safety
+    /// As for [`crate::Engines::submit`].
+    pub unsafe fn new(node: &Node, request: Request) -> Self {
+        let offset = request.offset + node.base();
+        let op = match request.op {
+            Op::WriteZeroes { unmap } => Op::WriteZeroes {
+                unmap: unmap && node.unmap(),
+            },
+            op => op,
+        };
+        Job {
+            backing: node.backing.clone(),
+            request: Request {
+                op,
+                offset,
+                ..request
+            },
+        }
+    }
+
+    fn transfer(&self) -> Result<(), Errno> {
+        let Backing::Fd(backing) = &*self.backing else {
+            return Ok(());
+        };
+        let Request {
+            op,
+            fua,
+            offset,
+            len,
+            iov,
+            iov_count,
+            ..
+        } = self.request;
+        let segments = || {
+            if iov_count == 0 {
+                return &mut [][..];
+            }
+            // SAFETY: `new`'s caller vouches for the list, which nobody else touches meanwhile.
+            unsafe { std::slice::from_raw_parts_mut(iov, iov_count as usize) }
+        };
+        match op {
+            // SAFETY: and for the memory that it names.
+            Op::Read => backing.read(offset, len, unsafe { Segments::new(segments()) }),
+            // SAFETY: as above.
+            Op::Write => backing.write(offset, len, unsafe { Segments::new(segments()) }, fua),
+            Op::Flush => backing.flush(),
+            Op::Discard => backing.discard(offset, len),
+            Op::WriteZeroes { unmap } => backing.write_zeroes(offset, len, unmap, fua),
+        }
+    }
+}
+
+impl engine::Job for Job {
+    fn token(&self) -> u64 {
+        self.request.token
+    }
+
+    fn run(self) -> Completion {
+        Completion {
+            token: self.request.token,
+            result: self.transfer(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Image locking, compatible with the field's: open-file-description locks on single bytes.
+//!
+//! Each permission has two bytes in the file (beyond any data is no matter: locks may lie
+//! anywhere). Whoever uses a permission holds a shared lock on the byte at 100 + bit; whoever does
+//! not want others to use it holds a shared lock on the byte at 200 + bit. Both sides take their
+//! locks first and then test whether the other's byte could be locked exclusively: if not, somebody
+//! is in the way. Locks belong to the open file, so two opens in one process see each other as well.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use crate::error::NodeError;
+
+/// Whether an image is locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locking {
+    /// Where the filesystem can.
+    #[default]
+    Auto,
+    /// Or not at all.
+    On,
+    /// Never.
+    Off,
+}
+
+const USED_BASE: i64 = 100;
+const UNSHARED_BASE: i64 = 200;
+
+const CONSISTENT_READ: i64 = 0;
+const WRITE: i64 = 1;
+const RESIZE: i64 = 3;
+
+fn permission_name(bit: i64) -> &'static str {
+    match bit {
+        CONSISTENT_READ => "consistent read",
+        WRITE => "write",
+        _ => "resize",
+    }
+}
+
+/// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
+/// or resize.
+pub(crate) fn acquire(
+    fd: BorrowedFd<'_>,
+    path: &Path,
+    locking: Locking,
+    read_only: bool,
+) -> Result<(), NodeError> {
+    if locking == Locking::Off {
+        return Ok(());
+    }
+    let used: &[i64] = if read_only {
+        &[CONSISTENT_READ]
+    } else {
+        &[CONSISTENT_READ, WRITE]
+    };
+    let unshared: &[i64] = &[WRITE, RESIZE];
+    match lock_all(fd, used, unshared) {
+        Ok(None) => Ok(()),
+        Ok(Some(permission)) => Err(NodeError::Locked {
+            path: path.to_owned(),
+            permission,
+        }),
+        Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
+            tracing::warn!(
+                path = %path.display(), %error,
+                "this filesystem has no open-file-description locks: the image is not locked"
+            );
+            Ok(())
+        }
+        Err(error) => Err(NodeError::Io {
+            path: path.to_owned(),
+            what: "locking the image",
+            error,
+        }),
+    }
+}
+
+/// Gives back the permission that somebody else holds against us.
+fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<String>> {
+    for bit in used {
+        if !lock_shared(fd, USED_BASE + bit)? {
+            return Ok(Some(format!("shared \"{}\"", permission_name(*bit))));
+        }
+    }
+    for bit in unshared {
+        if !lock_shared(fd, UNSHARED_BASE + bit)? {
+            return Ok(Some(format!("exclusive \"{}\"", permission_name(*bit))));
+        }
+    }
+    for bit in used {
+        if is_locked_by_others(fd, UNSHARED_BASE + bit)? {
+            return Ok(Some(permission_name(*bit).to_owned()));
+        }
+    }
+    for bit in unshared {
+        if is_locked_by_others(fd, USED_BASE + bit)? {
+            return Ok(Some(format!("shared {}", permission_name(*bit))));
+        }
+    }
+    Ok(None)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)
+    )
+}
+
+fn byte_lock(kind: i32, start: i64) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(kind).unwrap_or_default(),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
+        l_start: start,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// False when somebody holds it exclusively.
+fn lock_shared(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
+    let lock = byte_lock(libc::F_RDLCK, start);
+    // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+fn is_locked_by_others(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
+    let mut lock = byte_lock(libc::F_WRLCK, start);
+    // SAFETY: F_OFD_GETLK reads and writes the struct that the reference points to.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::AsFd;
+
+    fn open(path: &Path) -> File {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap()
+    }
+
+    fn lock(file: &File, read_only: bool) -> Result<(), NodeError> {
+        acquire(file.as_fd(), Path::new("image"), Locking::On, read_only)
+    }
+
+    #[test]
+    fn one_writer_or_many_readers() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let writer = open(image.path());
+        lock(&writer, false).unwrap();
+        assert!(matches!(
+            lock(&open(image.path()), false),
+            Err(NodeError::Locked { .. })
+        ));
+        assert!(matches!(
+            lock(&open(image.path()), true),
+            Err(NodeError::Locked { .. })
+        ));
+        drop(writer);
+        let reader = open(image.path());
+        lock(&reader, true).unwrap();
+        let second_reader = open(image.path());
+        lock(&second_reader, true).unwrap();
+        assert!(matches!(
+            lock(&open(image.path()), false),
+            Err(NodeError::Locked { .. })
+        ));
+        drop((reader, second_reader));
+        lock(&open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn off_means_off() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let writer = open(image.path());
+        lock(&writer, false).unwrap();
+        let other = open(image.path());
+        acquire(other.as_fd(), image.path(), Locking::Off, false).unwrap();
+    }
+}

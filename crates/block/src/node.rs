@@ -1,0 +1,265 @@
+//! An opened disk.
+//!
+//! A node is opened, shared and closed on the control plane; on a request's way it is only read.
+//! Requests in flight keep it alive through whoever submitted them.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::alignment::Alignment;
+use crate::error::NodeError;
+use crate::file::{self, FileOptions};
+use crate::host_device;
+use crate::null::NullOptions;
+use crate::range_lock::RangeLock;
+
+/// What discard means on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscardLimits {
+    /// Discards smaller than this, or not aligned to it, give no space back. In bytes.
+    pub granularity: u32,
+    /// The most bytes that one request should discard.
+    pub max_bytes: u64,
+}
+
+/// The form of a disk, taken from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes, a multiple of 512.
+    pub size: u64,
+    /// The smallest block that the disk reads and writes, in bytes.
+    pub logical_block_size: u32,
+    /// The block that it writes without reading first, in bytes.
+    pub physical_block_size: u32,
+    /// The smallest request that is efficient, in bytes; 0: not known.
+    pub min_io_size: u32,
+    /// The best size of a request, in bytes; 0: not known.
+    pub opt_io_size: u32,
+    /// What discard means; a node without one ignores discards.
+    pub discard: DiscardLimits,
+}
+
+/// How a node is opened.
+#[derive(Clone, Debug)]
+pub enum NodeOptions {
+    /// A raw image in a file.
+    File(FileOptions),
+    /// A block device.
+    HostDevice(FileOptions),
+    /// Nothing: reads and writes succeed.
+    Null(NullOptions),
+}
+
+/// What stands behind a node, shared by the windows onto it.
+pub(crate) enum Backing {
+    Fd(FdBacking),
+    Null(NullOptions),
+}
+
+/// A file or a block device.
+pub(crate) struct FdBacking {
+    pub fd: OwnedFd,
+    /// What direct I/O wants of addresses, offsets and lengths; `None`: through the page cache.
+    pub direct: Option<Alignment>,
+    pub is_device: bool,
+    /// Linux AIO may be used.
+    pub native_aio: bool,
+    /// Requests to this node are submitted as soon as so many wait; 0: as the iothread says.
+    pub aio_max_batch: u32,
+    /// Flushes are left out (`cache.no-flush`): fast, and all is lost with the host.
+    pub no_flush: bool,
+    pub block_mode: BlockMode,
+    pub ranges: RangeLock,
+}
+
+/// Whether guests use blocks smaller than direct I/O's. If so every write goes through the range
+/// lock, since a small write rewrites its neighbours.
+#[derive(Default)]
+pub(crate) struct BlockMode(AtomicU8);
+
+const UNDECIDED: u8 = 0;
+const WHOLE_BLOCKS: u8 = 1;
+const PARTIAL_BLOCKS: u8 = 2;
+
+impl BlockMode {
+    pub fn partial(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == PARTIAL_BLOCKS
+    }
+
+    fn decide(&self, partial: bool) -> bool {
+        let wanted = if partial {
+            PARTIAL_BLOCKS
+        } else {
+            WHOLE_BLOCKS
+        };
+        match self
+            .0
+            .compare_exchange(UNDECIDED, wanted, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(decided) => decided == wanted,
+        }
+    }
+}
+
+impl FdBacking {
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// An opened disk, or a window onto one.
+pub struct Node {
+    name: String,
+    geometry: Geometry,
+    read_only: bool,
+    /// Discards reach the disk; else they are accepted and do nothing.
+    unmap: bool,
+    /// First byte of the window in the backing.
+    base: u64,
+    pub(crate) backing: Arc<Backing>,
+}
+
+impl Node {
+    /// Opens a node. `name` is what other options and messages call it.
+    ///
+    /// # Errors
+    /// [`NodeError`]: what was wrong and what to do about it.
+    pub fn open(
+        name: &str,
+        read_only: bool,
+        options: &NodeOptions,
+    ) -> Result<Arc<Node>, NodeError> {
+        let (backing, geometry, unmap) = match options {
+            NodeOptions::File(options) => {
+                let (backing, geometry) = file::open(options, read_only)?;
+                (Backing::Fd(backing), geometry, options.unmap)
+            }
+            NodeOptions::HostDevice(options) => {
+                let (backing, geometry) = host_device::open(options, read_only)?;
+                (Backing::Fd(backing), geometry, options.unmap)
+            }
+            NodeOptions::Null(options) => (Backing::Null(*options), options.geometry(), false),
+        };
+        Ok(Arc::new(Node {
+            name: name.to_owned(),
+            geometry,
+            read_only,
+            unmap,
+            base: 0,
+            backing: Arc::new(backing),
+        }))
+    }
+
+    /// A window of `size` bytes (`None`: to the end) at `offset` of another node: what the `raw`
+    /// driver does. Discards are passed on if `unmap`.
+    ///
+    /// # Errors
+    /// [`NodeError::Window`] when it does not fit or its offset is not aligned.
+    pub fn window(
+        name: &str,
+        below: &Arc<Node>,
+        offset: u64,
+        size: Option<u64>,
+        read_only: bool,
+        unmap: bool,
+    ) -> Result<Arc<Node>, NodeError> {
+        let available = below.geometry.size;
+        let align = below.geometry.logical_block_size;
+        let size = size.unwrap_or(available.saturating_sub(offset));
+        let fits = offset.checked_add(size).is_some_and(|end| end <= available);
+        let sectors = u64::from(align).max(crate::SECTOR_BYTES);
+        if !fits
+            || size == 0
+            || !offset.is_multiple_of(sectors)
+            || !size.is_multiple_of(crate::SECTOR_BYTES)
+        {
+            let node = below.name.clone();
+            return Err(NodeError::Window {
+                node,
+                offset,
+                size,
+                available,
+                align,
+            });
+        }
+        Ok(Arc::new(Node {
+            name: name.to_owned(),
+            geometry: Geometry {
+                size,
+                ..below.geometry
+            },
+            read_only: read_only || below.read_only,
+            unmap: unmap && below.unmap,
+            base: below.base + offset,
+            backing: below.backing.clone(),
+        }))
+    }
+
+    /// What other options call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its form.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Whether it was opened for reading only.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether its requests are carried by Linux AIO, as far as they are aligned.
+    #[must_use]
+    pub fn native_aio(&self) -> bool {
+        matches!(&*self.backing, Backing::Fd(fd) if fd.native_aio)
+    }
+
+    /// Whether discards reach the disk.
+    #[must_use]
+    pub fn unmap(&self) -> bool {
+        self.unmap
+    }
+
+    /// First byte of the window in the backing.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// An export announces the block size that its guests will use, before its first request.
+    ///
+    /// # Errors
+    /// [`NodeError::MixedBlockSizes`] when another export of this disk decided otherwise.
+    pub fn use_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
+        let Backing::Fd(backing) = &*self.backing else {
+            return Ok(());
+        };
+        let disk_block = backing.direct.map_or(1, |direct| direct.offset);
+        if backing.block_mode.decide(logical_block_size < disk_block) {
+            return Ok(());
+        }
+        Err(NodeError::MixedBlockSizes {
+            node: self.name.clone(),
+            disk_block,
+        })
+    }
+
+    /// Makes all completed writes stable, waiting for it: for the orderly end of the daemon.
+    ///
+    /// # Errors
+    /// What `fdatasync(2)` says.
+    pub fn flush_blocking(&self) -> std::io::Result<()> {
+        match &*self.backing {
+            Backing::Fd(backing) if !self.read_only && !backing.no_flush => {
+                Ok(rustix::fs::fdatasync(&backing.fd)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}

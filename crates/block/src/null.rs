@@ -1,0 +1,221 @@
+//! Driver `null-co`: a disk without a disk. For measuring everything around one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use engine::{Completion, Full};
+
+use crate::node::{DiscardLimits, Geometry};
+use crate::request::{Op, Request};
+
+/// How a null disk behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct NullOptions {
+    /// Bytes, rounded up to sectors.
+    pub size: u64,
+    /// Reads fill the buffer with zeroes; else they leave it as it is.
+    pub read_zeroes: bool,
+    /// How long a request takes, in nanoseconds.
+    pub latency_ns: u64,
+}
+
+impl NullOptions {
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size.next_multiple_of(crate::SECTOR_BYTES),
+            logical_block_size: 512,
+            physical_block_size: 512,
+            min_io_size: 0,
+            opt_io_size: 0,
+            discard: DiscardLimits {
+                granularity: 512,
+                max_bytes: crate::file::MAX_DISCARD_BYTES,
+            },
+        }
+    }
+}
+
+/// Requests that have been taken and not yet given back, at most. As for the other engine: what is
+/// over it stays in the guest's ring.
+const CAPACITY: usize = 1024;
+
+/// The requests of all null disks of one iothread.
+pub(crate) struct NullQueue {
+    done: VecDeque<u64>,
+    /// (deadline, order of arrival, token), soonest first.
+    delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    arrivals: u64,
+}
+
+impl NullQueue {
+    pub fn new() -> Self {
+        NullQueue {
+            done: VecDeque::with_capacity(CAPACITY),
+            delayed: BinaryHeap::with_capacity(CAPACITY),
+            arrivals: 0,
+        }
+    }
+
+    pub fn room(&self) -> usize {
+        CAPACITY.saturating_sub(self.done.len() + self.delayed.len())
+    }
+
+    /// Takes a request to a null disk.
+    ///
+    /// # Safety
+    /// The segments of a read are valid and writable.
+    pub unsafe fn push(&mut self, options: &NullOptions, request: &Request) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        if options.read_zeroes && request.op == Op::Read {
+            for index in 0..request.iov_count as usize {
+                // SAFETY: the caller vouches for the list and for the memory it names; bytes have
+                // no alignment, and the guest who may write them meanwhile only harms itself.
+                unsafe {
+                    let segment = *request.iov.add(index);
+                    std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len);
+                }
+            }
+        }
+        if options.latency_ns == 0 {
+            self.done.push_back(request.token);
+        } else {
+            let deadline_ns = now_ns().saturating_add(options.latency_ns);
+            self.arrivals += 1;
+            self.delayed
+                .push(Reverse((deadline_ns, self.arrivals, request.token)));
+        }
+        Ok(())
+    }
+
+    /// A request that needs nothing done is complete at the next reap.
+    pub fn complete(&mut self, token: u64) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        self.done.push_back(token);
+        Ok(())
+    }
+
+    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        out.extend(self.done.drain(..).map(success));
+        if !self.delayed.is_empty() {
+            let now_ns = now_ns();
+            while let Some(Reverse((deadline_ns, _, token))) = self.delayed.peek().copied() {
+                if deadline_ns > now_ns {
+                    break;
+                }
+                self.delayed.pop();
+                out.push(success(token));
+            }
+        }
+        out.len() - before
+    }
+
+    pub fn has_completions(&self) -> bool {
+        !self.done.is_empty()
+            || self
+                .next_deadline_ns()
+                .is_some_and(|deadline| deadline <= now_ns())
+    }
+
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.delayed
+            .peek()
+            .map(|Reverse((deadline_ns, _, _))| *deadline_ns)
+    }
+}
+
+fn success(token: u64) -> Completion {
+    Completion {
+        token,
+        result: Ok(()),
+    }
+}
+
+/// The clock of the loop's timers.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(op: Op, token: u64, iov: &mut [libc::iovec]) -> Request {
+        let len = iov.iter().map(|segment| segment.iov_len as u64).sum();
+        let iov_count = u32::try_from(iov.len()).unwrap();
+        Request {
+            op,
+            fua: false,
+            offset: 0,
+            len,
+            iov: iov.as_mut_ptr(),
+            iov_count,
+            token,
+        }
+    }
+
+    #[test]
+    fn read_zeroes_fills_every_segment_and_nothing_else() {
+        let mut memory = [1u8; 64];
+        let base = memory.as_mut_ptr();
+        let segment = |at: usize, iov_len| libc::iovec {
+            iov_base: base.wrapping_add(at).cast(),
+            iov_len,
+        };
+        let mut iov = [segment(0, 8), segment(16, 16)];
+        let mut queue = NullQueue::new();
+        let zeroes = NullOptions {
+            size: 1 << 20,
+            read_zeroes: true,
+            latency_ns: 0,
+        };
+        // SAFETY: the segments lie in `memory`.
+        unsafe {
+            queue
+                .push(&zeroes, &request(Op::Read, 1, &mut iov))
+                .unwrap()
+        };
+        // SAFETY: as above.
+        unsafe {
+            queue
+                .push(&zeroes, &request(Op::Write, 2, &mut iov))
+                .unwrap()
+        };
+        let mut expected = [1u8; 64];
+        expected[..8].fill(0);
+        expected[16..32].fill(0);
+        assert_eq!(memory, expected);
+        let mut out = Vec::new();
+        assert_eq!(queue.reap(&mut out), 2);
+        assert_eq!(out, [success(1), success(2)]);
+    }
+
+    #[test]
+    fn latency_delays_and_the_capacity_bounds() {
+        let mut queue = NullQueue::new();
+        let slow = NullOptions {
+            size: 1 << 20,
+            read_zeroes: false,
+            latency_ns: 3_600_000_000_000,
+        };
+        for token in 0..CAPACITY as u64 {
+            // SAFETY: nothing is read.
+            unsafe {
+                queue
+                    .push(&slow, &request(Op::Read, token, &mut []))
+                    .unwrap()
+            };
+        }
+        // SAFETY: as above.
+        assert!(unsafe { queue.push(&slow, &request(Op::Read, 0, &mut [])) }.is_err());
+        let mut out = Vec::new();
+        assert_eq!(queue.reap(&mut out), 0, "none is due within the hour");
+        assert!(!queue.has_completions());
+        assert!(queue.next_deadline_ns().unwrap() > now_ns());
+    }
+}

@@ -1,0 +1,75 @@
+//! The drop-in face: objects, nodes and exports in the order of the command line.
+
+use std::path::Path;
+
+use options::{Daemon, Directive, ObjectOptions};
+
+use crate::daemonize::{self, Daemonized};
+use crate::objects::Objects;
+use crate::pidfile::PidFile;
+use crate::signals::Signals;
+use crate::{Failure, export, node};
+
+pub(crate) fn run(options: &Daemon) -> Result<(), Failure> {
+    let daemonized = options.daemonize.then(daemonize::fork).transpose()?;
+    run_until_signalled(
+        &options.directives,
+        options.pidfile.as_deref(),
+        daemonized,
+        || (),
+    )
+}
+
+/// Makes everything, says so, and ends it when a signal comes. Exit status 0 means that every
+/// acknowledged write is on stable storage.
+pub(crate) fn run_until_signalled(
+    directives: &[Directive],
+    pidfile: Option<&Path>,
+    daemonized: Option<Daemonized>,
+    announce: impl FnOnce(),
+) -> Result<(), Failure> {
+    let signals = Signals::block()?;
+    raise_descriptor_limit();
+    let mut objects = Objects::default();
+    if let Err(error) = create(directives, &mut objects) {
+        objects.shut_down()?;
+        return Err(error);
+    }
+    // A daemon's path is meant from where it was started, and its process id is the child's.
+    let _pidfile = pidfile.map(std::path::absolute).transpose()?;
+    let _pidfile = _pidfile.as_deref().map(PidFile::create).transpose()?;
+    if let Some(daemonized) = daemonized {
+        daemonized.ready()?;
+    }
+    announce();
+    signals.wait();
+    signals.exit_on_next()?;
+    tracing::info!("stopping: no more requests, waiting for those in flight");
+    objects.shut_down()
+}
+
+fn create(directives: &[Directive], objects: &mut Objects) -> Result<(), Failure> {
+    for directive in directives {
+        match directive {
+            Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
+            Directive::Blockdev(options) => node::open(options, objects)?,
+            Directive::Export(options) => export::start(options, objects)?,
+        }
+    }
+    Ok(())
+}
+
+/// Every queue has three descriptors; the usual soft limit of 1024 is for programs that use
+/// select(2).
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Fails only where the limit is what it may be at most already.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
+}

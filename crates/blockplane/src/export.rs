@@ -1,0 +1,174 @@
+//! An export: a node shown to front-ends as a virtio-blk device over vhost-user.
+
+use std::sync::Arc;
+
+use block::Node;
+use data_plane::{DataThread, VringHandle, VringSetup};
+use options::{ExportKind, ExportOptions, SocketAddr};
+use vhost_user::{Listener, QueueSetup, Server, StartError, StartedQueue, Target};
+use virtio_blk::{Device, DeviceOptions};
+use virtqueue::GuestMemory;
+
+use crate::Failure;
+use crate::objects::Objects;
+
+/// What `GET_ID` answers when no serial was given: the same as the field's server.
+const DEFAULT_SERIAL: &str = "vhost_user_blk";
+
+/// Starts serving an export.
+pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
+    let ExportKind::VhostUserBlk(device) = &options.kind;
+    let node = objects.node(&options.node_name)?;
+    if options.writable && node.read_only() {
+        return Err(format!(
+            "--export: node '{}' is read-only; export it without writable=on",
+            options.node_name
+        )
+        .into());
+    }
+    let device = DeviceOptions {
+        logical_block_size: device.logical_block_size,
+        num_queues: device.num_queues,
+        queue_size: device.queue_size,
+        serial: device
+            .serial
+            .clone()
+            .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
+        read_only: !options.writable,
+        write_through: options.writethrough,
+        request_merging: device.request_merging,
+    };
+    let ExportKind::VhostUserBlk(kind) = &options.kind;
+    let listener = match &kind.addr {
+        SocketAddr::Unix { path } => Listener::bind(path)?,
+        // SAFETY: the number is the user's word for a socket that was made for us; nothing else in
+        // this process has it, since everything else is opened without giving numbers away.
+        SocketAddr::Fd { fd } => unsafe { Listener::inherit(*fd) }?,
+    };
+    let iothreads = objects.iothreads(&options.iothreads)?;
+    let target = BlkTarget::new(&options.id, device, node, iothreads)?;
+    objects.add_server(Server::spawn(listener, Arc::new(target))?);
+    Ok(())
+}
+
+/// A virtio-blk device and where its queues run.
+struct BlkTarget {
+    name: String,
+    device: Arc<Device>,
+    node: Arc<Node>,
+    iothreads: Vec<Arc<DataThread>>,
+}
+
+impl BlkTarget {
+    fn new(
+        name: &str,
+        options: DeviceOptions,
+        node: Arc<Node>,
+        iothreads: Vec<Arc<DataThread>>,
+    ) -> Result<Self, Failure> {
+        node.use_block_size(options.logical_block_size)?;
+        let device = Arc::new(Device::new(options, *node.geometry())?);
+        Ok(BlkTarget {
+            name: name.to_owned(),
+            device,
+            node,
+            iothreads,
+        })
+    }
+}
+
+impl Target for BlkTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn features(&self) -> u64 {
+        self.device.features()
+    }
+
+    fn set_features(&self, acked: u64) {
+        self.device.set_features(acked);
+    }
+
+    fn num_queues(&self) -> u16 {
+        self.device.options().num_queues
+    }
+
+    fn max_queue_size(&self) -> u16 {
+        self.device.options().queue_size
+    }
+
+    fn config(&self) -> Vec<u8> {
+        self.device.config().to_vec()
+    }
+
+    fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
+        let had_write_cache = self.device.write_cache();
+        let written = self.device.write_config(offset, bytes);
+        if had_write_cache
+            && !self.device.write_cache()
+            && let Err(error) = self.node.flush_blocking()
+        {
+            // The driver takes what it wrote before for stable from here on.
+            tracing::error!(export = self.name, %error, "flush on turning the write cache off");
+        }
+        written
+    }
+
+    fn reset(&self) {
+        self.device.reset();
+    }
+
+    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
+        let iothread = &self.iothreads[usize::from(setup.index) % self.iothreads.len()];
+        let started = iothread.start_vring(VringSetup {
+            name: format!("{}:{}", self.name, setup.index),
+            device: self.device.clone(),
+            node: self.node.clone(),
+            memory: setup.memory,
+            layout: setup.layout,
+            features: setup.features,
+            base: setup.base,
+            kick: setup.kick,
+            call: setup.call,
+            err: setup.err,
+            enabled: setup.enabled,
+        });
+        match started {
+            Ok(handle) => Ok(Box::new(Queue(handle))),
+            Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
+            Err(error) => Err(StartError::FrontEnd(error.to_string())),
+        }
+    }
+}
+
+/// A queue on its iothread, as the transport sees it.
+struct Queue(VringHandle);
+
+impl StartedQueue for Queue {
+    fn enable(&self, enabled: bool) {
+        self.0.enable(enabled);
+    }
+
+    fn set_memory(&self, memory: Arc<GuestMemory>) {
+        self.0.set_memory(memory);
+    }
+
+    fn set_call(&self, call: Option<std::os::fd::OwnedFd>) {
+        self.0.set_call(call);
+    }
+
+    fn set_err(&self, err: Option<std::os::fd::OwnedFd>) {
+        self.0.set_err(err);
+    }
+
+    fn set_kick(&self, kick: Option<std::os::fd::OwnedFd>) -> Result<(), StartError> {
+        self.0
+            .set_kick(kick)
+            .map_err(|error| StartError::FrontEnd(error.to_string()))
+    }
+
+    fn stop(self: Box<Self>) -> Option<u16> {
+        self.0.stop()
+    }
+}

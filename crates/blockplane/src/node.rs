@@ -1,0 +1,92 @@
+//! Nodes from their options.
+
+use std::sync::Arc;
+
+use block::{Node, NodeError, NodeOptions};
+use options::{AioMode, BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
+
+use crate::Failure;
+use crate::objects::Objects;
+
+/// Opens a node, and those written in place below it.
+pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
+    let node = match &options.driver {
+        Driver::File(file) => open_fd(options, file, NodeOptions::File)?,
+        Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice)?,
+        Driver::NullCo(null) => {
+            let null = NodeOptions::Null(block::NullOptions {
+                size: null.size,
+                read_zeroes: null.read_zeroes,
+                latency_ns: null.latency_ns,
+            });
+            Node::open(&options.node_name, options.read_only, &null)?
+        }
+        Driver::Raw(raw) => window(options, raw, objects)?,
+    };
+    objects.add_node(node);
+    Ok(())
+}
+
+fn window(
+    options: &BlockdevOptions,
+    raw: &RawOptions,
+    objects: &mut Objects,
+) -> Result<Arc<Node>, Failure> {
+    if let NodeRef::Inline(below) = &raw.file {
+        open(below, objects)?;
+    }
+    let below = objects.node(raw.file.node_name())?;
+    let passes_discard = options.discard == Discard::Unmap;
+    Ok(Node::window(
+        &options.node_name,
+        &below,
+        raw.offset,
+        raw.size,
+        options.read_only,
+        passes_discard,
+    )?)
+}
+
+fn open_fd(
+    options: &BlockdevOptions,
+    file: &FileOptions,
+    driver: fn(block::FileOptions) -> NodeOptions,
+) -> Result<Arc<Node>, NodeError> {
+    let mut how = block::FileOptions {
+        path: file.filename.clone(),
+        direct: options.cache_direct != Some(false),
+        no_flush: options.cache_no_flush,
+        unmap: options.discard == Discard::Unmap,
+        native_aio: file.aio == AioMode::Native,
+        aio_max_batch: file.aio_max_batch,
+        locking: locking(file.locking),
+    };
+    let name = &options.node_name;
+    let open =
+        |how: &block::FileOptions, read_only| Node::open(name, read_only, &driver(how.clone()));
+    let mut opened = open(&how, options.read_only);
+    if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.cache_direct) {
+        tracing::warn!(
+            node = name, path = %path.display(),
+            "this file system has no direct I/O: the page cache and worker threads are used"
+        );
+        how.direct = false;
+        opened = open(&how, options.read_only);
+    }
+    match opened {
+        Err(NodeError::ReadOnlyMedium { .. } | NodeError::Open { .. })
+            if options.auto_read_only && !options.read_only =>
+        {
+            open(&how, true)
+        }
+        opened => opened,
+    }
+}
+
+pub(crate) fn locking(locking: options::Locking) -> block::Locking {
+    match locking {
+        options::Locking::Auto => block::Locking::Auto,
+        options::Locking::On => block::Locking::On,
+        options::Locking::Off => block::Locking::Off,
+    }
+}

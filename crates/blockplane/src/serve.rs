@@ -1,0 +1,110 @@
+//! The face for people: one disk on one socket.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use block::{Created, create_sparse};
+use options::{
+    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind,
+    ExportOptions, FileOptions, IothreadOptions, NullOptions, ObjectOptions, Serve, SocketAddr,
+    VhostUserBlkOptions,
+};
+
+use crate::{Failure, attach, daemon};
+
+const NODE: &str = "disk";
+
+pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+    let created = match (&options.disk, options.size) {
+        (Disk::Path(path), Some(size)) => Some(create_sparse(path, size)?),
+        _ => None,
+    };
+    let directives = directives(options)?;
+    let announced =
+        daemon::run_until_signalled(&directives, options.pidfile.as_deref(), None, || {
+            attach::announce(options, created == Some(Created::New));
+        });
+    if announced.is_err() && created == Some(Created::New) {
+        tracing::debug!("the new image is left in place");
+    }
+    announced
+}
+
+/// The same in the words of the other face.
+fn directives(options: &Serve) -> Result<Vec<Directive>, Failure> {
+    let iothreads: Vec<String> = (0..options.iothreads)
+        .map(|index| format!("io{index}"))
+        .collect();
+    let mut directives: Vec<Directive> = iothreads
+        .iter()
+        .map(|id| Directive::Object(iothread(options, id)))
+        .collect();
+    let driver = driver(options);
+    let block_size = options.logical_block_size.unwrap_or(512);
+    directives.push(Directive::Blockdev(BlockdevOptions {
+        node_name: NODE.to_owned(),
+        read_only: options.read_only,
+        auto_read_only: false,
+        discard: options.discard,
+        cache_direct: Some(options.cache_direct),
+        cache_no_flush: false,
+        driver,
+    }));
+    directives.push(Directive::Export(ExportOptions {
+        id: NODE.to_owned(),
+        node_name: NODE.to_owned(),
+        writable: !options.read_only,
+        writethrough: options.write_through,
+        iothreads,
+        fixed_iothread: true,
+        kind: ExportKind::VhostUserBlk(VhostUserBlkOptions {
+            addr: SocketAddr::Unix {
+                path: options.socket_path(),
+            },
+            num_queues: options.num_queues,
+            queue_size: options.queue_size,
+            logical_block_size: block_size,
+            serial: options.serial.clone(),
+            request_merging: options.request_merging,
+        }),
+    }));
+    Ok(directives)
+}
+
+fn iothread(options: &Serve, id: &str) -> ObjectOptions {
+    ObjectOptions::Iothread(IothreadOptions {
+        poll_max_ns: options.poll_max_ns,
+        aio_max_batch: options.aio_max_batch,
+        aio_max_events: options.aio_max_events,
+        ..IothreadOptions::new(id.to_owned())
+    })
+}
+
+fn driver(options: &Serve) -> Driver {
+    let Disk::Path(path) = &options.disk else {
+        return Driver::NullCo(NullOptions {
+            size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
+            read_zeroes: false,
+            latency_ns: 0,
+        });
+    };
+    let file = FileOptions {
+        filename: path.clone(),
+        aio: if options.cache_direct {
+            AioMode::Native
+        } else {
+            AioMode::Threads
+        },
+        locking: options.locking,
+        aio_max_batch: 0,
+    };
+    if is_block_device(path) {
+        Driver::HostDevice(file)
+    } else {
+        Driver::File(file)
+    }
+}
+
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}

@@ -1,0 +1,52 @@
+//! SIGTERM, SIGINT and SIGHUP, waited for instead of handled.
+//!
+//! They are blocked before the first thread starts, so that all threads inherit that and only the
+//! one that waits gets them.
+
+use std::io;
+
+/// The signals that end the program in good order.
+pub(crate) struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks them; to be called while there is one thread.
+    pub fn block() -> io::Result<Self> {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset makes the set valid before anything reads it; the calls get valid
+        // pointers and valid signal numbers.
+        let (set, result) = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let result = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            (set.assume_init(), result)
+        };
+        if result == 0 {
+            Ok(Signals { set })
+        } else {
+            Err(io::Error::from_raw_os_error(result))
+        }
+    }
+
+    /// Waits for one.
+    pub fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: both pointers are valid. An error could only mean an invalid set.
+        unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
+    }
+
+    /// From now on a signal ends the program at once: whoever sends a second one does not want to
+    /// wait for the disks.
+    pub fn exit_on_next(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("signals".into());
+        thread.spawn(move || {
+            self.wait();
+            tracing::warn!("second signal: exit without waiting for requests in flight");
+            std::process::exit(1);
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! The control plane's side: iothreads and started queues as handles.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use block::{EngineSettings, Engines};
+use engine::{AioSettings, PoolError, PoolSettings};
+use event_loop::iothread::{Running, SpawnError};
+use event_loop::{IoThread, PollSettings, Remote, Stopped};
+use virtqueue::GuestMemory;
+
+use crate::plane::{Message, StoragePlane};
+use crate::vring::{StartError, VringSetup};
+
+/// How an iothread is made; the names are those of its options.
+#[derive(Clone, Debug)]
+pub struct DataThreadSettings {
+    /// Its name.
+    pub id: String,
+    /// How long it polls before it blocks.
+    pub polling: PollSettings,
+    /// Events of its Linux AIO context (`aio-max-events`).
+    pub aio_max_events: u32,
+    /// Requests in one submission at most (`aio-max-batch`), 0: the engine's default.
+    pub aio_max_batch: u32,
+    /// Worker threads that stay (`thread-pool-min`).
+    pub thread_pool_min: u32,
+    /// Worker threads at most (`thread-pool-max`).
+    pub thread_pool_max: u32,
+}
+
+impl DataThreadSettings {
+    /// Defaults under a name.
+    #[must_use]
+    pub fn named(id: &str) -> Self {
+        let (aio, pool) = (AioSettings::default(), PoolSettings::default());
+        DataThreadSettings {
+            id: id.to_owned(),
+            polling: PollSettings::default(),
+            aio_max_events: aio.max_events,
+            aio_max_batch: aio.max_batch,
+            thread_pool_min: pool.min_threads,
+            thread_pool_max: pool.max_threads,
+        }
+    }
+}
+
+/// Why an iothread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum DataThreadError {
+    /// No thread, or none of what it needs.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// Its worker threads' limits.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Its engine's eventfd could not be watched.
+    #[error("cannot watch for completions: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A running iothread. Dropping it stops the thread; its queues were stopped before.
+pub struct DataThread {
+    id: String,
+    running: Option<Running<Message>>,
+    remote: Remote<Message>,
+}
+
+impl DataThread {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// [`DataThreadError`].
+    pub fn spawn(settings: DataThreadSettings) -> Result<Self, DataThreadError> {
+        let DataThreadSettings {
+            id,
+            polling,
+            aio_max_events,
+            aio_max_batch,
+            ..
+        } = settings;
+        let engine_settings = EngineSettings {
+            aio: AioSettings {
+                max_events: aio_max_events,
+                max_batch: aio_max_batch,
+                ..AioSettings::default()
+            },
+            pool: PoolSettings {
+                min_threads: settings.thread_pool_min,
+                max_threads: settings.thread_pool_max,
+                name: format!("worker {id}"),
+            },
+        };
+        let running = IoThread::spawn(&id, polling, move |cx, remote| {
+            let waker = remote.waker();
+            let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
+            Ok::<_, DataThreadError>(StoragePlane::new(cx, engines)?)
+        })?;
+        let remote = running.remote().clone();
+        Ok(DataThread {
+            id,
+            running: Some(running),
+            remote,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Changes how long it polls.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn set_polling(&self, settings: PollSettings) -> Result<(), Stopped> {
+        self.remote.set_polling(settings)
+    }
+
+    /// Changes its batch limit; 0 is the engine's default.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn set_aio_max_batch(&self, max_batch: u32) -> Result<(), Stopped> {
+        self.remote.send(Message::SetAioMaxBatch(max_batch))
+    }
+
+    /// Starts a queue on this iothread.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_vring(&self, setup: VringSetup) -> Result<VringHandle, StartError> {
+        let (reply, answer) = mpsc::channel();
+        self.remote.send(Message::Start(Box::new(setup), reply))?;
+        let place = answer.recv().map_err(|_| Stopped)??;
+        Ok(VringHandle {
+            remote: self.remote.clone(),
+            place: Some(place),
+        })
+    }
+}
+
+impl Drop for DataThread {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+    }
+}
+
+/// A started queue. Dropping it stops the queue, waiting for what is in flight.
+pub struct VringHandle {
+    remote: Remote<Message>,
+    /// `None` once stopped.
+    place: Option<u32>,
+}
+
+impl VringHandle {
+    /// Takes requests, or does not.
+    pub fn enable(&self, enabled: bool) {
+        self.send(|place| Message::Enable(place, enabled));
+    }
+
+    /// The guest's memory is mapped anew; returns once the queue uses the new map for all that it
+    /// takes from now on. The old one is kept as long as requests in flight need it.
+    pub fn set_memory(&self, memory: Arc<GuestMemory>) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::SetMemory(place, memory, reply));
+        // Only fails when the iothread is gone, and the queue with it.
+        let _ = answer.recv();
+    }
+
+    /// Signals the guest there.
+    pub fn set_call(&self, call: Option<OwnedFd>) {
+        self.send(|place| Message::SetCall(place, call));
+    }
+
+    /// Tells of a broken queue there.
+    pub fn set_err(&self, err: Option<OwnedFd>) {
+        self.send(|place| Message::SetErr(place, err));
+    }
+
+    /// Listens for kicks there.
+    ///
+    /// # Errors
+    /// [`StartError::Kick`] when the descriptor cannot be watched; the old one still is then.
+    pub fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::SetKick(place, kick, reply));
+        answer.recv().map_err(|_| Stopped)?
+    }
+
+    /// Takes no more requests, waits for those in flight and gives back the available index; `None`
+    /// when the iothread is gone.
+    #[must_use]
+    pub fn stop(mut self) -> Option<u16> {
+        self.stop_now()
+    }
+
+    fn stop_now(&mut self) -> Option<u16> {
+        let place = self.place.take()?;
+        let (reply, answer) = mpsc::channel();
+        self.remote.send(Message::Stop(place, reply)).ok()?;
+        answer.recv().ok()
+    }
+
+    fn send(&self, message: impl FnOnce(u32) -> Message) {
+        if let Some(place) = self.place {
+            // An iothread that is gone has taken the queue with it.
+            let _ = self.remote.send(message(place));
+        }
+    }
+}
+
+impl Drop for VringHandle {
+    fn drop(&mut self) {
+        self.stop_now();
+    }
+}

@@ -1,0 +1,394 @@
+//! The five phases over rings, devices and engines.
+//!
+//! Queues move between three lists, each entered at most once (a flag in the queue says so):
+//! - *active*: was kicked, or found non-empty; looked at in every iteration, its kicks suppressed,
+//!   until the loop is about to block and finds it empty;
+//! - *stalled*: an engine had no room; becomes active when something has completed;
+//! - *unpublished*: has used entries that the guest does not see yet.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use block::Engines;
+use engine::Completion;
+use event_loop::iothread::PlaneContext;
+use event_loop::{HandlerId, Interest, Plane, Readiness, TimerId};
+use virtio_blk::Admission;
+use virtqueue::{Chain, GuestMemory};
+
+use std::os::fd::OwnedFd;
+
+use crate::vring::{StartError, Vring, VringSetup};
+use crate::vrings::Vrings;
+
+/// How long after the kernel had no memory for a request, with none in flight, it is asked again.
+const RETRY_NS: u64 = 1_000_000;
+
+/// Room for the completions of one reap: more than all engines together give back at once.
+const COMPLETIONS_PER_REAP: usize = 4096;
+
+/// What the control plane sends. A `u32` is the place of a started queue.
+pub enum Message {
+    /// Start a queue; the answer is its place.
+    Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
+    /// Take no more requests, wait for those in flight; the answer is the available index.
+    Stop(u32, Sender<u16>),
+    /// Take requests, or do not.
+    Enable(u32, bool),
+    /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
+    SetMemory(u32, Arc<GuestMemory>, Sender<()>),
+    /// Signal the guest there.
+    SetCall(u32, Option<OwnedFd>),
+    /// Listen for kicks there; the answer says whether that is possible.
+    SetKick(u32, Option<OwnedFd>, Sender<Result<(), StartError>>),
+    /// Tell of a broken queue there.
+    SetErr(u32, Option<OwnedFd>),
+    /// Change the batch limit of Linux AIO.
+    SetAioMaxBatch(u32),
+}
+
+/// A descriptor of the plane.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Linux AIO has completed something.
+    Aio,
+    /// The guest kicked the queue at this place.
+    Kick(u32),
+}
+
+/// What an iothread runs.
+pub struct StoragePlane {
+    // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
+    engines: Engines,
+    vrings: Vrings,
+    active: Vec<u32>,
+    stalled: Vec<u32>,
+    unpublished: Vec<u32>,
+    completions: Vec<Completion>,
+    chain: Chain,
+    /// A queue was left with work because its budget was used up.
+    more: bool,
+    timer: Option<(u64, TimerId)>,
+}
+
+impl StoragePlane {
+    /// Around its engines, whose eventfd it registers.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn new(cx: &mut PlaneContext<Self>, engines: Engines) -> std::io::Result<Self> {
+        if let Some(eventfd) = engines.aio_eventfd() {
+            cx.add(
+                eventfd.try_clone_to_owned()?,
+                Interest::ReadableEdge,
+                Handler::Aio,
+            )?;
+        }
+        Ok(StoragePlane {
+            engines,
+            vrings: Vrings::default(),
+            active: Vec::new(),
+            stalled: Vec::new(),
+            unpublished: Vec::new(),
+            completions: Vec::with_capacity(COMPLETIONS_PER_REAP),
+            chain: Chain::new(),
+            more: false,
+            timer: None,
+        })
+    }
+
+    fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
+        let place = self.vrings.reserve();
+        let started =
+            Vring::new(setup, place)
+                .map_err(StartError::from)
+                .and_then(|(mut vring, kick)| {
+                    vring.kick = watch(cx, place, kick)?;
+                    Ok(vring)
+                });
+        match started {
+            Ok(vring) => {
+                self.vrings.put(place, vring);
+                self.activate(place);
+                Ok(place)
+            }
+            Err(error) => {
+                self.vrings.remove(place);
+                Err(error)
+            }
+        }
+    }
+
+    fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u16>) {
+        let Some(vring) = self.vrings.get_mut(place) else {
+            return;
+        };
+        if let Some(kick) = vring.kick.take() {
+            cx.delete(kick);
+        }
+        vring.stopping = Some(reply);
+        if vring.stalled {
+            vring.stalled = false;
+            self.stalled.retain(|other| *other != place);
+        }
+        if vring.active {
+            vring.active = false;
+            self.active.retain(|other| *other != place);
+        }
+        // The notify phase ends it, now or after its last completion.
+        self.mark_unpublished(place);
+    }
+
+    /// Puts a queue among those that are looked at, if requests may be taken from it.
+    fn activate(&mut self, place: u32) {
+        if let Some(vring) = self.vrings.get_mut(place)
+            && vring.runs()
+            && !vring.active
+            && !vring.stalled
+        {
+            vring.active = true;
+            vring.disable_kicks();
+            self.active.push(place);
+        }
+    }
+
+    fn mark_unpublished(&mut self, place: u32) {
+        if let Some(vring) = self.vrings.get_mut(place)
+            && !vring.unpublished
+        {
+            vring.unpublished = true;
+            self.unpublished.push(place);
+        }
+    }
+
+    /// A queue that was stopped and has nothing in flight is gone.
+    fn end_if_drained(&mut self, place: u32) {
+        let Some(vring) = self.vrings.get_mut(place) else {
+            return;
+        };
+        if vring.in_flight() > 0 {
+            return;
+        }
+        if let Some(reply) = vring.stopping.take() {
+            // Whoever uses the rings next expects to be kicked.
+            vring.enable_kicks();
+            // A front-end that is gone does not want to know.
+            let _ = reply.send(vring.next_avail());
+            self.vrings.remove(place);
+        }
+    }
+
+    /// A timer for what no descriptor will announce.
+    fn arm_timer(&mut self, cx: &mut PlaneContext<Self>) {
+        let retry = || cx.now_ns() + RETRY_NS;
+        let deadline = match (self.engines.next_deadline_ns(), self.engines.needs_retry()) {
+            (deadline, false) => deadline,
+            (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
+        };
+        let Some(deadline_ns) = deadline else { return };
+        if let Some((armed_ns, timer)) = self.timer {
+            if armed_ns <= deadline_ns {
+                return;
+            }
+            cx.cancel_timer(timer);
+        }
+        self.timer = Some((deadline_ns, cx.add_timer(deadline_ns, ())));
+    }
+}
+
+fn watch(
+    cx: &mut PlaneContext<StoragePlane>,
+    place: u32,
+    kick: Option<OwnedFd>,
+) -> Result<Option<HandlerId>, StartError> {
+    let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(place));
+    kick.map(add).transpose().map_err(StartError::Kick)
+}
+
+impl Plane for StoragePlane {
+    type Handler = Handler;
+    type Timer = ();
+    type Message = Message;
+
+    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+        match handler {
+            // The reap phase looks at the ring anyway.
+            Handler::Aio => {}
+            Handler::Kick(place) => self.activate(place),
+        }
+    }
+
+    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {
+        self.timer = None;
+    }
+
+    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
+        // Answers to somebody who no longer listens are dropped.
+        match message {
+            Message::Start(setup, reply) => {
+                let _ = reply.send(self.start(cx, *setup));
+            }
+            Message::Stop(place, reply) => self.stop(cx, place, reply),
+            Message::Enable(place, enabled) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.enabled = enabled;
+                }
+                self.activate(place);
+            }
+            Message::SetMemory(place, memory, reply) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.set_memory(memory);
+                }
+                let _ = reply.send(());
+            }
+            Message::SetCall(place, call) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.set_call(call);
+                }
+            }
+            Message::SetKick(place, kick, reply) => {
+                let watched = watch(cx, place, kick);
+                let _ = reply.send(watched.map(|kick| {
+                    if let Some(vring) = self.vrings.get_mut(place)
+                        && let Some(old) = std::mem::replace(&mut vring.kick, kick)
+                    {
+                        cx.delete(old);
+                    }
+                }));
+                // A kick on the old descriptor may have been lost.
+                self.activate(place);
+            }
+            Message::SetErr(place, err) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.set_err(err);
+                }
+            }
+            Message::SetAioMaxBatch(max_batch) => self.engines.set_aio_max_batch(max_batch),
+        }
+    }
+
+    fn reap(&mut self, _: &mut PlaneContext<Self>) {
+        self.engines.reap(&mut self.completions);
+    }
+
+    fn complete(&mut self, _: &mut PlaneContext<Self>) {
+        if self.completions.is_empty() {
+            return;
+        }
+        for Completion { token, result } in self.completions.drain(..) {
+            // The halves of a token: the queue's place and the request's slot.
+            #[allow(clippy::cast_possible_truncation)]
+            let (place, slot) = ((token >> 32) as u32, token as u32);
+            let Some(vring) = self.vrings.get_mut(place) else {
+                debug_assert!(
+                    false,
+                    "a queue is kept until its last request has completed"
+                );
+                continue;
+            };
+            vring.complete(slot, result);
+            if !vring.unpublished {
+                vring.unpublished = true;
+                self.unpublished.push(place);
+            }
+        }
+        // There is room again.
+        for place in self.stalled.drain(..) {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                vring.stalled = false;
+                if vring.runs() {
+                    vring.active = true;
+                    self.active.push(place);
+                }
+            }
+        }
+    }
+
+    fn notify(&mut self, _: &mut PlaneContext<Self>) {
+        while let Some(place) = self.unpublished.pop() {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                vring.unpublished = false;
+                vring.publish();
+                if vring.stopping.is_some() {
+                    self.end_if_drained(place);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+        self.more = false;
+        let mut index = 0;
+        while let Some(place) = self.active.get(index).copied() {
+            let mut keep = false;
+            if let Some(vring) = self.vrings.get_mut(place)
+                && vring.runs()
+            {
+                match vring.admit(&mut self.chain, &mut self.engines) {
+                    Some(Admission::Drained) => keep = true,
+                    Some(Admission::Budget) => {
+                        keep = true;
+                        self.more = true;
+                    }
+                    Some(Admission::Stalled) => {
+                        vring.stalled = true;
+                        self.stalled.push(place);
+                    }
+                    None => {}
+                }
+                if vring.take_answered() && !vring.unpublished {
+                    vring.unpublished = true;
+                    self.unpublished.push(place);
+                }
+            }
+            if keep {
+                index += 1;
+            } else {
+                self.active.swap_remove(index);
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.active = false;
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, cx: &mut PlaneContext<Self>) {
+        self.engines.flush_batch();
+        self.arm_timer(cx);
+    }
+
+    fn busy(&self) -> bool {
+        self.more || !self.unpublished.is_empty() || self.engines.has_completions()
+    }
+
+    fn poll(&mut self) -> bool {
+        self.engines.has_completions()
+            || self.active.iter().any(|place| {
+                self.vrings
+                    .get(*place)
+                    .is_some_and(|vring| vring.runs() && vring.has_available())
+            })
+    }
+
+    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+        let mut found = false;
+        let vrings = &mut self.vrings;
+        self.active.retain(|place| {
+            let Some(vring) = vrings.get_mut(*place) else {
+                return false;
+            };
+            if vring.runs() && vring.enable_kicks() {
+                vring.disable_kicks();
+                found = true;
+                return true;
+            }
+            vring.active = false;
+            false
+        });
+        found || self.engines.has_completions()
+    }
+
+    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
+        tracing::debug!("iothread stopped");
+    }
+}

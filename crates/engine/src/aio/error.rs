@@ -1,0 +1,97 @@
+//! What can go wrong when an engine is made, in words that name the remedy.
+
+use rustix::io::Errno;
+
+use super::settings::MAX_EVENTS_LIMIT;
+
+/// Why there is no engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AioError {
+    /// io_setup(2) said `EAGAIN`: all contexts of the machine together are at their limit.
+    #[error(
+        "no room for an AIO context of {max_events} requests: {} of fs.aio-max-nr = {} are taken; \
+         raise the limit with: sysctl fs.aio-max-nr={}",
+        Known(.aio_nr), Known(.aio_max_nr), .suggested_max_nr
+    )]
+    LimitReached {
+        /// Requests asked for.
+        max_events: u32,
+        /// `fs.aio-max-nr` as it stands, where it can be read.
+        aio_max_nr: Option<u64>,
+        /// `fs.aio-nr`, what all processes have taken, where it can be read.
+        aio_nr: Option<u64>,
+        /// A value of `fs.aio-max-nr` that leaves room for this engine and as many again.
+        suggested_max_nr: u64,
+    },
+    /// io_setup(2) said `ENOSYS`.
+    #[error("this kernel has no Linux AIO (built without CONFIG_AIO): use the worker pool instead")]
+    NotSupported,
+    /// io_setup(2) failed in another way; see its manual page.
+    #[error("io_setup for {max_events} requests failed: {errno}")]
+    Setup {
+        /// Requests asked for.
+        max_events: u32,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// `max_events` is zero or over [`MAX_EVENTS_LIMIT`].
+    #[error("an AIO context of {max_events} requests: must be in range [1, {MAX_EVENTS_LIMIT}]")]
+    MaxEvents {
+        /// Requests asked for.
+        max_events: u32,
+    },
+    /// eventfd(2) failed.
+    #[error("no eventfd for AIO completions: {errno}")]
+    EventFd {
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+impl AioError {
+    /// Reads errno of io_setup(2) for the operator.
+    pub(super) fn from_setup(errno: Errno, max_events: u32) -> Self {
+        match errno {
+            Errno::AGAIN => {
+                let aio_max_nr = read_sysctl("/proc/sys/fs/aio-max-nr");
+                let aio_nr = read_sysctl("/proc/sys/fs/aio-nr");
+                let taken = aio_nr.or(aio_max_nr).unwrap_or(0);
+                let suggested_max_nr = taken
+                    .saturating_add(2 * u64::from(max_events))
+                    .checked_next_power_of_two()
+                    .unwrap_or(u64::MAX)
+                    .max(aio_max_nr.unwrap_or(0));
+                Self::LimitReached {
+                    max_events,
+                    aio_max_nr,
+                    aio_nr,
+                    suggested_max_nr,
+                }
+            }
+            Errno::NOSYS => Self::NotSupported,
+            errno => Self::Setup { max_events, errno },
+        }
+    }
+}
+
+/// Refusal of [`push`](super::LinuxAio::push): no record is free. The request was not taken; push
+/// it again after a reap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine has no room for another request")]
+pub struct Full;
+
+/// Shows a number, or that nobody knows it.
+struct Known<'a>(&'a Option<u64>);
+
+impl std::fmt::Display for Known<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("(unknown)"),
+        }
+    }
+}
+
+fn read_sysctl(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}

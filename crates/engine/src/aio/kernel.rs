@@ -1,0 +1,162 @@
+//! The AIO system calls, and the seam that lets tests put another kernel under the engine.
+//!
+//! libaio is not used: it is five system calls, and its own completion ring reader would have to
+//! be bypassed anyway. Nothing here decides anything; errors come back as the kernel gave them.
+
+use std::ffi::c_long;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+
+use super::abi::{IOCB_CMD_FDSYNC, IoEvent, Iocb, RingHeader};
+
+/// The kernel's name for an AIO context (`aio_context_t`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ContextId(pub usize);
+
+impl fmt::Debug for ContextId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ContextId({:#x})", self.0)
+    }
+}
+
+/// What the engine asks of the kernel.
+///
+/// # Safety
+/// The engine reads memory by what an implementation returns. [`ring`](Self::ring) is `None` or
+/// points to at least a [`RingHeader`], readable and writable until `destroy`; when its magic,
+/// features and length are those of the kernel, then `nr` events follow it, and every event
+/// between `head` and `tail` is written before `tail` is stored with release order. Once `destroy`
+/// returned, no buffer of any accepted request is touched.
+pub unsafe trait AioKernel {
+    /// io_setup(2).
+    ///
+    /// # Errors
+    /// `EAGAIN` over `fs.aio-max-nr`, `ENOSYS` without AIO, and others of the manual page.
+    fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno>;
+
+    /// io_submit(2): how many of `iocbs`, from the first on, were accepted.
+    ///
+    /// # Errors
+    /// Those of the manual page; they concern the first request, and none was accepted.
+    ///
+    /// # Safety
+    /// The control blocks are valid for the call, and what they name is valid until completion.
+    unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno>;
+
+    /// io_getevents(2) that never waits: how many of `events` were filled.
+    ///
+    /// # Errors
+    /// Those of the manual page.
+    fn getevents(&mut self, context: ContextId, events: &mut [IoEvent]) -> Result<usize, Errno>;
+
+    /// io_destroy(2): returns after the last request in flight has ended.
+    fn destroy(&mut self, context: ContextId);
+
+    /// The completion ring of `context`, if it is mapped in this process.
+    fn ring(&self, context: ContextId) -> Option<NonNull<RingHeader>>;
+
+    /// Whether `IOCB_CMD_FDSYNC` is known; asked once, before the first request.
+    fn supports_fdsync(&mut self, context: ContextId) -> bool;
+}
+
+/// The kernel that this process runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kernel;
+
+// SAFETY: the context id is the address at which io_setup(2) mapped the ring (`fs/aio.c`,
+// `ioctx_alloc`), it stays mapped until io_destroy(2), and io_destroy waits for all requests.
+unsafe impl AioKernel for Kernel {
+    fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno> {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one unsigned long to `context`, which must be zero before.
+        let ret = unsafe {
+            libc::syscall(
+                libc::SYS_io_setup,
+                libc::c_ulong::from(max_events),
+                &raw mut context,
+            )
+        };
+        count(ret)?;
+        // An unsigned long is an address in this ABI: nothing is cut off.
+        #[allow(clippy::cast_possible_truncation)]
+        let id = context as usize;
+        Ok(ContextId(id))
+    }
+
+    unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno> {
+        // SAFETY: the caller vouches for the control blocks and what they name.
+        let ret =
+            unsafe { libc::syscall(libc::SYS_io_submit, context.0, iocbs.len(), iocbs.as_ptr()) };
+        count(ret)
+    }
+
+    fn getevents(&mut self, context: ContextId, events: &mut [IoEvent]) -> Result<usize, Errno> {
+        getevents(context, 0, events)
+    }
+
+    fn destroy(&mut self, context: ContextId) {
+        // SAFETY: takes no memory of ours; the ring is not read after this.
+        let ret = unsafe { libc::syscall(libc::SYS_io_destroy, context.0) };
+        debug_assert_eq!(ret, 0, "io_destroy of a context that we made");
+    }
+
+    fn ring(&self, context: ContextId) -> Option<NonNull<RingHeader>> {
+        NonNull::new(ptr::with_exposed_provenance_mut(context.0))
+    }
+
+    fn supports_fdsync(&mut self, context: ContextId) -> bool {
+        // The descriptor's own fsync must exist, or EINVAL would say nothing about the kernel;
+        // memory files have one, and it touches no disk.
+        let Ok(file) = memfd_create("aio-fdsync-probe", MemfdFlags::CLOEXEC) else {
+            return false;
+        };
+        let mut iocb = Iocb {
+            opcode: IOCB_CMD_FDSYNC,
+            fildes: file.as_raw_fd().cast_unsigned(),
+            ..Iocb::default()
+        };
+        // SAFETY: one control block, alive for the call, without buffers.
+        let accepted = unsafe { self.submit(context, &[&raw mut iocb]) } == Ok(1);
+        if accepted {
+            // Taken here, so that the first reap does not meet a request it never made.
+            while getevents(context, 1, &mut [IoEvent::default()]) == Err(Errno::INTR) {}
+        }
+        accepted
+    }
+}
+
+/// io_getevents(2), waiting until at least `min` events are there; zero never waits.
+fn getevents(context: ContextId, min: usize, events: &mut [IoEvent]) -> Result<usize, Errno> {
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let timeout = if min == 0 {
+        &raw const now
+    } else {
+        ptr::null()
+    };
+    // SAFETY: the kernel writes at most `events.len()` events, and reads the timeout if there
+    // is one.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_io_getevents,
+            context.0,
+            min,
+            events.len(),
+            events.as_mut_ptr(),
+            timeout,
+        )
+    };
+    count(ret)
+}
+
+/// A system call's result: a count, or -1 and errno.
+fn count(ret: c_long) -> Result<usize, Errno> {
+    usize::try_from(ret)
+        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}

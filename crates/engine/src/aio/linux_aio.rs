@@ -1,0 +1,381 @@
+//! The engine: a queue in front of io_submit(2), and the reap pass behind it.
+//!
+//! Requests wait in `pending` until the submit phase, or until there are as many as one call may
+//! take (the batch limit): then they go at once. The batch limit exists because io_submit(2)
+//! works through its array before it returns: with hundreds in it, the first are long finished
+//! before anybody can look.
+//!
+//! Order: requests reach the kernel in the order in which they were pushed; what is left of a
+//! short transfer goes before them. The kernel completes in any order.
+//!
+//! It never waits, except in `drop`, and never retries what failed with an error.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::abi::{IoEvent, Iocb};
+use super::error::{AioError, Full};
+use super::kernel::{AioKernel, ContextId, Kernel};
+use super::request::{Io, Progress, Request};
+use super::settings::{AioSettings, AioStats, DEFAULT_MAX_BATCH, MAX_EVENTS_LIMIT};
+use super::slots::Slots;
+use super::source::Source;
+use crate::Completion;
+
+/// One AIO context with its queue. Belongs to one thread at a time.
+///
+/// A loop calls [`reap`](Self::reap) and [`submit`](Self::submit) once per iteration, and before
+/// it blocks, it looks at [`blocked`](Self::blocked).
+///
+/// Dropping the engine waits in io_destroy(2) until the kernel has ended every request in flight;
+/// buffers may be freed afterwards. Requests that were not reaped have no completion then.
+#[derive(Debug)]
+pub struct LinuxAio<K: AioKernel = Kernel> {
+    kernel: K,
+    context: ContextId,
+    source: Source,
+    event_fd: OwnedFd,
+    slots: Slots,
+    /// Slots that wait for io_submit(2), in order.
+    pending: VecDeque<u32>,
+    /// Slots with a rest after a short transfer; empty between calls.
+    resumed: Vec<u32>,
+    /// Slots that the kernel refused, in order; they wait for the next reap.
+    refused: Vec<(u32, Errno)>,
+    /// The array that io_submit(2) reads; meaningless between calls.
+    iocbs: Vec<*mut Iocb>,
+    in_flight: usize,
+    max_batch: u32,
+    max_events: u32,
+    blocked: bool,
+    fdsync: bool,
+    stats: AioStats,
+}
+
+// SAFETY: the raw pointers name the context's ring, which any thread of the process may read as
+// long as it is one at a time (which `&mut self` and the missing `Sync` ensure), records inside
+// `slots`, and the submitters' buffers, which `push` demands to be usable from every thread.
+unsafe impl<K: AioKernel + Send> Send for LinuxAio<K> {}
+
+impl LinuxAio<Kernel> {
+    /// An engine on the kernel that this process runs on.
+    ///
+    /// # Errors
+    /// [`AioError`], whose text names cause and remedy.
+    pub fn new(settings: AioSettings) -> Result<Self, AioError> {
+        Self::with_kernel(Kernel, settings)
+    }
+}
+
+impl<K: AioKernel> LinuxAio<K> {
+    /// An engine on `kernel`.
+    ///
+    /// # Errors
+    /// As for [`new`](LinuxAio::new).
+    pub fn with_kernel(mut kernel: K, settings: AioSettings) -> Result<Self, AioError> {
+        let max_events = settings.max_events;
+        if !(1..=MAX_EVENTS_LIMIT).contains(&max_events) {
+            return Err(AioError::MaxEvents { max_events });
+        }
+        let event_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| AioError::EventFd { errno })?;
+        let context = kernel
+            .setup(max_events)
+            .map_err(|errno| AioError::from_setup(errno, max_events))?;
+        let fdsync = kernel.supports_fdsync(context);
+        let source = Source::new(&kernel, context, settings);
+        let capacity = max_events as usize;
+        let mut engine = Self {
+            kernel,
+            context,
+            source,
+            event_fd,
+            slots: Slots::new(max_events),
+            pending: VecDeque::with_capacity(capacity),
+            resumed: Vec::with_capacity(capacity),
+            refused: Vec::with_capacity(capacity),
+            iocbs: Vec::with_capacity(capacity),
+            in_flight: 0,
+            max_batch: 0,
+            max_events,
+            blocked: false,
+            fdsync,
+            stats: AioStats::default(),
+        };
+        engine.set_max_batch(settings.max_batch);
+        Ok(engine)
+    }
+
+    /// How many more requests [`push`](Self::push) takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.slots.room()
+    }
+
+    /// Queues a request. If that makes a full batch, or takes the last room, then everything
+    /// pending is submitted at once, unless the kernel said `EAGAIN` and has not completed
+    /// anything since.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// Until the completion of the request was reaped, or the engine was dropped: the array at
+    /// `io.iov` holds `io.iov_count` entries, stays where it is, and is not accessed by anyone
+    /// else, as the engine changes it; the buffers that it names stay valid for the kernel to
+    /// write (read) or read (write); and all of it may be used from whatever thread owns the
+    /// engine. Buffers that lie in guest memory may be accessed by the guest at any time.
+    pub unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
+        let event_fd = self.event_fd.as_raw_fd();
+        // SAFETY: our caller's promise is the one that `Request::new` wants.
+        let make = |slot| unsafe { Request::new(&io, slot, event_fd) };
+        let slot = self.slots.take(make).ok_or(Full)?;
+        self.pending.push_back(slot);
+        if !self.blocked && (self.pending.len() >= self.batch() || self.room() == 0) {
+            self.submit_pending();
+        }
+        Ok(())
+    }
+
+    /// The submit phase: hands everything pending to the kernel, at most one batch per
+    /// io_submit(2).
+    ///
+    /// After an `EAGAIN` it does nothing until a completion was reaped, unless nothing is in
+    /// flight: then it tries again. A request that the kernel refuses with any other error is
+    /// completed with it by the next [`reap`](Self::reap); the others go on.
+    pub fn submit(&mut self) {
+        if self.blocked && self.in_flight > 0 {
+            return;
+        }
+        self.submit_pending();
+    }
+
+    /// The reap phase: appends all completions that are there to `out` and returns how many.
+    ///
+    /// The rest of a short transfer, and after a completion what `EAGAIN` had blocked, is
+    /// submitted at the end. Give `out` room for `max_events` completions, and it never grows.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        for (slot, errno) in self.refused.drain(..) {
+            out.push(Completion {
+                token: self.slots.release(slot),
+                result: Err(errno),
+            });
+        }
+        let in_flight_before = self.in_flight;
+        self.reap_events(out);
+        let ended = in_flight_before != self.in_flight;
+        let resume = !self.resumed.is_empty();
+        while let Some(slot) = self.resumed.pop() {
+            self.pending.push_front(slot);
+        }
+        if resume || (self.blocked && ended) {
+            self.submit_pending();
+        }
+        let count = out.len() - before;
+        self.stats.completed += count as u64;
+        count
+    }
+
+    /// Whether [`reap`](Self::reap) would find something: a few loads, no system call, made for
+    /// polling. Without the completion ring it only knows of refused requests.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        let in_ring = match &self.source {
+            Source::Ring(ring) => ring.has_events(),
+            Source::Syscall(_) => false,
+        };
+        in_ring || !self.refused.is_empty()
+    }
+
+    /// Readable when completions wait to be reaped: for the poller. Non-blocking.
+    #[must_use]
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.event_fd.as_fd()
+    }
+
+    /// Makes the eventfd unreadable. Call it after the poller woke us and *before*
+    /// [`reap`](Self::reap), or a completion in between is slept over. Not needed while polling:
+    /// the descriptor then merely stays readable.
+    pub fn clear_event(&self) {
+        // EAGAIN: it was clear already.
+        let _ = rustix::io::read(&self.event_fd, &mut [0; 8]);
+    }
+
+    /// Whether the kernel said `EAGAIN` and requests wait for it to accept more. While
+    /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
+    /// nothing will, and the loop must come back to [`submit`](Self::submit) by itself, for
+    /// instance after a short timer.
+    #[must_use]
+    pub fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Most requests in one io_submit(2).
+    #[must_use]
+    pub fn max_batch(&self) -> u32 {
+        self.max_batch
+    }
+
+    /// Changes the batch limit from the next call on; 0 means [`DEFAULT_MAX_BATCH`], and more than
+    /// `max_events` means `max_events`.
+    pub fn set_max_batch(&mut self, max_batch: u32) {
+        let wanted = if max_batch == 0 {
+            DEFAULT_MAX_BATCH
+        } else {
+            max_batch
+        };
+        self.max_batch = wanted.min(self.max_events);
+    }
+
+    /// Requests that the kernel has.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Requests that wait for io_submit(2).
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether [`Op::Flush`](super::Op::Flush) works here (Linux 4.18). If not, a flush must be
+    /// made by a thread that can block.
+    #[must_use]
+    pub fn supports_fdsync(&self) -> bool {
+        self.fdsync
+    }
+
+    /// Whether completions are read in user space.
+    #[must_use]
+    pub fn uses_completion_ring(&self) -> bool {
+        matches!(self.source, Source::Ring(_))
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> AioStats {
+        self.stats
+    }
+
+    /// The batch limit for the next call. The room of the context bounds it as well, but needs no
+    /// look: a record is taken for every request that is pending or in flight.
+    fn batch(&self) -> usize {
+        self.max_batch as usize
+    }
+
+    fn submit_pending(&mut self) {
+        self.blocked = false;
+        while !self.pending.is_empty() {
+            let count = self.pending.len().min(self.batch());
+            debug_assert!(self.in_flight + count <= self.max_events as usize);
+            self.iocbs.clear();
+            for &slot in self.pending.iter().take(count) {
+                self.iocbs.push(self.slots.iocb(slot));
+            }
+            self.stats.submit_calls += 1;
+            // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
+            // for what they name, the submitters promised to keep it until completion.
+            match unsafe { self.kernel.submit(self.context, &self.iocbs) } {
+                // The kernel accepts at least one or says why not; were it to do neither, that
+                // would be an EAGAIN.
+                Ok(0) | Err(Errno::AGAIN) => {
+                    self.stats.eagain += 1;
+                    self.blocked = true;
+                    return;
+                }
+                Ok(accepted) => self.accepted(accepted.min(count)),
+                Err(errno) => self.refuse_first(errno),
+            }
+        }
+    }
+
+    fn accepted(&mut self, count: usize) {
+        for slot in self.pending.drain(..count) {
+            self.slots.set_in_flight(slot);
+        }
+        self.in_flight += count;
+        self.stats.submitted += count as u64;
+        self.stats.largest_batch = self.stats.largest_batch.max(count as u64);
+    }
+
+    /// An error of io_submit(2) concerns the first request only.
+    fn refuse_first(&mut self, errno: Errno) {
+        if let Some(slot) = self.pending.pop_front() {
+            self.refused.push((slot, errno));
+            self.stats.refused += 1;
+            // A loop that blocks before the next reap must wake up. The counter cannot overflow.
+            let _ = rustix::io::write(&self.event_fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn reap_events(&mut self, out: &mut Vec<Completion>) {
+        match &mut self.source {
+            Source::Ring(ring) => {
+                let ring = *ring;
+                let mut events = ring.events();
+                for event in events.by_ref() {
+                    self.complete(event, out);
+                }
+                ring.commit(events);
+            }
+            Source::Syscall(events) => {
+                let mut events = mem::take(events);
+                // Bounded like the ring: what is in flight now cannot grow during the pass.
+                while self.in_flight > 0 {
+                    self.stats.getevents_calls += 1;
+                    let count = self
+                        .kernel
+                        .getevents(self.context, &mut events)
+                        .unwrap_or(0);
+                    for &event in events.iter().take(count) {
+                        self.complete(event, out);
+                    }
+                    if count < events.len() {
+                        break;
+                    }
+                }
+                self.source = Source::Syscall(events);
+            }
+        }
+    }
+
+    fn complete(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
+        let Some((slot, request)) = self.slots.take_back(event.data) else {
+            debug_assert!(
+                false,
+                "completion of a request that the kernel does not have: {event:?}"
+            );
+            return;
+        };
+        self.in_flight -= 1;
+        match request.advance(event.res) {
+            Progress::Done(result) => {
+                out.push(Completion {
+                    token: self.slots.release(slot),
+                    result,
+                });
+            }
+            Progress::Resume => {
+                self.stats.resumed += 1;
+                self.resumed.push(slot);
+            }
+        }
+    }
+}
+
+impl<K: AioKernel> Drop for LinuxAio<K> {
+    fn drop(&mut self) {
+        self.kernel.destroy(self.context);
+    }
+}
+
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Every rule of the engine, one by one, on a kernel that does what it is told.
+
+use super::*;
+use crate::aio::Op;
+use crate::testing::{FakeKernel, Outcome};
+
+const WRITE: Op = Op::Write { dsync: false };
+
+type Fake = LinuxAio<FakeKernel>;
+
+fn engine(max_events: u32, max_batch: u32) -> Fake {
+    engine_on(FakeKernel::new((0..=255).collect()), max_events, max_batch)
+}
+
+fn engine_on(kernel: FakeKernel, max_events: u32, max_batch: u32) -> Fake {
+    let settings = AioSettings {
+        max_events,
+        max_batch,
+        ..AioSettings::default()
+    };
+    LinuxAio::with_kernel(kernel, settings).unwrap()
+}
+
+/// Buffers of one request, with their array.
+struct Buffers {
+    memory: Vec<Vec<u8>>,
+    iov: Vec<libc::iovec>,
+}
+
+impl Buffers {
+    fn new(memory: Vec<Vec<u8>>) -> Self {
+        let mut memory = memory;
+        let iov = memory
+            .iter_mut()
+            .map(|b| libc::iovec {
+                iov_base: b.as_mut_ptr().cast(),
+                iov_len: b.len(),
+            })
+            .collect();
+        Self { memory, iov }
+    }
+
+    fn sized(sizes: &[usize], fill: u8) -> Self {
+        Self::new(sizes.iter().map(|&len| vec![fill; len]).collect())
+    }
+
+    fn io(&mut self, op: Op, offset: u64, token: u64) -> Io {
+        Io {
+            op,
+            fd: 7,
+            offset,
+            iov: self.iov.as_mut_ptr(),
+            iov_count: u32::try_from(self.iov.len()).unwrap(),
+            len: self.memory.iter().map(|b| b.len() as u64).sum(),
+            token,
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.memory.concat()
+    }
+}
+
+impl Fake {
+    fn put(&mut self, io: Io) -> Result<(), Full> {
+        // SAFETY: the tests keep buffers until their requests are completed.
+        unsafe { self.push(io) }
+    }
+
+    fn put_flush(&mut self, token: u64) -> Result<(), Full> {
+        self.put(Buffers::sized(&[], 0).io(Op::Flush, 0, token))
+    }
+
+    fn reaped(&mut self) -> Vec<(u64, Result<(), Errno>)> {
+        let mut out = Vec::new();
+        assert_eq!(self.reap(&mut out), out.len());
+        out.iter().map(|c| (c.token, c.result)).collect()
+    }
+
+    /// Slots that the kernel holds, which are the tokens where every request is a first one.
+    fn held(&self) -> Vec<u64> {
+        self.kernel.held.iter().map(|h| h.iocb.data).collect()
+    }
+
+    fn eventfd_readable(&self) -> bool {
+        let fd = self.eventfd();
+        let mut fds = [rustix::event::PollFd::new(
+            &fd,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    }
+}
+
+mod life;
+mod source;
+mod submit;
+mod transfer;

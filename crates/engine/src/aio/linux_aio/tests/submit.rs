@@ -1,0 +1,154 @@
+//! Handing requests to the kernel: batches, room, order, refusals.
+
+use super::*;
+
+#[test]
+fn no_call_is_larger_than_the_batch() {
+    for (max_batch, calls) in [
+        (1, vec![1; 70]),
+        (8, vec![8, 8, 8, 8, 8, 8, 8, 8, 6]),
+        (0, vec![32, 32, 6]),
+    ] {
+        // All pending at once: EAGAIN holds them back until submit.
+        let mut aio = engine(128, max_batch);
+        aio.kernel.script.push_back(Err(Errno::AGAIN));
+        for token in 0..70 {
+            aio.put_flush(token).unwrap();
+        }
+        assert!(aio.blocked());
+        assert_eq!(aio.pending(), 70);
+        aio.kernel.calls.clear();
+        aio.submit();
+        assert_eq!(aio.kernel.calls, calls, "batch {max_batch}");
+        assert_eq!((aio.pending(), aio.in_flight(), aio.room()), (0, 70, 58));
+        assert_eq!(aio.stats().largest_batch, calls[0] as u64);
+    }
+}
+
+#[test]
+fn a_full_batch_goes_at_once_and_the_rest_waits() {
+    let mut aio = engine(128, 8);
+    for token in 0..7 {
+        aio.put_flush(token).unwrap();
+    }
+    assert_eq!(aio.kernel.calls, []);
+    for token in 7..12 {
+        aio.put_flush(token).unwrap();
+    }
+    assert_eq!(aio.kernel.calls, [8]);
+    assert_eq!((aio.pending(), aio.in_flight()), (4, 8));
+    aio.submit();
+    assert_eq!(aio.kernel.calls, [8, 4]);
+    assert_eq!(aio.held(), (0..12).collect::<Vec<_>>());
+    aio.submit();
+    assert_eq!(aio.kernel.calls, [8, 4], "nothing to submit, no call");
+}
+
+#[test]
+fn the_batch_can_be_changed_while_running() {
+    let mut aio = engine(64, 0);
+    assert_eq!(aio.max_batch(), 32);
+    aio.set_max_batch(1024);
+    assert_eq!(aio.max_batch(), 64, "bounded by the context");
+    aio.set_max_batch(2);
+    (0..3).for_each(|token| aio.put_flush(token).unwrap());
+    assert_eq!(aio.kernel.calls, [2]);
+    aio.set_max_batch(0);
+    assert_eq!(aio.max_batch(), 32);
+}
+
+#[test]
+fn room_bounds_what_is_taken_and_the_last_room_submits() {
+    let mut aio = engine(4, 32);
+    assert_eq!(aio.room(), 4);
+    for token in 0..3 {
+        aio.put_flush(token).unwrap();
+    }
+    assert_eq!((aio.room(), aio.kernel.calls.len()), (1, 0));
+    aio.put_flush(3).unwrap();
+    assert_eq!((aio.room(), aio.in_flight()), (0, 4));
+    assert_eq!(aio.put_flush(4), Err(Full));
+    aio.kernel.complete(2, Outcome::Whole);
+    assert_eq!(aio.room(), 0, "not reaped yet");
+    assert_eq!(aio.reaped(), [(2, Ok(()))]);
+    assert_eq!(aio.room(), 1);
+    // One place is free, so one request is a full batch.
+    aio.put_flush(4).unwrap();
+    assert_eq!(
+        (aio.kernel.calls.as_slice(), aio.room()),
+        ([4, 1].as_slice(), 0)
+    );
+}
+
+#[test]
+fn eagain_keeps_the_order_and_is_retried_after_a_completion() {
+    let mut aio = engine(16, 4);
+    (0..2).for_each(|token| aio.put_flush(token).unwrap());
+    aio.submit();
+    aio.kernel.script.push_back(Err(Errno::AGAIN));
+    (2..5).for_each(|token| aio.put_flush(token).unwrap());
+    aio.submit();
+    assert!(aio.blocked());
+    let calls = aio.kernel.calls.len();
+    // Neither the submit phase nor a full batch asks again before something has changed.
+    aio.submit();
+    (5..9).for_each(|token| aio.put_flush(token).unwrap());
+    assert_eq!(aio.reaped(), []);
+    assert_eq!((aio.kernel.calls.len(), aio.pending()), (calls, 7));
+    aio.kernel.complete(1, Outcome::Whole);
+    assert_eq!(aio.reaped(), [(1, Ok(()))]);
+    assert!(!aio.blocked());
+    // Slot 1 is token 1's; tokens 2.. have the slots of their number.
+    assert_eq!(aio.held(), [0, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(aio.stats().eagain, 1);
+}
+
+#[test]
+fn eagain_with_nothing_in_flight_is_retried_by_the_submit_phase() {
+    let mut aio = engine(16, 4);
+    aio.kernel
+        .script
+        .extend([Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(0)]);
+    aio.put_flush(0).unwrap();
+    for _ in 0..3 {
+        aio.submit();
+        assert!(aio.blocked() && aio.in_flight() == 0 && aio.pending() == 1);
+    }
+    aio.submit();
+    assert!(!aio.blocked());
+    assert_eq!(aio.held(), [0]);
+}
+
+#[test]
+fn a_partial_accept_goes_on_with_the_rest() {
+    let mut aio = engine(16, 8);
+    aio.kernel.script.extend([Ok(3), Ok(1)]);
+    (0..8).for_each(|token| aio.put_flush(token).unwrap());
+    assert_eq!(aio.kernel.calls, [8, 5, 4]);
+    assert_eq!(aio.held(), (0..8).collect::<Vec<_>>());
+    assert_eq!(aio.stats().submitted, 8);
+}
+
+#[test]
+fn a_hard_error_fails_the_first_request_and_no_other() {
+    let mut aio = engine(16, 8);
+    aio.kernel
+        .script
+        .extend([Ok(2), Err(Errno::BADF), Err(Errno::INVAL), Ok(3)]);
+    (0..7).for_each(|token| aio.put_flush(token).unwrap());
+    assert!(!aio.eventfd_readable());
+    aio.submit();
+    assert_eq!(aio.held(), [0, 1, 4, 5, 6]);
+    assert!(aio.has_completions(), "a polling loop must see it");
+    assert!(aio.eventfd_readable(), "a blocking loop must see it");
+    assert_eq!(aio.room(), 9, "the completion is still to be reaped");
+    aio.clear_event();
+    assert!(!aio.eventfd_readable());
+    assert_eq!(
+        aio.reaped(),
+        [(2, Err(Errno::BADF)), (3, Err(Errno::INVAL))]
+    );
+    assert!(!aio.has_completions());
+    assert_eq!((aio.in_flight(), aio.room()), (5, 11));
+    assert_eq!((aio.stats().refused, aio.stats().completed), (2, 2));
+}

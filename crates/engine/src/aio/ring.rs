@@ -1,0 +1,122 @@
+//! The completion ring that the kernel shares with user space: finished requests without a
+//! system call.
+//!
+//! The protocol is that of `fs/aio.c`: the kernel writes an event, then advances `tail`; we read
+//! events up to `tail`, then advance `head`. One thread reads, and it never mixes this with
+//! io_getevents(2). A ring that does not look exactly as expected is refused: the layout is not a
+//! documented interface, so the magic number is the contract.
+
+use std::mem::size_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::abi::{AIO_RING_MAGIC, IoEvent, RingHeader};
+
+/// A view of one context's ring. Valid as long as the context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompletionRing {
+    header: NonNull<RingHeader>,
+    /// Read once: the kernel never resizes a ring.
+    nr: u32,
+}
+
+/// Events seen by one look at the ring; both indices are below the ring's size.
+#[derive(Debug)]
+pub(super) struct Events {
+    ring: CompletionRing,
+    next: u32,
+    tail: u32,
+}
+
+impl CompletionRing {
+    /// Checks the header; `None` means that user space must not read this ring.
+    ///
+    /// # Safety
+    /// `header` is what [`AioKernel::ring`](super::AioKernel::ring) promises, and stays so for as
+    /// long as the view or a copy of it is used.
+    pub(super) unsafe fn new(header: NonNull<RingHeader>, max_events: u32) -> Option<Self> {
+        let raw = header.as_ptr();
+        // SAFETY: the caller's promise; these fields do not change after io_setup.
+        let (magic, incompat, length, nr) = unsafe {
+            (
+                (&raw const (*raw).magic).read(),
+                (&raw const (*raw).incompat_features).read(),
+                (&raw const (*raw).header_length).read(),
+                (&raw const (*raw).nr).read(),
+            )
+        };
+        // One event always stays empty, or a full ring would look like an empty one.
+        let sane = magic == AIO_RING_MAGIC
+            && incompat == 0
+            && usize::try_from(length) == Ok(size_of::<RingHeader>())
+            && nr > max_events;
+        sane.then_some(Self { header, nr })
+    }
+
+    /// Whether an event waits: two loads, no system call, nothing taken.
+    pub(super) fn has_events(self) -> bool {
+        self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Relaxed)
+    }
+
+    /// The events that are there now. Later ones wait for the next look, so that a fast disk
+    /// cannot keep the caller in one pass.
+    pub(super) fn events(self) -> Events {
+        let next = self.head().load(Ordering::Relaxed);
+        // Acquire: the events before `tail` are visible. Pairs with the kernel's barrier.
+        let tail = self.tail().load(Ordering::Acquire);
+        let sane = next < self.nr && tail < self.nr;
+        debug_assert!(sane, "ring indices {next}, {tail} of {}", self.nr);
+        // A broken ring is an empty one: nothing is read out of bounds.
+        let tail = if sane { tail } else { next };
+        Events {
+            ring: self,
+            next,
+            tail,
+        }
+    }
+
+    /// Gives the events before `events`' position back to the kernel.
+    pub(super) fn commit(self, events: Events) {
+        // Release: our reads of the events are done before the kernel may overwrite them.
+        self.head().store(events.next, Ordering::Release);
+    }
+
+    fn head(&self) -> &AtomicU32 {
+        // SAFETY: mapped while the view is used, and only accessed atomically after setup.
+        unsafe { &(*self.header.as_ptr()).head }
+    }
+
+    fn tail(&self) -> &AtomicU32 {
+        // SAFETY: as for `head`.
+        unsafe { &(*self.header.as_ptr()).tail }
+    }
+}
+
+impl Iterator for Events {
+    type Item = IoEvent;
+
+    fn next(&mut self) -> Option<IoEvent> {
+        if self.next == self.tail {
+            return None;
+        }
+        let index = usize::try_from(self.next).ok()?;
+        // SAFETY: the events follow the header (`new` checked its length), `next` is below `nr`
+        // (checked in `events`, kept by the wrap below), and the kernel does not write between
+        // head and tail.
+        let event = unsafe {
+            self.ring
+                .header
+                .as_ptr()
+                .add(1)
+                .cast::<IoEvent>()
+                .add(index)
+                .read()
+        };
+        self.next = if self.next + 1 == self.ring.nr {
+            0
+        } else {
+            self.next + 1
+        };
+        Some(event)
+    }
+}

@@ -1,0 +1,55 @@
+//! What an engine can be told, and what it counts.
+
+/// Requests in flight and pending, unless told otherwise.
+pub const DEFAULT_MAX_EVENTS: u32 = 1024;
+
+/// Most requests that one engine may be made for: the default of `fs.aio-max-nr`, which all
+/// processes of the machine share.
+pub const MAX_EVENTS_LIMIT: u32 = 65_536;
+
+/// Most requests in one io_submit(2) unless told otherwise. With 1024 the kernel is busy
+/// submitting while the first of them are long finished; 32 measured best over queue depths.
+pub const DEFAULT_MAX_BATCH: u32 = 32;
+
+/// How an engine is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AioSettings {
+    /// Requests in flight and pending together, `1..=MAX_EVENTS_LIMIT`.
+    pub max_events: u32,
+    /// Most requests in one io_submit(2); 0 means [`DEFAULT_MAX_BATCH`].
+    pub max_batch: u32,
+    /// Read completions in user space where the kernel allows it. Off, every reap is an
+    /// io_getevents(2), and polling sees nothing: for experiments.
+    pub completion_ring: bool,
+}
+
+impl Default for AioSettings {
+    fn default() -> Self {
+        Self {
+            max_events: DEFAULT_MAX_EVENTS,
+            max_batch: 0,
+            completion_ring: true,
+        }
+    }
+}
+
+/// What an engine did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AioStats {
+    /// Requests that the kernel accepted; a resumed request counts again.
+    pub submitted: u64,
+    /// Calls of io_submit(2), refused ones too.
+    pub submit_calls: u64,
+    /// Requests in the largest accepted call.
+    pub largest_batch: u64,
+    /// Calls that the kernel refused with `EAGAIN`.
+    pub eagain: u64,
+    /// Requests that the kernel refused for good; they count as completed too.
+    pub refused: u64,
+    /// Short transfers that were resumed.
+    pub resumed: u64,
+    /// Completions handed out.
+    pub completed: u64,
+    /// Calls of io_getevents(2); zero with the completion ring.
+    pub getevents_calls: u64,
+}

@@ -1,0 +1,224 @@
+//! The worker pool: threads for what the kernel cannot do asynchronously.
+//!
+//! A discard, a misaligned write or an open may block for as long as the storage likes; on the
+//! `IoThread` that would stop every guest it serves. Here a thread blocks instead. The pool is
+//! generic and knows nothing of what a job does; it has no priorities, no cancelling, and no order
+//! between jobs other than that they *start* first in, first out.
+//!
+//! One `IoThread` owns the pool. Handing over a job takes a lock, and that is accepted: whatever
+//! needs a thread costs more than a lock. Looking for completions does not take it.
+
+mod error;
+mod shared;
+mod worker;
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use error::PoolError;
+
+use crate::{Completion, Errno};
+use shared::Shared;
+
+/// Most threads of a pool, unless told otherwise.
+pub const DEFAULT_MAX_THREADS: u32 = 64;
+
+/// Most threads that a pool may be told to have: far over what any storage can use, and under
+/// what would exhaust a process.
+pub const MAX_THREADS_LIMIT: u32 = 4096;
+
+/// Stack of a worker, bytes. Jobs are system calls and a little around them; the room is for the
+/// report of a panic.
+const STACK_BYTES: usize = 512 << 10;
+
+/// How long a thread over the minimum waits for work before it ends.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// Something to do that may block.
+pub trait Job: Send + 'static {
+    /// The submitter's name for the job, for when [`run`](Self::run) cannot say it any more. Must
+    /// not panic.
+    fn token(&self) -> u64;
+
+    /// Does it, on a worker. If it panics, the completion is [`Errno::IO`].
+    fn run(self) -> Completion;
+}
+
+/// Called by a worker when the list of completions stops being empty.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// How a pool is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Threads that stay when there is nothing to do.
+    pub min_threads: u32,
+    /// Most threads, `1..=MAX_THREADS_LIMIT`.
+    pub max_threads: u32,
+    /// Name of the threads; the kernel shows the first 15 bytes.
+    pub name: String,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            min_threads: 0,
+            max_threads: DEFAULT_MAX_THREADS,
+            name: "worker".to_owned(),
+        }
+    }
+}
+
+/// A pool of threads, owned by one thread.
+///
+/// Dropping it runs what was pushed to its end, and joins the threads; completions that were not
+/// reaped are lost then.
+#[derive(Debug)]
+pub struct Pool<J: Job> {
+    shared: Arc<Shared<J>>,
+    /// Threads that may still run; ended ones are cleared out when another is started.
+    threads: Vec<JoinHandle<()>>,
+    /// Empty between reaps; swapped with the list that workers append to.
+    spare: Vec<Completion>,
+    in_flight: usize,
+    name: String,
+    stack_bytes: usize,
+}
+
+impl<J: Job> Pool<J> {
+    /// A pool with its `min_threads` running. `wake` must be cheap and must not panic: it makes
+    /// the owner come to [`reap`](Self::reap), for instance through an eventfd. The owner itself
+    /// may be the caller.
+    ///
+    /// # Errors
+    /// [`PoolError`]: limits that cannot be, or a thread that could not be started.
+    pub fn new(settings: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
+        Self::with_idle_time(settings, wake, IDLE_TIME)
+    }
+
+    /// A pool whose threads over the minimum end after `idle_time` without work.
+    fn with_idle_time(
+        settings: PoolSettings,
+        wake: Wake,
+        idle_time: Duration,
+    ) -> Result<Self, PoolError> {
+        let PoolSettings {
+            min_threads,
+            max_threads,
+            name,
+        } = settings;
+        check_limits(min_threads, max_threads)?;
+        let mut pool = Self {
+            shared: Arc::new(Shared::new(min_threads, max_threads, wake, idle_time)),
+            threads: Vec::new(),
+            spare: Vec::new(),
+            in_flight: 0,
+            name: name.replace('\0', "_"),
+            stack_bytes: STACK_BYTES,
+        };
+        pool.start_min()?;
+        Ok(pool)
+    }
+
+    /// Queues a job. Starts a thread if none is free for it and there are fewer than
+    /// `max_threads`. If there is no thread at all and none can be started, the job completes
+    /// with [`Errno::AGAIN`] and is not run.
+    pub fn push(&mut self, job: J) {
+        self.in_flight += 1;
+        if self.shared.queue(job) && self.start().is_err() {
+            self.shared.start_failed();
+        }
+    }
+
+    /// Appends all completions that are there to `out` and returns how many. Without any, this is
+    /// one atomic load.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        if !self.has_completions() {
+            return 0;
+        }
+        self.shared.take_finished(&mut self.spare);
+        let count = self.spare.len();
+        out.append(&mut self.spare);
+        self.in_flight -= count;
+        count
+    }
+
+    /// Whether [`reap`](Self::reap) would find something: one atomic load, made for polling.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        self.shared.has_finished()
+    }
+
+    /// Jobs pushed and not reaped.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Changes the limits. Threads over the new maximum end with their job.
+    ///
+    /// # Errors
+    /// [`PoolError`]: limits that cannot be (then nothing changes), or a thread that could not be
+    /// started to reach the new minimum (then the limits hold, and jobs will start it).
+    pub fn set_limits(&mut self, min_threads: u32, max_threads: u32) -> Result<(), PoolError> {
+        check_limits(min_threads, max_threads)?;
+        self.shared.set_limits(min_threads, max_threads);
+        self.start_min()
+    }
+
+    /// Threads that run or wait for work.
+    #[must_use]
+    pub fn threads(&self) -> u32 {
+        self.shared.threads()
+    }
+
+    fn start_min(&mut self) -> Result<(), PoolError> {
+        while self.shared.reserve_min() {
+            if let Err(error) = self.start() {
+                self.shared.start_failed();
+                return Err(PoolError::Start {
+                    errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a thread that `shared` has already counted.
+    fn start(&mut self) -> std::io::Result<()> {
+        self.threads.retain(|thread| !thread.is_finished());
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name(self.name.clone())
+            .stack_size(self.stack_bytes)
+            .spawn(move || worker::run(&shared))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl<J: Job> Drop for Pool<J> {
+    fn drop(&mut self) {
+        self.shared.close();
+        for thread in self.threads.drain(..) {
+            // A worker does not panic: jobs are run inside catch_unwind.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn check_limits(min_threads: u32, max_threads: u32) -> Result<(), PoolError> {
+    if !(1..=MAX_THREADS_LIMIT).contains(&max_threads) {
+        return Err(PoolError::MaxThreads { max_threads });
+    }
+    if min_threads > max_threads {
+        return Err(PoolError::MinOverMax {
+            min_threads,
+            max_threads,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! What a worker does: take a job, run it, hand over the completion, until there is nothing left
+//! to do for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Job;
+use super::shared::Shared;
+use crate::{Completion, Errno};
+
+pub(super) fn run<J: Job>(shared: &Shared<J>) {
+    while let Some(job) = shared.next_job() {
+        let token = job.token();
+        // A job is consumed whether it returns or panics: nothing of it is seen afterwards.
+        let completion = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|_| {
+            tracing::error!(
+                token,
+                "a job of the worker pool panicked: its request fails with EIO"
+            );
+            Completion {
+                token,
+                result: Err(Errno::IO),
+            }
+        });
+        shared.finish(completion);
+    }
+}

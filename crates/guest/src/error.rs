@@ -1,0 +1,176 @@
+//! What can go wrong between "boot a guest" and "the guest is satisfied".
+//!
+//! Each message names the cause and, where there is one, the command that puts it right.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a guest could not be run, or was not satisfied.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program that we need is not installed.
+    #[error("`{program}` is not installed: apt-get install {package}")]
+    MissingProgram {
+        /// The program that was looked for.
+        program: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// This machine cannot give us a guest kernel.
+    #[error("guests here are x86-64 and use Debian's kernel; this machine has {found}")]
+    NotDebian {
+        /// What was found instead.
+        found: String,
+    },
+    /// apt knows no kernel package.
+    #[error("apt knows no package for `linux-image-amd64`: run `apt-get update` first\n{detail}")]
+    NoKernelPackage {
+        /// What apt said.
+        detail: String,
+    },
+    /// The kernel package lacks a file.
+    #[error("the kernel package {release} has no {what}")]
+    KernelIncomplete {
+        /// The kernel's release.
+        release: String,
+        /// The file or module that is missing.
+        what: String,
+    },
+    /// A helper program failed.
+    #[error("`{command}` failed ({status})\n{output}")]
+    CommandFailed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// An operating-system error, and what we were doing.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, and with which file.
+        doing: String,
+        /// The error.
+        source: io::Error,
+    },
+    /// A value given by the caller cannot be passed to the guest.
+    #[error(
+        "{what}: {value:?} cannot be passed on the guest's command line (no spaces, quotes or commas)"
+    )]
+    BadValue {
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The server ended, or did not listen in time.
+    #[error("the server {what} ({command})\n{log}")]
+    Server {
+        /// What happened.
+        what: String,
+        /// Its command line.
+        command: String,
+        /// Everything that it printed.
+        log: String,
+    },
+    /// A step failed inside the guest.
+    #[error("in the guest, step `{step}` failed: {reason}\n--- the guest's console ---\n{console}")]
+    StepFailed {
+        /// The step's name.
+        step: String,
+        /// What the guest said.
+        reason: String,
+        /// The end of the console.
+        console: String,
+    },
+    /// The guest stopped before it said that it was done.
+    #[error(
+        "the guest ended before its script did (QEMU: {status})\n{stderr}\n--- the guest's console ---\n{console}"
+    )]
+    GuestDied {
+        /// How QEMU ended.
+        status: ExitStatus,
+        /// What QEMU printed on standard error.
+        stderr: String,
+        /// The end of the console.
+        console: String,
+    },
+    /// The guest took too long.
+    #[error(
+        "the guest was not done after {limit:?}\n{stderr}\n--- the guest's console ---\n{console}"
+    )]
+    Timeout {
+        /// The time that it was given.
+        limit: Duration,
+        /// What QEMU printed on standard error.
+        stderr: String,
+        /// The end of the console.
+        console: String,
+    },
+    /// The guest's report lacks something, or two reports differ.
+    #[error("{what}\n--- the guest's console ---\n{console}")]
+    Report {
+        /// What is missing or different.
+        what: String,
+        /// The end of the console.
+        console: String,
+    },
+}
+
+impl Error {
+    /// For `map_err`: names what was being done.
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+}
+
+/// The program's path: from `PATH`, or from the administrator's folders that `PATH` may lack.
+///
+/// # Errors
+/// [`Error::MissingProgram`], which names the package.
+pub(crate) fn find_program(program: &str, package: &'static str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| Error::MissingProgram {
+            program: program.to_owned(),
+            package,
+        })
+}
+
+/// Runs a helper to its end and returns its standard output.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot start, [`Error::CommandFailed`] if its status is not 0.
+pub(crate) fn run(command: &mut std::process::Command) -> Result<Vec<u8>> {
+    let shown = format!("{command:?}");
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(Error::io(format!("start {shown}")))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Err(Error::CommandFailed {
+        command: shown,
+        status: output.status,
+        output: tail(&text, 30),
+    })
+}
+
+/// The last `lines` lines.
+pub(crate) fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

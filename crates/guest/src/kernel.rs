@@ -1,0 +1,170 @@
+//! Debian's own kernel as the guest's: the drivers that our users have, not a special build.
+//!
+//! The package is downloaded with apt (which checks its signature), unpacked without installing,
+//! and reduced to the boot image and a dozen modules, which stay in the cache folder.
+//! We do not build kernels and know no other distribution.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache::Cache;
+use crate::error::{Error, Result, find_program, run};
+use crate::modules;
+
+/// Always depends on the newest kernel of the release.
+const META_PACKAGE: &str = "linux-image-amd64";
+
+/// A kernel in the cache.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// The boot image.
+    pub(crate) vmlinuz: PathBuf,
+    /// Module files, in the order in which they load.
+    pub(crate) modules: Vec<PathBuf>,
+}
+
+/// The kernel from the cache; the first call fetches it (about 70 MB).
+pub(crate) fn kernel(cache: &Cache) -> Result<Kernel> {
+    let folder = cache.folder().join("kernel");
+    if !folder.is_dir() {
+        fetch(cache, &folder)?;
+    }
+    let order = folder.join("order");
+    let order =
+        fs::read_to_string(&order).map_err(Error::io(format!("read {}", order.display())))?;
+    let modules = order
+        .lines()
+        .map(|name| folder.join(format!("{name}.ko")))
+        .collect();
+    Ok(Kernel {
+        vmlinuz: folder.join("vmlinuz"),
+        modules,
+    })
+}
+
+/// Downloads, unpacks, picks, and renames the result to `folder`.
+fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Error::NotDebian {
+            found: std::env::consts::ARCH.to_owned(),
+        });
+    }
+    let apt_get = debian_program("apt-get")?;
+    let dpkg_deb = debian_program("dpkg-deb")?;
+    let package = package_name()?;
+
+    let scratch = cache.scratch()?;
+    run(Command::new(apt_get)
+        .args(["-q", "download", &package])
+        .current_dir(scratch.path()))?;
+    let archive = find(scratch.path(), |name| name.ends_with(".deb"), &package)?;
+    let root = scratch.path().join("root");
+    run(Command::new(dpkg_deb).arg("-x").arg(&archive).arg(&root))?;
+
+    let release = package.trim_start_matches("linux-image-").to_owned();
+    let vmlinuz = find(
+        &root.join("boot"),
+        |name| name.starts_with("vmlinuz-"),
+        &release,
+    )?;
+    // Debian moves /lib into /usr/lib; either is possible.
+    let tree = [root.join("lib/modules"), root.join("usr/lib/modules")]
+        .into_iter()
+        .find(|candidate| candidate.is_dir())
+        .ok_or_else(|| Error::KernelIncomplete {
+            release: release.clone(),
+            what: "lib/modules".to_owned(),
+        })?;
+    let tree = find(&tree, |_| true, &release)?;
+
+    let picked = scratch.path().join("picked");
+    fs::create_dir(&picked).map_err(Error::io(format!("create {}", picked.display())))?;
+    let write = |name: &str, content: &[u8]| {
+        let path = picked.join(name);
+        fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))
+    };
+    let mut order = String::new();
+    for module in modules::resolve(&tree, &release)? {
+        write(&format!("{}.ko", module.name), &module.object)?;
+        order.push_str(&module.name);
+        order.push('\n');
+    }
+    write("order", order.as_bytes())?;
+    let image = fs::read(&vmlinuz).map_err(Error::io(format!("read {}", vmlinuz.display())))?;
+    write("vmlinuz", &image)?;
+    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+}
+
+/// The package that [`META_PACKAGE`] stands for today.
+fn package_name() -> Result<String> {
+    let apt_cache = debian_program("apt-cache")?;
+    match run(Command::new(apt_cache)
+        .args(["depends", META_PACKAGE])
+        .env("LC_ALL", "C"))
+    {
+        Ok(text) => {
+            parse_depends(&String::from_utf8_lossy(&text)).ok_or_else(|| Error::NoKernelPackage {
+                detail: String::from_utf8_lossy(&text).into_owned(),
+            })
+        }
+        Err(Error::CommandFailed { output, .. }) => Err(Error::NoKernelPackage { detail: output }),
+        Err(other) => Err(other),
+    }
+}
+
+/// Finds `Depends: linux-image-6.1.0-56-amd64` in what `apt-cache depends` prints.
+fn parse_depends(text: &str) -> Option<String> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|name| name.starts_with("linux-image-"))
+        .map(str::to_owned)
+}
+
+/// A program that every Debian has: its absence means another distribution.
+fn debian_program(program: &str) -> Result<PathBuf> {
+    find_program(program, "apt dpkg").map_err(|_| {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let name = release
+            .lines()
+            .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let name = name.unwrap_or("an unknown system").trim_matches('"');
+        Error::NotDebian {
+            found: format!("{name}, without `{program}`"),
+        }
+    })
+}
+
+/// The first entry of `folder` whose name pleases.
+fn find(folder: &Path, pleases: impl Fn(&str) -> bool, release: &str) -> Result<PathBuf> {
+    fs::read_dir(folder)
+        .map_err(Error::io(format!("read {}", folder.display())))?
+        .filter_map(std::result::Result::ok)
+        .find(|entry| entry.file_name().to_str().is_some_and(&pleases))
+        .map(|entry| entry.path())
+        .ok_or_else(|| Error::KernelIncomplete {
+            release: release.to_owned(),
+            what: format!("fitting file in {}", folder.display()),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_depends;
+
+    #[test]
+    fn the_real_package_is_found_behind_the_meta_package() {
+        let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n";
+        assert_eq!(
+            parse_depends(text).as_deref(),
+            Some("linux-image-6.1.0-56-amd64")
+        );
+        let trixie =
+            "linux-image-amd64\n  Depends: linux-base\n  Depends: linux-image-6.12.9+deb13-amd64\n";
+        assert_eq!(
+            parse_depends(trixie).as_deref(),
+            Some("linux-image-6.12.9+deb13-amd64")
+        );
+        assert_eq!(parse_depends("linux-image-amd64\n"), None);
+    }
+}

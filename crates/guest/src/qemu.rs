@@ -1,0 +1,285 @@
+//! Starts QEMU, listens to the guest's console, and ends within a bounded time, whatever happens.
+//!
+//! The processor is emulated (`-accel tcg`), so this works in virtual machines and containers.
+//! Guest memory is a shared memfd, as vhost-user wants. QMP, networks and displays are left out.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result, find_program};
+use crate::report::{Event, Report};
+
+/// Guests at a time in one process: each keeps a core busy, and more of them only time out.
+const MAX_GUESTS: usize = 2;
+/// From the scenario's end to QEMU's: the guest has nothing left to do but to switch off.
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
+
+/// A machine to boot.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) vmlinuz: PathBuf,
+    pub(crate) initramfs: PathBuf,
+    /// Virtual CPUs.
+    pub(crate) cpus: u16,
+    /// Appended to the kernel's command line.
+    pub(crate) parameters: String,
+    /// The vhost-user-blk server's socket.
+    pub(crate) socket: PathBuf,
+    /// Virtqueues that the driver may use.
+    pub(crate) num_queues: u16,
+    /// From start to the scenario's end.
+    pub(crate) limit: Duration,
+}
+
+/// Memory of a guest; most of it holds the initramfs and its temporary files.
+const MEMORY: &str = "512M";
+
+/// What the reader threads send.
+enum Input {
+    Console(String),
+    Stderr(String),
+    ConsoleClosed,
+}
+
+/// Boots the machine and follows it until it is off. `ask` answers the guest's questions.
+pub(crate) fn run(
+    machine: &Machine,
+    mut ask: impl FnMut(&str),
+    mut step: impl FnMut(&str),
+) -> Result<Report> {
+    let _place = Place::wait();
+    let program = find_program("qemu-system-x86_64", "qemu-system-x86")?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments(machine))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(Error::io("start qemu-system-x86_64"))?;
+
+    let (sender, inputs) = channel();
+    if let Some(stdout) = child.stdout.take() {
+        forward(
+            stdout,
+            sender.clone(),
+            Input::Console,
+            Some(Input::ConsoleClosed),
+        );
+    }
+    if let Some(stderr) = child.stderr.take() {
+        forward(stderr, sender, Input::Stderr, None);
+    }
+    let keyboard = child.stdin.take();
+    let mut guest = Guest {
+        child,
+        keyboard,
+        inputs,
+        report: Report::default(),
+        stderr: String::new(),
+    };
+    guest.follow(machine.limit, &mut ask, &mut step)?;
+    Ok(std::mem::take(&mut guest.report))
+}
+
+/// The command line after the program.
+fn arguments(machine: &Machine) -> Vec<String> {
+    let Machine {
+        cpus,
+        parameters,
+        num_queues,
+        ..
+    } = machine;
+    let path = |path: &PathBuf| path.display().to_string();
+    // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
+    let socket = path(&machine.socket).replace(',', ",,");
+    [
+        "-machine",
+        "q35,memory-backend=mem",
+        "-accel",
+        "tcg,thread=multi",
+        // With RDRAND: without it the kernel gathers randomness for 4 s before mkfs gets any.
+        "-cpu",
+        "max",
+        "-object",
+        &format!("memory-backend-memfd,id=mem,size={MEMORY},share=on"),
+        "-m",
+        MEMORY,
+        "-smp",
+        &cpus.to_string(),
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-serial",
+        "stdio",
+        "-kernel",
+        &path(&machine.vmlinuz),
+        "-initrd",
+        &path(&machine.initramfs),
+        "-append",
+        // Errors are shown; everything else only makes an emulated serial line slow.
+        // A panic ends QEMU at once, as it asks for a reboot. There are no secrets to mitigate for.
+        &format!("console=ttyS0 loglevel=4 panic=-1 mitigations=off {parameters}"),
+        "-chardev",
+        &format!("socket,id=disk,path={socket}"),
+        "-device",
+        &format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues}"),
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// A running QEMU; killed when dropped.
+struct Guest {
+    child: Child,
+    keyboard: Option<ChildStdin>,
+    inputs: Receiver<Input>,
+    report: Report,
+    stderr: String,
+}
+
+impl Guest {
+    /// Returns when the scenario is complete and QEMU has ended with status 0.
+    fn follow(
+        &mut self,
+        limit: Duration,
+        ask: &mut dyn FnMut(&str),
+        step: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let mut deadline = Instant::now() + limit;
+        let mut complete = false;
+        loop {
+            match self
+                .inputs
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(Input::Stderr(line)) => self.stderr.push_str(&(line + "\n")),
+                Ok(Input::Console(line)) => match self.report.line(&line) {
+                    Event::None => {}
+                    Event::Step(name) => step(&name),
+                    Event::Ask(question) => {
+                        ask(&question);
+                        self.answer()?;
+                    }
+                    Event::Fail(step, reason) => {
+                        return Err(Error::StepFailed {
+                            step,
+                            reason,
+                            console: self.report.console_tail(),
+                        });
+                    }
+                    Event::End => {
+                        complete = true;
+                        deadline = Instant::now() + POWER_OFF_LIMIT;
+                    }
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::Timeout {
+                        limit,
+                        stderr: self.stderr.clone(),
+                        console: self.report.console_tail(),
+                    });
+                }
+                Ok(Input::ConsoleClosed) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = self.wait()?;
+        // What QEMU said last is on its way when the console closes.
+        while let Ok(input) = self.inputs.recv_timeout(Duration::from_secs(1)) {
+            if let Input::Stderr(line) = input {
+                self.stderr.push_str(&(line + "\n"));
+            }
+        }
+        if complete && status.success() {
+            return Ok(());
+        }
+        Err(Error::GuestDied {
+            status,
+            stderr: self.stderr.clone(),
+            console: self.report.console_tail(),
+        })
+    }
+
+    /// Lets the guest go on after a question.
+    fn answer(&mut self) -> Result<()> {
+        let Some(keyboard) = &mut self.keyboard else {
+            return Ok(());
+        };
+        keyboard
+            .write_all(b"\n")
+            .and_then(|()| keyboard.flush())
+            .map_err(Error::io("write to the guest's console"))
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        self.child.wait().map_err(Error::io("wait for QEMU"))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Both fail only if QEMU has ended already, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends each line of `from` on a thread of its own, which ends with the stream.
+fn forward(
+    from: impl Read + Send + 'static,
+    to: Sender<Input>,
+    wrap: impl Fn(String) -> Input + Send + 'static,
+    last: Option<Input>,
+) {
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        // Bytes, not `lines()`: firmware and a panicking kernel may print what is not UTF-8.
+        while matches!(from.read_until(b'\n', &mut line), Ok(count) if count > 0) {
+            let text = String::from_utf8_lossy(&line)
+                .trim_end_matches('\n')
+                .to_owned();
+            if to.send(wrap(text)).is_err() {
+                return;
+            }
+            line.clear();
+        }
+        if let Some(last) = last {
+            // The receiver may be gone: then nobody waits for it.
+            let _ = to.send(last);
+        }
+    });
+}
+
+static GUESTS: Mutex<usize> = Mutex::new(0);
+static GUEST_ENDED: Condvar = Condvar::new();
+
+/// One of the places for running guests.
+struct Place;
+
+impl Place {
+    /// Waits for a free one.
+    fn wait() -> Self {
+        let guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = GUEST_ENDED
+            .wait_while(guests, |guests| *guests >= MAX_GUESTS)
+            .unwrap_or_else(PoisonError::into_inner);
+        *guests += 1;
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *GUESTS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        GUEST_ENDED.notify_one();
+    }
+}

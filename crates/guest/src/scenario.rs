@@ -1,0 +1,180 @@
+//! What a guest is to do, and what it must find. The doing itself is in the scripts under `init/`.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::initramfs;
+use crate::kernel::{Kernel, kernel};
+use crate::progress::Progress;
+use crate::qemu::{self, Machine};
+use crate::report::Report;
+use crate::server::Server;
+
+/// Far more than the 15 s that a guest takes on an idle core: reached only if something hangs.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// One of the scripts under `init/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// A new disk: partitions, a file system, files of many sizes, direct I/O on every CPU at once.
+    FirstBoot,
+    /// After [`Scenario::FirstBoot`], on a writable disk: everything is still there.
+    SecondBoot,
+    /// After [`Scenario::FirstBoot`], on a read-only disk: everything is there, nothing can be written.
+    ReadonlyBoot,
+    /// A new disk: discard, write zeroes, `fstrim`. Asks `raw_written`, `raw_discarded`,
+    /// `file_written`, `file_trimmed`, for the host to look at the space that the image takes.
+    Discard,
+}
+
+impl Scenario {
+    /// The script's name.
+    const fn script(self) -> &'static str {
+        match self {
+            Self::FirstBoot => "first_boot",
+            Self::SecondBoot => "second_boot",
+            Self::ReadonlyBoot => "readonly_boot",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+/// A guest to boot on a server's disk.
+#[derive(Debug)]
+pub struct Boot<'a> {
+    server: &'a Server,
+    scenario: Scenario,
+    serial: String,
+    limit: Duration,
+}
+
+impl<'a> Boot<'a> {
+    /// A guest with one CPU for each of the server's queues.
+    #[must_use]
+    pub fn new(server: &'a Server, scenario: Scenario) -> Self {
+        Self {
+            server,
+            scenario,
+            serial: server.serial().to_owned(),
+            limit: LIMIT,
+        }
+    }
+
+    /// The serial number that the guest must see, if not the server's.
+    #[must_use]
+    pub fn expect_serial(mut self, serial: &str) -> Self {
+        serial.clone_into(&mut self.serial);
+        self
+    }
+
+    /// The time that the guest has, from start to the scenario's end.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Boots, and returns when the guest is off and every step succeeded.
+    ///
+    /// # Errors
+    /// Whatever keeps a guest from booting, and [`Error::StepFailed`], [`Error::GuestDied`],
+    /// [`Error::Timeout`] with the end of the console.
+    pub fn run(self) -> Result<Report> {
+        self.run_asking(|_| {})
+    }
+
+    /// Like [`Boot::run`]; `ask` is called when the guest waits at a named point.
+    ///
+    /// # Errors
+    /// See [`Boot::run`].
+    pub fn run_asking(self, ask: impl FnMut(&str)) -> Result<Report> {
+        let options = self.server.options();
+        let progress = Progress::start(format!(
+            "guest: {} ({} queue{})",
+            self.scenario.script(),
+            options.num_queues,
+            if options.num_queues == 1 { "" } else { "s" }
+        ));
+        progress.now("preparing the kernel");
+        let parts = parts()?;
+        progress.now("booting");
+        let machine = Machine {
+            vmlinuz: parts.kernel.vmlinuz.clone(),
+            initramfs: parts.initramfs.clone(),
+            cpus: options.num_queues,
+            parameters: self.parameters()?,
+            socket: self.server.socket().to_owned(),
+            num_queues: options.num_queues,
+            limit: self.limit,
+        };
+        qemu::run(&machine, ask, |step| progress.now(step))
+    }
+
+    /// What the scripts read from the kernel's command line.
+    fn parameters(&self) -> Result<String> {
+        let options = self.server.options();
+        let mut parameters = format!(
+            "bp.scenario={} bp.size={} bp.queues={} bp.read_only={} bp.serial={}",
+            self.scenario.script(),
+            options.size_bytes,
+            options.num_queues,
+            u8::from(options.read_only),
+            word("serial", &self.serial)?,
+        );
+        if let Some(cache) = self.server.write_cache() {
+            parameters.push_str(&format!(" bp.cache={}", cache.replace(' ', "_")));
+        }
+        Ok(parameters)
+    }
+}
+
+/// Fails if the guest's shell or kernel would not take `value` as one word.
+fn word<'v>(what: &'static str, value: &'v str) -> Result<&'v str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:+/".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        Ok(value)
+    } else {
+        Err(Error::BadValue {
+            what,
+            value: value.to_owned(),
+        })
+    }
+}
+
+/// What every guest of this process boots from.
+struct Parts {
+    kernel: Kernel,
+    initramfs: PathBuf,
+}
+
+/// Made once in a process. A failure is not kept: the next caller tries again and gets the error itself.
+fn parts() -> Result<&'static Parts> {
+    static PARTS: OnceLock<Parts> = OnceLock::new();
+    if let Some(parts) = PARTS.get() {
+        return Ok(parts);
+    }
+    let cache = Cache::lock()?;
+    // Another thread may have made them while we waited for the lock.
+    if let Some(parts) = PARTS.get() {
+        return Ok(parts);
+    }
+    let kernel = kernel(&cache)?;
+    let initramfs = initramfs::build(&cache, &kernel)?;
+    Ok(PARTS.get_or_init(|| Parts { kernel, initramfs }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::word;
+
+    #[test]
+    fn values_that_would_split_are_refused() {
+        assert!(word("serial", "BP-0001").is_ok());
+        for bad in ["", "a b", "a\"b", "a;b", "a,b", "$x", "a\nb"] {
+            assert!(word("serial", bad).is_err(), "{bad:?}");
+        }
+    }
+}

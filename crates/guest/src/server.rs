@@ -1,0 +1,363 @@
+//! The vhost-user-blk server under test, as a process: started, listened to, ended by SIGTERM.
+//!
+//! It is blockplane, or qemu-storage-daemon to see whether a finding is ours or everybody's:
+//! set `BLOCKPLANE_TEST_SERVER=qsd`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cache::target_dir;
+use crate::error::{Error, Result, find_program, run};
+
+/// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
+const SERVER_LIMIT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Of the server's output in an error; a server that logs each request must not fill our memory.
+const MAX_LOG_BYTES: u64 = 64 << 10;
+/// What qemu-storage-daemon reports; it cannot be changed there.
+const QSD_SERIAL: &str = "vhost_user_blk";
+
+/// Which server, and where its program is.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// `blockplane serve`.
+    Blockplane(PathBuf),
+    /// qemu-storage-daemon, for comparison.
+    QemuStorageDaemon(PathBuf),
+}
+
+/// The server that tests use: `BLOCKPLANE_BIN`, or a fresh build; qemu-storage-daemon if
+/// `BLOCKPLANE_TEST_SERVER` is `qsd`.
+///
+/// # Errors
+/// [`Error::CommandFailed`] if the build fails, [`Error::MissingProgram`].
+pub fn blockplane() -> Result<Program> {
+    if std::env::var_os("BLOCKPLANE_TEST_SERVER").is_some_and(|server| server == "qsd") {
+        return find_program("qemu-storage-daemon", "qemu-system-common")
+            .map(Program::QemuStorageDaemon);
+    }
+    if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
+        return Ok(Program::Blockplane(PathBuf::from(path)));
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = target_dir();
+    run(Command::new(cargo)
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "blockplane",
+            "--target-dir",
+        ])
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR")))?;
+    Ok(Program::Blockplane(target.join("debug/blockplane")))
+}
+
+/// A disk to serve.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// The image; created if it does not exist.
+    pub disk: PathBuf,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Virtqueues; at least 1.
+    pub num_queues: u16,
+    /// At most 20 letters or digits.
+    pub serial: String,
+    /// Whether the guest may write.
+    pub read_only: bool,
+}
+
+impl ServerOptions {
+    /// A writable disk with one queue.
+    #[must_use]
+    pub fn new(disk: &Path, size_bytes: u64) -> Self {
+        Self {
+            disk: disk.to_owned(),
+            size_bytes,
+            num_queues: 1,
+            serial: "BP-GUEST-0001".to_owned(),
+            read_only: false,
+        }
+    }
+}
+
+/// A running server; killed when dropped without [`Server::stop`].
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    command: String,
+    log: File,
+    // The socket is in a short path: its length is limited to 107 bytes (unix(7)).
+    folder: tempfile::TempDir,
+    options: ServerOptions,
+    is_qsd: bool,
+}
+
+impl Server {
+    /// Starts the program and waits until it listens.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with its output if it ends or does not listen, [`Error::Io`].
+    pub fn start(program: &Program, options: &ServerOptions) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("blockplane-guest-")
+            .tempdir()
+            .map_err(Error::io("create a folder for the socket"))?;
+        let socket = folder.path().join("disk.sock");
+        let mut command = match program {
+            Program::Blockplane(path) => blockplane_command(path, options, &socket),
+            Program::QemuStorageDaemon(path) => qsd_command(path, options, &socket)?,
+        };
+        let log =
+            tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
+        let output = || {
+            log.try_clone()
+                .map_err(Error::io("share a file with the server"))
+        };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output()?)
+            .stderr(output()?)
+            .spawn()
+            .map_err(Error::io(format!("start {command:?}")))?;
+        let is_qsd = matches!(program, Program::QemuStorageDaemon(_));
+        let mut server = Self {
+            child,
+            command: format!("{command:?}"),
+            log,
+            folder,
+            options: options.clone(),
+            is_qsd,
+        };
+        server.wait_until_listening()?;
+        Ok(server)
+    }
+
+    /// What it was started with.
+    #[must_use]
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// The socket that it listens on.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("disk.sock")
+    }
+
+    /// Its command line.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The serial number that a guest sees.
+    #[must_use]
+    pub fn serial(&self) -> &str {
+        if self.is_qsd {
+            QSD_SERIAL
+        } else {
+            &self.options.serial
+        }
+    }
+
+    /// The cache mode that a guest must see; nothing where the server is known to get it wrong.
+    #[must_use]
+    pub fn write_cache(&self) -> Option<&'static str> {
+        // qemu-storage-daemon says "write through" of a disk that it writes back.
+        (!self.is_qsd).then_some("write back")
+    }
+
+    /// Bytes that the image occupies on the host.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        let disk = &self.options.disk;
+        let metadata = fs::metadata(disk).map_err(Error::io(format!("stat {}", disk.display())))?;
+        // stat(2): always in units of 512.
+        Ok(metadata.blocks() * 512)
+    }
+
+    /// Fails unless the server is still running.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with its output.
+    pub fn check_running(&mut self) -> Result<()> {
+        match self
+            .child
+            .try_wait()
+            .map_err(Error::io("wait for the server"))?
+        {
+            None => Ok(()),
+            Some(status) => Err(self.failed(format!("ended by itself: {status}"))),
+        }
+    }
+
+    /// Ends it with SIGTERM and returns what it printed.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if it had ended before, does not end, or its status is not 0.
+    pub fn stop(mut self) -> Result<String> {
+        self.check_running()?;
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM)
+                .map_err(|errno| Error::io("signal the server")(errno.into()))?;
+        }
+        let status = self.wait_until_ended()?;
+        if status.success() {
+            return Ok(self.log());
+        }
+        let how = status
+            .signal()
+            .map_or_else(|| status.to_string(), |signal| format!("signal {signal}"));
+        Err(self.failed(format!("did not end well after SIGTERM: {how}")))
+    }
+
+    /// Looks at the kernel's list: connecting would make us the server's first client.
+    fn wait_until_listening(&mut self) -> Result<()> {
+        let socket = self.socket();
+        let deadline = Instant::now() + SERVER_LIMIT;
+        while Instant::now() < deadline {
+            let sockets =
+                fs::read_to_string("/proc/net/unix").map_err(Error::io("read /proc/net/unix"))?;
+            if is_listening(&sockets, &socket.display().to_string()) {
+                return Ok(());
+            }
+            self.check_running()?;
+            thread::sleep(POLL_INTERVAL);
+        }
+        Err(self.failed(format!("does not listen after {SERVER_LIMIT:?}")))
+    }
+
+    fn wait_until_ended(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + SERVER_LIMIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .map_err(Error::io("wait for the server"))?
+            {
+                return Ok(status);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Err(self.failed(format!("has not ended {SERVER_LIMIT:?} after SIGTERM")))
+    }
+
+    fn failed(&self, what: String) -> Error {
+        Error::Server {
+            what,
+            command: self.command.clone(),
+            log: self.log(),
+        }
+    }
+
+    /// Read by position: the server writes at the offset that it shares with us.
+    fn log(&self) -> String {
+        let len = self
+            .log
+            .metadata()
+            .map_or(0, |metadata| metadata.len())
+            .min(MAX_LOG_BYTES);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        // Part of an error message or a transcript: what cannot be read is left out.
+        let read = self.log.read_at(&mut bytes, 0).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn blockplane_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("serve").arg(&options.disk);
+    command.arg("--socket").arg(socket);
+    command.args(["--num-queues", &options.num_queues.to_string()]);
+    command.args(["--serial", &options.serial]);
+    if options.read_only {
+        // Which takes the image as it is: creating one and not writing to it would be absurd.
+        command.arg("--read-only");
+    } else {
+        command.args(["--size", &options.size_bytes.to_string()]);
+    }
+    command
+}
+
+/// qemu-storage-daemon creates no images, so we do.
+fn qsd_command(program: &Path, options: &ServerOptions, socket: &Path) -> Result<Command> {
+    let image = options.disk.display().to_string();
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&options.disk)
+        .and_then(|file| file.set_len(options.size_bytes))
+        .map_err(Error::io(format!("create {image}")))?;
+    let on_off = |on| if on { "on" } else { "off" };
+    let literal = |text: &str| text.replace(',', ",,");
+    let mut command = Command::new(program);
+    command.arg("--blockdev").arg(format!(
+        "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
+        literal(&image),
+        on_off(options.read_only)
+    ));
+    command.arg("--export").arg(format!(
+        "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={},writable={},num-queues={}",
+        literal(&socket.display().to_string()),
+        on_off(!options.read_only),
+        options.num_queues
+    ));
+    Ok(command)
+}
+
+/// Whether /proc/net/unix (proc_net(5)) has a listening socket at `path`.
+/// Columns: Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 is "accepts connections".
+fn is_listening(sockets: &str, path: &str) -> bool {
+    sockets.lines().any(|line| {
+        let mut columns = line.split_whitespace();
+        let flags = columns
+            .nth(3)
+            .and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & 0x1_0000 != 0) && columns.nth(3) == Some(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_counts_once_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let sockets = || fs::read_to_string("/proc/net/unix").unwrap();
+        let shown = path.display().to_string();
+        assert!(!is_listening(&sockets(), &shown));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(is_listening(&sockets(), &shown));
+        drop(listener);
+        assert!(!is_listening(&sockets(), &shown));
+    }
+}

@@ -1,0 +1,80 @@
+//! `--export`: how a guest reaches a node.
+//!
+//! Only `vhost-user-blk` exists. Defaults are those of qemu-storage-daemon.
+
+mod read;
+
+use std::path::PathBuf;
+
+pub(crate) use read::{KEYS, parse};
+
+/// `--export …`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// `id`: the export's name, unique among exports.
+    pub id: String,
+    /// `node-name`: the node to export; checked to exist.
+    pub node_name: String,
+    /// `writable`: let the guest write. Default off.
+    pub writable: bool,
+    /// `writethrough`: complete a write only when it is on stable storage. Default off.
+    pub writethrough: bool,
+    /// `iothread`: the threads its queues are spread over, in this order (`iothread=a`, or
+    /// `iothread.0=a,iothread.1=b`); checked to exist and to be distinct. Empty = the program's
+    /// own choice.
+    pub iothreads: Vec<String>,
+    /// `fixed-iothread`: keep the export on these threads. Default off.
+    pub fixed_iothread: bool,
+    /// The kind of export with its own options.
+    pub kind: ExportKind,
+}
+
+/// The kinds of export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExportKind {
+    /// `vhost-user-blk`: a virtio disk over a Unix socket.
+    VhostUserBlk(VhostUserBlkOptions),
+}
+
+/// Options of `vhost-user-blk`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VhostUserBlkOptions {
+    /// `addr`: where the VMM connects.
+    pub addr: SocketAddr,
+    /// `num-queues`: most queues a VMM may ask for; 1 to [`MAX_QUEUES`]. Default 1.
+    pub num_queues: u16,
+    /// `queue-size` (blockplane's own): most entries a queue may have; a power of two, 2 to
+    /// [`MAX_QUEUE_SIZE`]. Default [`MAX_QUEUE_SIZE`].
+    pub queue_size: u16,
+    /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
+    pub logical_block_size: u32,
+    /// `serial` (blockplane's own): the serial number the guest sees; printable ASCII without
+    /// blanks at the ends, 1 to 20 bytes. `None` = the device's own choice.
+    pub serial: Option<String>,
+    /// `request-merging` (blockplane's own): join adjacent requests of one batch. Default on.
+    pub request_merging: bool,
+}
+
+/// Where a VMM connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketAddr {
+    /// `addr.type=unix,addr.path=…`: a Unix socket to create and listen on; the path has 1 to 107
+    /// bytes.
+    Unix {
+        /// Path of the socket.
+        path: PathBuf,
+    },
+    /// `addr.type=fd,addr.str=…`: a listening Unix socket that the program was started with.
+    Fd {
+        /// Its number, 0 or more.
+        fd: i32,
+    },
+}
+
+/// Most queues of one export: vhost-user has 8 bits for a queue's index in the messages that
+/// carry a file descriptor.
+pub const MAX_QUEUES: u16 = 256;
+/// Most entries of one queue: the field's servers hold the same limit, so guests stay below it.
+pub const MAX_QUEUE_SIZE: u16 = 1024;
+/// Most bytes of a serial number (virtio specification 1.2, section 5.2.6, `VIRTIO_BLK_T_GET_ID`).
+pub const MAX_SERIAL_BYTES: usize = 20;

@@ -1,0 +1,326 @@
+//! From the tree of an `--export` to its settings.
+
+use std::path::PathBuf;
+
+use crate::{
+    ExportKind, ExportOptions, MAX_QUEUE_SIZE, MAX_QUEUES, Problem, SocketAddr,
+    VhostUserBlkOptions,
+    fields::{Fields, Key, NotYet, kind},
+    limits,
+    names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
+    size,
+    tree::{Object, Value},
+};
+
+pub(crate) const KEYS: &[Key] = &[
+    Key {
+        name: "type",
+        value: "vhost-user-blk",
+        help: "the kind of export; may be written without its key",
+    },
+    Key {
+        name: "id",
+        value: "NAME",
+        help: "name of the export",
+    },
+    Key {
+        name: "node-name",
+        value: "NODE",
+        help: "the node to export",
+    },
+    Key {
+        name: "addr.type",
+        value: "unix|fd",
+        help: "where the VMM connects: a socket to create, or an inherited one",
+    },
+    Key {
+        name: "addr.path",
+        value: "PATH",
+        help: "with addr.type=unix: path of the socket",
+    },
+    Key {
+        name: "addr.str",
+        value: "FD",
+        help: "with addr.type=fd: number of a listening socket",
+    },
+    Key {
+        name: "writable",
+        value: "on|off",
+        help: "let the guest write (default off)",
+    },
+    Key {
+        name: "writethrough",
+        value: "on|off",
+        help: "complete a write only when it is on stable storage (default off)",
+    },
+    Key {
+        name: "iothread",
+        value: "ID",
+        help: "thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)",
+    },
+    Key {
+        name: "fixed-iothread",
+        value: "on|off",
+        help: "keep it on these threads (default off)",
+    },
+    Key {
+        name: "num-queues",
+        value: "N",
+        help: "most queues a VMM may ask for, 1 to 256 (default 1)",
+    },
+    Key {
+        name: "queue-size",
+        value: "N",
+        help: "most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)",
+    },
+    Key {
+        name: "logical-block-size",
+        value: "BYTES",
+        help: "a power of two, 512 to 32768 (default 512)",
+    },
+    Key {
+        name: "serial",
+        value: "TEXT",
+        help: "serial number the guest sees, at most 20 bytes (blockplane's own)",
+    },
+    Key {
+        name: "request-merging",
+        value: "on|off",
+        help: "join adjacent requests of one batch (default on; blockplane's own)",
+    },
+    Key {
+        name: "allow-inactive",
+        value: "off",
+        help: "only off for now",
+    },
+];
+
+const KEYS_NOT_YET: &[NotYet] = &[
+    NotYet {
+        name: "addr.abstract",
+        instead: "use a path in the file system",
+    },
+    NotYet {
+        name: "addr.tight",
+        instead: "use a path in the file system",
+    },
+];
+
+#[derive(Clone, Copy)]
+enum Type {
+    VhostUserBlk,
+}
+
+const TYPES: &[(&str, Type)] = &[("vhost-user-blk", Type::VhostUserBlk)];
+
+const TYPES_NOT_YET: &[NotYet] = &[
+    NotYet {
+        name: "nbd",
+        instead: "the one export type is vhost-user-blk",
+    },
+    NotYet {
+        name: "fuse",
+        instead: "the one export type is vhost-user-blk",
+    },
+    NotYet {
+        name: "vduse-blk",
+        instead: "the one export type is vhost-user-blk",
+    },
+];
+
+#[derive(Clone, Copy)]
+enum AddrType {
+    Unix,
+    Fd,
+}
+
+const ADDR_TYPES: &[(&str, AddrType)] = &[("unix", AddrType::Unix), ("fd", AddrType::Fd)];
+
+const ADDR_TYPES_NOT_YET: &[NotYet] = &[
+    NotYet {
+        name: "inet",
+        instead: "guest memory can only be shared over unix or fd",
+    },
+    NotYet {
+        name: "vsock",
+        instead: "guest memory can only be shared over unix or fd",
+    },
+];
+
+/// Reads the tree of one `--export` and notes its name.
+pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
+    let Type::VhostUserBlk = kind(&object, "", "type", TYPES, TYPES_NOT_YET)?;
+    let mut fields = Fields::new(object, "", &[KEYS], KEYS_NOT_YET)?;
+    fields.take("type");
+    let missing = |key: &str, expected: &str| Problem::Missing {
+        key: key.to_owned(),
+        expected: expected.to_owned(),
+    };
+    let id = fields
+        .identifier("id", MAX_ID_BYTES)?
+        .ok_or_else(|| missing("id", "write id=NAME, such as id=export0"))?;
+    let node_name = fields
+        .identifier("node-name", MAX_NODE_NAME_BYTES)?
+        .ok_or_else(|| {
+            missing(
+                "node-name",
+                "write node-name=NODE with the node-name of a --blockdev",
+            )
+        })?;
+    let node_is_read_only = names.node_is_read_only("node-name", &node_name)?;
+    let writable = fields.boolean("writable")?.unwrap_or(false);
+    if writable && node_is_read_only {
+        let reason = format!(
+            "'writable=on' on node '{node_name}', which is read-only; remove it, or remove 'read-only=on' from the node"
+        );
+        return Err(Problem::Conflict { reason });
+    }
+    fields.must_be_off("allow-inactive", "leave it out: nodes are always active")?;
+    let addr = addr(&mut fields)?;
+    let disk = VhostUserBlkOptions {
+        num_queues: num_queues(&mut fields)?,
+        queue_size: queue_size(&mut fields)?,
+        logical_block_size: logical_block_size(&mut fields)?,
+        serial: serial(&mut fields)?,
+        request_merging: fields.boolean("request-merging")?.unwrap_or(true),
+        addr,
+    };
+    let iothreads = iothreads(&mut fields, names)?;
+    let export = ExportOptions {
+        writethrough: fields.boolean("writethrough")?.unwrap_or(false),
+        fixed_iothread: fields.boolean("fixed-iothread")?.unwrap_or(false),
+        id,
+        node_name,
+        writable,
+        iothreads,
+        kind: ExportKind::VhostUserBlk(disk),
+    };
+    fields.finish();
+    let ExportKind::VhostUserBlk(disk) = &export.kind;
+    names.add_export(&export.id, &disk.addr)?;
+    Ok(export)
+}
+
+fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
+    let Some(addr_type) = fields.choice("addr.type", ADDR_TYPES, ADDR_TYPES_NOT_YET)? else {
+        let expected =
+            "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD".to_owned();
+        return Err(Problem::Missing {
+            key: "addr.type".to_owned(),
+            expected,
+        });
+    };
+    let (used, other, written) = match addr_type {
+        AddrType::Unix => ("addr.path", "addr.str", "unix"),
+        AddrType::Fd => ("addr.str", "addr.path", "fd"),
+    };
+    if fields.take(other).is_some() {
+        let reason =
+            format!("'{other}' does not belong to 'addr.type={written}', which takes '{used}'");
+        return Err(Problem::Conflict { reason });
+    }
+    match addr_type {
+        AddrType::Unix => {
+            let path = fields.required(
+                "addr.path",
+                "write addr.path=PATH with the path of the socket to create",
+            )?;
+            if !limits::is_socket_path(path.as_bytes()) {
+                return Err(fields.bad_text("addr.path", &path, limits::SOCKET_EXPECTED));
+            }
+            Ok(SocketAddr::Unix {
+                path: PathBuf::from(path),
+            })
+        }
+        AddrType::Fd => {
+            let text = fields.required(
+                "addr.str",
+                "write addr.str=FD with the number of a listening socket",
+            )?;
+            match size::integer(&text)
+                .ok()
+                .and_then(|fd| i32::try_from(fd).ok())
+            {
+                Some(fd) => Ok(SocketAddr::Fd { fd }),
+                None => Err(fields.bad_text(
+                    "addr.str",
+                    &text,
+                    "the number of an inherited file descriptor",
+                )),
+            }
+        }
+    }
+}
+
+fn num_queues(fields: &mut Fields) -> Result<u16, Problem> {
+    let number = fields.number("num-queues", 1, MAX_QUEUES.into())?;
+    Ok(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(1))
+}
+
+fn queue_size(fields: &mut Fields) -> Result<u16, Problem> {
+    let Some(entries) = fields.number("queue-size", 0, u64::MAX)? else {
+        return Ok(MAX_QUEUE_SIZE);
+    };
+    limits::queue_size(entries).ok_or_else(|| {
+        fields.bad_text(
+            "queue-size",
+            &entries.to_string(),
+            limits::QUEUE_SIZE_EXPECTED,
+        )
+    })
+}
+
+fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
+    let Some(bytes) = fields.size("logical-block-size", 0, u64::MAX)? else {
+        return Ok(512);
+    };
+    limits::block_size(bytes).ok_or_else(|| {
+        fields.bad_text(
+            "logical-block-size",
+            &bytes.to_string(),
+            limits::BLOCK_SIZE_EXPECTED,
+        )
+    })
+}
+
+fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
+    let Some(serial) = fields.string("serial")? else {
+        return Ok(None);
+    };
+    if limits::is_serial(&serial) {
+        return Ok(Some(serial));
+    }
+    Err(fields.bad_text("serial", &serial, limits::SERIAL_EXPECTED))
+}
+
+fn iothreads(fields: &mut Fields, names: &Names) -> Result<Vec<String>, Problem> {
+    let items = match fields.take("iothread") {
+        None => return Ok(Vec::new()),
+        Some(Value::List(items)) => items
+            .into_iter()
+            .enumerate()
+            .map(|(i, v)| (format!("iothread.{i}"), v))
+            .collect(),
+        Some(one) => vec![("iothread".to_owned(), one)],
+    };
+    let mut ids: Vec<String> = Vec::with_capacity(items.len());
+    for (key, item) in items {
+        let (Value::Text(id) | Value::String(id)) = item else {
+            let expected = "the id of an iothread, or a list of ids".to_owned();
+            return Err(Problem::BadValue {
+                key,
+                value: item.shown(),
+                expected,
+            });
+        };
+        names.check_iothread(&key, &id)?;
+        if ids.contains(&id) {
+            let reason = format!(
+                "'{key}' names iothread '{id}' a second time; queues are spread evenly, name each once"
+            );
+            return Err(Problem::Conflict { reason });
+        }
+        ids.push(id);
+    }
+    Ok(ids)
+}

@@ -1,0 +1,294 @@
+//! Options as `getopt_long(3)` reads them: `--option value`, `--option=value`, any unambiguous
+//! abbreviation, single letters that can be joined.
+//!
+//! Which options there are is said here, what they mean in [`crate::daemon`].
+
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+use crate::{Problem, UsageError, error::shown, suggest};
+
+/// The options of qemu-storage-daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opt {
+    Blockdev,
+    Chardev,
+    Daemonize,
+    Export,
+    Help,
+    Monitor,
+    NbdServer,
+    Object,
+    Pidfile,
+    Trace,
+    Version,
+}
+
+struct Spec {
+    opt: Opt,
+    long: &'static str,
+    short: Option<u8>,
+    /// What its value looks like; `None` if it takes none.
+    value: Option<&'static str>,
+}
+
+const fn spec(
+    opt: Opt,
+    long: &'static str,
+    short: Option<u8>,
+    value: Option<&'static str>,
+) -> Spec {
+    Spec {
+        opt,
+        long,
+        short,
+        value,
+    }
+}
+
+const SPECS: &[Spec] = &[
+    spec(
+        Opt::Blockdev,
+        "blockdev",
+        None,
+        Some("--blockdev DRIVER,node-name=NAME,…"),
+    ),
+    spec(Opt::Chardev, "chardev", None, Some("--chardev …")),
+    spec(Opt::Daemonize, "daemonize", None, None),
+    spec(
+        Opt::Export,
+        "export",
+        None,
+        Some("--export TYPE,id=NAME,node-name=NODE,…"),
+    ),
+    spec(Opt::Help, "help", Some(b'h'), None),
+    spec(Opt::Monitor, "monitor", None, Some("--monitor …")),
+    spec(Opt::NbdServer, "nbd-server", None, Some("--nbd-server …")),
+    spec(Opt::Object, "object", None, Some("--object TYPE,id=NAME,…")),
+    spec(Opt::Pidfile, "pidfile", None, Some("--pidfile PATH")),
+    spec(Opt::Trace, "trace", Some(b'T'), Some("--trace …")),
+    spec(Opt::Version, "version", Some(b'V'), None),
+];
+
+impl Opt {
+    /// The long name with its dashes.
+    pub(crate) fn name(self) -> String {
+        let spec = SPECS.iter().find(|spec| spec.opt == self);
+        format!("--{}", spec.map_or("", |spec| spec.long))
+    }
+}
+
+/// One thing on the command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// An option with its value, empty if it takes none.
+    Option(Opt, OsString),
+    /// A word that belongs to no option.
+    Word(OsString),
+}
+
+/// Splits a command line into its items, one by one, so that what comes first is judged first.
+pub(crate) struct Items<I> {
+    args: I,
+    /// Letters left of a joined group such as `-hV`.
+    letters: VecDeque<u8>,
+    /// `--` was seen: only words follow.
+    only_words: bool,
+}
+
+impl<I: Iterator<Item = OsString>> Items<I> {
+    pub(crate) fn new(args: I) -> Self {
+        Self {
+            args,
+            letters: VecDeque::new(),
+            only_words: false,
+        }
+    }
+
+    fn long(&mut self, text: &[u8]) -> Result<Item, UsageError> {
+        let (name, inline) = match text.iter().position(|b| *b == b'=') {
+            Some(equals) => (&text[..equals], Some(&text[equals + 1..])),
+            None => (text, None),
+        };
+        let candidates: Vec<&Spec> = SPECS
+            .iter()
+            .filter(|spec| spec.long.as_bytes().starts_with(name))
+            .collect();
+        // No name is the beginning of another, so a full name is never ambiguous.
+        let spec = match candidates.as_slice() {
+            [spec] => *spec,
+            [] => {
+                let name = String::from_utf8_lossy(name);
+                let suggestion = suggest::closest(&name, SPECS.iter().map(|spec| spec.long))
+                    .map(|s| format!("--{s}"));
+                return Err(Problem::UnknownOption { suggestion }.at(format!("--{}", shown(&name))));
+            }
+            several => {
+                let candidates = several
+                    .iter()
+                    .map(|spec| format!("--{}", spec.long))
+                    .collect();
+                return Err(Problem::Ambiguous { candidates }
+                    .at(format!("--{}", String::from_utf8_lossy(name))));
+            }
+        };
+        match (spec.value, inline) {
+            (None, None) => Ok(Item::Option(spec.opt, OsString::new())),
+            (None, Some(_)) => Err(Problem::UnexpectedArgument.at(spec.opt.name())),
+            (Some(_), Some(value)) => {
+                Ok(Item::Option(spec.opt, OsStr::from_bytes(value).to_owned()))
+            }
+            (Some(_), None) => self.with_next(spec),
+        }
+    }
+
+    fn short(&mut self, letter: u8) -> Result<Item, UsageError> {
+        let Some(spec) = SPECS.iter().find(|spec| spec.short == Some(letter)) else {
+            // Somebody who writes -blockdev means --blockdev: qemu-system-* takes both.
+            let rest: Vec<u8> = std::iter::once(letter)
+                .chain(self.letters.drain(..))
+                .collect();
+            let rest = String::from_utf8_lossy(&rest).into_owned();
+            let word = rest.split('=').next().unwrap_or_default();
+            let suggestion = suggest::closest(word, SPECS.iter().map(|spec| spec.long))
+                .map(|s| format!("--{s}"));
+            return Err(Problem::UnknownOption { suggestion }.at(format!("-{}", shown(&rest))));
+        };
+        if spec.value.is_none() {
+            return Ok(Item::Option(spec.opt, OsString::new()));
+        }
+        if self.letters.is_empty() {
+            return self.with_next(spec);
+        }
+        Ok(Item::Option(
+            spec.opt,
+            OsString::from_vec(self.letters.drain(..).collect()),
+        ))
+    }
+
+    fn with_next(&mut self, spec: &Spec) -> Result<Item, UsageError> {
+        match self.args.next() {
+            Some(value) => Ok(Item::Option(spec.opt, value)),
+            None => {
+                let expected = format!("write {}", spec.value.unwrap_or_default());
+                Err(Problem::NoArgument { expected }.at(spec.opt.name()))
+            }
+        }
+    }
+}
+
+impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
+    type Item = Result<Item, UsageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(letter) = self.letters.pop_front() {
+            return Some(self.short(letter));
+        }
+        let arg = self.args.next()?;
+        match arg.as_bytes() {
+            _ if self.only_words => Some(Ok(Item::Word(arg))),
+            b"--" => {
+                self.only_words = true;
+                self.next()
+            }
+            [b'-', b'-', long @ ..] => {
+                let long = long.to_vec();
+                Some(self.long(&long))
+            }
+            [b'-', letter, rest @ ..] => {
+                let letter = *letter;
+                self.letters = rest.iter().copied().collect();
+                Some(self.short(letter))
+            }
+            _ => Some(Ok(Item::Word(arg))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(args: &[&str]) -> Result<Vec<Item>, String> {
+        Items::new(args.iter().map(OsString::from))
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())
+    }
+
+    fn option(opt: Opt, value: &str) -> Item {
+        Item::Option(opt, value.into())
+    }
+
+    #[test]
+    fn spellings_of_one_option() {
+        let expected = vec![option(Opt::Blockdev, "file,a=b")];
+        assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
+        assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
+        assert_eq!(items(&["--b", "file,a=b"]).as_ref(), Ok(&expected));
+        assert_eq!(items(&["--bl=file,a=b"]).as_ref(), Ok(&expected));
+    }
+
+    #[test]
+    fn a_value_may_look_like_an_option() {
+        assert_eq!(
+            items(&["--pidfile", "--help"]),
+            Ok(vec![option(Opt::Pidfile, "--help")])
+        );
+    }
+
+    #[test]
+    fn letters_can_be_joined() {
+        assert_eq!(
+            items(&["-hV"]),
+            Ok(vec![option(Opt::Help, ""), option(Opt::Version, "")])
+        );
+        assert_eq!(
+            items(&["-hTx=y"]),
+            Ok(vec![option(Opt::Help, ""), option(Opt::Trace, "x=y")])
+        );
+        assert_eq!(items(&["-T", "x"]), Ok(vec![option(Opt::Trace, "x")]));
+    }
+
+    #[test]
+    fn words_and_the_end_of_options() {
+        assert_eq!(
+            items(&["a", "-"]),
+            Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
+        );
+        let expected = vec![
+            option(Opt::Daemonize, ""),
+            Item::Word("--daemonize".into()),
+            Item::Word("--".into()),
+        ];
+        assert_eq!(
+            items(&["--daemonize", "--", "--daemonize", "--"]),
+            Ok(expected)
+        );
+    }
+
+    #[test]
+    fn what_is_not_an_option_says_so() {
+        let error = |args: &[&str]| items(args).unwrap_err();
+        assert_eq!(
+            error(&["--exprot=x"]),
+            "--exprot: unrecognized option; did you mean '--export'? See blockplane --help"
+        );
+        assert_eq!(
+            error(&["--foo"]),
+            "--foo: unrecognized option. See blockplane --help"
+        );
+        assert_eq!(
+            error(&["-blockdev", "x"]),
+            "-blockdev: unrecognized option; did you mean '--blockdev'? See blockplane --help"
+        );
+        assert_eq!(error(&["--daemonize=x"]), "--daemonize: takes no value");
+        assert_eq!(
+            error(&["--pidfile"]),
+            "--pidfile: a value is missing; write --pidfile PATH"
+        );
+        assert!(error(&["--=x"]).starts_with("--: ambiguous; it could be --blockdev or"));
+    }
+}

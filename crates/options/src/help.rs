@@ -1,0 +1,165 @@
+//! The texts of `--help` and `--version`, and of `help` inside an option.
+//!
+//! The keys in them come from the tables that the parsers check against.
+
+use crate::{
+    Problem, blockdev, export,
+    fields::{Key, pick},
+    getopt::Opt,
+    object,
+    tree::Value,
+};
+
+/// Width of the column with the keys.
+const KEY_COLUMN: usize = 34;
+
+/// The line of `--version`.
+pub(crate) fn version() -> String {
+    format!("blockplane {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The text of `--help`, for both faces.
+pub(crate) fn top_level() -> String {
+    let mut out = format!(
+        "{}: disks for virtual machines over vhost-user-blk\n",
+        version()
+    );
+    out.push_str(FACES);
+    section(
+        &mut out,
+        "--object iothread,KEY=VALUE,…   a thread that runs disks",
+        &[object::IOTHREAD_KEYS],
+    );
+    section(
+        &mut out,
+        "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
+        &[blockdev::COMMON_KEYS],
+    );
+    section(
+        &mut out,
+        "    driver file (a file) or host_device (a block device) also",
+        &[blockdev::FILE_KEYS],
+    );
+    section(
+        &mut out,
+        "    driver null-co (no storage at all, for measuring) also",
+        &[blockdev::NULL_KEYS],
+    );
+    section(
+        &mut out,
+        "    driver raw (another node, or a part of it) also",
+        &[blockdev::RAW_KEYS],
+    );
+    section(
+        &mut out,
+        "--export vhost-user-blk,KEY=VALUE,…   a disk for a VMM",
+        &[export::KEYS],
+    );
+    out.push_str(NOTATION);
+    out
+}
+
+const FACES: &str = "
+Usage:
+  blockplane serve DISK [OPTIONS]     serve one disk; see blockplane serve --help
+  blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
+
+Serve a disk, creating it if need be, and give it to a guest:
+  blockplane serve disk.img --size 10G --socket /tmp/disk.sock
+  qemu-system-x86_64 -accel kvm -m 1G \\
+      -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
+      -chardev socket,id=disk,path=/tmp/disk.sock -device vhost-user-blk-pci,chardev=disk
+
+The same for scripts that call qemu-storage-daemon:
+  blockplane --object iothread,id=io0 \\
+      --blockdev file,node-name=disk0,filename=disk.img \\
+      --export vhost-user-blk,id=exp0,node-name=disk0,addr.type=unix,addr.path=/tmp/disk.sock,\\
+writable=on,num-queues=4,iothread=io0
+
+Commands:
+  serve DISK              serve one disk
+  help [serve]            this text, or that of serve
+
+Options without a command (objects, nodes and exports are created in command-line order):
+  --object …              create an object (below)
+  --blockdev …            create a node (below)
+  --export …              export a node (below)
+  --daemonize             go to the background once everything is started
+  --pidfile PATH          write the process id to PATH once everything is started
+  -V, --version           print the version
+  -h, --help              print this text
+An option can be shortened as long as it stays unambiguous, and written --option=VALUE.
+";
+
+const NOTATION: &str = "
+Values:
+  KEY=VALUE,KEY=VALUE     a comma inside a value is written ,, and dots nest: cache.direct=on;
+                          lists are numbered: iothread.0=a,iothread.1=b; the last of a
+                          repeated key counts
+  {\"KEY\": VALUE, …}       JSON with the same keys: {\"cache\": {\"direct\": true}}
+  SIZE                    bytes, or with a suffix B, K, M, G, T, P, E (powers of 1024): 1.5G
+  N, NS, FD               decimal or 0x hexadecimal; NS is in nanoseconds
+  on|off                  also yes|no, true|false, y|n
+  help                    --blockdev file,help lists the keys of a driver, --object help the types
+
+Not there yet: --monitor, --chardev, --nbd-server, --trace, aio=io_uring, image formats such as qcow2,
+exports other than vhost-user-blk.
+
+The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for any error.
+";
+
+fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
+    out.push('\n');
+    out.push_str(title);
+    out.push('\n');
+    for key in tables.iter().flat_map(|table| table.iter()) {
+        let left = format!("  {}={}", key.name, key.value);
+        // A key that reaches into the column of the texts gets a line of its own.
+        if left.len() >= KEY_COLUMN {
+            out.push_str(&format!("{left}\n{:KEY_COLUMN$}{}\n", "", key.help));
+        } else {
+            out.push_str(&format!("{left:KEY_COLUMN$}{}\n", key.help));
+        }
+    }
+}
+
+/// The text for `help` inside an option: its kinds, or the keys of one kind.
+pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Problem> {
+    let mut out = String::new();
+    let kind = match kind {
+        Some(Value::Text(kind)) => kind,
+        _ => {
+            out.push_str(match opt {
+                Opt::Object => "Types of --object:\n  iothread\n",
+                Opt::Blockdev => {
+                    "Drivers of --blockdev:\n  file\n  host_device\n  null-co\n  raw\n"
+                }
+                _ => "Types of --export:\n  vhost-user-blk\n",
+            });
+            return Ok(out);
+        }
+    };
+    match opt {
+        Opt::Object => {
+            pick("qom-type", kind, &[("iothread", ())], &[])?;
+            section(&mut out, "--object iothread", &[object::IOTHREAD_KEYS]);
+        }
+        Opt::Blockdev => {
+            let own = match pick("driver", kind, blockdev::DRIVERS, &[])? {
+                blockdev::Which::File | blockdev::Which::HostDevice => blockdev::FILE_KEYS,
+                blockdev::Which::NullCo => blockdev::NULL_KEYS,
+                blockdev::Which::Raw => blockdev::RAW_KEYS,
+            };
+            section(
+                &mut out,
+                &format!("--blockdev {kind}"),
+                &[blockdev::COMMON_KEYS, own],
+            );
+        }
+        _ => {
+            pick("type", kind, &[("vhost-user-blk", ())], &[])?;
+            section(&mut out, "--export vhost-user-blk", &[export::KEYS]);
+        }
+    }
+    Ok(out.trim_start().to_owned())
+}

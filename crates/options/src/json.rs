@@ -1,0 +1,374 @@
+//! `{…}`: the other notation of qemu-storage-daemon's options.
+//!
+//! JSON (RFC 8259), with that program's two deviations, since scripts rely on them: strings may be
+//! in single quotes, and a key that appears twice in one object is an error. Numbers are kept as they
+//! are written, so that none loses digits on its way to a range check.
+
+use crate::{
+    Problem,
+    tree::{Object, Value},
+};
+
+/// Deepest nesting. No option comes near; the parser's own stack is what it protects.
+const MAX_DEPTH: u32 = 64;
+
+/// Reads one JSON object and nothing after it.
+pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
+    let mut parser = Parser { text, at: 0 };
+    let value = parser.value(0)?;
+    parser.skip_blanks();
+    if parser.at < text.len() {
+        return Err(parser.error("nothing after the closing brace"));
+    }
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(Problem::Syntax {
+            reason: "the JSON value is not an object: expected {…}".to_owned(),
+        }),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Offset in bytes, always at the start of a character.
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn error(&self, expected: &str) -> Problem {
+        let found = match self.peek() {
+            Some(c) => format!("found '{}'", c.escape_debug()),
+            None => "the text ends".to_owned(),
+        };
+        Problem::Syntax {
+            reason: format!(
+                "malformed JSON at byte {}: {found}, expected {expected}",
+                self.at
+            ),
+        }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(' ' | '\t' | '\n' | '\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self, depth: u32) -> Result<Value, Problem> {
+        if depth > MAX_DEPTH {
+            return Err(self.error(&format!("at most {MAX_DEPTH} levels of nesting")));
+        }
+        self.skip_blanks();
+        match self.peek() {
+            Some('{') => self.object(depth),
+            Some('[') => self.list(depth),
+            Some('"' | '\'') => self.string().map(Value::String),
+            Some('-' | '0'..='9') => self.number(),
+            _ => {
+                for (word, value) in [
+                    ("true", Value::Bool(true)),
+                    ("false", Value::Bool(false)),
+                    ("null", Value::Null),
+                ] {
+                    if self.text[self.at..].starts_with(word) {
+                        self.at += word.len();
+                        return Ok(value);
+                    }
+                }
+                Err(self.error("a value"))
+            }
+        }
+    }
+
+    fn object(&mut self, depth: u32) -> Result<Value, Problem> {
+        self.eat('{');
+        let mut object = Object::default();
+        self.skip_blanks();
+        if self.eat('}') {
+            return Ok(Value::Object(object));
+        }
+        loop {
+            self.skip_blanks();
+            if !matches!(self.peek(), Some('"' | '\'')) {
+                return Err(self.error("a key in quotes"));
+            }
+            let key_at = self.at;
+            let key = self.string()?;
+            if object.get(&key).is_some() {
+                self.at = key_at;
+                return Err(self.error(&format!(
+                    "each key once, but '{}' is there twice",
+                    crate::error::shown(&key)
+                )));
+            }
+            self.skip_blanks();
+            if !self.eat(':') {
+                return Err(self.error("':'"));
+            }
+            let value = self.value(depth + 1)?;
+            object.push(key, value);
+            self.skip_blanks();
+            if self.eat('}') {
+                return Ok(Value::Object(object));
+            }
+            if !self.eat(',') {
+                return Err(self.error("',' or '}'"));
+            }
+        }
+    }
+
+    fn list(&mut self, depth: u32) -> Result<Value, Problem> {
+        self.eat('[');
+        let mut list = Vec::new();
+        self.skip_blanks();
+        if self.eat(']') {
+            return Ok(Value::List(list));
+        }
+        loop {
+            list.push(self.value(depth + 1)?);
+            self.skip_blanks();
+            if self.eat(']') {
+                return Ok(Value::List(list));
+            }
+            if !self.eat(',') {
+                return Err(self.error("',' or ']'"));
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<Value, Problem> {
+        let start = self.at;
+        self.eat('-');
+        if !self.eat('0') {
+            self.digits()?;
+        }
+        if self.eat('.') {
+            self.digits()?;
+        }
+        if self.eat('e') || self.eat('E') {
+            let _ = self.eat('+') || self.eat('-');
+            self.digits()?;
+        }
+        Ok(Value::Number(self.text[start..self.at].to_owned()))
+    }
+
+    fn digits(&mut self) -> Result<(), Problem> {
+        let start = self.at;
+        while matches!(self.peek(), Some('0'..='9')) {
+            self.at += 1;
+        }
+        if self.at == start {
+            Err(self.error("a digit"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn string(&mut self) -> Result<String, Problem> {
+        let quote = self.next();
+        let mut out = String::new();
+        loop {
+            match self.peek() {
+                Some(c) if Some(c) == quote => {
+                    self.at += 1;
+                    return Ok(out);
+                }
+                Some('\\') => {
+                    self.at += 1;
+                    out.push(self.escape()?);
+                }
+                Some(c) if c >= ' ' => {
+                    out.push(c);
+                    self.at += c.len_utf8();
+                }
+                _ => return Err(self.error("the rest of a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, Problem> {
+        let simple = match self.peek() {
+            Some(c @ ('"' | '\'' | '\\' | '/')) => c,
+            Some('b') => '\u{8}',
+            Some('f') => '\u{c}',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('u') => return self.unicode_escape(),
+            _ => return Err(self.error("an escape such as \\n or \\u00e9")),
+        };
+        self.at += 1;
+        Ok(simple)
+    }
+
+    fn unicode_escape(&mut self) -> Result<char, Problem> {
+        let first = self.four_hex_digits()?;
+        let code = if (0xd800..0xdc00).contains(&first) {
+            // RFC 8259, section 7: beyond the basic plane a character is a pair of surrogates.
+            let second = if self.eat('\\') {
+                self.four_hex_digits()?
+            } else {
+                0
+            };
+            if !(0xdc00..0xe000).contains(&second) {
+                return Err(self.error("the second half of a surrogate pair before this"));
+            }
+            0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
+        } else {
+            first
+        };
+        char::from_u32(code).ok_or_else(|| self.error("a surrogate pair before this"))
+    }
+
+    /// Reads `uXXXX`.
+    fn four_hex_digits(&mut self) -> Result<u32, Problem> {
+        if !self.eat('u') {
+            return Err(self.error("\\u and four hexadecimal digits"));
+        }
+        let mut code = 0;
+        for _ in 0..4 {
+            let Some(digit) = self.peek().and_then(|c| c.to_digit(16)) else {
+                return Err(self.error("a hexadecimal digit"));
+            };
+            code = code * 16 + digit;
+            self.at += 1;
+        }
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Our tree as an independent implementation has it.
+    fn oracle(value: &Value) -> serde_json::Value {
+        match value {
+            Value::Text(_) => unreachable!("JSON has types"),
+            Value::String(text) => text.as_str().into(),
+            Value::Number(text) => serde_json::from_str(text).unwrap(),
+            Value::Bool(value) => (*value).into(),
+            Value::Null => serde_json::Value::Null,
+            Value::List(items) => items.iter().map(oracle).collect(),
+            Value::Object(object) => serde_json::Value::Object(
+                object
+                    .entries
+                    .iter()
+                    .map(|(k, v)| (k.clone(), oracle(v)))
+                    .collect(),
+            ),
+        }
+    }
+
+    fn reason(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_kind_of_value() {
+        let text = r#" {"s":"a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é", "n":[0,-1,1.5e+3,18446744073709551615], "b":[true,false],
+            "z":null, "o":{}, "l":[]} "#;
+        let ours = Value::Object(parse(text).unwrap());
+        assert_eq!(
+            oracle(&ours),
+            serde_json::from_str::<serde_json::Value>(text).unwrap()
+        );
+    }
+
+    #[test]
+    fn single_quotes_are_quotes() {
+        assert_eq!(parse(r#"{'a':'x"y\''}"#), parse(r#"{"a":"x\"y'"}"#));
+        assert!(parse(r#"{'a":1}"#).is_err());
+    }
+
+    #[test]
+    fn errors_say_where() {
+        assert!(reason(r#"{"a":1,"a":2}"#).contains("'a' is there twice"));
+        assert!(reason(r#"{"a":1"#).contains("byte 6: the text ends"));
+        assert!(reason(r#"{"a":0x10}"#).contains("byte 6: found 'x'"));
+        assert!(reason(r#"{"a":1} x"#).contains("nothing after"));
+        assert!(reason("[1]").contains("not an object"));
+    }
+
+    #[test]
+    fn malformed_text_is_refused() {
+        for bad in [
+            "",
+            "{",
+            "{}}",
+            "{a:1}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":01}"#,
+            r#"{"a":1.}"#,
+            r#"{"a":1e}"#,
+            r#"{"a":-}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\u12"}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":"\udc00"}"#,
+            r#"{"a":"\ud800\u0041"}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"a":1,}"#,
+            r#"{"a":[1,]}"#,
+            r#"{"a":tru}"#,
+            r#"{"a":TRUE}"#,
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(parse(&nested(60)).is_ok());
+        assert!(parse(&nested(100_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered_and_what_the_oracle_reads_we_read_alike(
+            text in prop_oneof![".*", r#"\{("a":[\[\]{}"0-9.eE,:x+-]{0,12},?){0,3}\}"#]
+        ) {
+            let theirs = serde_json::from_str::<serde_json::Value>(&text).ok().filter(serde_json::Value::is_object);
+            match parse(&text) {
+                Ok(ours) => {
+                    let ours = oracle(&Value::Object(ours));
+                    if let Some(theirs) = theirs {
+                        prop_assert_eq!(ours, theirs);
+                    }
+                }
+                Err(Problem::Syntax { reason }) => prop_assert!(
+                    theirs.is_none() || reason.contains("there twice"), "refused {}: {}", text, reason
+                ),
+                Err(other) => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        #[test]
+        fn strings_survive(text in any::<String>()) {
+            let json = serde_json::json!({ "a": text }).to_string();
+            let object = parse(&json).unwrap();
+            prop_assert_eq!(object.get("a"), Some(&Value::String(text)));
+        }
+    }
+}

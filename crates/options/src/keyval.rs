@@ -1,0 +1,356 @@
+//! `key=value,key=value`: the notation of qemu-storage-daemon's options.
+//!
+//! - Dots in a key nest: `cache.direct=on` is `direct` in the group `cache`.
+//! - Whole numbers as parts of a key make a list: `iothread.0=a,iothread.1=b`.
+//! - `,,` in a value is one comma. A comma at the end is ignored.
+//! - The first value may do without its key where the option has an implied one: `--blockdev file,…`.
+//! - A key that appears again replaces what it said before, as in qemu-storage-daemon, so that a
+//!   script can append its own settings to a common set. (A duplicate key in JSON is an error there,
+//!   and here.)
+//! - `help` alone asks for the list of keys.
+
+use crate::{
+    Problem,
+    error::shown,
+    tree::{Object, Value},
+};
+
+/// Longest key in bytes, as in qemu-storage-daemon. It also bounds how deep a tree can get.
+const MAX_KEY_BYTES: usize = 127;
+
+/// What an option's text says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) object: Object,
+    /// Whether `help` was among the keys.
+    pub(crate) help: bool,
+}
+
+/// Reads `text`; a first word without `=` is the value of `implied`.
+pub(crate) fn parse(text: &str, implied: &str) -> Result<Parsed, Problem> {
+    let mut root = Object::default();
+    let mut help = false;
+    let mut rest = text;
+    let mut first = true;
+    while !rest.is_empty() {
+        let end = rest.find(['=', ',']).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if let Some(value_text) = after.strip_prefix('=') {
+            let (value, next) = value(value_text);
+            insert(&mut root, word, value)?;
+            rest = next;
+        } else if matches!(word, "help" | "?") {
+            help = true;
+            rest = after.strip_prefix(',').unwrap_or(after);
+        } else if first && !word.is_empty() {
+            let (value, next) = value(rest);
+            insert(&mut root, implied, value)?;
+            rest = next;
+        } else {
+            return Err(missing_equals(word));
+        }
+        first = false;
+    }
+    let mut object = root;
+    for (key, value) in &mut object.entries {
+        make_lists(key, value)?;
+    }
+    Ok(Parsed { object, help })
+}
+
+fn missing_equals(word: &str) -> Problem {
+    let reason = if word.is_empty() {
+        "a key is missing before ','; write key=value,key=value, and ',,' for a comma inside a value".to_owned()
+    } else {
+        format!(
+            "expected '=' and a value after '{}' (a comma inside a value is written ',,')",
+            shown(word)
+        )
+    };
+    Problem::Syntax { reason }
+}
+
+/// Takes a value up to a single comma. Returns it and what follows the comma.
+fn value(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut rest = text;
+    loop {
+        let Some(comma) = rest.find(',') else {
+            value.push_str(rest);
+            return (value, "");
+        };
+        value.push_str(&rest[..comma]);
+        rest = &rest[comma + 1..];
+        match rest.strip_prefix(',') {
+            Some(after) => {
+                value.push(',');
+                rest = after;
+            }
+            None => return (value, rest),
+        }
+    }
+}
+
+fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
+    if key.len() > MAX_KEY_BYTES {
+        let reason = format!("key '{}' is longer than {MAX_KEY_BYTES} bytes", shown(key));
+        return Err(Problem::Syntax { reason });
+    }
+    let mut parts = key.split('.').enumerate().peekable();
+    let mut object = root;
+    while let Some((position, part)) = parts.next() {
+        if !(is_name(part) || position > 0 && is_index(part)) {
+            let reason = format!(
+                "'{}' is not a valid key: its parts are words of letters, digits, '-' and '_'",
+                shown(key)
+            );
+            return Err(Problem::Syntax { reason });
+        }
+        if parts.peek().is_none() {
+            match object.get_mut(part) {
+                None => object.push(part.to_owned(), Value::Text(value)),
+                Some(Value::Object(_)) => return Err(inconsistent(key)),
+                Some(old) => *old = Value::Text(value),
+            }
+            return Ok(());
+        }
+        if object.get(part).is_none() {
+            object.push(part.to_owned(), Value::Object(Object::default()));
+        }
+        object = match object.get_mut(part) {
+            Some(Value::Object(group)) => group,
+            _ => {
+                let through = key
+                    .split('.')
+                    .take(position + 1)
+                    .collect::<Vec<_>>()
+                    .join(".");
+                return Err(inconsistent(&through));
+            }
+        };
+    }
+    Ok(())
+}
+
+fn inconsistent(key: &str) -> Problem {
+    let reason = format!(
+        "'{key}' has a value of its own and is also used as a group ('{key}.…'); one of them is wrong"
+    );
+    Problem::Syntax { reason }
+}
+
+fn is_name(part: &str) -> bool {
+    part.starts_with(|c: char| c.is_ascii_alphabetic())
+        && part
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+fn is_index(part: &str) -> bool {
+    !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Turns every group whose keys are 0, 1, 2, … into a list.
+fn make_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
+    let Value::Object(object) = value else {
+        return Ok(());
+    };
+    for (key, child) in &mut object.entries {
+        make_lists(&format!("{path}.{key}"), child)?;
+    }
+    let indices = object
+        .entries
+        .iter()
+        .filter(|(key, _)| is_index(key))
+        .count();
+    if indices == 0 {
+        return Ok(());
+    }
+    if indices < object.entries.len() {
+        let reason = format!("'{path}.…' mixes list positions (such as '{path}.0') and names");
+        return Err(Problem::Syntax { reason });
+    }
+    let mut list = Vec::with_capacity(indices);
+    for position in 0..indices {
+        let key = position.to_string();
+        match object.get_mut(&key) {
+            Some(item) => list.push(std::mem::replace(item, Value::Null)),
+            None => {
+                let reason =
+                    format!("'{path}.{key}' is missing: a list is numbered from 0 without gaps");
+                return Err(Problem::Syntax { reason });
+            }
+        }
+    }
+    *value = Value::List(list);
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The inverse of [`parse`] for trees of text without empty groups.
+    pub(crate) fn print(object: &Object) -> String {
+        let mut out = Vec::new();
+        for (key, value) in &object.entries {
+            print_value(key, value, &mut out);
+        }
+        out.join(",")
+    }
+
+    fn print_value(path: &str, value: &Value, out: &mut Vec<String>) {
+        match value {
+            Value::Text(text) => out.push(format!("{path}={}", text.replace(',', ",,"))),
+            Value::List(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    print_value(&format!("{path}.{i}"), item, out);
+                }
+            }
+            Value::Object(object) => {
+                for (key, value) in &object.entries {
+                    print_value(&format!("{path}.{key}"), value, out);
+                }
+            }
+            other => unreachable!("key=value has no {other:?}"),
+        }
+    }
+
+    fn object(entries: Vec<(&str, Value)>) -> Object {
+        Object {
+            entries: entries
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        }
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+
+    fn parsed(input: &str) -> Object {
+        let parsed = parse(input, "driver").unwrap();
+        assert!(!parsed.help);
+        parsed.object
+    }
+
+    fn reason(input: &str) -> String {
+        parse(input, "driver").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn plain_keys_and_the_implied_one() {
+        let expected = object(vec![("driver", text("file")), ("filename", text("a=b"))]);
+        assert_eq!(parsed("file,filename=a=b"), expected);
+        assert_eq!(parsed("driver=file,filename=a=b,"), expected);
+        assert_eq!(parsed(""), Object::default());
+        assert_eq!(parsed("a="), object(vec![("a", text(""))]));
+    }
+
+    #[test]
+    fn a_doubled_comma_is_a_comma() {
+        assert_eq!(
+            parsed("a=x,,y,b=,,"),
+            object(vec![("a", text("x,y")), ("b", text(","))])
+        );
+        assert_eq!(parsed("x,,y"), object(vec![("driver", text("x,y"))]));
+        assert_eq!(
+            parsed("a=,,,b=1"),
+            object(vec![("a", text(",")), ("b", text("1"))])
+        );
+    }
+
+    #[test]
+    fn dots_nest_and_numbers_make_lists() {
+        let cache = object(vec![("direct", text("on")), ("no-flush", text("off"))]);
+        assert_eq!(
+            parsed("cache.direct=on,x=1,cache.no-flush=off").get("cache"),
+            Some(&Value::Object(cache))
+        );
+        let list = Value::List(vec![text("a"), text("b")]);
+        assert_eq!(
+            parsed("iothread.1=b,iothread.0=a").get("iothread"),
+            Some(&list)
+        );
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_key_counts() {
+        assert_eq!(
+            parsed("a=1,b=2,a=3"),
+            object(vec![("a", text("3")), ("b", text("2"))])
+        );
+    }
+
+    #[test]
+    fn help_is_recognised() {
+        assert!(parse("help", "driver").unwrap().help);
+        let both = parse("iothread,help", "driver").unwrap();
+        assert!(both.help);
+        assert_eq!(both.object, object(vec![("driver", text("iothread"))]));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        assert!(reason("null-co,size").contains("after 'size'"));
+        assert!(reason(",a=b").contains("a key is missing"));
+        assert!(reason("a=1,,,b").contains("after 'b'"));
+    }
+
+    #[test]
+    fn malformed_keys_are_refused() {
+        for key in [
+            "", ".", ".x", "x.", "x..y", "a b", "1", "0.a", "x.01", "-x", "é",
+        ] {
+            assert!(parse(&format!("{key}=v"), "driver").is_err(), "{key:?}");
+        }
+        let longest = "k".repeat(MAX_KEY_BYTES);
+        assert!(parse(&format!("{longest}=v"), "driver").is_ok());
+        assert!(parse(&format!("{longest}k=v"), "driver").is_err());
+    }
+
+    #[test]
+    fn a_key_is_a_value_or_a_group_or_a_list() {
+        assert!(reason("cache=on,cache.direct=on").contains("'cache' has a value of its own"));
+        assert!(reason("cache.direct=on,cache=on").contains("'cache' has a value of its own"));
+        assert!(reason("a.b.c=1,a.b=2").contains("'a.b' has a value of its own"));
+        assert!(reason("a.0=1,a.b=2").contains("mixes"));
+        assert!(reason("a.1=1").contains("'a.0' is missing"));
+        assert!(reason("a.0=1,a.2=1").contains("'a.1' is missing"));
+    }
+
+    fn tree() -> impl Strategy<Value = Object> {
+        let name = "[a-z][a-z0-9_-]{0,6}";
+        let leaf = "[a-z=.,/ é0-9]{0,9}".prop_map(Value::Text);
+        let value = leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..4).prop_map(Value::List),
+                prop::collection::btree_map(name, inner, 1..4).prop_map(|map| Value::Object(
+                    Object {
+                        entries: map.into_iter().collect()
+                    }
+                )),
+            ]
+        });
+        prop::collection::btree_map(name, value, 0..5).prop_map(|map| Object {
+            entries: map.into_iter().collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_parses_back(tree in tree()) {
+            let parsed = parse(&print(&tree), "driver").unwrap();
+            prop_assert!(!parsed.help);
+            prop_assert_eq!(parsed.object, tree);
+        }
+
+        #[test]
+        fn any_text_is_answered(text in ".*", dense in "[a0.,=h]{0,40}") {
+            let _ = parse(&text, "driver");
+            let _ = parse(&dense, "driver");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Checks that both faces share: what a virtio disk can be told to be.
+
+use crate::{MAX_QUEUE_SIZE, MAX_SERIAL_BYTES};
+
+/// Largest `logical-block-size` in bytes: the largest the field's devices have.
+const MAX_BLOCK_BYTES: u64 = 32768;
+
+/// What a block size must be.
+pub(crate) const BLOCK_SIZE_EXPECTED: &str = "a power of two from 512 to 32768 (bytes)";
+/// What a queue size must be.
+pub(crate) const QUEUE_SIZE_EXPECTED: &str = "a power of two from 2 to 1024 (entries)";
+/// What a serial number must be.
+pub(crate) const SERIAL_EXPECTED: &str =
+    "1 to 20 characters of printable ASCII without a blank at either end";
+/// What the path of a Unix socket must be.
+pub(crate) const SOCKET_EXPECTED: &str =
+    "a path of 1 to 107 bytes (the kernel's limit for Unix sockets)";
+
+/// Checks a logical block size.
+pub(crate) fn block_size(bytes: u64) -> Option<u32> {
+    let fits = bytes.is_power_of_two() && (512..=MAX_BLOCK_BYTES).contains(&bytes);
+    fits.then(|| u32::try_from(bytes).ok()).flatten()
+}
+
+/// Checks the size of a queue. One entry would hold no request, which has at least two parts.
+pub(crate) fn queue_size(entries: u64) -> Option<u16> {
+    let fits = entries.is_power_of_two() && (2..=u64::from(MAX_QUEUE_SIZE)).contains(&entries);
+    fits.then(|| u16::try_from(entries).ok()).flatten()
+}
+
+/// Checks a serial number: the guest's tools print it, and some trim it.
+pub(crate) fn is_serial(serial: &str) -> bool {
+    (1..=MAX_SERIAL_BYTES).contains(&serial.len())
+        && serial.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+        && serial.trim() == serial
+}
+
+/// Checks the path of a Unix socket (`unix(7)`: `sun_path` has 108 bytes, one for the final zero).
+pub(crate) fn is_socket_path(path: &[u8]) -> bool {
+    (1..=107).contains(&path.len()) && !path.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        assert_eq!(
+            [511, 512, 513, 32768, 65536].map(block_size),
+            [None, Some(512), None, Some(32768), None]
+        );
+        assert_eq!(
+            [0, 1, 2, 3, 1024, 2048].map(queue_size),
+            [None, None, Some(2), None, Some(1024), None]
+        );
+        assert!(is_serial("a b") && is_serial(&"x".repeat(20)));
+        for bad in ["", " a", "a ", "\t", "é", "a\nb", &"x".repeat(21)] {
+            assert!(!is_serial(bad), "{bad:?}");
+        }
+        assert!(is_socket_path(&[b'x'; 107]));
+        assert!(!is_socket_path(&[b'x'; 108]) && !is_socket_path(b"") && !is_socket_path(b"a\0"));
+    }
+
+    #[test]
+    fn the_texts_name_the_bounds() {
+        assert!(QUEUE_SIZE_EXPECTED.contains(&MAX_QUEUE_SIZE.to_string()));
+        assert!(BLOCK_SIZE_EXPECTED.contains(&MAX_BLOCK_BYTES.to_string()));
+        assert!(SERIAL_EXPECTED.contains(&MAX_SERIAL_BYTES.to_string()));
+    }
+}

@@ -1,0 +1,119 @@
+//! The names given so far: who may be referred to, and which names are taken.
+//!
+//! Options are carried out in the order of the command line, so an option may only refer to what
+//! stands before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Problem, SocketAddr};
+
+/// Longest `node-name` in bytes, as in qemu-storage-daemon.
+pub(crate) const MAX_NODE_NAME_BYTES: usize = 31;
+/// Longest id of an object or export. There is no limit in the field; this one keeps log lines readable.
+pub(crate) const MAX_ID_BYTES: usize = 127;
+/// Most names an error lists.
+const MAX_LISTED: usize = 12;
+
+/// The names given so far.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// Node to whether it, or something below it, refuses writes.
+    nodes: BTreeMap<String, bool>,
+    iothreads: BTreeSet<String>,
+    exports: BTreeSet<String>,
+    /// Socket to the export that listens on it.
+    sockets: BTreeMap<String, String>,
+    unnamed_nodes: u32,
+}
+
+impl Names {
+    /// A name for a node that was given none. No user can write it: it starts with `#`.
+    pub(crate) fn unnamed_node(&mut self) -> String {
+        let name = format!("#block{}", self.unnamed_nodes);
+        self.unnamed_nodes += 1;
+        name
+    }
+
+    pub(crate) fn add_node(&mut self, name: &str, read_only: bool) -> Result<(), Problem> {
+        if self.nodes.insert(name.to_owned(), read_only).is_some() {
+            return Err(Problem::Duplicate {
+                kind: "a node",
+                name: name.to_owned(),
+                key: "node-name",
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the node refuses writes; an error if there is none of that name.
+    pub(crate) fn node_is_read_only(&self, key: &str, name: &str) -> Result<bool, Problem> {
+        self.nodes
+            .get(name)
+            .copied()
+            .ok_or_else(|| not_defined(key, "node", name, self.nodes.keys()))
+    }
+
+    pub(crate) fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
+        if !self.iothreads.insert(id.to_owned()) {
+            return Err(Problem::Duplicate {
+                kind: "an object",
+                name: id.to_owned(),
+                key: "id",
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_iothread(&self, key: &str, id: &str) -> Result<(), Problem> {
+        if self.iothreads.contains(id) {
+            return Ok(());
+        }
+        Err(not_defined(key, "iothread", id, self.iothreads.iter()))
+    }
+
+    pub(crate) fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
+        if !self.exports.insert(id.to_owned()) {
+            return Err(Problem::Duplicate {
+                kind: "an export",
+                name: id.to_owned(),
+                key: "id",
+            });
+        }
+        let socket = match addr {
+            SocketAddr::Unix { path } => format!("socket '{}'", path.display()),
+            SocketAddr::Fd { fd } => format!("file descriptor {fd}"),
+        };
+        match self.sockets.insert(socket.clone(), id.to_owned()) {
+            None => Ok(()),
+            Some(other) => {
+                let reason = format!(
+                    "export '{other}' already listens on {socket}; export '{id}' needs another 'addr'"
+                );
+                Err(Problem::Conflict { reason })
+            }
+        }
+    }
+}
+
+fn not_defined<'a>(
+    key: &str,
+    kind: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> Problem {
+    // Names that no user wrote are of no help.
+    let mut known: Vec<String> = known
+        .filter(|name| !name.starts_with('#'))
+        .take(MAX_LISTED + 1)
+        .cloned()
+        .collect();
+    if known.len() > MAX_LISTED {
+        known[MAX_LISTED] = "…".to_owned();
+    }
+    Problem::NotDefined {
+        key: key.to_owned(),
+        kind,
+        name: crate::error::shown(name),
+        known,
+    }
+}

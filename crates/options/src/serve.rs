@@ -1,0 +1,103 @@
+//! The face for people: `blockplane serve DISK`.
+
+mod args;
+
+use std::path::PathBuf;
+
+pub(crate) use args::parse;
+
+use crate::{Discard, Locking};
+
+/// `blockplane serve`: one disk on one socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serve {
+    /// What to serve.
+    pub disk: Disk,
+    /// `--size` in bytes, a multiple of 512 and not 0: create the file with this size if it does not
+    /// exist; for `null-co:` the size of the disk, [`crate::DEFAULT_NULL_SIZE`] if `None`. For a
+    /// file never together with `read_only`.
+    pub size: Option<u64>,
+    /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path`] for the default.
+    pub socket: Option<PathBuf>,
+    /// `--num-queues`: most queues a VMM may ask for; 1 to [`crate::MAX_QUEUES`]. Default
+    /// [`DEFAULT_SERVE_QUEUES`].
+    pub num_queues: u16,
+    /// `--queue-size`: most entries a queue may have; a power of two, 2 to
+    /// [`crate::MAX_QUEUE_SIZE`]. Default [`crate::MAX_QUEUE_SIZE`].
+    pub queue_size: u16,
+    /// `--read-only`
+    pub read_only: bool,
+    /// `--serial`: 1 to 20 bytes of printable ASCII. `None` = the device's own choice.
+    pub serial: Option<String>,
+    /// `--cache-direct`: bypass the host's page cache. Default on.
+    pub cache_direct: bool,
+    /// `--write-through`: complete a write only when it is on stable storage.
+    pub write_through: bool,
+    /// `--logical-block-size` in bytes; a power of two, 512 to 32768. `None` = 512, or more where
+    /// the disk requires it.
+    pub logical_block_size: Option<u32>,
+    /// `--iothreads`: threads the queues are spread over; 1 to `num_queues`. Default 1.
+    pub iothreads: u16,
+    /// `--aio-max-batch`: most requests in one call to the kernel; 0 = the engine's own choice.
+    /// Default 0.
+    pub aio_max_batch: u32,
+    /// `--aio-max-events`: most requests in flight per iothread; 1 to [`crate::MAX_AIO_EVENTS`].
+    /// Default [`crate::DEFAULT_AIO_MAX_EVENTS`].
+    pub aio_max_events: u32,
+    /// `--poll-max-ns`: the longest an iothread busy-polls before it blocks, in nanoseconds, up to
+    /// `i64::MAX`; 0 = never. Default [`crate::DEFAULT_POLL_MAX_NS`].
+    pub poll_max_ns: u64,
+    /// `--request-merging`: join adjacent requests of one batch. Default on.
+    pub request_merging: bool,
+    /// `--locking`: whether to lock the file against other writers. Default auto.
+    pub locking: Locking,
+    /// `--discard`: what a discard request does. Default unmap.
+    pub discard: Discard,
+    /// `--pidfile`: where to write the process id once everything is started.
+    pub pidfile: Option<PathBuf>,
+    /// `--verbose`, `--quiet`: how much to log.
+    pub log_level: LogLevel,
+}
+
+/// Default of `--num-queues`. A VMM asks for one queue per processor of the guest and gives up when
+/// there are fewer, while a queue that nobody starts costs nothing.
+pub const DEFAULT_SERVE_QUEUES: u16 = 64;
+
+impl Serve {
+    /// The socket to listen on: `--socket`, or the file name of the disk with `.sock` after it, in
+    /// the current directory (`null-co.sock` for `null-co:`).
+    #[must_use]
+    pub fn socket_path(&self) -> PathBuf {
+        if let Some(socket) = &self.socket {
+            return socket.clone();
+        }
+        let mut name = match &self.disk {
+            Disk::Path(path) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            Disk::NullCo => "null-co".into(),
+        };
+        name.push(".sock");
+        PathBuf::from(name)
+    }
+}
+
+/// What `serve` serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Disk {
+    /// A file or a block device.
+    Path(PathBuf),
+    /// `null-co:`: a disk without storage, for measuring.
+    NullCo,
+}
+
+/// How much to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// `--quiet`: errors only.
+    Error,
+    /// What an operator wants to know. The default.
+    Info,
+    /// `--verbose`: also how connections and queues come and go.
+    Debug,
+    /// `--verbose` twice: everything.
+    Trace,
+}

@@ -1,0 +1,319 @@
+//! The grammar of `blockplane serve`, its help, and the checks that the grammar cannot say.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use clap::{Parser, ValueEnum, error::ErrorKind};
+
+use crate::{
+    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation,
+    Locking, LogLevel, MAX_AIO_EVENTS, MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError,
+    limits,
+    size::{self, NumberError},
+};
+
+/// Serve one disk to a virtual machine over vhost-user-blk
+///
+/// The VMM connects to the socket, shares the guest's memory, and DISK is the guest's disk.
+/// It runs in the foreground until SIGTERM, SIGINT or SIGHUP.
+#[derive(Parser)]
+#[command(
+    name = "blockplane serve",
+    bin_name = "blockplane serve",
+    // Not the terminal's: the same words always give the same text.
+    term_width = 96,
+    disable_version_flag = true,
+    after_long_help = EXAMPLES,
+    after_help = "--help explains more and has examples to paste."
+)]
+struct Args {
+    /// A file, a block device, or null-co: for a disk without storage (for measuring)
+    #[arg(value_name = "DISK", value_parser = clap::value_parser!(OsString))]
+    disk: OsString,
+
+    /// Create DISK with this size if it does not exist; for null-co: its size [default: 1G]
+    ///
+    /// Bytes, or with a suffix B, K, M, G, T, P, E (powers of 1024), such as 1.5G; a multiple of
+    /// 512. An existing file keeps its size.
+    #[arg(long, value_name = "SIZE", value_parser = disk_size)]
+    size: Option<u64>,
+
+    /// Unix socket to listen on [default: the file name of DISK with .sock after it, here]
+    #[arg(short, long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Write the process id to this file once the socket is there
+    #[arg(long, value_name = "PATH")]
+    pidfile: Option<PathBuf>,
+
+    /// Log more: connections and queues; twice: everything
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+
+    /// Log errors only
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Refuse the guest's writes
+    #[arg(short, long, help_heading = "What the guest sees")]
+    read_only: bool,
+
+    /// Serial number of the disk, at most 20 characters of ASCII
+    #[arg(long, value_name = "TEXT", value_parser = serial, help_heading = "What the guest sees")]
+    serial: Option<String>,
+
+    /// Smallest unit of a request, a power of two from 512 to 32768 [default: 512, or what DISK requires]
+    #[arg(long, value_name = "BYTES", value_parser = block_size, help_heading = "What the guest sees")]
+    logical_block_size: Option<u32>,
+
+    /// Most queues a VMM may ask for, 1 to 256; unused ones cost nothing
+    ///
+    /// A VMM asks for one per processor of the guest and gives up when there are fewer.
+    #[arg(long, value_name = "N", value_parser = queues, default_value_t = DEFAULT_SERVE_QUEUES, help_heading = "What the guest sees")]
+    num_queues: u16,
+
+    /// Most entries per queue, a power of two from 2 to 1024
+    #[arg(long, value_name = "N", value_parser = queue_size, default_value_t = MAX_QUEUE_SIZE, help_heading = "What the guest sees")]
+    queue_size: u16,
+
+    /// What happens to space that the guest discards: free it, or leave it
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = DiscardArg::Unmap, help_heading = "Storage")]
+    discard: DiscardArg,
+
+    /// Bypass the host's page cache (O_DIRECT)
+    ///
+    /// Faster, and needed for Linux AIO. Turn it off for file systems that cannot do it.
+    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Storage")]
+    cache_direct: bool,
+
+    /// Complete a write only when it is on stable storage, without waiting for a flush
+    #[arg(long, help_heading = "Storage")]
+    write_through: bool,
+
+    /// Lock DISK against other writers; auto: if the kernel can
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LockingArg::Auto, help_heading = "Storage")]
+    locking: LockingArg,
+
+    /// Threads that the queues are spread over, at most one per queue
+    #[arg(long, value_name = "N", value_parser = queues, default_value_t = 1, help_heading = "Performance")]
+    iothreads: u16,
+
+    /// Longest busy-polling before a thread blocks, in nanoseconds; 0 = never poll
+    #[arg(long, value_name = "NS", value_parser = nanoseconds, default_value_t = DEFAULT_POLL_MAX_NS, help_heading = "Performance")]
+    poll_max_ns: u64,
+
+    /// Most requests handed to the kernel in one call; 0 = automatic
+    #[arg(long, value_name = "N", value_parser = batch, default_value_t = 0, help_heading = "Performance")]
+    aio_max_batch: u32,
+
+    /// Most requests in flight per thread, 1 to 65536; all of a host's share fs.aio-max-nr
+    #[arg(long, value_name = "N", value_parser = events, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
+    aio_max_events: u32,
+
+    /// Join adjacent requests of one batch
+    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Performance")]
+    request_merging: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Create a disk of 10 GiB unless it exists, and serve it:
+    blockplane serve disk.img --size 10G --socket /tmp/disk.sock
+
+  Give it to a guest of QEMU (the guest's memory has to be shared):
+    qemu-system-x86_64 -accel kvm -m 1G \\
+        -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
+        -chardev socket,id=disk,path=/tmp/disk.sock -device vhost-user-blk-pci,chardev=disk
+
+  Give it to a guest of Cloud Hypervisor:
+    cloud-hypervisor --memory size=1G,shared=on \\
+        --disk vhost_user=true,socket=/tmp/disk.sock ...
+
+  A logical volume for a busy guest, on four threads:
+    blockplane serve /dev/vg0/guest --socket /run/guest.sock --iothreads 4
+
+  How fast is everything but the storage?
+    blockplane serve null-co: --size 100G --socket /tmp/null.sock";
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DiscardArg {
+    Unmap,
+    Ignore,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LockingArg {
+    Auto,
+    On,
+    Off,
+}
+
+fn read(
+    text: &str,
+    min: u64,
+    max: u64,
+    read: fn(&str) -> Result<u64, NumberError>,
+) -> Result<u64, String> {
+    match read(text) {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        Err(NumberError::Malformed) => Err("not a number".to_owned()),
+        _ => Err(format!("must be from {min} to {max}")),
+    }
+}
+
+fn disk_size(text: &str) -> Result<u64, String> {
+    const EXPECTED: &str = "expected a size above 0, a multiple of 512, such as 4096, 512M or 1.5G";
+    let bytes = size::size(text).map_err(|_| EXPECTED.to_owned())?;
+    let fits = bytes > 0 && bytes.is_multiple_of(512) && i64::try_from(bytes).is_ok();
+    if fits {
+        Ok(bytes)
+    } else {
+        Err(EXPECTED.to_owned())
+    }
+}
+
+fn narrow<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
+    let number = read(text, min, max, size::integer)?;
+    T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
+}
+
+fn queues(text: &str) -> Result<u16, String> {
+    narrow(text, 1, MAX_QUEUES.into())
+}
+
+fn batch(text: &str) -> Result<u32, String> {
+    narrow(text, 0, u32::MAX.into())
+}
+
+fn events(text: &str) -> Result<u32, String> {
+    narrow(text, 1, MAX_AIO_EVENTS.into())
+}
+
+fn nanoseconds(text: &str) -> Result<u64, String> {
+    narrow(text, 0, i64::MAX.unsigned_abs())
+}
+
+fn queue_size(text: &str) -> Result<u16, String> {
+    let entries = size::integer(text).ok().and_then(limits::queue_size);
+    entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let bytes = size::size(text).ok().and_then(limits::block_size);
+    bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
+}
+
+fn serial(text: &str) -> Result<String, String> {
+    if limits::is_serial(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected {}", limits::SERIAL_EXPECTED))
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "yes" | "true" | "y" => Ok(true),
+        "off" | "no" | "false" | "n" => Ok(false),
+        _ => Err("expected 'on' or 'off'".to_owned()),
+    }
+}
+
+/// Reads what follows `serve`.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
+    let name = std::iter::once(OsString::from("blockplane serve"));
+    let args = match Args::try_parse_from(name.chain(args)) {
+        Ok(args) => args,
+        Err(error) => {
+            let text = error.render().to_string();
+            if matches!(error.kind(), ErrorKind::DisplayHelp) {
+                return Ok(Invocation::Help(text));
+            }
+            // After "blockplane: serve: ", a second "error: " and a bare --help would mislead.
+            let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+            let message = message.replace("try '--help'", "try 'blockplane serve --help'");
+            return Err(Problem::Serve { message }.at("serve"));
+        }
+    };
+    checked(args)
+        .map(Invocation::Serve)
+        .map_err(|reason| Problem::Conflict { reason }.at("serve"))
+}
+
+fn checked(args: Args) -> Result<Serve, String> {
+    let disk = disk(&args.disk)?;
+    if args.size.is_some() && args.read_only && disk != Disk::NullCo {
+        return Err(
+            "--size creates a disk, and --read-only leaves it empty for ever; remove one of them"
+                .to_owned(),
+        );
+    }
+    if args.iothreads > args.num_queues {
+        return Err(format!(
+            "--iothreads {} is more than --num-queues {}: a thread without a queue has nothing to do",
+            args.iothreads, args.num_queues
+        ));
+    }
+    let log_level = match (args.quiet, args.verbose) {
+        (true, _) => LogLevel::Error,
+        (false, 0) => LogLevel::Info,
+        (false, 1) => LogLevel::Debug,
+        (false, _) => LogLevel::Trace,
+    };
+    let serve = Serve {
+        disk,
+        size: args.size,
+        socket: args.socket,
+        num_queues: args.num_queues,
+        queue_size: args.queue_size,
+        read_only: args.read_only,
+        serial: args.serial,
+        cache_direct: args.cache_direct,
+        write_through: args.write_through,
+        logical_block_size: args.logical_block_size,
+        iothreads: args.iothreads,
+        aio_max_batch: args.aio_max_batch,
+        aio_max_events: args.aio_max_events,
+        poll_max_ns: args.poll_max_ns,
+        request_merging: args.request_merging,
+        locking: match args.locking {
+            LockingArg::Auto => Locking::Auto,
+            LockingArg::On => Locking::On,
+            LockingArg::Off => Locking::Off,
+        },
+        discard: match args.discard {
+            DiscardArg::Unmap => Discard::Unmap,
+            DiscardArg::Ignore => Discard::Ignore,
+        },
+        pidfile: args.pidfile,
+        log_level,
+    };
+    let socket = serve.socket_path();
+    if !limits::is_socket_path(socket.as_os_str().as_bytes()) {
+        return Err(format!(
+            "--socket '{}': expected {}",
+            socket.display(),
+            limits::SOCKET_EXPECTED
+        ));
+    }
+    Ok(serve)
+}
+
+fn disk(word: &OsString) -> Result<Disk, String> {
+    match word.as_bytes() {
+        b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
+        b"" => Err("DISK is empty: expected a path or null-co:".to_owned()),
+        bytes if bytes.starts_with(b"null-co:") => Err(format!(
+            "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
+            word.display()
+        )),
+        bytes if bytes.ends_with(b"/") => Err(format!(
+            "DISK '{}' is a directory: expected a file",
+            word.display()
+        )),
+        _ => Ok(Disk::Path(Path::new(word).to_owned())),
+    }
+}

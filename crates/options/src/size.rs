@@ -1,0 +1,173 @@
+//! Numbers and sizes as text.
+//!
+//! Sizes are exact: `1.5G` is computed in integers, never in floating point. A leading zero is
+//! refused, since half of the tools in this field read it as octal.
+
+/// Why a text is not a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumberError {
+    /// It is no number at all, or has a form that is not allowed here.
+    Malformed,
+    /// It is a number below zero.
+    Negative,
+    /// It is a number of 2^64 or more.
+    TooLarge,
+}
+
+/// Reads a whole number, decimal or `0x` hexadecimal.
+pub(crate) fn integer(text: &str) -> Result<u64, NumberError> {
+    if let Some(positive) = text.strip_prefix('-') {
+        return match integer(positive) {
+            Ok(0) => Ok(0),
+            Ok(_) | Err(NumberError::TooLarge) => Err(NumberError::Negative),
+            Err(NumberError::Malformed | NumberError::Negative) => Err(NumberError::Malformed),
+        };
+    }
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None => (text, 10),
+    };
+    let ambiguous = radix == 10 && digits.len() > 1 && digits.starts_with('0');
+    if digits.is_empty() || ambiguous || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Err(NumberError::Malformed);
+    }
+    u64::from_str_radix(digits, radix).map_err(|_| NumberError::TooLarge)
+}
+
+/// Reads a size in bytes: a whole number, or a decimal number with one of the suffixes B, K, M, G,
+/// T, P, E (either case, powers of 1024). A fraction of a byte is dropped.
+pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
+    if text.starts_with("0x") || text.starts_with("0X") {
+        // B and E are digits there.
+        return integer(text);
+    }
+    let shift = match text.bytes().last() {
+        Some(b'b' | b'B') => 0,
+        Some(b'k' | b'K') => 10,
+        Some(b'm' | b'M') => 20,
+        Some(b'g' | b'G') => 30,
+        Some(b't' | b'T') => 40,
+        Some(b'p' | b'P') => 50,
+        Some(b'e' | b'E') => 60,
+        _ => return integer(text),
+    };
+    let number = &text[..text.len() - 1];
+    let (whole, fraction) = match number.split_once('.') {
+        // A fraction of a byte cannot be meant.
+        Some(_) if shift == 0 => return Err(NumberError::Malformed),
+        Some((whole, fraction)) => (whole, fraction),
+        None => (number, "0"),
+    };
+    let digits_only = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    if whole.starts_with('-') {
+        return integer(whole).and(Err(NumberError::Malformed));
+    }
+    // 18 digits of fraction are finer than one byte in 2^59, and keep the product in 128 bits.
+    if !digits_only(fraction) || fraction.len() > 18 {
+        return Err(NumberError::Malformed);
+    }
+    let whole = u128::from(integer(whole)?) << shift;
+    let scale = fraction.bytes().fold(1_u128, |scale, _| scale * 10);
+    let part = fraction
+        .bytes()
+        .fold(0_u128, |part, digit| part * 10 + u128::from(digit - b'0'));
+    u64::try_from(whole + ((part << shift) / scale)).map_err(|_| NumberError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Writes a size as a person would: the largest suffix that divides it.
+    fn shown_size(bytes: u64) -> String {
+        for (shift, suffix) in [
+            (60, 'E'),
+            (50, 'P'),
+            (40, 'T'),
+            (30, 'G'),
+            (20, 'M'),
+            (10, 'K'),
+        ] {
+            if bytes != 0 && bytes.trailing_zeros() >= shift {
+                return format!("{}{suffix}", bytes >> shift);
+            }
+        }
+        bytes.to_string()
+    }
+
+    #[test]
+    fn integers() {
+        assert_eq!(integer("0"), Ok(0));
+        assert_eq!(integer("-0"), Ok(0));
+        assert_eq!(integer("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(integer("0xFFffFFffFFffFFff"), Ok(u64::MAX));
+        assert_eq!(integer("18446744073709551616"), Err(NumberError::TooLarge));
+        assert_eq!(integer("-1"), Err(NumberError::Negative));
+        assert_eq!(integer("-99999999999999999999"), Err(NumberError::Negative));
+        for bad in [
+            "", "-", "--1", "0x", "010", "1 ", " 1", "1k", "+1", "0x-1", "١", "1_000",
+        ] {
+            assert_eq!(integer(bad), Err(NumberError::Malformed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("0x1000", 4096),
+            ("0x1B", 27),
+            ("7B", 7),
+            ("1k", 1024),
+            ("512M", 512 << 20),
+            ("10G", 10 << 30),
+            ("1.5G", 3 << 29),
+            ("0.5K", 512),
+            ("0.0001K", 0),
+            ("2t", 2 << 40),
+            ("3P", 3 << 50),
+            ("15E", 15 << 60),
+            ("15.999999999999999999E", u64::MAX - 1),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(size("16E"), Err(NumberError::TooLarge));
+        assert_eq!(size("99999999999999999999G"), Err(NumberError::TooLarge));
+        assert_eq!(size("-1G"), Err(NumberError::Negative));
+        for bad in [
+            "",
+            "G",
+            ".5G",
+            "1.G",
+            "1.5",
+            "1.5B",
+            "1kB",
+            "1.0.0G",
+            "1 G",
+            "1e3",
+            "10GiB",
+            "-G",
+            "0x1.8G",
+            "0x1K",
+            "0.0000000000000000001E",
+            "é",
+        ] {
+            assert_eq!(size(bad), Err(NumberError::Malformed), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_reads_back_as_it_was_shown(bytes: u64) {
+            prop_assert_eq!(size(&shown_size(bytes)), Ok(bytes));
+            prop_assert_eq!(size(&shown_size(bytes << 30)), Ok(bytes << 30));
+        }
+
+        #[test]
+        fn any_text_is_answered(text in ".*") {
+            let _ = size(&text);
+            let _ = integer(&text);
+        }
+    }
+}

@@ -1,0 +1,830 @@
+//! The face of qemu-storage-daemon: what scripts that call it rely on.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps an error fails, as it should"
+)]
+
+use std::path::PathBuf;
+
+use options::{
+    AioMode, BlockdevOptions, Daemon, Directive, Discard, Driver, ExportKind, ExportOptions,
+    FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions,
+    Problem, RawOptions, SocketAddr, VhostUserBlkOptions, parse,
+};
+
+fn daemon(args: &[&str]) -> Daemon {
+    match parse(args.iter().map(Into::into)).unwrap() {
+        Invocation::Daemon(daemon) => daemon,
+        other => panic!("not a daemon: {other:?}"),
+    }
+}
+
+fn error(args: &[&str]) -> String {
+    match parse(args.iter().map(Into::into)) {
+        Err(error) => error.to_string(),
+        Ok(invocation) => panic!("{args:?} was accepted: {invocation:?}"),
+    }
+}
+
+fn node(options: &str) -> BlockdevOptions {
+    match daemon(&["--blockdev", options]).directives.remove(0) {
+        Directive::Blockdev(node) => node,
+        other => panic!("not a node: {other:?}"),
+    }
+}
+
+fn node_error(options: &str) -> String {
+    error(&["--blockdev", options])
+}
+
+fn iothread(options: &str) -> IothreadOptions {
+    match daemon(&["--object", options]).directives.remove(0) {
+        Directive::Object(ObjectOptions::Iothread(iothread)) => iothread,
+        other => panic!("not an iothread: {other:?}"),
+    }
+}
+
+/// A node and two iothreads for exports to refer to.
+const BASE: [&str; 6] = [
+    "--blockdev",
+    "null-co,node-name=n",
+    "--object",
+    "iothread,id=a",
+    "--object",
+    "iothread,id=b",
+];
+
+fn export(rest: &str) -> ExportOptions {
+    let text = format!("vhost-user-blk,id=e,node-name=n{rest}");
+    match daemon(&[&BASE[..], &["--export", &text]].concat())
+        .directives
+        .pop()
+    {
+        Some(Directive::Export(export)) => export,
+        other => panic!("not an export: {other:?}"),
+    }
+}
+
+fn disk(rest: &str) -> VhostUserBlkOptions {
+    let ExportKind::VhostUserBlk(disk) = export(rest).kind;
+    disk
+}
+
+fn export_error(rest: &str) -> String {
+    let text = format!("vhost-user-blk,id=e,node-name=n,{rest}");
+    error(&[&BASE[..], &["--export", &text]].concat())
+}
+
+const UNIX: &str = ",addr.type=unix,addr.path=/x";
+
+#[test]
+fn a_whole_command_line_in_order() {
+    let daemon = daemon(&[
+        "--daemonize",
+        "--object",
+        "iothread,id=io0",
+        "--pidfile=/run/x.pid",
+        "--blockdev",
+        "file,node-name=f,filename=/a,,b,cache.direct=on",
+        "--blockdev=raw,node-name=r,file=f",
+        "--export",
+        "vhost-user-blk,id=e,node-name=r,addr.type=unix,addr.path=/x.sock,writable=on,num-queues=4,iothread=io0",
+    ]);
+    assert!(daemon.daemonize);
+    assert_eq!(daemon.pidfile, Some(PathBuf::from("/run/x.pid")));
+    let file = BlockdevOptions {
+        node_name: "f".to_owned(),
+        read_only: false,
+        auto_read_only: false,
+        discard: Discard::Ignore,
+        cache_direct: Some(true),
+        cache_no_flush: false,
+        driver: Driver::File(FileOptions {
+            filename: PathBuf::from("/a,b"),
+            aio: AioMode::Native,
+            locking: Locking::Auto,
+            aio_max_batch: 0,
+        }),
+    };
+    let raw = BlockdevOptions {
+        node_name: "r".to_owned(),
+        cache_direct: None,
+        driver: Driver::Raw(RawOptions {
+            file: NodeRef::Name("f".to_owned()),
+            offset: 0,
+            size: None,
+        }),
+        ..file.clone()
+    };
+    let export = ExportOptions {
+        id: "e".to_owned(),
+        node_name: "r".to_owned(),
+        writable: true,
+        writethrough: false,
+        iothreads: vec!["io0".to_owned()],
+        fixed_iothread: false,
+        kind: ExportKind::VhostUserBlk(VhostUserBlkOptions {
+            addr: SocketAddr::Unix {
+                path: PathBuf::from("/x.sock"),
+            },
+            num_queues: 4,
+            queue_size: 1024,
+            logical_block_size: 512,
+            serial: None,
+            request_merging: true,
+        }),
+    };
+    assert_eq!(
+        daemon.directives,
+        [
+            Directive::Object(ObjectOptions::Iothread(IothreadOptions::new("io0"))),
+            Directive::Blockdev(file),
+            Directive::Blockdev(raw),
+            Directive::Export(export),
+        ]
+    );
+}
+
+#[test]
+fn help_version_and_bad_options_come_before_everything_else() {
+    for args in [
+        &["-h"][..],
+        &["--help"],
+        &["--he"],
+        &["--blockdev", "nonsense", "stray", "-h"],
+        &["-hV"],
+        &[],
+    ] {
+        let Ok(Invocation::Help(text)) = parse(args.iter().map(Into::into)) else {
+            panic!("{args:?}")
+        };
+        assert!(
+            text.contains("blockplane serve") && text.contains("--blockdev"),
+            "both faces"
+        );
+    }
+    for args in [
+        &["-V"][..],
+        &["--version"],
+        &["--object", "nonsense", "-Vh"],
+    ] {
+        let Ok(Invocation::Version(text)) = parse(args.iter().map(Into::into)) else {
+            panic!("{args:?}")
+        };
+        assert_eq!(text, format!("blockplane {}", env!("CARGO_PKG_VERSION")));
+    }
+    assert!(
+        error(&["--blockdev", "nonsense", "--frobnicate"])
+            .starts_with("--frobnicate: unrecognized option")
+    );
+}
+
+#[test]
+fn the_help_lists_every_key_that_is_accepted() {
+    let Ok(Invocation::Help(text)) = parse(["--help".into()].into_iter()) else {
+        panic!()
+    };
+    for known in [
+        error(&["--object", "iothread,id=a,zz=1"]),
+        node_error("file,zz=1"),
+        node_error("raw,zz=1"),
+        node_error("null-co,zz=1"),
+        export_error("zz=1"),
+    ] {
+        let (_, keys) = known.split_once("Known: ").unwrap();
+        for key in keys.split(", ") {
+            assert!(
+                text.contains(&format!("  {key}=")),
+                "{key} is not in the help"
+            );
+        }
+    }
+}
+
+#[test]
+fn help_inside_an_option() {
+    for (args, wanted) in [
+        (["--object", "help"], "iothread"),
+        (["--object", "iothread,help"], "poll-max-ns=NS"),
+        (["--blockdev", "help"], "host_device"),
+        (["--blockdev", "driver=raw,?"], "offset=SIZE"),
+        (["--export", "help"], "vhost-user-blk"),
+        (["--export", "vhost-user-blk,help"], "num-queues=N"),
+    ] {
+        let Ok(Invocation::Help(text)) = parse(args.iter().map(Into::into)) else {
+            panic!("{args:?}")
+        };
+        assert!(text.contains(wanted), "{args:?}: {text}");
+    }
+    assert!(node_error("qcow2,help").contains("'driver' cannot be 'qcow2'"));
+}
+
+#[test]
+fn iothread_settings() {
+    let all = iothread(
+        "iothread,id=a.b-c_1,poll-max-ns=0x10,poll-grow=2,poll-shrink=3,aio-max-batch=4,aio-max-events=5,\
+         thread-pool-min=6,thread-pool-max=7",
+    );
+    let expected = IothreadOptions {
+        id: "a.b-c_1".to_owned(),
+        poll_max_ns: 16,
+        poll_grow: 2,
+        poll_shrink: 3,
+        aio_max_batch: 4,
+        aio_max_events: 5,
+        thread_pool_min: 6,
+        thread_pool_max: 7,
+    };
+    assert_eq!(all, expected);
+    let defaults = iothread("iothread,id=a");
+    assert_eq!(
+        (
+            defaults.poll_max_ns,
+            defaults.aio_max_events,
+            defaults.thread_pool_max
+        ),
+        (32768, 1024, 64)
+    );
+}
+
+#[test]
+fn iothread_errors() {
+    let error = |text: &str| error(&["--object", text]);
+    assert_eq!(
+        error("iothread"),
+        "--object: 'id' is missing: write id=NAME, such as id=iothread0"
+    );
+    assert_eq!(
+        error("iothread,id=a,poll-max-ns=-1"),
+        "--object: 'poll-max-ns' is -1, but must be from 0 to 9223372036854775807"
+    );
+    assert!(
+        error("iothread,id=a,poll-max-ns=9223372036854775808").contains("but must be from 0 to")
+    );
+    assert!(
+        error("iothread,id=a,poll-max-ns=1k")
+            .contains("'poll-max-ns' cannot be '1k': expected a whole number")
+    );
+    assert!(error("iothread,id=a,aio-max-batch=5000000000").contains("from 0 to 4294967295"));
+    assert!(error("iothread,id=a,aio-max-events=0").contains("from 1 to 65536"));
+    assert!(error("iothread,id=a,thread-pool-max=0").contains("from 1 to"));
+    assert!(
+        error("iothread,id=a,thread-pool-min=65")
+            .contains("'thread-pool-min' (65) is above 'thread-pool-max' (64)")
+    );
+    assert!(error("iothread,id=1a").contains("'id' cannot be '1a': expected a letter"));
+    assert!(error("iothread,id=a,poll-max-sn=1").contains("did you mean 'poll-max-ns'?"));
+    assert!(
+        error("iothread,id=a,poll-weight=1")
+            .contains("'poll-weight' is not supported by blockplane yet")
+    );
+    assert!(error("secret,id=a").contains("'qom-type=secret' is not supported by blockplane yet"));
+    assert!(error("iothraed,id=a").contains("did you mean 'iothread'? Known: iothread"));
+    assert!(error("id=a").contains("'qom-type' is missing: one of iothread"));
+}
+
+#[test]
+fn common_settings_of_nodes() {
+    let plain = node("null-co,node-name=n");
+    assert_eq!(
+        plain.driver,
+        Driver::NullCo(NullOptions {
+            size: 1 << 30,
+            read_zeroes: false,
+            latency_ns: 0
+        })
+    );
+    assert_eq!(
+        (plain.read_only, plain.auto_read_only, plain.cache_direct),
+        (false, false, None)
+    );
+    assert_eq!(
+        (plain.discard, plain.cache_no_flush),
+        (Discard::Ignore, false)
+    );
+    let full = node(
+        "driver=null-co,node-name=n,read-only=y,auto-read-only=true,discard=unmap,cache.direct=no,cache.no-flush=yes,\
+         detect-zeroes=off,force-share=off,size=1.5G,read-zeroes=on,latency-ns=7",
+    );
+    assert_eq!(
+        full.driver,
+        Driver::NullCo(NullOptions {
+            size: 3 << 29,
+            read_zeroes: true,
+            latency_ns: 7
+        })
+    );
+    assert_eq!(
+        (full.read_only, full.auto_read_only, full.cache_direct),
+        (true, true, Some(false))
+    );
+    assert_eq!((full.discard, full.cache_no_flush), (Discard::Unmap, true));
+    assert_eq!(
+        node("null-co,node-name=n,discard=on").discard,
+        Discard::Unmap
+    );
+    assert_eq!(
+        node("null-co,node-name=n,discard=off").discard,
+        Discard::Ignore
+    );
+}
+
+#[test]
+fn a_repeated_key_replaces_the_earlier_one() {
+    assert!(node("null-co,node-name=n,read-only=off,read-only=on").read_only);
+}
+
+#[test]
+fn files_and_devices() {
+    let Driver::File(file) =
+        node("file,node-name=n,filename=/d,aio=threads,locking=off,aio-max-batch=9").driver
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (file.aio, file.locking, file.aio_max_batch),
+        (AioMode::Threads, Locking::Off, 9)
+    );
+    let aio = |text: &str| match node(text).driver {
+        Driver::File(file) | Driver::HostDevice(file) => file.aio,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(aio("file,node-name=n,filename=/d"), AioMode::Native);
+    assert_eq!(
+        aio("file,node-name=n,filename=/d,cache.direct=off"),
+        AioMode::Threads
+    );
+    assert_eq!(
+        aio("file,node-name=n,filename=/d,cache.direct=on"),
+        AioMode::Native
+    );
+    assert_eq!(
+        aio("host_device,node-name=n,filename=/d,cache.direct=on,aio=threads"),
+        AioMode::Threads
+    );
+    assert_eq!(
+        aio("host_device,node-name=n,filename=/d,cache.direct=on,aio=native"),
+        AioMode::Native
+    );
+    assert_eq!(
+        node("host_device,node-name=n,filename=/d").driver.name(),
+        "host_device"
+    );
+}
+
+#[test]
+fn node_errors() {
+    assert_eq!(
+        node_error("null-co"),
+        "--blockdev: 'node-name' is missing: write node-name=NAME, such as node-name=disk0"
+    );
+    assert_eq!(
+        node_error("file,node-name=a"),
+        "--blockdev: 'filename' is missing: write filename=PATH"
+    );
+    assert!(node_error("file,node-name=a,filename=").contains("expected a path"));
+    assert!(
+        node_error("{\"driver\":\"file\",\"node-name\":\"a\",\"filename\":\"a\\u0000\"}")
+            .contains("expected a path")
+    );
+    assert!(
+        node_error("node-name=a")
+            .contains("'driver' is missing: one of file, host_device, null-co, raw")
+    );
+    assert!(node_error("").contains("'driver' is missing"));
+    assert!(
+        node_error("qcow2,node-name=a")
+            .contains("'driver=qcow2' is not supported by blockplane yet; the drivers are")
+    );
+    assert!(node_error("host-device,node-name=a").contains("did you mean 'host_device'?"));
+    assert!(
+        node_error("file,node-name=a,filename=x,cache.direct=off,aio=native")
+            .contains("'aio=native' contradicts 'cache.direct=off'")
+    );
+    assert!(
+        node_error("file,node-name=a,filename=x,aio=io_uring")
+            .contains("'aio=io_uring' is not supported by blockplane yet; use aio=native")
+    );
+    assert!(
+        node_error("file,node-name=a,filename=x,cache.direct=maybe")
+            .contains("expected 'on' or 'off'")
+    );
+    assert!(
+        node_error("file,node-name=a,filename=x,cache=none")
+            .contains("'cache' cannot be 'none': expected a group, such as cache.direct=")
+    );
+    assert!(
+        node_error("file,node-name=a,filename=x,cache.dierct=on")
+            .contains("unknown option 'cache.dierct'; did you mean 'cache.direct'?")
+    );
+    assert!(
+        node_error("file,node-name=a,filename=x,filename.y=x")
+            .contains("'filename' has a value of its own")
+    );
+    assert!(
+        node_error("file,node-name=a,filename.y=x")
+            .contains("'filename' cannot be '{…}': expected a string")
+    );
+    assert!(node_error("null-co,node-name=a,filename=x").contains("unknown option 'filename'"));
+    assert!(
+        node_error("null-co,node-name=a,detect-zeroes=unmap")
+            .contains("'detect-zeroes=unmap' is not supported")
+    );
+    assert!(node_error("null-co,node-name=a,detect-zeroes=x").contains("Known: off"));
+    assert!(
+        node_error("null-co,node-name=a,force-share=on")
+            .contains("'force-share=on' is not supported")
+    );
+    assert!(node_error("null-co,node-name=a,size=x").contains("expected a size in bytes"));
+    assert!(
+        node_error("null-co,node-name=a,size=8E")
+            .contains("'size' is 8E, but must be from 0 to 9223372036854775807")
+    );
+    assert!(node_error(&format!("null-co,node-name={}", "a".repeat(32))).contains("at most 31"));
+    assert!(node_error("null-co,node-name=#block0").contains("expected a letter"));
+    assert!(
+        node_error("null-co,node_name=a")
+            .contains("unknown option 'node_name'; did you mean 'node-name'?"),
+        "not: missing"
+    );
+}
+
+#[test]
+fn raw_over_a_node_in_place() {
+    let raw = node(
+        "raw,node-name=r,offset=1M,size=2M,cache.direct=on,read-only=on,cache.no-flush=on,\
+         file.driver=file,file.filename=/d,file.read-only=off",
+    );
+    let Driver::Raw(RawOptions {
+        file: NodeRef::Inline(file),
+        offset,
+        size,
+    }) = &raw.driver
+    else {
+        panic!("{raw:?}")
+    };
+    assert_eq!((*offset, *size), (1 << 20, Some(2 << 20)));
+    assert_eq!(file.cache_direct, Some(true), "inherited");
+    assert!(file.cache_no_flush, "inherited");
+    assert!(!file.read_only, "its own");
+    assert_eq!(
+        file.discard,
+        Discard::Unmap,
+        "the parent has decided already"
+    );
+    let Driver::File(options) = &file.driver else {
+        panic!("{file:?}")
+    };
+    assert_eq!(
+        options.aio,
+        AioMode::Native,
+        "follows the inherited cache.direct"
+    );
+    assert_eq!(
+        (raw.discard, file.node_name.as_str()),
+        (Discard::Ignore, "#block0")
+    );
+    let Driver::Raw(named) =
+        node("raw,node-name=r,file.driver=null-co,file.node-name=below").driver
+    else {
+        panic!()
+    };
+    assert_eq!(named.file.node_name(), "below");
+}
+
+#[test]
+fn nodes_in_place_without_names_get_different_ones() {
+    let daemon = daemon(&[
+        "--blockdev",
+        "raw,node-name=a,file.driver=raw,file.file.driver=null-co",
+        "--blockdev",
+        "raw,node-name=b,file.driver=null-co",
+    ]);
+    let text = format!("{daemon:?}");
+    for name in ["#block0", "#block1", "#block2"] {
+        assert_eq!(text.matches(name).count(), 1, "{name} in {text}");
+    }
+}
+
+#[test]
+fn raw_errors() {
+    assert!(node_error("raw,node-name=r").contains("'file' is missing: write file=NODE-NAME"));
+    assert!(
+        node_error("raw,node-name=r,file=zz")
+            .contains("'file' names the node 'zz', which no option before this one defines (none")
+    );
+    assert!(node_error("raw,node-name=r,file.driver=file").contains("'file.filename' is missing"));
+    assert!(
+        node_error("raw,node-name=r,file.driver=file,file.filenam=x")
+            .contains("did you mean 'file.filename'?")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.driver=vmdk")
+            .contains("'file.driver=vmdk' is not supported")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.driver=raw,file.file=zz")
+            .contains("'file.file' names the node 'zz'")
+    );
+    assert!(
+        node_error(
+            "raw,node-name=r,file.driver=file,file.filename=x,file.aio=native,cache.direct=off"
+        )
+        .contains("'file.aio=native' contradicts 'file.cache.direct=off'")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.driver=null-co,size=513")
+            .contains("expected a multiple of 512 bytes")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.driver=null-co,offset=7E,size=7E")
+            .contains("together go beyond 2^63")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.driver=null-co,file.node-name=r")
+            .contains("there is already a node 'r'")
+    );
+    assert!(
+        node_error("raw,node-name=r,file.0=x")
+            .contains("expected a node-name or a node's own keys")
+    );
+}
+
+#[test]
+fn exports() {
+    let defaults = export(UNIX);
+    assert!(
+        !defaults.writable
+            && !defaults.writethrough
+            && !defaults.fixed_iothread
+            && defaults.iothreads.is_empty()
+    );
+    let full = export(&format!(
+        "{UNIX},writable=on,writethrough=on,iothread.1=a,iothread.0=b,fixed-iothread=on,num-queues=256,queue-size=64,\
+         logical-block-size=4k,serial=a b,request-merging=off,allow-inactive=off"
+    ));
+    assert!(full.writable && full.writethrough && full.fixed_iothread);
+    assert_eq!(full.iothreads, ["b", "a"]);
+    let expected = VhostUserBlkOptions {
+        addr: SocketAddr::Unix {
+            path: PathBuf::from("/x"),
+        },
+        num_queues: 256,
+        queue_size: 64,
+        logical_block_size: 4096,
+        serial: Some("a b".to_owned()),
+        request_merging: false,
+    };
+    assert_eq!(full.kind, ExportKind::VhostUserBlk(expected));
+    assert_eq!(
+        disk(",addr.type=fd,addr.str=3").addr,
+        SocketAddr::Fd { fd: 3 }
+    );
+}
+
+#[test]
+fn export_errors() {
+    let unix_and = |rest: &str| export_error(&format!("{}{rest}", &UNIX[1..]));
+    assert!(export_error("writeable=on").starts_with(
+        "--export: unknown option 'writeable'; did you mean 'writable'? Known: type, id, "
+    ));
+    assert!(
+        export_error("").contains("'addr.type' is missing: write addr.type=unix,addr.path=PATH")
+    );
+    assert!(export_error("addr.path=/x").contains("'addr.type' is missing"));
+    assert!(export_error("addr.type=unix").contains("'addr.path' is missing"));
+    assert!(export_error("addr.type=fd").contains("'addr.str' is missing"));
+    assert!(
+        export_error("addr.type=fd,addr.path=/x")
+            .contains("'addr.path' does not belong to 'addr.type=fd'")
+    );
+    assert!(unix_and(",addr.str=3").contains("'addr.str' does not belong to 'addr.type=unix'"));
+    assert!(
+        export_error("addr.type=inet,addr.host=h,addr.port=1")
+            .contains("unknown option 'addr.host'")
+    );
+    assert!(
+        export_error("addr.type=inet")
+            .contains("'addr.type=inet' is not supported by blockplane yet")
+    );
+    assert!(unix_and(",addr.abstract=on").contains("'addr.abstract' is not supported"));
+    for fd in ["foo", "-1", "2147483648", ""] {
+        assert!(
+            export_error(&format!("addr.type=fd,addr.str={fd}"))
+                .contains("expected the number of an inherited"),
+            "{fd}"
+        );
+    }
+    let long = format!("addr.type=unix,addr.path=/{}", "x".repeat(107));
+    assert!(export_error(&long).contains("1 to 107 bytes"));
+    for bad in ["0", "257", "70000", "-1"] {
+        let wanted = format!("'num-queues' is {bad}, but must be from 1 to 256");
+        assert!(unix_and(&format!(",num-queues={bad}")).contains(&wanted));
+    }
+    for bad in ["0", "1", "3", "2048"] {
+        assert!(
+            unix_and(&format!(",queue-size={bad}"))
+                .contains("expected a power of two from 2 to 1024"),
+            "{bad}"
+        );
+    }
+    for bad in ["0", "256", "513", "64k"] {
+        assert!(
+            unix_and(&format!(",logical-block-size={bad}"))
+                .contains("expected a power of two from 512 to 32768")
+        );
+    }
+    assert!(unix_and(",serial=123456789012345678901").contains("1 to 20 characters"));
+    assert!(unix_and(",serial=").contains("1 to 20 characters"));
+    assert!(unix_and(",iothread=zz").contains("'iothread' names the iothread 'zz', which no option before this one defines (defined so far: a, b)"));
+    assert!(unix_and(",iothread.0=a,iothread.1=zz").contains("'iothread.1' names"));
+    assert!(unix_and(",iothread.0=a,iothread.1=a").contains("a second time"));
+    assert!(unix_and(",allow-inactive=on").contains("'allow-inactive=on' is not supported"));
+    assert!(
+        error(&["--export", "nbd,id=e"])
+            .contains("'type=nbd' is not supported by blockplane yet; the one export type")
+    );
+    assert!(error(&["--export", "vhost-user-blk,node-name=n"]).contains("'id' is missing"));
+    assert!(error(&["--export", "vhost-user-blk,id=e"]).contains("'node-name' is missing"));
+}
+
+#[test]
+fn references_only_go_back() {
+    let node = ["--blockdev", "null-co,node-name=n"];
+    let export = [
+        "--export",
+        "vhost-user-blk,id=e,node-name=n,addr.type=unix,addr.path=/x,iothread=i",
+    ];
+    let object = ["--object", "iothread,id=i"];
+    daemon(&[node, object, export].concat());
+    assert!(
+        error(&[object, export, node].concat())
+            .contains("names the node 'n', which no option before this one")
+    );
+    assert!(
+        error(&[node, export, object].concat())
+            .contains("names the iothread 'i', which no option before this one")
+    );
+    let raw = ["--blockdev", "raw,node-name=r,file=n"];
+    daemon(&[node, raw].concat());
+    assert!(error(&[raw, node].concat()).contains("'file' names the node 'n'"));
+}
+
+#[test]
+fn names_are_taken_once() {
+    let node = ["--blockdev", "null-co,node-name=n"];
+    let object = ["--object", "iothread,id=n"];
+    let export = [
+        "--export",
+        "vhost-user-blk,id=n,node-name=n,addr.type=unix,addr.path=/x",
+    ];
+    let moved = [
+        "--export",
+        "vhost-user-blk,id=n,node-name=n,addr.type=unix,addr.path=/y",
+    ];
+    let same_socket = [
+        "--export",
+        "vhost-user-blk,id=m,node-name=n,addr.type=unix,addr.path=/x",
+    ];
+    daemon(&[node, object, export].concat()); // three kinds, one name
+    assert_eq!(
+        error(&[node, node].concat()),
+        "--blockdev (number 2): there is already a node 'n'; choose another 'node-name'"
+    );
+    assert!(
+        error(&[object, object].concat())
+            .contains("there is already an object 'n'; choose another 'id'")
+    );
+    assert!(error(&[node, export, moved].concat()).contains("there is already an export 'n'"));
+    assert!(
+        error(&[node, export, same_socket].concat())
+            .contains("export 'n' already listens on socket '/x'")
+    );
+    let fd = |id| format!("vhost-user-blk,id={id},node-name=n,addr.type=fd,addr.str=3");
+    assert!(
+        error(&[&node[..], &["--export", &fd("e"), "--export", &fd("f")]].concat())
+            .contains("file descriptor 3")
+    );
+}
+
+#[test]
+fn a_read_only_node_is_not_exported_for_writing() {
+    let export = [
+        "--export",
+        "vhost-user-blk,id=e,node-name=n,addr.type=unix,addr.path=/x,writable=on",
+    ];
+    for node in [
+        "null-co,node-name=n,read-only=on",
+        "raw,node-name=n,read-only=on,file.driver=null-co",
+        "raw,node-name=n,file.driver=null-co,file.read-only=on",
+    ] {
+        assert!(
+            error(&[&["--blockdev", node], &export[..]].concat())
+                .contains("node 'n', which is read-only"),
+            "{node}"
+        );
+    }
+    let below = [
+        "--blockdev",
+        "null-co,node-name=below,read-only=on",
+        "--blockdev",
+        "raw,node-name=n,file=below",
+    ];
+    assert!(error(&[&below[..], &export[..]].concat()).contains("node 'n', which is read-only"));
+    daemon(&[
+        "--blockdev",
+        "null-co,node-name=n,auto-read-only=on",
+        export[0],
+        export[1],
+    ]);
+}
+
+#[test]
+fn what_is_not_there_yet_says_so() {
+    for (option, remedy) in [
+        ("--monitor", "no monitor"),
+        ("--chardev", "no monitor"),
+        ("--nbd-server", "vhost-user-blk"),
+        ("--trace", "leave it out"),
+    ] {
+        let text = error(&[option, "x"]);
+        assert!(
+            text.contains(&format!(
+                "{option}: {option} is not supported by blockplane yet"
+            )),
+            "{text}"
+        );
+        assert!(text.contains(remedy), "{text}");
+    }
+}
+
+#[test]
+fn words_that_belong_nowhere() {
+    assert_eq!(
+        error(&["disk.img"]),
+        "unexpected argument 'disk.img'; did you mean 'blockplane serve disk.img'? See blockplane --help"
+    );
+    assert!(error(&["--daemonize", "disk.img"]).contains("unexpected argument 'disk.img'"));
+    assert!(error(&["--", "--blockdev"]).contains("unexpected argument '--blockdev'"));
+    assert!(error(&["help", "me"]).contains("did you mean 'blockplane help serve'?"));
+    assert!(error(&["--pidfile="]).contains("a value is missing"));
+}
+
+#[test]
+fn json_is_typed() {
+    let text = r#"{"driver":"null-co","node-name":"a","size":1048576,"read-only":true,"cache":{"direct":true}}"#;
+    let node = node(text);
+    assert!(node.read_only && node.cache_direct == Some(true));
+    let null = |rest: &str| node_error(&format!("{{'driver':'null-co','node-name':'a',{rest}}}"));
+    assert!(null("'size':'1G'").contains("expected a whole number without quotes"));
+    assert!(null("'size':1.5").contains("expected a whole number without quotes"));
+    assert!(null("'size':-1").contains("'size' is -1, but must be from 0"));
+    assert!(null("'read-only':'on'").contains("expected true or false"));
+    assert!(null("'read-only':1").contains("expected true or false"));
+    assert!(
+        null("'cache.direct':true").contains("unknown option 'cache.direct'"),
+        "dots do not nest in JSON"
+    );
+    assert!(null("'cache':true").contains("expected a group"));
+    assert!(null("'node-name':'b'").contains("is there twice"));
+    assert!(node_error("{'driver':7}").contains("'driver' cannot be '7': expected a string"));
+    assert!(export_error("x=1").contains("unknown option 'x'"));
+    assert!(node_error("{").contains("malformed JSON at byte 1: the text ends"));
+}
+
+#[test]
+fn errors_carry_fields() {
+    let error = parse(
+        ["--blockdev", "null-co,node-name=a,size=-1"]
+            .iter()
+            .map(Into::into),
+    )
+    .unwrap_err();
+    assert_eq!(error.option, "--blockdev");
+    let max = i64::MAX.unsigned_abs();
+    assert_eq!(
+        error.problem,
+        Problem::OutOfRange {
+            key: "size".to_owned(),
+            value: "-1".to_owned(),
+            min: 0,
+            max
+        }
+    );
+}
+
+#[test]
+fn values_that_are_not_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = std::ffi::OsString::from_vec(b"null-co,node-name=\xff".to_vec());
+    let error = parse(["--blockdev".into(), bytes].into_iter())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("not valid UTF-8"), "{error}");
+    let path = std::ffi::OsString::from_vec(b"/run/\xff".to_vec());
+    let Ok(Invocation::Daemon(daemon)) = parse(["--pidfile".into(), path.clone()].into_iter())
+    else {
+        panic!()
+    };
+    assert_eq!(daemon.pidfile, Some(path.into()));
+}

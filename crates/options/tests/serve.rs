@@ -1,0 +1,253 @@
+//! The face for people: `blockplane serve`.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps an error fails, as it should"
+)]
+
+use std::path::PathBuf;
+
+use options::{Discard, Disk, Invocation, Locking, LogLevel, Serve, parse};
+
+fn run(args: &[&str]) -> Result<Invocation, String> {
+    parse(std::iter::once("serve".into()).chain(args.iter().map(Into::into)))
+        .map_err(|error| error.to_string())
+}
+
+fn serve(args: &[&str]) -> Serve {
+    match run(args).unwrap() {
+        Invocation::Serve(serve) => serve,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn error(args: &[&str]) -> String {
+    run(args).unwrap_err()
+}
+
+#[test]
+fn defaults() {
+    let expected = Serve {
+        disk: Disk::Path(PathBuf::from("/d/disk.img")),
+        size: None,
+        socket: None,
+        num_queues: 64,
+        queue_size: 1024,
+        read_only: false,
+        serial: None,
+        cache_direct: true,
+        write_through: false,
+        logical_block_size: None,
+        iothreads: 1,
+        aio_max_batch: 0,
+        aio_max_events: 1024,
+        poll_max_ns: 32768,
+        request_merging: true,
+        locking: Locking::Auto,
+        discard: Discard::Unmap,
+        pidfile: None,
+        log_level: LogLevel::Info,
+    };
+    assert_eq!(serve(&["/d/disk.img"]), expected);
+}
+
+#[test]
+fn every_option() {
+    let serve = serve(&[
+        "null-co:",
+        "--size",
+        "1.5G",
+        "--socket",
+        "/s",
+        "--num-queues=8",
+        "--queue-size",
+        "256",
+        "--read-only",
+        "--serial",
+        "abc",
+        "--cache-direct",
+        "off",
+        "--write-through",
+        "--logical-block-size",
+        "4K",
+        "--iothreads",
+        "8",
+        "--aio-max-batch",
+        "5",
+        "--aio-max-events",
+        "0x10",
+        "--poll-max-ns",
+        "0",
+        "--request-merging=no",
+        "--locking",
+        "off",
+        "--discard",
+        "ignore",
+        "--pidfile",
+        "/p",
+        "-vv",
+    ]);
+    let expected = Serve {
+        disk: Disk::NullCo,
+        size: Some(3 << 29),
+        socket: Some(PathBuf::from("/s")),
+        num_queues: 8,
+        queue_size: 256,
+        read_only: true,
+        serial: Some("abc".to_owned()),
+        cache_direct: false,
+        write_through: true,
+        logical_block_size: Some(4096),
+        iothreads: 8,
+        aio_max_batch: 5,
+        aio_max_events: 16,
+        poll_max_ns: 0,
+        request_merging: false,
+        locking: Locking::Off,
+        discard: Discard::Ignore,
+        pidfile: Some(PathBuf::from("/p")),
+        log_level: LogLevel::Trace,
+    };
+    assert_eq!(serve, expected);
+}
+
+#[test]
+fn the_default_socket_is_named_after_the_disk() {
+    assert_eq!(
+        serve(&["/dev/vg0/guest"]).socket_path(),
+        PathBuf::from("guest.sock")
+    );
+    assert_eq!(
+        serve(&["null-co:"]).socket_path(),
+        PathBuf::from("null-co.sock")
+    );
+    assert_eq!(
+        serve(&["d", "-s", "/x/y"]).socket_path(),
+        PathBuf::from("/x/y")
+    );
+}
+
+#[test]
+fn log_levels() {
+    assert_eq!(serve(&["d", "-q"]).log_level, LogLevel::Error);
+    assert_eq!(serve(&["d", "-v"]).log_level, LogLevel::Debug);
+    assert!(error(&["d", "-q", "-v"]).contains("cannot be used with"));
+}
+
+#[test]
+fn errors_name_the_option_and_what_is_right() {
+    assert!(error(&[]).contains("DISK"));
+    assert!(error(&[]).ends_with("try 'blockplane serve --help'."));
+    assert!(error(&["d", "--sokcet", "x"]).contains("--socket"));
+    for (option, value, expected) in [
+        ("--size", "1.5", "a multiple of 512"),
+        ("--size", "0", "above 0"),
+        ("--size", "513", "a multiple of 512"),
+        ("--size", "8E", "expected a size"),
+        ("--num-queues", "0", "must be from 1 to 256"),
+        ("--num-queues", "257", "must be from 1 to 256"),
+        ("--queue-size", "100", "a power of two from 2 to 1024"),
+        (
+            "--logical-block-size",
+            "65536",
+            "a power of two from 512 to 32768",
+        ),
+        ("--iothreads", "0", "must be from 1 to 256"),
+        ("--aio-max-events", "65537", "must be from 1 to 65536"),
+        (
+            "--aio-max-batch",
+            "4294967296",
+            "must be from 0 to 4294967295",
+        ),
+        ("--poll-max-ns", "9223372036854775808", "must be from 0 to"),
+        ("--poll-max-ns", "fast", "not a number"),
+        ("--serial", "123456789012345678901", "1 to 20 characters"),
+        ("--cache-direct", "maybe", "expected 'on' or 'off'"),
+        ("--locking", "maybe", "[possible values: auto, on, off]"),
+        ("--discard", "maybe", "[possible values: unmap, ignore]"),
+        ("--socket", "", "a value is required"),
+        ("--pidfile", "", "a value is required"),
+    ] {
+        let error = error(&["d", option, value]);
+        assert!(error.starts_with("serve: "), "{error}");
+        assert!(error.contains(option), "{error}");
+        assert!(error.contains(expected), "{option} {value}: {error}");
+    }
+}
+
+#[test]
+fn contradictions() {
+    assert!(error(&["d", "--size", "1G", "--read-only"]).contains("remove one of them"));
+    serve(&["null-co:", "--size", "1G", "--read-only"]);
+    assert!(
+        error(&["d", "--iothreads", "5", "--num-queues", "4"])
+            .contains("--iothreads 5 is more than --num-queues 4")
+    );
+    assert!(
+        error(&[&"x".repeat(103)]).contains("--socket"),
+        "the default socket is checked as well"
+    );
+}
+
+#[test]
+fn disks() {
+    assert_eq!(serve(&["null-co://"]).disk, Disk::NullCo);
+    assert_eq!(
+        serve(&["./null-co:"]).disk,
+        Disk::Path(PathBuf::from("./null-co:"))
+    );
+    assert!(error(&["null-co:10G"]).contains("--size"));
+    assert!(error(&["/dev/"]).contains("is a directory"));
+    assert!(error(&[""]).contains("DISK is empty"));
+}
+
+#[test]
+fn help_teaches() {
+    for args in [&["--help"][..], &["-h"], &["d", "--help"]] {
+        let Ok(Invocation::Help(text)) = run(args) else {
+            panic!("{args:?}")
+        };
+        for wanted in [
+            "Usage: blockplane serve [OPTIONS] <DISK>",
+            "--aio-max-events",
+            "[default: 1024]",
+            "nanoseconds",
+        ] {
+            assert!(text.contains(wanted), "{args:?}: {wanted}");
+        }
+    }
+    let Ok(Invocation::Help(long)) = parse(["help", "serve"].iter().map(Into::into)) else {
+        panic!()
+    };
+    assert!(long.contains("Examples:"));
+    assert_eq!(run(&["--help"]), Ok(Invocation::Help(long)));
+}
+
+/// What the help tells people to paste has to be accepted.
+#[test]
+fn examples_of_both_helps_work() {
+    let mut seen = 0;
+    for help in [&["--help"][..], &["serve", "--help"]] {
+        let Ok(Invocation::Help(text)) = parse(help.iter().map(Into::into)) else {
+            panic!()
+        };
+        let joined = text.replace(",\\\n", ",").replace("\\\n", " ");
+        for line in joined
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("blockplane "))
+        {
+            if line.contains("DISK")
+                || line.contains("[OPTIONS]")
+                || line.contains(&['\u{2026}'][..])
+            {
+                continue;
+            }
+            if line.starts_with("0.") {
+                continue; // the version in the first line
+            }
+            parse(line.split_whitespace().map(Into::into))
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 5, "examples were found");
+}

@@ -1,0 +1,407 @@
+//! One front-end: what its messages do.
+//!
+//! An error of the kind `ReqHandlerError` is a refusal that the front-end hears (if it asked to);
+//! any other ends the connection.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVirtioFeatures,
+    VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtqueue::{GuestMemory, RingFeatures};
+
+use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
+use crate::target::{StartError, Target};
+use crate::vring::{RingAddresses, Vring};
+
+const RING_FEATURES: u64 =
+    1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC | 1 << VIRTIO_RING_F_EVENT_IDX;
+
+/// The configuration space of any virtio device, in vhost-user.
+const MAX_CONFIG_BYTES: u32 = 256;
+
+/// The state of a connection.
+pub(crate) struct Connection {
+    target: Arc<dyn Target>,
+    acked_features: u64,
+    acked_protocol_features: u64,
+    table: MemoryTable,
+    memory: Option<Arc<GuestMemory>>,
+    vrings: Vec<Vring>,
+    /// To tell the front-end of changes; kept open as long as it is connected.
+    _backend_channel: Option<Backend>,
+}
+
+impl Connection {
+    pub fn new(target: Arc<dyn Target>) -> Self {
+        let vrings = (0..target.num_queues()).map(|_| Vring::default()).collect();
+        Connection {
+            target,
+            acked_features: 0,
+            acked_protocol_features: 0,
+            table: MemoryTable::default(),
+            memory: None,
+            vrings,
+            _backend_channel: None,
+        }
+    }
+
+    fn offered_features(&self) -> u64 {
+        self.target.features() | RING_FEATURES | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn ring_features(&self) -> RingFeatures {
+        RingFeatures {
+            event_idx: self.acked_features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
+            indirect: self.acked_features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0,
+        }
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        let (name, count) = (self.target.name(), self.vrings.len());
+        if index as usize >= count {
+            tracing::warn!(
+                export = name,
+                index,
+                queues = count,
+                "the front-end names a queue that is not there: give both sides the same num-queues"
+            );
+        }
+        self.vrings
+            .get_mut(index as usize)
+            .ok_or(Error::InvalidParam)
+    }
+
+    /// A queue whose set-up can be changed.
+    fn stopped_vring(&mut self, index: u32) -> Result<&mut Vring> {
+        let vring = self.vring(index)?;
+        if vring.runs() {
+            return Err(Error::InvalidOperation(
+                "the queue is running: GET_VRING_BASE stops it",
+            ));
+        }
+        Ok(vring)
+    }
+
+    fn use_memory(
+        &mut self,
+        changed: std::result::Result<Arc<GuestMemory>, TableError>,
+    ) -> Result<()> {
+        let memory = changed.map_err(|error| {
+            tracing::warn!(export = self.target.name(), %error, "bad guest memory");
+            Error::InvalidParam
+        })?;
+        for running in self.vrings.iter().filter_map(Vring::running) {
+            running.set_memory(memory.clone());
+        }
+        self.memory = Some(memory);
+        Ok(())
+    }
+
+    fn stop_all(&mut self) {
+        for vring in &mut self.vrings {
+            vring.stop();
+        }
+    }
+
+    fn reset_all(&mut self) {
+        for vring in &mut self.vrings {
+            vring.reset();
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // All of them take no more requests before the first is waited for.
+        for running in self.vrings.iter().filter_map(Vring::running) {
+            running.enable(false);
+        }
+        self.stop_all();
+    }
+}
+
+fn refused(reason: impl Into<String>) -> Error {
+    Error::ReqHandlerError(io::Error::other(reason.into()))
+}
+
+impl VhostUserBackendReqHandlerMut for Connection {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        // Deprecated; what QEMU means by it is that the queues stop.
+        self.stop_all();
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset_all();
+        self.target.reset();
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offered_features())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.offered_features();
+        if unknown != 0 {
+            tracing::warn!(
+                export = self.target.name(),
+                "the front-end acknowledges features that were not offered: {unknown:#x}"
+            );
+            return Err(Error::InvalidParam);
+        }
+        self.acked_features = features;
+        self.target.set_features(features);
+        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+            // Without it there is no message to enable a queue: queues start enabled.
+            for vring in &mut self.vrings {
+                vring.enable(true);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy_listening: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let changed = self.table.replace(regions, files);
+        self.use_memory(changed)?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let max = self.target.max_queue_size();
+        let size = u16::try_from(num).ok().filter(|size| *size <= max).ok_or_else(|| {
+            tracing::warn!(
+                export = self.target.name(), index, size = num, max,
+                "the front-end wants more entries in a queue than there may be: lower its queue-size"
+            );
+            Error::InvalidParam
+        })?;
+        // That it is a power of two is checked when the queue starts.
+        self.stopped_vring(index)?.size = size;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        desc: u64,
+        used: u64,
+        avail: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let vring = self.vring(index)?;
+        let addresses = Some(RingAddresses { desc, avail, used });
+        // Said again while it runs, to set a flag: no change.
+        if vring.runs() && vring.addresses != addresses {
+            return Err(Error::InvalidOperation(
+                "the queue is running: its rings cannot move",
+            ));
+        }
+        vring.addresses = addresses;
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let vring = self.stopped_vring(index)?;
+        vring.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let base = self.vring(index)?.stop();
+        Ok(VhostUserVringState::new(index, u32::from(base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let features = self.ring_features();
+        let target = self.target.clone();
+        let memory = self.memory.clone().ok_or_else(|| {
+            tracing::warn!(
+                export = target.name(),
+                "a queue is started before there is guest memory"
+            );
+            Error::InvalidParam
+        })?;
+        let vring = self.vring(u32::from(index))?;
+        let kick = fd.map(Into::into);
+        match vring.start(u16::from(index), kick, &memory, features, &*target) {
+            Ok(()) => Ok(()),
+            Err(error @ StartError::Ring(_)) => {
+                tracing::error!(
+                    export = target.name(), queue = index, %error,
+                    "the guest's driver broke this queue: it is not started"
+                );
+                vring.signal_error();
+                Ok(())
+            }
+            Err(error @ StartError::FrontEnd(_)) => {
+                tracing::warn!(export = target.name(), queue = index, %error, "cannot start a queue");
+                Err(Error::InvalidParam)
+            }
+        }
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.vring(u32::from(index))?.set_call(fd.map(Into::into));
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.vring(u32::from(index))?.set_err(fd.map(Into::into));
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(offered_protocol_features())
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !offered_protocol_features().bits();
+        if unknown != 0 {
+            tracing::warn!(
+                export = self.target.name(),
+                "the front-end acknowledges protocol features that were not offered: {unknown:#x}"
+            );
+            return Err(Error::InvalidParam);
+        }
+        self.acked_protocol_features = features;
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.vrings.len() as u64)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.vring(index)?.enable(enable);
+        Ok(())
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        if offset
+            .checked_add(size)
+            .is_none_or(|end| end > MAX_CONFIG_BYTES)
+        {
+            return Err(refused("beyond the configuration space"));
+        }
+        let mut config = self.target.config();
+        config.resize(MAX_CONFIG_BYTES as usize, 0);
+        Ok(config[offset as usize..(offset + size) as usize].to_vec())
+    }
+
+    fn set_config(
+        &mut self,
+        offset: u32,
+        bytes: &[u8],
+        _flags: VhostUserConfigFlags,
+    ) -> Result<()> {
+        if self.target.write_config(offset as usize, bytes) {
+            Ok(())
+        } else {
+            Err(refused(format!(
+                "{} bytes at {offset} of the configuration space cannot be written so",
+                bytes.len()
+            )))
+        }
+    }
+
+    fn set_backend_req_fd(&mut self, backend: Backend) {
+        let reply_ack = VhostUserProtocolFeatures::REPLY_ACK.bits();
+        backend.set_reply_ack_flag(self.acked_protocol_features & reply_ack != 0);
+        self._backend_channel = Some(backend);
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_SLOTS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        fd: File,
+        _postcopy_listening: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        let changed = self.table.add(region, fd);
+        self.use_memory(changed)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let changed = self.table.remove(region);
+        self.use_memory(changed)
+    }
+
+    // What follows belongs to features that are not offered: the `vhost` crate refuses the
+    // messages before they come here, or they have no meaning for a disk.
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no display"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("no shared objects"))
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(Error::InvalidOperation("INFLIGHT_SHMFD was not offered"))
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(Error::InvalidOperation("INFLIGHT_SHMFD was not offered"))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("DEVICE_STATE was not offered"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("DEVICE_STATE was not offered"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("SHMEM was not offered"))
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(Error::InvalidOperation("LOG_SHMFD was not offered"))
+    }
+}
+
+fn offered_protocol_features() -> VhostUserProtocolFeatures {
+    VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::RESET_DEVICE
+        | VhostUserProtocolFeatures::BACKEND_REQ
+}

@@ -1,0 +1,213 @@
+//! Where front-ends connect.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::net::AddressFamily;
+use rustix::net::sockopt;
+
+/// Why a socket cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody answers there.
+    #[error(
+        "{}: another server listens on this socket; stop it or choose another path",
+        .0.display()
+    )]
+    Live(PathBuf),
+    /// Something else is there.
+    #[error("{}: exists and is no socket; remove it or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The kernel refused.
+    #[error("cannot listen on {}: {error}", path.display())]
+    Bind {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// An inherited descriptor that is not what it should be.
+    #[error("descriptor {fd} is not a listening Unix stream socket: {found}")]
+    NotListening {
+        /// Its number.
+        fd: RawFd,
+        /// What it is.
+        found: String,
+    },
+}
+
+/// A listening socket; one that was bound here is removed when dropped.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    bound: Option<Bound>,
+}
+
+#[derive(Debug)]
+struct Bound {
+    path: PathBuf,
+    /// Device and inode of our socket: what is there later may be somebody else's.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Listens on a path. A socket that nobody answers on any more is replaced, a live one is not.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let failed = |error| BindError::Bind {
+            path: path.to_owned(),
+            error,
+        };
+        match std::fs::symlink_metadata(path) {
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(BindError::NotASocket(path.to_owned()));
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Ok(_) => return Err(BindError::Live(path.to_owned())),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                // Full backlog: somebody listens and is slow to accept.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(BindError::Live(path.to_owned()));
+                }
+                Err(error) => return Err(failed(error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
+        let identity = (metadata.dev(), metadata.ino());
+        Ok(Listener {
+            listener,
+            bound: Some(Bound {
+                path: path.to_owned(),
+                identity,
+            }),
+        })
+    }
+
+    /// Takes over a descriptor that was inherited listening, for instance from systemd.
+    ///
+    /// # Errors
+    /// [`BindError::NotListening`].
+    ///
+    /// # Safety
+    /// Nobody else in this process uses the descriptor.
+    pub unsafe fn inherit(fd: RawFd) -> Result<Self, BindError> {
+        let wrong = |found: String| BindError::NotListening { fd, found };
+        if fd < 0 || rustix::io::fcntl_getfd(unsafe_borrow(&fd)).is_err() {
+            return Err(wrong("it is not open".into()));
+        }
+        // SAFETY: it is open, and our caller says that it is nobody else's.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = owned.as_fd();
+        match sockopt::socket_domain(socket) {
+            Ok(AddressFamily::UNIX) => {}
+            Ok(_) => return Err(wrong("it is a socket of another family".into())),
+            Err(_) => return Err(wrong("it is no socket".into())),
+        }
+        if sockopt::socket_acceptconn(socket) != Ok(true) {
+            return Err(wrong("it does not listen".into()));
+        }
+        // Children have no business with it.
+        let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
+        Ok(Listener {
+            listener: UnixListener::from(owned),
+            bound: None,
+        })
+    }
+
+    /// The path it was bound to.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.bound.as_ref().map(|bound| bound.path.as_path())
+    }
+
+    pub(crate) fn socket(&self) -> &UnixListener {
+        &self.listener
+    }
+}
+
+fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
+    // SAFETY: only asked whether it is open; it is not -1, which the type forbids.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(Bound { path, identity }) = &self.bound
+            && let Ok(metadata) = std::fs::symlink_metadata(path)
+            && (metadata.dev(), metadata.ino()) == *identity
+        {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let live = Listener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(BindError::Live(_))));
+        drop(live);
+        assert!(!path.exists(), "removed with its listener");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "stale");
+        let _replaced = Listener::bind(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_never_replaced() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(
+            Listener::bind(file.path()),
+            Err(BindError::NotASocket(_))
+        ));
+        assert!(file.path().exists());
+    }
+
+    #[test]
+    fn a_socket_of_another_listener_is_left_alone_on_drop() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = Listener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _second = Listener::bind(&path).unwrap();
+        drop(first);
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn only_a_listening_unix_socket_is_inherited() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixListener::bind(folder.path().join("socket")).unwrap();
+        // SAFETY: the descriptor was given up.
+        unsafe { Listener::inherit(socket.into_raw_fd()) }.unwrap();
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: as above.
+        let error = unsafe { Listener::inherit(file.into_raw_fd()) }.unwrap_err();
+        assert!(error.to_string().contains("no socket"), "{error}");
+        let (stream, _other) = UnixStream::pair().unwrap();
+        // SAFETY: as above.
+        let error = unsafe { Listener::inherit(stream.into_raw_fd()) }.unwrap_err();
+        assert!(error.to_string().contains("does not listen"), "{error}");
+        // SAFETY: no such descriptor.
+        let error = unsafe { Listener::inherit(999_999) }.unwrap_err();
+        assert!(error.to_string().contains("not open"), "{error}");
+    }
+}

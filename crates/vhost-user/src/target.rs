@@ -1,0 +1,86 @@
+//! What the transport needs of the device behind it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use virtqueue::{GuestMemory, RingError, RingFeatures, RingLayout};
+
+/// A device that a front-end may be connected to.
+///
+/// All calls come from the control thread of its server, one at a time.
+pub trait Target: Send + Sync {
+    /// What messages call it.
+    fn name(&self) -> &str;
+    /// The device's own feature bits, without those of the ring and of the transport.
+    fn features(&self) -> u64;
+    /// The driver has chosen among them.
+    fn set_features(&self, acked: u64);
+    /// Queues.
+    fn num_queues(&self) -> u16;
+    /// Entries that a queue may have at most.
+    fn max_queue_size(&self) -> u16;
+    /// The configuration space; what lies behind its end reads as zero.
+    fn config(&self) -> Vec<u8>;
+    /// The driver writes to it; false when it may not.
+    fn write_config(&self, offset: usize, bytes: &[u8]) -> bool;
+    /// Back to how it was made. All queues are stopped.
+    fn reset(&self);
+    /// Starts a queue.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError>;
+}
+
+/// What a queue is started with.
+pub struct QueueSetup {
+    /// Which one.
+    pub index: u16,
+    /// The guest's memory.
+    pub memory: Arc<GuestMemory>,
+    /// Where its rings are.
+    pub layout: RingLayout,
+    /// What the driver chose.
+    pub features: RingFeatures,
+    /// The available index to take next.
+    pub base: u16,
+    /// Readable when the guest has added something; `None`: it will not say.
+    pub kick: Option<OwnedFd>,
+    /// To signal the guest with; `None`: it polls.
+    pub call: Option<OwnedFd>,
+    /// To tell that the queue is broken.
+    pub err: Option<OwnedFd>,
+    /// Whether requests are taken from the start.
+    pub enabled: bool,
+}
+
+/// Why a queue could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The driver put its rings where they cannot be used: the queue is broken, the connection is
+    /// not.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The front-end did something that it must not.
+    #[error("{0}")]
+    FrontEnd(String),
+}
+
+/// A queue that runs. Dropping it stops it.
+pub trait StartedQueue: Send {
+    /// Takes requests, or does not.
+    fn enable(&self, enabled: bool);
+    /// The guest's memory is mapped anew.
+    fn set_memory(&self, memory: Arc<GuestMemory>);
+    /// Signals the guest there.
+    fn set_call(&self, call: Option<OwnedFd>);
+    /// Tells of a broken queue there.
+    fn set_err(&self, err: Option<OwnedFd>);
+    /// Listens for kicks there.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be watched.
+    fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError>;
+    /// Takes no more requests, waits for those in flight, and gives back the available index.
+    fn stop(self: Box<Self>) -> Option<u16>;
+}

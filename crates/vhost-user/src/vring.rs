@@ -1,0 +1,135 @@
+//! One queue as the front-end sets it up, message by message, and once it runs.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use virtqueue::{GuestMemory, RingFeatures, RingLayout};
+
+use crate::target::{QueueSetup, StartError, StartedQueue, Target};
+
+/// Addresses of the rings in the front-end's own address space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingAddresses {
+    pub desc: u64,
+    pub avail: u64,
+    pub used: u64,
+}
+
+/// A queue of a connection.
+#[derive(Default)]
+pub(crate) struct Vring {
+    pub size: u16,
+    pub addresses: Option<RingAddresses>,
+    pub base: u16,
+    pub enabled: bool,
+    call: Option<OwnedFd>,
+    err: Option<OwnedFd>,
+    running: Option<Box<dyn StartedQueue>>,
+}
+
+impl Vring {
+    pub fn runs(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub fn running(&self) -> Option<&dyn StartedQueue> {
+        self.running.as_deref()
+    }
+
+    pub fn enable(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        if let Some(running) = &self.running {
+            running.enable(enabled);
+        }
+    }
+
+    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+        match &self.running {
+            Some(running) => running.set_call(call),
+            None => self.call = call,
+        }
+    }
+
+    pub fn set_err(&mut self, err: Option<OwnedFd>) {
+        match &self.running {
+            Some(running) => running.set_err(err),
+            None => self.err = err,
+        }
+    }
+
+    /// The kick descriptor completes the set-up: the queue starts.
+    pub fn start(
+        &mut self,
+        index: u16,
+        kick: Option<OwnedFd>,
+        memory: &Arc<GuestMemory>,
+        features: RingFeatures,
+        target: &dyn Target,
+    ) -> Result<(), StartError> {
+        if let Some(running) = &self.running {
+            return running.set_kick(kick);
+        }
+        let layout = self.layout(memory)?;
+        let started = target.start_queue(QueueSetup {
+            index,
+            memory: memory.clone(),
+            layout,
+            features,
+            base: self.base,
+            kick,
+            call: self.call.take(),
+            err: self.err.take(),
+            enabled: self.enabled,
+        })?;
+        self.running = Some(started);
+        Ok(())
+    }
+
+    fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {
+        let addresses = self.addresses.ok_or_else(|| {
+            StartError::FrontEnd(
+                "kick descriptor before the ring addresses (SET_VRING_ADDR)".into(),
+            )
+        })?;
+        if self.size == 0 {
+            return Err(StartError::FrontEnd(
+                "kick descriptor before the ring size (SET_VRING_NUM)".into(),
+            ));
+        }
+        let guest = |what, user_addr| {
+            memory.user_to_guest(user_addr).ok_or_else(|| {
+                StartError::FrontEnd(format!(
+                    "{what} ring at front-end address {user_addr:#x}, which is in no memory region"
+                ))
+            })
+        };
+        Ok(RingLayout {
+            size: self.size,
+            desc: guest("descriptor", addresses.desc)?,
+            avail: guest("available", addresses.avail)?,
+            used: guest("used", addresses.used)?,
+        })
+    }
+
+    /// Tells the front-end that a queue that does not run is broken.
+    pub fn signal_error(&self) {
+        if let Some(err) = &self.err {
+            // A full counter is a signal already.
+            let _ = rustix::io::write(err, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Stops the queue if it runs, and says where it stopped.
+    pub fn stop(&mut self) -> u16 {
+        if let Some(base) = self.running.take().and_then(StartedQueue::stop) {
+            self.base = base;
+        }
+        self.base
+    }
+
+    /// Stops the queue and forgets what the front-end said.
+    pub fn reset(&mut self) {
+        self.stop();
+        *self = Vring::default();
+    }
+}

@@ -1,0 +1,180 @@
+//! What all queues of one device share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::Geometry;
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH,
+    VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
+    VIRTIO_BLK_F_WRITE_ZEROES,
+};
+
+/// Longest serial: the answer to `GET_ID` has 20 bytes.
+pub const SERIAL_BYTES: usize = 20;
+
+/// Largest logical block: what the field's servers take, and more than any disk has.
+const MAX_BLOCK_BYTES: u32 = 32_768;
+
+/// Queue size of the field's front-ends unless told otherwise. A driver must not make a chain longer
+/// than its queue, and we do not know how long that will be: the number of segments that a request
+/// may have is announced to fit this.
+const USUAL_QUEUE_SIZE: u16 = 128;
+
+/// How a device shows a node to its guest.
+#[derive(Clone, Debug)]
+pub struct DeviceOptions {
+    /// Bytes of the guest's block, a power of two.
+    pub logical_block_size: u32,
+    /// Queues, 1 to 65535.
+    pub num_queues: u16,
+    /// Entries that a queue may have at most, a power of two.
+    pub queue_size: u16,
+    /// What `GET_ID` answers, at most [`SERIAL_BYTES`].
+    pub serial: String,
+    /// The guest cannot write.
+    pub read_only: bool,
+    /// Every write is stable when it completes, unless the driver turns the write cache on.
+    pub write_through: bool,
+    /// Adjacent requests of one batch become one.
+    pub request_merging: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        DeviceOptions {
+            logical_block_size: 512,
+            num_queues: 1,
+            queue_size: virtqueue::split::MAX_QUEUE_SIZE,
+            serial: String::new(),
+            read_only: false,
+            write_through: false,
+            request_merging: true,
+        }
+    }
+}
+
+/// Why options cannot be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum OptionsError {
+    /// Not a power of two, or out of range.
+    #[error("logical-block-size={0}: must be a power of two from 512 to {MAX_BLOCK_BYTES}")]
+    BlockSize(u32),
+    /// Too long.
+    #[error("serial has {0} bytes: at most {SERIAL_BYTES} fit")]
+    Serial(usize),
+    /// None.
+    #[error("num-queues=0: a disk needs at least one queue")]
+    NoQueues,
+    /// Not a power of two, or out of range.
+    #[error(
+        "queue-size={0}: must be a power of two from 2 to {max}", max = virtqueue::split::MAX_QUEUE_SIZE)]
+    QueueSize(u16),
+}
+
+/// One virtio-blk device.
+pub struct Device {
+    options: DeviceOptions,
+    geometry: Geometry,
+    write_cache: AtomicBool,
+}
+
+impl Device {
+    /// Shows a node of this form to a guest.
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn new(options: DeviceOptions, geometry: Geometry) -> Result<Self, OptionsError> {
+        let block = options.logical_block_size;
+        if !block.is_power_of_two() || !(512..=MAX_BLOCK_BYTES).contains(&block) {
+            return Err(OptionsError::BlockSize(block));
+        }
+        if options.serial.len() > SERIAL_BYTES {
+            return Err(OptionsError::Serial(options.serial.len()));
+        }
+        if options.num_queues == 0 {
+            return Err(OptionsError::NoQueues);
+        }
+        let size = options.queue_size;
+        if !size.is_power_of_two() || !(2..=virtqueue::split::MAX_QUEUE_SIZE).contains(&size) {
+            return Err(OptionsError::QueueSize(size));
+        }
+        let write_cache = AtomicBool::new(!options.write_through);
+        Ok(Device {
+            options,
+            geometry,
+            write_cache,
+        })
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &DeviceOptions {
+        &self.options
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes that the guest sees.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        let block = u64::from(self.options.logical_block_size);
+        self.geometry.size / block * block
+    }
+
+    /// Segments of data that one request may have: what a chain as long as the queue has left beside
+    /// header and status.
+    #[must_use]
+    pub fn max_segments(&self) -> u32 {
+        u32::from(self.options.queue_size.min(USUAL_QUEUE_SIZE))
+            .saturating_sub(2)
+            .max(1)
+    }
+
+    /// The device's own feature bits (those of the transport and the ring are not known here).
+    #[must_use]
+    pub fn features(&self) -> u64 {
+        let mut bits = vec![
+            VIRTIO_BLK_F_SEG_MAX,
+            VIRTIO_BLK_F_BLK_SIZE,
+            VIRTIO_BLK_F_TOPOLOGY,
+            VIRTIO_BLK_F_FLUSH,
+            VIRTIO_BLK_F_CONFIG_WCE,
+            VIRTIO_BLK_F_MQ,
+        ];
+        if self.options.read_only {
+            bits.push(VIRTIO_BLK_F_RO);
+        } else {
+            bits.extend([VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_WRITE_ZEROES]);
+        }
+        bits.into_iter()
+            .fold(0, |features, bit| features | 1 << bit)
+    }
+
+    /// The driver has chosen. Without `FLUSH` it cannot flush, so every write must be stable;
+    /// without `CONFIG_WCE` it cannot have changed its mind about the cache.
+    pub fn set_features(&self, acked: u64) {
+        let has = |bit: u32| acked & 1 << bit != 0;
+        if !has(VIRTIO_BLK_F_FLUSH) {
+            self.set_write_cache(false);
+        } else if !has(VIRTIO_BLK_F_CONFIG_WCE) {
+            self.set_write_cache(!self.options.write_through);
+        }
+    }
+
+    /// Back to how it was made.
+    pub fn reset(&self) {
+        self.set_write_cache(!self.options.write_through);
+    }
+
+    /// Whether completed writes may still be in a cache.
+    #[must_use]
+    pub fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_write_cache(&self, on: bool) {
+        self.write_cache.store(on, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,98 @@
+//! One descriptor, as it lies in guest memory (section 2.7.5), and how to read it.
+//!
+//! A descriptor is read once, into a value of ours; everything after works on that value. The guest
+//! may change the original in between and gains nothing by it.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Bytes of a descriptor.
+pub(crate) const DESCRIPTOR_LEN_BYTES: u16 = 16;
+
+/// `VIRTQ_DESC_F_NEXT`: the chain continues at `next`.
+pub(crate) const F_NEXT: u16 = 1;
+/// `VIRTQ_DESC_F_WRITE`: the device may write the buffer, and not read it.
+pub(crate) const F_WRITE: u16 = 2;
+/// `VIRTQ_DESC_F_INDIRECT`: the buffer is a table of descriptors.
+pub(crate) const F_INDIRECT: u16 = 4;
+
+/// A descriptor: `struct virtq_desc` in host byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub addr: u64,
+    pub len: u32,
+    pub flags: u16,
+    pub next: u16,
+}
+
+impl Descriptor {
+    /// Reads the descriptor at `at`, every byte exactly once.
+    ///
+    /// # Safety
+    /// The 16 bytes at `at` are mapped and readable, and no Rust reference to them exists.
+    #[inline]
+    pub unsafe fn read(at: NonNull<u8>) -> Descriptor {
+        let words = if at.cast::<AtomicU64>().is_aligned() {
+            let words = at.cast::<u64>();
+            // SAFETY: mapped and unborrowed by the caller's promise, aligned as just seen. Atomic
+            // because the guest may be writing it now.
+            unsafe {
+                [
+                    AtomicU64::from_ptr(words.as_ptr()).load(Ordering::Relaxed),
+                    AtomicU64::from_ptr(words.add(1).as_ptr()).load(Ordering::Relaxed),
+                ]
+            }
+        } else {
+            // An indirect table may be anywhere: no section asks for its alignment.
+            let mut words = [[0u8; 8]; 2];
+            for (offset, byte) in words.as_flattened_mut().iter_mut().enumerate() {
+                // SAFETY: within the 16 bytes that the caller promised; a byte is always aligned.
+                *byte =
+                    unsafe { AtomicU8::from_ptr(at.add(offset).as_ptr()) }.load(Ordering::Relaxed);
+            }
+            words.map(u64::from_ne_bytes)
+        };
+        Descriptor::from_words(words)
+    }
+
+    /// Takes the descriptor's two little-endian words apart.
+    #[inline]
+    fn from_words(words: [u64; 2]) -> Descriptor {
+        let rest = u64::from_le(words[1]);
+        Descriptor {
+            addr: u64::from_le(words[0]),
+            len: (rest & 0xffff_ffff) as u32,
+            flags: ((rest >> 32) & 0xffff) as u16,
+            next: (rest >> 48) as u16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_little_endian_at_any_address() {
+        let bytes: Vec<u8> = (1..=16).collect();
+        let expected = Descriptor {
+            addr: 0x0807_0605_0403_0201,
+            len: 0x0c0b_0a09,
+            flags: 0x0e0d,
+            next: 0x100f,
+        };
+        for offset in 0..8 {
+            // Words, so that the offset decides the alignment.
+            let mut memory = [0u64; 4];
+            let start = NonNull::from(&mut memory).cast::<u8>();
+            // SAFETY: 16 bytes at an offset of up to 8 are inside the 32 of the array, which is
+            // accessed by this pointer only.
+            let read = unsafe {
+                let at = start.add(offset);
+                at.copy_from_nonoverlapping(NonNull::from(bytes.as_slice()).cast(), 16);
+                Descriptor::read(at)
+            };
+            assert_eq!(read, expected, "at offset {offset}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What can be wrong with a virtqueue.
+//!
+//! One variant per malformation, each with the numbers that were found and the bound that they
+//! broke, because the operator who reads it has a guest driver to fix and nothing else to go by.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The three parts of a split virtqueue (section 2.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// The descriptor table.
+    Descriptors,
+    /// The available ring, which the driver writes.
+    Available,
+    /// The used ring, which the device writes.
+    Used,
+}
+
+impl fmt::Display for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ring::Descriptors => "descriptor table",
+            Ring::Available => "available ring",
+            Ring::Used => "used ring",
+        })
+    }
+}
+
+/// Why a virtqueue cannot be used, or cannot be used any further. Addresses are guest physical,
+/// lengths in bytes.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RingError {
+    /// The number of entries is no power of two, zero, or more than we take.
+    #[error("queue size {size}: expected a power of two from 1 to {max}")]
+    BadSize {
+        /// The size asked for.
+        size: u16,
+        /// The largest size that is taken.
+        max: u16,
+    },
+    /// A ring's guest address is not aligned as section 2.7 wants it.
+    #[error("{ring} at {addr:#x}: expected an address aligned to {align} bytes")]
+    Misaligned {
+        /// Which ring.
+        ring: Ring,
+        /// Its guest address.
+        addr: u64,
+        /// The alignment it needs.
+        align: u64,
+    },
+    /// A ring's guest address is aligned, but the front-end shared the memory at an odd file offset
+    /// so that our address is not.
+    #[error(
+        "{ring} at {addr:#x} is mapped at {host:#x}: expected a mapping aligned to {align} bytes"
+    )]
+    MisalignedMapping {
+        /// Which ring.
+        ring: Ring,
+        /// Its guest address.
+        addr: u64,
+        /// Its address in this process.
+        host: usize,
+        /// The alignment it needs.
+        align: u64,
+    },
+    /// A ring is not, or not in full, inside one memory region.
+    #[error("{ring} at {addr:#x} of {len} bytes is not inside one memory region")]
+    RingOutsideMemory {
+        /// Which ring.
+        ring: Ring,
+        /// Its guest address.
+        addr: u64,
+        /// Its length.
+        len: u64,
+    },
+    /// The driver made more chains available than the queue has entries.
+    #[error(
+        "available index {avail_idx} is {ahead} entries ahead of {next_avail}: expected at most the queue size {size}"
+    )]
+    AvailIndexTooFarAhead {
+        /// The index found in the available ring.
+        avail_idx: u16,
+        /// The index that we take next.
+        next_avail: u16,
+        /// The distance between the two, modulo 2^16.
+        ahead: u16,
+        /// The queue's size.
+        size: u16,
+    },
+    /// The available ring names a first descriptor that does not exist.
+    #[error(
+        "available ring names descriptor {head} as head of a chain: expected less than the queue size {size}"
+    )]
+    HeadOutOfRange {
+        /// The descriptor named.
+        head: u16,
+        /// The queue's size.
+        size: u16,
+    },
+    /// A descriptor's `next` names a descriptor that does not exist.
+    #[error(
+        "descriptor {index} is followed by descriptor {next}: expected less than the table size {table_size}"
+    )]
+    NextOutOfRange {
+        /// The descriptor that has the `next`.
+        index: u16,
+        /// The descriptor that it names.
+        next: u16,
+        /// How many descriptors the table has.
+        table_size: u16,
+    },
+    /// The chain visits more descriptors than its table has: it runs in a circle.
+    #[error("descriptor chain is longer than its table of {table_size} descriptors: it has a loop")]
+    ChainLoop {
+        /// How many descriptors the table has.
+        table_size: u16,
+    },
+    /// A descriptor refers to an indirect table, which was not negotiated.
+    #[error("descriptor {index} is indirect, but VIRTIO_F_INDIRECT_DESC was not negotiated")]
+    IndirectNotNegotiated {
+        /// The descriptor.
+        index: u16,
+    },
+    /// A descriptor refers to an indirect table and to a next descriptor at the same time.
+    #[error("descriptor {index} has both the INDIRECT and the NEXT flag: expected one of them")]
+    IndirectWithNext {
+        /// The descriptor.
+        index: u16,
+    },
+    /// An indirect table refers to a further one.
+    #[error("descriptor {index} of an indirect table is indirect itself")]
+    NestedIndirect {
+        /// The descriptor's index in the indirect table.
+        index: u16,
+    },
+    /// An indirect table is empty, has a broken number of descriptors, or is longer than we take.
+    #[error(
+        "indirect table at {addr:#x} of {len} bytes: expected 1 to {max_descriptors} descriptors of 16 bytes"
+    )]
+    IndirectLength {
+        /// The table's address.
+        addr: u64,
+        /// The table's length.
+        len: u32,
+        /// The most descriptors that are taken.
+        max_descriptors: u16,
+    },
+    /// A descriptor of an indirect table is not inside one memory region.
+    #[error(
+        "descriptor {index} of the indirect table at {addr:#x} is not inside one memory region"
+    )]
+    IndirectOutsideMemory {
+        /// The table's address.
+        addr: u64,
+        /// The descriptor's index in it.
+        index: u16,
+    },
+    /// A device-readable buffer comes after a device-writable one.
+    #[error(
+        "descriptor {index} is device-readable after a device-writable one: expected all readable ones first"
+    )]
+    ReadableAfterWritable {
+        /// The descriptor's index in its table.
+        index: u16,
+    },
+    /// A buffer is not, or not in full, inside guest memory.
+    #[error("descriptor {index}: buffer at {addr:#x} of {len} bytes is not inside guest memory")]
+    BufferOutsideMemory {
+        /// The descriptor's index in its table.
+        index: u16,
+        /// The buffer's address.
+        addr: u64,
+        /// The buffer's length.
+        len: u32,
+    },
+    /// The buffers of a chain are longer together than a used length can tell.
+    #[error("descriptor chain of at least {len} bytes: expected at most {max}", max = u32::MAX)]
+    ChainTooLong {
+        /// The sum when we stopped adding.
+        len: u64,
+    },
+    /// The chain falls into more pieces of host memory than we take.
+    #[error("descriptor chain needs more than {max} host segments")]
+    TooManySegments {
+        /// The most segments that are taken.
+        max: usize,
+    },
+}

@@ -1,0 +1,247 @@
+//! The guest's memory as the front-end shared it.
+//!
+//! A guest address is only a number until it was looked up here; what comes back lies inside one
+//! mapped region, in full. The table never changes: a new memory map is a new [`GuestMemory`], and
+//! whoever still works with the old one keeps it alive. Mapping and unmapping is done elsewhere, by
+//! the `owner` of each region.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// One mapped region of guest memory.
+#[derive(Clone)]
+pub struct Region {
+    /// Where the guest sees the region: its guest physical address.
+    pub guest_addr: u64,
+    /// Where the front-end sees the region: an address in the front-end's own address space, which
+    /// the vhost-user protocol uses to name rings.
+    pub user_addr: u64,
+    /// Length in bytes, at least 1.
+    pub len: u64,
+    /// Where we see the region.
+    pub host: *mut u8,
+    /// Keeps the mapping alive.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: `host` is an address and nothing more; this crate dereferences it only under the promise
+// that the caller of `GuestMemory::new` made, which does not depend on a thread.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`; a shared `Region` offers no access to the memory behind `host`.
+unsafe impl Sync for Region {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("guest_addr", &format_args!("{:#x}", self.guest_addr))
+            .field("user_addr", &format_args!("{:#x}", self.user_addr))
+            .field("len", &format_args!("{:#x}", self.len))
+            .field("host", &self.host)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a memory table or an address in it was refused. Addresses and lengths in bytes.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum MemoryError {
+    /// A region without a byte.
+    #[error("memory region at {guest_addr:#x} has length zero")]
+    ZeroLength {
+        /// The region's guest address.
+        guest_addr: u64,
+    },
+    /// A region that ends beyond the end of one of the three address spaces.
+    #[error(
+        "memory region at {guest_addr:#x} of {len:#x} bytes reaches beyond the end of the {space} address space"
+    )]
+    WrapAround {
+        /// The region's guest address.
+        guest_addr: u64,
+        /// The region's length.
+        len: u64,
+        /// Which address space: `guest`, `front-end` or `host`.
+        space: &'static str,
+    },
+    /// A region that is mapped at address zero.
+    #[error("memory region at {guest_addr:#x} is not mapped (null host address)")]
+    NotMapped {
+        /// The region's guest address.
+        guest_addr: u64,
+    },
+    /// Two regions claim the same guest addresses.
+    #[error(
+        "memory regions overlap: one at {first:#x} of {first_len:#x} bytes, one at {second:#x}"
+    )]
+    Overlap {
+        /// Guest address of the lower region.
+        first: u64,
+        /// Length of the lower region.
+        first_len: u64,
+        /// Guest address of the higher region.
+        second: u64,
+    },
+    /// An address range that is not inside one region.
+    #[error("{len:#x} bytes at guest address {guest_addr:#x} are not inside one memory region")]
+    Outside {
+        /// First byte asked for.
+        guest_addr: u64,
+        /// How many bytes were asked for.
+        len: u64,
+    },
+}
+
+/// All of a guest's memory: regions sorted by guest address, none empty, none overlapping.
+#[derive(Debug)]
+pub struct GuestMemory {
+    regions: Vec<Region>,
+}
+
+impl GuestMemory {
+    /// Takes the regions of one memory table, in any order. An empty list is a guest without memory:
+    /// every look-up in it fails.
+    ///
+    /// Regions may repeat front-end addresses (a front-end may show one piece of memory at two
+    /// guest addresses), but not guest addresses.
+    ///
+    /// # Errors
+    /// [`MemoryError`] for a region that is empty, not mapped, reaches beyond the end of an address
+    /// space, or overlaps another.
+    ///
+    /// # Safety
+    /// For each region, the bytes `host..host + len` stay mapped, readable and writable, as long as
+    /// `owner` (or a clone of it) lives, and nobody in this process holds a Rust reference to them.
+    pub unsafe fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
+        for region in &regions {
+            check(region)?;
+        }
+        regions.sort_by_key(|region| region.guest_addr);
+        for pair in regions.windows(2) {
+            let (low, high) = (&pair[0], &pair[1]);
+            if high.guest_addr - low.guest_addr < low.len {
+                return Err(MemoryError::Overlap {
+                    first: low.guest_addr,
+                    first_len: low.len,
+                    second: high.guest_addr,
+                });
+            }
+        }
+        Ok(GuestMemory { regions })
+    }
+
+    /// Where `len` bytes at `guest_addr` are in our address space, all of them inside one region.
+    /// For what must be contiguous, such as rings.
+    ///
+    /// The pointer is good as long as the region's owner lives.
+    ///
+    /// # Errors
+    /// [`MemoryError::Outside`] when no single region holds the whole range.
+    pub fn host_range(&self, guest_addr: u64, len: u64) -> Result<NonNull<u8>, MemoryError> {
+        Ok(self.owned_range(guest_addr, len)?.0)
+    }
+
+    /// As [`host_range`](Self::host_range), with the region's owner for those who keep the pointer.
+    pub(crate) fn owned_range(
+        &self,
+        guest_addr: u64,
+        len: u64,
+    ) -> Result<(NonNull<u8>, &Arc<dyn Any + Send + Sync>), MemoryError> {
+        let mut index = 0;
+        match self.slice_at(&mut index, guest_addr, len) {
+            Some((host, here)) if here == len => Ok((host, &self.regions[index].owner)),
+            _ => Err(MemoryError::Outside { guest_addr, len }),
+        }
+    }
+
+    /// The guest address that the front-end knows as `user_addr`, or `None` when no region has it.
+    /// Where several regions have it, the one with the lowest guest address answers.
+    pub fn user_to_guest(&self, user_addr: u64) -> Option<u64> {
+        self.regions.iter().find_map(|region| {
+            let offset = user_addr.checked_sub(region.user_addr)?;
+            (offset < region.len).then(|| region.guest_addr + offset)
+        })
+    }
+
+    /// The regions, sorted by guest address.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The first piece of a buffer of `len` bytes at `guest_addr`: where it is in our address space
+    /// and how many of the `len` bytes are there. What remains begins at `guest_addr` plus that
+    /// number, in the next region if there is one. `None` when `guest_addr` is in no region.
+    ///
+    /// `hint` is the index of the region that answered last time, which usually answers again. Any
+    /// value is allowed.
+    #[inline]
+    pub(crate) fn slice_at(
+        &self,
+        hint: &mut usize,
+        guest_addr: u64,
+        len: u64,
+    ) -> Option<(NonNull<u8>, u64)> {
+        if let Some(region) = self.regions.get(*hint)
+            && let Some(slice) = slice_in(region, guest_addr, len)
+        {
+            return Some(slice);
+        }
+        // The last region that begins at or below the address is the only one that can hold it.
+        let index = self
+            .regions
+            .partition_point(|region| region.guest_addr <= guest_addr)
+            .checked_sub(1)?;
+        let slice = slice_in(&self.regions[index], guest_addr, len)?;
+        *hint = index;
+        Some(slice)
+    }
+}
+
+/// The part of `len` bytes at `guest_addr` that is in `region`, if the first byte is.
+#[inline]
+fn slice_in(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
+    let offset = guest_addr.wrapping_sub(region.guest_addr);
+    if offset >= region.len {
+        return None;
+    }
+    // `wrapping_add` because only the promise made to `new` says that this is in bounds; the offset
+    // fits a usize since `check` saw that the region's length does.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "offset < len <= isize::MAX"
+    )]
+    let host = NonNull::new(region.host.wrapping_add(offset as usize))?;
+    Some((host, len.min(region.len - offset)))
+}
+
+/// Refuses a region that cannot exist.
+fn check(region: &Region) -> Result<(), MemoryError> {
+    let Region {
+        guest_addr,
+        user_addr,
+        len,
+        host,
+        ..
+    } = *region;
+    if len == 0 {
+        return Err(MemoryError::ZeroLength { guest_addr });
+    }
+    if host.is_null() {
+        return Err(MemoryError::NotMapped { guest_addr });
+    }
+    let wraps = |space| MemoryError::WrapAround {
+        guest_addr,
+        len,
+        space,
+    };
+    // The last byte must have an address; the one after it need not.
+    guest_addr.checked_add(len - 1).ok_or(wraps("guest"))?;
+    user_addr.checked_add(len - 1).ok_or(wraps("front-end"))?;
+    let host_len = isize::try_from(len).map_err(|_| wraps("host"))?;
+    host.addr()
+        .checked_add(host_len.unsigned_abs())
+        .ok_or(wraps("host"))?;
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! The three rings of a split virtqueue as host pointers.
+//!
+//! The only place that reads the rings' words, and the only one that writes into guest memory: what
+//! the device writes there goes through [`RingView::store_used`] and its two neighbours, so that
+//! a log of written memory has one place to hook in. Which index comes next is not known here.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor};
+use crate::error::{Ring, RingError};
+use crate::memory::GuestMemory;
+use crate::split::{MAX_QUEUE_SIZE, RingFeatures, RingLayout};
+
+// Offsets of `struct virtq_avail` (section 2.7.6) and `struct virtq_used` (section 2.7.8). Both
+// end in an event index after the last entry.
+const FLAGS: usize = 0;
+const IDX: usize = 2;
+const ENTRIES: usize = 4;
+const AVAIL_ENTRY_LEN_BYTES: usize = 2;
+const USED_ENTRY_LEN_BYTES: usize = 8;
+const EVENT_LEN_BYTES: usize = 2;
+
+/// Checked host addresses of the three rings, and what keeps them mapped.
+pub(crate) struct RingView {
+    desc: NonNull<u8>,
+    avail: NonNull<u8>,
+    used: NonNull<u8>,
+    /// `size - 1`: the position of an index is its low bits.
+    mask: u16,
+    _owners: [Arc<dyn Any + Send + Sync>; 3],
+}
+
+// SAFETY: the pointers are to memory shared with another process or machine, which is accessed with
+// atomics only and stays mapped as long as `_owners`; no thread is special to it.
+unsafe impl Send for RingView {}
+
+impl RingView {
+    /// Checks the layout and finds the rings in `memory`.
+    pub fn new(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+    ) -> Result<RingView, RingError> {
+        let size = layout.size;
+        if !size.is_power_of_two() || size > MAX_QUEUE_SIZE {
+            return Err(RingError::BadSize {
+                size,
+                max: MAX_QUEUE_SIZE,
+            });
+        }
+        let entries = usize::from(size);
+        // Without VIRTIO_F_EVENT_IDX the event index is not part of the rings.
+        let event = if features.event_idx {
+            EVENT_LEN_BYTES
+        } else {
+            0
+        };
+        let desc_len = usize::from(DESCRIPTOR_LEN_BYTES) * entries;
+        let avail_len = ENTRIES + AVAIL_ENTRY_LEN_BYTES * entries + event;
+        let used_len = ENTRIES + USED_ENTRY_LEN_BYTES * entries + event;
+        // Alignments: the table in section 2.7.
+        let (desc, desc_owner) = find(memory, Ring::Descriptors, layout.desc, desc_len, 16)?;
+        let (avail, avail_owner) = find(memory, Ring::Available, layout.avail, avail_len, 2)?;
+        let (used, used_owner) = find(memory, Ring::Used, layout.used, used_len, 4)?;
+        let _owners = [desc_owner, avail_owner, used_owner];
+        Ok(RingView {
+            desc,
+            avail,
+            used,
+            mask: size - 1,
+            _owners,
+        })
+    }
+
+    /// How many entries each ring has.
+    #[inline]
+    pub fn size(&self) -> u16 {
+        self.mask + 1
+    }
+
+    /// `avail.idx`. Acquire: the entries and descriptors before it are seen afterwards.
+    #[inline]
+    pub fn avail_idx(&self) -> u16 {
+        u16::from_le(self.avail_word(IDX).load(Ordering::Acquire))
+    }
+
+    /// The head in the available ring's entry for `index`: whatever the guest put there.
+    #[inline]
+    pub fn avail_entry(&self, index: u16) -> u16 {
+        let offset = ENTRIES + AVAIL_ENTRY_LEN_BYTES * usize::from(index & self.mask);
+        u16::from_le(self.avail_word(offset).load(Ordering::Relaxed))
+    }
+
+    /// `avail.flags`.
+    #[inline]
+    pub fn avail_flags(&self) -> u16 {
+        u16::from_le(self.avail_word(FLAGS).load(Ordering::Relaxed))
+    }
+
+    /// `avail.used_event`: only with `RingFeatures::event_idx`, which made it part of the ring.
+    #[inline]
+    pub fn used_event(&self) -> u16 {
+        let offset = ENTRIES + AVAIL_ENTRY_LEN_BYTES * (usize::from(self.mask) + 1);
+        u16::from_le(self.avail_word(offset).load(Ordering::Relaxed))
+    }
+
+    /// Descriptor `index` of the table. Indices are the caller's to check: beyond the table they
+    /// wrap, so that no index leads outside it.
+    #[inline]
+    pub fn descriptor(&self, index: u16) -> Descriptor {
+        let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index & self.mask);
+        // SAFETY: the offset is below `16 * size`, the length that `new` looked up.
+        unsafe { Descriptor::read(self.desc.add(offset)) }
+    }
+
+    /// `used.idx`.
+    #[inline]
+    pub fn used_idx(&self) -> u16 {
+        u16::from_le(self.used_word(IDX).load(Ordering::Relaxed))
+    }
+
+    /// Fills the used ring's entry for `index`. The guest does not look at it before the index.
+    #[inline]
+    pub fn store_used(&self, index: u16, head: u16, written_bytes: u32) {
+        let offset = ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(index & self.mask);
+        // SAFETY: the eight bytes are below `4 + 8 * size`, which `new` looked up, and aligned to
+        // four since the ring is; nobody borrows guest memory.
+        unsafe {
+            let id = self.used.add(offset).cast::<u32>();
+            AtomicU32::from_ptr(id.as_ptr()).store(u32::from(head).to_le(), Ordering::Relaxed);
+            AtomicU32::from_ptr(id.add(1).as_ptr()).store(written_bytes.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    /// Stores `used.idx`. Release: the entries before it, and all data, are seen with it.
+    #[inline]
+    pub fn store_used_idx(&self, index: u16) {
+        self.used_word(IDX).store(index.to_le(), Ordering::Release);
+    }
+
+    /// Stores `used.flags`.
+    #[inline]
+    pub fn store_used_flags(&self, flags: u16) {
+        self.used_word(FLAGS)
+            .store(flags.to_le(), Ordering::Relaxed);
+    }
+
+    /// Stores `used.avail_event`: only with `RingFeatures::event_idx`, as for
+    /// [`used_event`](Self::used_event).
+    #[inline]
+    pub fn store_avail_event(&self, index: u16) {
+        let offset = ENTRIES + USED_ENTRY_LEN_BYTES * (usize::from(self.mask) + 1);
+        self.used_word(offset)
+            .store(index.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn avail_word(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: the offsets used above are even and within the length that `new` looked up (the
+        // event index only with the feature); the ring is aligned to two bytes, stays mapped as
+        // long as `self`, and is accessed by nobody but with atomics or from outside this program.
+        unsafe { AtomicU16::from_ptr(self.avail.add(offset).cast().as_ptr()) }
+    }
+
+    #[inline]
+    fn used_word(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as for `avail_word`.
+        unsafe { AtomicU16::from_ptr(self.used.add(offset).cast().as_ptr()) }
+    }
+}
+
+/// One ring's host address and what keeps it mapped.
+fn find(
+    memory: &GuestMemory,
+    ring: Ring,
+    addr: u64,
+    len_bytes: usize,
+    align: u64,
+) -> Result<(NonNull<u8>, Arc<dyn Any + Send + Sync>), RingError> {
+    if !addr.is_multiple_of(align) {
+        return Err(RingError::Misaligned { ring, addr, align });
+    }
+    let len = len_bytes as u64;
+    let (host, owner) = memory
+        .owned_range(addr, len)
+        .map_err(|_| RingError::RingOutsideMemory { ring, addr, len })?;
+    let host_addr = host.addr().get();
+    if !(host_addr as u64).is_multiple_of(align) {
+        return Err(RingError::MisalignedMapping {
+            ring,
+            addr,
+            host: host_addr,
+            align,
+        });
+    }
+    Ok((host, Arc::clone(owner)))
+}

@@ -1,0 +1,302 @@
+//! The device's side of a split virtqueue (section 2.7).
+//!
+//! Knows where we stand in the two rings and when the guest wants to hear of it. Popping takes
+//! chains off the available ring; pushing fills used entries, which the guest sees, all at once,
+//! when the batch is published. It never waits, signals nobody itself and makes no system call: the
+//! caller owns the event descriptors.
+//!
+//! ```text
+//! queue.disable_kicks();
+//! loop {
+//!     while let Some(head) = queue.pop(&memory, &mut chain)? { /* start the request */ }
+//!     if !queue.enable_kicks() { break }      // true: something came in between, look again
+//!     queue.disable_kicks();
+//! }
+//! /* later, once per batch of completions */
+//! queue.push(head, written_bytes);
+//! if queue.publish() { /* signal the guest */ }
+//! ```
+
+use std::fmt;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::chain::Chain;
+use crate::error::RingError;
+use crate::memory::GuestMemory;
+use crate::ring::RingView;
+use crate::walk::Walk;
+
+/// The largest queue that is taken. The specification allows 32768, but the servers of this field
+/// stop at 1024 and so do the front-ends that drivers are tested with; it is also what one kernel
+/// call takes in segments, so a chain that fills its queue is still one request.
+pub const MAX_QUEUE_SIZE: u16 = 1024;
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`: the driver does not want to be signalled (section 2.7.6).
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+/// `VIRTQ_USED_F_NO_NOTIFY`: the device does not want to be kicked (section 2.7.8).
+const USED_F_NO_NOTIFY: u16 = 1;
+
+/// Where the driver put the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLayout {
+    /// Entries per ring: a power of two, 1 to [`MAX_QUEUE_SIZE`].
+    pub size: u16,
+    /// Guest address of the descriptor table, aligned to 16 bytes.
+    pub desc: u64,
+    /// Guest address of the available ring, aligned to 2 bytes.
+    pub avail: u64,
+    /// Guest address of the used ring, aligned to 4 bytes.
+    pub used: u64,
+}
+
+/// What was negotiated about the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingFeatures {
+    /// `VIRTIO_F_EVENT_IDX`: notifications are asked for by index instead of by flag.
+    pub event_idx: bool,
+    /// `VIRTIO_F_INDIRECT_DESC`: a chain may end in an indirect table.
+    pub indirect: bool,
+}
+
+/// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
+pub struct SplitQueue {
+    rings: RingView,
+    layout: RingLayout,
+    features: RingFeatures,
+    /// The index of the available ring that is taken next.
+    next_avail: u16,
+    /// `avail.idx` when we last looked, checked. The entries before it need no further look at the
+    /// cache line that the guest keeps writing.
+    avail_idx: u16,
+    /// The index of the used ring that is filled next.
+    next_used: u16,
+    /// `used.idx` as the guest sees it: entries from here to `next_used` are not yet published.
+    published: u16,
+    /// Nothing was published since the start: see `publish`.
+    first_publish: bool,
+    /// The region of guest memory that held the last buffer.
+    region_hint: usize,
+}
+
+impl SplitQueue {
+    /// Starts a queue: `base` is the available index to take next (`VHOST_USER_SET_VRING_BASE`),
+    /// the used index is what guest memory says, as the front-end expects after a reconnection.
+    ///
+    /// The rings are not written. Kicks are in the state that the last user of the rings left them
+    /// in: call [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
+    ///
+    /// # Errors
+    /// [`RingError`] for a bad size, a misaligned ring, or one that is not inside one region.
+    pub fn new(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u16,
+    ) -> Result<Self, RingError> {
+        let rings = RingView::new(memory, layout, features)?;
+        let used_idx = rings.used_idx();
+        Ok(SplitQueue {
+            rings,
+            layout,
+            features,
+            next_avail: base,
+            avail_idx: base,
+            next_used: used_idx,
+            published: used_idx,
+            first_publish: true,
+            region_hint: 0,
+        })
+    }
+
+    /// Finds the rings again after the memory map changed: same guest addresses, new host
+    /// addresses. Indices, and entries pushed but not published, are kept. Chains popped before
+    /// still point into the old memory, which their holder keeps alive.
+    ///
+    /// # Errors
+    /// [`RingError`] when a ring is no longer inside one region. The queue then still uses (and
+    /// keeps mapped) the old memory.
+    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        self.rings = RingView::new(memory, self.layout, self.features)?;
+        Ok(())
+    }
+
+    /// Whether the driver made a chain available that was not popped: cheap, for polling. Also true
+    /// when the available index is nonsense, so that [`pop`](Self::pop) gets to say so.
+    #[inline]
+    pub fn has_available(&self) -> bool {
+        self.rings.avail_idx() != self.next_avail
+    }
+
+    /// Takes the next chain off the available ring into `chain` and returns its head, which names
+    /// it in [`push`](Self::push). `Ok(None)` when the ring is empty.
+    ///
+    /// `memory` is what the segments point into: the caller keeps it until the request is over.
+    ///
+    /// # Errors
+    /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
+    /// moved on and would say the same again. What `chain` holds is then of no use.
+    #[inline]
+    pub fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<u16>, RingError> {
+        chain.clear();
+        if self.avail_idx == self.next_avail && !self.look()? {
+            return Ok(None);
+        }
+        let size = self.rings.size();
+        let head = self.rings.avail_entry(self.next_avail);
+        if head >= size {
+            return Err(RingError::HeadOutOfRange { head, size });
+        }
+        let mut walk = Walk {
+            rings: &self.rings,
+            memory,
+            indirect: self.features.indirect,
+            region_hint: &mut self.region_hint,
+        };
+        walk.chain(head, chain)?;
+        self.next_avail = self.next_avail.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Reads the available index. True when there are chains before it.
+    #[inline]
+    fn look(&mut self) -> Result<bool, RingError> {
+        let (avail_idx, next_avail, size) =
+            (self.rings.avail_idx(), self.next_avail, self.rings.size());
+        let ahead = avail_idx.wrapping_sub(next_avail);
+        if ahead > size {
+            return Err(RingError::AvailIndexTooFarAhead {
+                avail_idx,
+                next_avail,
+                ahead,
+                size,
+            });
+        }
+        self.avail_idx = avail_idx;
+        Ok(ahead != 0)
+    }
+
+    /// Gives the last popped chain back: the next [`pop`](Self::pop) takes it again. For a server
+    /// that has no room for one more request. Only directly after a pop that returned a chain.
+    #[inline]
+    pub fn unpop(&mut self) {
+        self.next_avail = self.next_avail.wrapping_sub(1);
+    }
+
+    /// Fills a used entry: the chain that began at `head` is done, and `written_bytes` were written
+    /// to the beginning of its writable segments. The guest does not see it yet.
+    #[inline]
+    pub fn push(&mut self, head: u16, written_bytes: u32) {
+        self.rings.store_used(self.next_used, head, written_bytes);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    /// Shows the guest all entries pushed since the last time, and tells whether it is to be
+    /// signalled for them (sections 2.7.7 and 2.7.10). False when there were none.
+    ///
+    /// With `VIRTIO_F_EVENT_IDX` the first batch after the start is always signalled: entries from
+    /// before the start, by a server that is gone, may never have been.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.next_used);
+        if old == new {
+            return false;
+        }
+        self.rings.store_used_idx(new);
+        self.published = new;
+        // The driver first says what it waits for and then looks at the index once more; we first
+        // store the index and then look at what it waits for. The fence keeps our two in order, so
+        // that at least one of the sides sees the other.
+        fence(Ordering::SeqCst);
+        if !self.features.event_idx {
+            return self.rings.avail_flags() & AVAIL_F_NO_INTERRUPT == 0;
+        }
+        if self.first_publish {
+            self.first_publish = false;
+            return true;
+        }
+        event_passed(self.rings.used_event(), old, new)
+    }
+
+    /// Asks the guest not to kick while we look at the ring anyway. A kick may still come.
+    ///
+    /// With `VIRTIO_F_EVENT_IDX` nothing is written: the index at which the guest was to kick lies
+    /// behind as soon as it is passed, and is not met again for 65536 chains.
+    #[inline]
+    pub fn disable_kicks(&mut self) {
+        if !self.features.event_idx {
+            self.rings.store_used_flags(USED_F_NO_NOTIFY);
+        }
+    }
+
+    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
+    /// there already, for which no kick may come.
+    #[inline]
+    pub fn enable_kicks(&mut self) -> bool {
+        if self.features.event_idx {
+            self.rings.store_avail_event(self.next_avail);
+        } else {
+            self.rings.store_used_flags(0);
+        }
+        // As in `publish`, with the sides exchanged.
+        fence(Ordering::SeqCst);
+        self.has_available()
+    }
+
+    /// The available index that is taken next (`VHOST_USER_GET_VRING_BASE`).
+    #[inline]
+    pub fn next_avail(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// How many entries the queue has.
+    #[inline]
+    pub fn size(&self) -> u16 {
+        self.rings.size()
+    }
+}
+
+impl fmt::Debug for SplitQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SplitQueue")
+            .field("layout", &self.layout)
+            .field("features", &self.features)
+            .field("next_avail", &self.next_avail)
+            .field("next_used", &self.next_used)
+            .field("published", &self.published)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an index that moved from `old` to `new` has passed `event`: the other side waits for the
+/// entry at `event`, and it is among those added. Indices are modulo 2^16 (section 2.7.7.2).
+#[inline]
+fn event_passed(event: u16, old: u16, new: u16) -> bool {
+    // The entries added are those at distances 0..new - old from `old`.
+    event.wrapping_sub(old) < new.wrapping_sub(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::event_passed;
+
+    #[test]
+    fn an_event_is_passed_when_it_is_among_the_entries_added() {
+        // Every event against every batch length up to a full queue, around the wrap.
+        for old in [0u16, 1, 0x7fff, 0xfc00, 0xfff8, 0xffff] {
+            for batch in [0u16, 1, 2, 7, 1024] {
+                let new = old.wrapping_add(batch);
+                let mut among = vec![false; 1 << 16];
+                for added in 0..batch {
+                    among[usize::from(old.wrapping_add(added))] = true;
+                }
+                for event in 0..=0xffff {
+                    assert_eq!(event_passed(event, old, new), among[usize::from(event)]);
+                }
+            }
+        }
+    }
+}

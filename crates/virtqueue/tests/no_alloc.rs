@@ -1,0 +1,89 @@
+//! The data path allocates nothing: counted by an allocator of our own.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use virtqueue::testing::{Buffer, DriverRing, TestMemory};
+use virtqueue::{Chain, MAX_SEGMENTS, RingFeatures};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is passed on to the system's allocator; counting touches a const-initialised
+// thread local only, which allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: as asked.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as asked.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn popping_and_pushing_allocate_nothing() {
+    let features = RingFeatures {
+        event_idx: true,
+        indirect: true,
+    };
+    let memory = TestMemory::with_regions(&[(0, 0x10_0000), (0x10_0000, 0x10_0000)]);
+    let mut driver = DriverRing::new(&memory, 8, features);
+    let mut queue = driver.device_queue();
+    let guest_memory = memory.guest_memory();
+    let mut chain = Chain::new();
+
+    // As many segments as a chain can have: each of the buffers lies across the regions.
+    let across = [Buffer::readable(0xf_ffff, 2); MAX_SEGMENTS / 2];
+    let header = memory.alloc(16, 16);
+    let mut broken = across.to_vec();
+    broken.push(Buffer::readable(header, 1));
+    for round in 0..3 {
+        driver.add_indirect(&across);
+        driver.add(&[
+            Buffer::readable(header, 16),
+            Buffer::writable(0xf_0000, 0x1_0000),
+        ]);
+        if round == 2 {
+            driver.add_indirect(&broken);
+        }
+        driver.publish();
+
+        let before = ALLOCATIONS.get();
+        queue.disable_kicks();
+        let mut popped = 0;
+        let end = loop {
+            match queue.pop(&guest_memory, &mut chain) {
+                Ok(Some(head)) => queue.push(head, 0),
+                end => break end,
+            }
+            popped += 1;
+        };
+        queue.publish();
+        queue.enable_kicks();
+        let allocations = ALLOCATIONS.get() - before;
+
+        assert_eq!(popped, 2);
+        assert_eq!(
+            end.is_err(),
+            round == 2,
+            "the last round ends in an error, which is free too"
+        );
+        assert_eq!(allocations, 0);
+        driver.take_used();
+    }
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.get(), before + 1, "the count counts");
+}

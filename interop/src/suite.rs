@@ -1,0 +1,118 @@
+//! How the suite is run: every test is a row that says what it needs.
+//!
+//! A test that this machine cannot run, or that the server in comparison is known not to pass,
+//! is announced with the reason and counted as ignored, never as passed;
+//! `--include-ignored` runs it all the same. Everything else is libtest's usual command line.
+
+use std::panic::catch_unwind;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::chains::{self, ChainDisk};
+use crate::image::Image;
+use crate::loop_device;
+use crate::server::{Kind, Setup};
+
+/// What a test needs beside the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Root and the loop driver.
+    LoopDevice,
+    /// `qemu-img` and `qemu-io`.
+    QemuTools,
+    /// A server that offers `VIRTIO_F_RING_PACKED`: nobody has to.
+    PackedRing,
+}
+
+impl Need {
+    fn missing(self) -> Option<String> {
+        match self {
+            Self::LoopDevice => {
+                loop_device::unusable().map(|why| format!("no loop devices: {why}"))
+            }
+            Self::QemuTools => ["qemu-img", "qemu-io"].into_iter().find_map(|tool| {
+                let found = Command::new(tool).arg("--version").output();
+                found.err().map(|e| format!("{tool}: {e}"))
+            }),
+            // a server on which this cannot be found out gets the test, and fails it
+            Self::PackedRing => catch_unwind(no_packed_ring).unwrap_or(None),
+        }
+    }
+}
+
+fn no_packed_ring() -> Option<String> {
+    let image = Image::sparse(1 << 20);
+    let server = Setup::file(image.path()).start();
+    let features = chains::VERSION_1 | chains::PACKED;
+    let disk = ChainDisk::connect(server.socket(), features, 4, 4096).ok()?;
+    let offered = disk.features() & chains::PACKED != 0;
+    (!offered).then(|| "the server offers no packed ring".to_owned())
+}
+
+/// One row of the suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Test {
+    name: &'static str,
+    run: fn(),
+    needs: Option<Need>,
+    qsd_cannot: Option<&'static str>,
+}
+
+impl Test {
+    /// A test that every server must pass on every machine.
+    pub const fn new(name: &'static str, run: fn()) -> Self {
+        Self {
+            name,
+            run,
+            needs: None,
+            qsd_cannot: None,
+        }
+    }
+
+    /// It runs only where `need` is there.
+    pub const fn needs(mut self, need: Need) -> Self {
+        self.needs = Some(need);
+        self
+    }
+
+    /// qemu-storage-daemon is known not to pass it; `reason` says why.
+    pub const fn qsd_cannot(mut self, reason: &'static str) -> Self {
+        self.qsd_cannot = Some(reason);
+        self
+    }
+
+    fn reason_to_ignore(&self, kind: Kind) -> Option<String> {
+        let known = match kind {
+            Kind::QemuStorageDaemon => self.qsd_cannot,
+            Kind::Blockplane => None,
+        };
+        known
+            .map(|why| format!("qemu-storage-daemon cannot: {why}"))
+            .or_else(|| self.needs.and_then(Need::missing))
+    }
+}
+
+/// Runs `tests` as the command line asks.
+pub fn run(tests: impl IntoIterator<Item = Test>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let kind = Kind::under_test();
+    if !arguments.list {
+        eprintln!("server under test: {}", kind.program().display());
+    }
+    let trials = tests.into_iter().map(|test| {
+        let ignored = (!arguments.list)
+            .then(|| test.reason_to_ignore(kind))
+            .flatten();
+        if let Some(why) = &ignored {
+            eprintln!("NOT RUN: {}: {why}", test.name);
+        }
+        let body = move || {
+            (test.run)();
+            Ok(())
+        };
+        Trial::test(test.name, body).with_ignored_flag(ignored.is_some())
+    });
+    let trials = trials.collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
