@@ -12,6 +12,7 @@ mod listener;
 mod memory;
 mod server;
 mod target;
+mod truncation;
 mod vring;
 
 pub use listener::{BindError, Listener};

@@ -11,6 +11,8 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use virtqueue::{GuestMemory, MemoryError, Region};
 use vm_memory::{FileOffset, MmapRegion};
 
+use crate::truncation::{TooManyRegions, TruncationGuard};
+
 /// Slots that a front-end may use one by one: the field's number, far over what any has.
 pub(crate) const MAX_SLOTS: usize = 509;
 
@@ -30,9 +32,18 @@ pub(crate) enum TableError {
     /// A slot to be removed does not exist.
     #[error("no region of {size} bytes at guest address {guest_addr:#x} to remove")]
     NoSuchRegion { guest_addr: u64, size: u64 },
+    /// More than can be guarded.
+    #[error(transparent)]
+    TooManyRegions(#[from] TooManyRegions),
     /// More than we announced.
     #[error("more than {MAX_SLOTS} memory slots")]
     TooManySlots,
+}
+
+/// A mapped region; the guard goes before the mapping does.
+struct Mapping {
+    _guard: TruncationGuard,
+    _region: MmapRegion,
 }
 
 struct Slot {
@@ -40,7 +51,7 @@ struct Slot {
     user_addr: u64,
     len: u64,
     host: *mut u8,
-    mapping: Arc<MmapRegion>,
+    mapping: Arc<Mapping>,
 }
 
 // SAFETY: the address is only a number here; the mapping behind it may be used from any thread.
@@ -169,12 +180,17 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
     .map_err(|reason| error(reason.to_string()))?;
     // Less than `bytes`, which is a usize.
     let inside = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
+    let host = mapping.as_ptr().wrapping_add(inside);
+    let guard = TruncationGuard::new(mapping.as_ptr(), bytes)?;
     Ok(Slot {
         guest_addr: region.guest_phys_addr,
         user_addr: region.user_addr,
         len: size,
-        host: mapping.as_ptr().wrapping_add(inside),
-        mapping: Arc::new(mapping),
+        host,
+        mapping: Arc::new(Mapping {
+            _guard: guard,
+            _region: mapping,
+        }),
     })
 }
 

@@ -39,7 +39,7 @@ impl Device {
             alignment_offset: 0,
             min_io_size: u16::try_from(in_blocks(geometry.min_io_size)).unwrap_or(1),
             opt_io_size: in_blocks(geometry.opt_io_size),
-            wce: u8::from(self.write_cache()),
+            wce: u8::from(self.cache_mode()),
             unused: 0,
             num_queues: self.options().num_queues,
             max_discard_sectors: max_range_sectors,
@@ -59,7 +59,7 @@ impl Device {
     pub fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
         match (offset, bytes) {
             (WCE_OFFSET, [value @ (0 | 1)]) => {
-                self.set_write_cache(*value == 1);
+                self.set_cache_mode(*value == 1);
                 true
             }
             _ => false,
@@ -210,6 +210,16 @@ mod tests {
         assert!(device.write_config(32, &[0]));
         device.set_features(FLUSH | CONFIG_WCE);
         assert!(!device.write_cache(), "its own choice stands");
+        assert!(device.write_config(32, &[1]));
+        device.set_features(CONFIG_WCE);
+        assert!(!device.write_cache(), "it cannot flush");
+        assert_eq!(
+            device.config()[32],
+            1,
+            "a firmware that cannot flush leaves the mode alone"
+        );
+        device.set_features(FLUSH | CONFIG_WCE);
+        assert!(device.write_cache());
         let options = DeviceOptions {
             write_through: true,
             ..DeviceOptions::default()

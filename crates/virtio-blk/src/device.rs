@@ -1,6 +1,6 @@
 //! What all queues of one device share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::Geometry;
 use virtio_bindings::virtio_blk::{
@@ -75,8 +75,16 @@ pub enum OptionsError {
 pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
+    /// The cache mode in the configuration space: as made, or as a driver last set it.
+    cache_mode: AtomicBool,
+    /// The driver's features.
+    acked: AtomicU64,
+    /// What follows from both, for the queues to look at.
     write_cache: AtomicBool,
 }
+
+/// Features of a driver that flushes and sets the cache mode: assumed until one says otherwise.
+const CACHE_FEATURES: u64 = 1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_BLK_F_CONFIG_WCE;
 
 impl Device {
     /// Shows a node of this form to a guest.
@@ -98,11 +106,13 @@ impl Device {
         if !size.is_power_of_two() || !(2..=virtqueue::split::MAX_QUEUE_SIZE).contains(&size) {
             return Err(OptionsError::QueueSize(size));
         }
-        let write_cache = AtomicBool::new(!options.write_through);
+        let write_back = !options.write_through;
         Ok(Device {
             options,
             geometry,
-            write_cache,
+            cache_mode: AtomicBool::new(write_back),
+            acked: AtomicU64::new(CACHE_FEATURES),
+            write_cache: AtomicBool::new(write_back),
         })
     }
 
@@ -153,28 +163,45 @@ impl Device {
     }
 
     /// The driver has chosen. Without `FLUSH` it cannot flush, so every write must be stable;
-    /// without `CONFIG_WCE` it cannot have changed its mind about the cache.
+    /// without `CONFIG_WCE` it does not know that there is a cache mode, and the device's own counts.
     pub fn set_features(&self, acked: u64) {
-        let has = |bit: u32| acked & 1 << bit != 0;
-        if !has(VIRTIO_BLK_F_FLUSH) {
-            self.set_write_cache(false);
-        } else if !has(VIRTIO_BLK_F_CONFIG_WCE) {
-            self.set_write_cache(!self.options.write_through);
-        }
+        self.acked.store(acked, Ordering::Relaxed);
+        self.update_write_cache();
     }
 
-    /// Back to how it was made.
+    /// Back to how it was made, until a driver says otherwise.
     pub fn reset(&self) {
-        self.set_write_cache(!self.options.write_through);
+        self.acked.store(CACHE_FEATURES, Ordering::Relaxed);
+        self.set_cache_mode(!self.options.write_through);
     }
 
-    /// Whether completed writes may still be in a cache.
+    /// The cache mode as the configuration space shows it. It outlives a connection: a front-end
+    /// that comes back does not say it again, while its guest relies on it.
+    pub(crate) fn cache_mode(&self) -> bool {
+        self.cache_mode.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cache_mode(&self, write_back: bool) {
+        self.cache_mode.store(write_back, Ordering::Relaxed);
+        self.update_write_cache();
+    }
+
+    fn update_write_cache(&self) {
+        let acked = self.acked.load(Ordering::Relaxed);
+        let has = |bit: u32| acked & 1 << bit != 0;
+        let mode = if has(VIRTIO_BLK_F_CONFIG_WCE) {
+            self.cache_mode()
+        } else {
+            !self.options.write_through
+        };
+        self.write_cache
+            .store(has(VIRTIO_BLK_F_FLUSH) && mode, Ordering::Relaxed);
+    }
+
+    /// Whether completed writes may still be in a cache: if not, every write is stable when it
+    /// completes.
     #[must_use]
     pub fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_write_cache(&self, on: bool) {
-        self.write_cache.store(on, Ordering::Relaxed);
     }
 }

@@ -156,8 +156,9 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// The reap phase: appends all completions that are there to `out` and returns how many.
     ///
-    /// The rest of a short transfer, and after a completion what `EAGAIN` had blocked, is
-    /// submitted at the end. Give `out` room for `max_events` completions, and it never grows.
+    /// Nothing is submitted here: the guest hears of what was reaped before the next submission. The
+    /// rest of a short transfer, and after a completion what `EAGAIN` had blocked, goes with the next
+    /// [`submit`](Self::submit). Give `out` room for `max_events` completions, and it never grows.
     pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
         for (slot, errno) in self.refused.drain(..) {
@@ -168,13 +169,11 @@ impl<K: AioKernel> LinuxAio<K> {
         }
         let in_flight_before = self.in_flight;
         self.reap_events(out);
-        let ended = in_flight_before != self.in_flight;
-        let resume = !self.resumed.is_empty();
+        if in_flight_before != self.in_flight {
+            self.blocked = false;
+        }
         while let Some(slot) = self.resumed.pop() {
             self.pending.push_front(slot);
-        }
-        if resume || (self.blocked && ended) {
-            self.submit_pending();
         }
         let count = out.len() - before;
         self.stats.completed += count as u64;
@@ -192,18 +191,11 @@ impl<K: AioKernel> LinuxAio<K> {
         in_ring || !self.refused.is_empty()
     }
 
-    /// Readable when completions wait to be reaped: for the poller. Non-blocking.
+    /// Written by the kernel for every completion, for a poller that watches it for edges: then it
+    /// never needs to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.event_fd.as_fd()
-    }
-
-    /// Makes the eventfd unreadable. Call it after the poller woke us and *before*
-    /// [`reap`](Self::reap), or a completion in between is slept over. Not needed while polling:
-    /// the descriptor then merely stays readable.
-    pub fn clear_event(&self) {
-        // EAGAIN: it was clear already.
-        let _ = rustix::io::read(&self.event_fd, &mut [0; 8]);
     }
 
     /// Whether the kernel said `EAGAIN` and requests wait for it to accept more. While

@@ -78,6 +78,13 @@ impl Fake {
     }
 
     /// Slots that the kernel holds, which are the tokens where every request is a first one.
+    /// The two phases of an iteration.
+    fn iterate(&mut self) -> Vec<(u64, Result<(), Errno>)> {
+        let done = self.reaped();
+        self.submit();
+        done
+    }
+
     fn held(&self) -> Vec<u64> {
         self.kernel.held.iter().map(|h| h.iocb.data).collect()
     }

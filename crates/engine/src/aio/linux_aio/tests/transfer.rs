@@ -35,7 +35,7 @@ fn control_blocks_say_what_the_kernel_expects() {
             .all(|i| (i.fildes, i.flags, i.resfd) == (7, IOCB_FLAG_RESFD, resfd))
     );
     aio.kernel.complete_all();
-    assert_eq!(aio.reaped().len(), 5);
+    assert_eq!(aio.iterate().len(), 5);
 }
 
 /// Buffers with odd boundaries and an empty one inside.
@@ -51,15 +51,15 @@ fn a_short_read_is_resumed_wherever_it_ended() {
             aio.put(buffers.io(Op::Read, 20, 0)).unwrap();
             aio.submit();
             aio.kernel.complete(0, Outcome::Short(first));
-            assert_eq!(aio.reaped(), [], "not done after {first}");
+            assert_eq!(aio.iterate(), [], "not done after {first}");
             assert_eq!(
                 aio.kernel.held[0].iocb.offset,
                 20 + i64::try_from(first).unwrap()
             );
             aio.kernel.complete(0, Outcome::Short(second));
-            let early = aio.reaped();
+            let early = aio.iterate();
             aio.kernel.complete_all();
-            assert_eq!([early, aio.reaped()].concat(), [(0, Ok(()))]);
+            assert_eq!([early, aio.iterate()].concat(), [(0, Ok(()))]);
             assert_eq!(
                 buffers.bytes(),
                 (20..31).collect::<Vec<u8>>(),
@@ -82,10 +82,10 @@ fn a_short_write_is_resumed_wherever_it_ended_with_its_flags() {
             .unwrap();
         aio.submit();
         aio.kernel.complete(0, Outcome::Short(first));
-        assert_eq!(aio.reaped(), []);
+        assert_eq!(aio.iterate(), []);
         assert_eq!(aio.kernel.held[0].iocb.rw_flags, RWF_DSYNC);
         aio.kernel.complete(0, Outcome::Whole);
-        assert_eq!(aio.reaped(), [(0, Ok(()))]);
+        assert_eq!(aio.iterate(), [(0, Ok(()))]);
         assert_eq!(aio.kernel.disk[20..31], data);
         assert_eq!((aio.kernel.disk[19], aio.kernel.disk[31]), (19, 31));
         assert_eq!(aio.stats().resumed, 1);
@@ -107,10 +107,10 @@ fn what_is_resumed_goes_first_and_in_its_order() {
     aio.submit();
     aio.kernel.complete(2, Outcome::Short(1));
     aio.kernel.complete(0, Outcome::Short(5));
-    assert_eq!(aio.reaped(), []);
+    assert_eq!(aio.iterate(), []);
     assert_eq!(aio.held(), [1, 2, 0, 3, 4]);
     aio.kernel.complete_all();
-    assert_eq!(aio.reaped().len(), 5);
+    assert_eq!(aio.iterate().len(), 5);
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn a_read_past_the_end_is_filled_with_zeros() {
         aio.put(buffers.io(Op::Read, offset, 0)).unwrap();
         aio.submit();
         aio.kernel.complete_all();
-        let mut done = aio.reaped();
+        let mut done = aio.iterate();
         aio.kernel.complete_all();
-        done.extend(aio.reaped());
+        done.extend(aio.iterate());
         assert_eq!(done, [(0, Ok(()))]);
         let mut expected: Vec<u8> = (245..=255).filter(|b| u64::from(*b) >= offset).collect();
         assert_eq!(expected.len(), there);
@@ -140,9 +140,9 @@ fn a_write_that_the_file_cannot_take_is_enospc() {
     aio.put(buffers.io(WRITE, 250, 0)).unwrap();
     aio.submit();
     aio.kernel.complete_all();
-    assert_eq!(aio.reaped(), [], "6 bytes were written");
+    assert_eq!(aio.iterate(), [], "6 bytes were written");
     aio.kernel.complete_all();
-    assert_eq!(aio.reaped(), [(0, Err(Errno::NOSPC))]);
+    assert_eq!(aio.iterate(), [(0, Err(Errno::NOSPC))]);
 }
 
 #[test]
@@ -154,5 +154,5 @@ fn requests_without_bytes_succeed() {
     aio.put(empty.io(Op::Read, 0, 2)).unwrap();
     aio.put(empty.io(WRITE, 0, 3)).unwrap();
     aio.kernel.complete_all();
-    assert_eq!(aio.reaped(), [0, 1, 2, 3].map(|token| (token, Ok(()))));
+    assert_eq!(aio.iterate(), [0, 1, 2, 3].map(|token| (token, Ok(()))));
 }

@@ -1,0 +1,172 @@
+//! Guest memory that disappears.
+//!
+//! A front-end may truncate the file behind memory that it shares. Touching the lost pages raises
+//! SIGBUS, which would end the daemon and with it every other guest's disks. The handler here puts
+//! zeroes in place of the whole region instead: the offender's rings then make no sense, its queues
+//! break, and nobody else notices. (This is what systemd does for mapped journals.) A SIGBUS
+//! anywhere else ends the process as ever.
+//!
+//! A signal handler may neither lock nor allocate, so the regions stand in a table of atomics.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// Regions of all front-ends together: 128 of them with all the slots that they may use. Pages of the
+/// table that are not used cost nothing.
+const MAX_REGIONS: usize = 1 << 16;
+
+struct Range {
+    start: AtomicUsize,
+    /// 0: the entry is free.
+    len: AtomicUsize,
+}
+
+static RANGES: [Range; MAX_REGIONS] = [const {
+    Range {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+    }
+}; MAX_REGIONS];
+
+/// Entries from here on were never used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Entries that are free again.
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// The table is full.
+#[derive(Debug, thiserror::Error)]
+#[error("more than {MAX_REGIONS} regions of guest memory in one process")]
+pub(crate) struct TooManyRegions;
+
+/// While it lives, a SIGBUS in its region is caught. To be dropped before the region is unmapped.
+pub(crate) struct TruncationGuard {
+    entry: usize,
+}
+
+impl TruncationGuard {
+    pub fn new(start: *const u8, len: usize) -> Result<Self, TooManyRegions> {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(install);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = match free.pop() {
+            Some(entry) => entry,
+            None => {
+                let entry = USED.load(Ordering::Relaxed);
+                if entry == MAX_REGIONS {
+                    return Err(TooManyRegions);
+                }
+                USED.store(entry + 1, Ordering::Release);
+                entry
+            }
+        };
+        RANGES[entry].start.store(start.addr(), Ordering::Relaxed);
+        RANGES[entry].len.store(len, Ordering::Release);
+        Ok(TruncationGuard { entry })
+    }
+}
+
+impl Drop for TruncationGuard {
+    fn drop(&mut self) {
+        RANGES[self.entry].len.store(0, Ordering::Release);
+        FREE.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.entry);
+    }
+}
+
+fn install() {
+    // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe: it only reads
+    // atomics and makes system calls.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        // Only fails for signals that cannot be handled.
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo, with an address for SIGBUS.
+    let address = unsafe { (*info).si_addr() }.addr();
+    let found = RANGES[..USED.load(Ordering::Acquire)]
+        .iter()
+        .find_map(|range| {
+            let len = range.len.load(Ordering::Acquire);
+            let start = range.start.load(Ordering::Relaxed);
+            (address.wrapping_sub(start) < len).then_some((start, len))
+        });
+    if let Some((start, len)) = found
+        && replace_by_zeroes(start, len)
+    {
+        const MESSAGE: &[u8] = b"blockplane: a front-end truncated guest memory that it shares: \
+            read as zeroes from now on, its queues will break\n";
+        // SAFETY: a valid buffer; what becomes of the message does not matter.
+        unsafe { libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+        return;
+    }
+    // SAFETY: valid arguments. The access is tried again and now ends the process.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}
+
+fn replace_by_zeroes(start: usize, len: usize) -> bool {
+    // SAFETY: the range is a mapping of ours, which its guard outlives; whoever uses it expects its
+    // bytes to change at any time.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::with_exposed_provenance_mut(start),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    mapped != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use vm_memory::{FileOffset, MmapRegion};
+
+    #[test]
+    fn truncated_memory_reads_as_zeroes_and_its_neighbour_is_untouched() {
+        const BYTES: usize = 1 << 20;
+        let map = || {
+            let file = std::fs::File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+            ftruncate(&file, BYTES as u64).unwrap();
+            let handle = file.try_clone().unwrap();
+            let mapping = MmapRegion::<()>::from_file(FileOffset::new(file, 0), BYTES).unwrap();
+            (handle, mapping)
+        };
+        let (file, lost) = map();
+        let (_kept_file, kept) = map();
+        let _guards =
+            [&lost, &kept].map(|mapping| TruncationGuard::new(mapping.as_ptr(), BYTES).unwrap());
+        // SAFETY: both mappings are BYTES long; bytes of shared memory are accessed as volatile.
+        unsafe {
+            for mapping in [&lost, &kept] {
+                mapping.as_ptr().write_volatile(7);
+                mapping.as_ptr().add(BYTES - 1).write_volatile(9);
+            }
+            ftruncate(&file, 0).unwrap();
+            assert_eq!(lost.as_ptr().add(BYTES - 1).read_volatile(), 0);
+            assert_eq!(lost.as_ptr().read_volatile(), 0);
+            lost.as_ptr().write_volatile(1);
+            assert_eq!(kept.as_ptr().read_volatile(), 7);
+            assert_eq!(kept.as_ptr().add(BYTES - 1).read_volatile(), 9);
+        }
+    }
+
+    #[test]
+    fn entries_are_used_again() {
+        let memory = [0u8; 16];
+        for _ in 0..2 * MAX_REGIONS {
+            TruncationGuard::new(memory.as_ptr(), memory.len()).unwrap();
+        }
+    }
+}
