@@ -32,7 +32,9 @@ pub(crate) fn run_until_signalled(
     raise_descriptor_limit();
     let mut objects = Objects::default();
     if let Err(error) = create(directives, &mut objects) {
-        objects.shut_down()?;
+        if let Err(second) = objects.shut_down() {
+            tracing::error!(error = %second, "while giving up");
+        }
         return Err(error);
     }
     // A daemon's path is meant from where it was started, and its process id is the child's.

@@ -14,6 +14,8 @@ use crate::{Failure, attach, daemon};
 
 const NODE: &str = "disk";
 
+const SECTOR_BYTES: u32 = 512;
+
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let created = match (&options.disk, options.size) {
         (Disk::Path(path), Some(size)) => Some(create_sparse(path, size)?),
@@ -40,7 +42,9 @@ fn directives(options: &Serve) -> Result<Vec<Directive>, Failure> {
         .map(|id| Directive::Object(iothread(options, id)))
         .collect();
     let driver = driver(options);
-    let block_size = options.logical_block_size.unwrap_or(512);
+    let block_size = options
+        .logical_block_size
+        .unwrap_or_else(|| usual_block_size(options));
     directives.push(Directive::Blockdev(BlockdevOptions {
         node_name: NODE.to_owned(),
         read_only: options.read_only,
@@ -103,6 +107,22 @@ fn driver(options: &Serve) -> Driver {
     } else {
         Driver::File(file)
     }
+}
+
+/// What is on a block device was written in its own blocks; an image is the same on any disk.
+fn usual_block_size(options: &Serve) -> u32 {
+    let Disk::Path(path) = &options.disk else {
+        return SECTOR_BYTES;
+    };
+    if !is_block_device(path) {
+        return SECTOR_BYTES;
+    }
+    let device = std::fs::File::open(path);
+    // A device that cannot be opened is reported when the node is.
+    let found = device
+        .ok()
+        .and_then(|device| rustix::fs::ioctl_blksszget(&device).ok());
+    found.unwrap_or(SECTOR_BYTES)
 }
 
 fn is_block_device(path: &Path) -> bool {

@@ -111,6 +111,18 @@ pub enum SpawnError {
     },
 }
 
+/// An iothread that panics has left requests that nobody will complete, and guests that wait for
+/// them: better that the process ends and is started again.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// A running iothread, as its owner holds it.
 pub struct Running<M> {
     remote: Remote<M>,
@@ -332,6 +344,7 @@ where
             .name(format!("IO {name}"))
             .spawn(move || match build() {
                 Ok(mut iothread) => {
+                    let _abort_on_panic = AbortOnPanic;
                     // An error here says that nobody waits any more.
                     let _ = started.send(Ok(iothread.remote()));
                     if let Err(error) = iothread.run() {

@@ -15,14 +15,14 @@ const KEY_COLUMN: usize = 34;
 
 /// The line of `--version`.
 pub(crate) fn version() -> String {
-    format!("blockplane {}", env!("CARGO_PKG_VERSION"))
+    format!("blockplane {}\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// The text of `--help`, for both faces.
 pub(crate) fn top_level() -> String {
     let mut out = format!(
         "{}: disks for virtual machines over vhost-user-blk\n",
-        version()
+        version().trim_end()
     );
     out.push_str(FACES);
     section(

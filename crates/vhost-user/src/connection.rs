@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use vhost::VhostUserMemoryRegionBase;
@@ -19,6 +20,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtqueue::{GuestMemory, RingFeatures};
 
+use crate::eventfd;
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Vring};
@@ -79,6 +81,13 @@ impl Connection {
         self.vrings
             .get_mut(index as usize)
             .ok_or(Error::InvalidParam)
+    }
+
+    fn eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
+        eventfd::checked(what, fd).map_err(|error| {
+            tracing::warn!(export = self.target.name(), %error, "bad descriptor");
+            Error::InvalidParam
+        })
     }
 
     /// A queue whose set-up can be changed.
@@ -238,12 +247,12 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let memory = self.memory.clone().ok_or_else(|| {
             tracing::warn!(
                 export = target.name(),
-                "a queue is started before there is guest memory"
+                "a queue is started before there is guest memory: is it shared (share=on)?"
             );
             Error::InvalidParam
         })?;
+        let kick = self.eventfd("kick", fd)?;
         let vring = self.vring(u32::from(index))?;
-        let kick = fd.map(Into::into);
         match vring.start(u16::from(index), kick, &memory, features, &*target) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
@@ -262,12 +271,14 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.vring(u32::from(index))?.set_call(fd.map(Into::into));
+        let call = self.eventfd("call", fd)?;
+        self.vring(u32::from(index))?.set_call(call);
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.vring(u32::from(index))?.set_err(fd.map(Into::into));
+        let err = self.eventfd("err", fd)?;
+        self.vring(u32::from(index))?.set_err(err);
         Ok(())
     }
 

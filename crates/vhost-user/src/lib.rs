@@ -8,6 +8,7 @@
 //! a message that never ends blocks only the thread of its own socket.
 
 mod connection;
+mod eventfd;
 mod listener;
 mod memory;
 mod server;

@@ -84,12 +84,11 @@ impl Listener {
         let listener = UnixListener::bind(path).map_err(failed)?;
         let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
+        // A daemon leaves its folder, and still has to find the socket to remove it.
+        let path = std::path::absolute(path).map_err(failed)?;
         Ok(Listener {
             listener,
-            bound: Some(Bound {
-                path: path.to_owned(),
-                identity,
-            }),
+            bound: Some(Bound { path, identity }),
         })
     }
 

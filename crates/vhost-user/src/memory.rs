@@ -147,6 +147,13 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
         offset,
         reason,
     };
+    // A page fault there would wait for whoever serves the file system, as long as that likes.
+    let file_system = rustix::fs::fstatfs(&file).map_err(|errno| error(errno.to_string()))?;
+    if i128::from(file_system.f_type) == FUSE_SUPER_MAGIC {
+        return Err(error(
+            "it lies on a FUSE file system; share memory from a memfd, tmpfs or hugetlbfs".into(),
+        ));
+    }
     // Huge pages can only be mapped whole; their file system says how large they are.
     let stat = rustix::fs::fstat(file.as_fd()).map_err(|errno| error(errno.to_string()))?;
     let page = u64::try_from(stat.st_blksize)
@@ -195,3 +202,6 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
 }
 
 const PAGE_BYTES: u64 = 4096;
+
+/// `linux/magic.h`.
+const FUSE_SUPER_MAGIC: i128 = 0x6573_5546;

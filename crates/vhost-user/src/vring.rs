@@ -15,6 +15,11 @@ pub(crate) struct RingAddresses {
     pub used: u64,
 }
 
+/// `None` also when descriptors have run out: a signal is missed then that nobody could be sure of.
+fn duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
+    fd.and_then(|fd| fd.try_clone().ok())
+}
+
 /// A queue of a connection.
 #[derive(Default)]
 pub(crate) struct Vring {
@@ -70,6 +75,8 @@ impl Vring {
             return running.set_kick(kick);
         }
         let layout = self.layout(memory)?;
+        // To have them back if it does not start.
+        let (call, err) = (duplicate(self.call.as_ref()), duplicate(self.err.as_ref()));
         let started = target.start_queue(QueueSetup {
             index,
             memory: memory.clone(),
@@ -80,9 +87,17 @@ impl Vring {
             call: self.call.take(),
             err: self.err.take(),
             enabled: self.enabled,
-        })?;
-        self.running = Some(started);
-        Ok(())
+        });
+        match started {
+            Ok(started) => {
+                self.running = Some(started);
+                Ok(())
+            }
+            Err(error) => {
+                (self.call, self.err) = (call, err);
+                Err(error)
+            }
+        }
     }
 
     fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {

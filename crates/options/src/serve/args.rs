@@ -53,7 +53,7 @@ struct Args {
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     verbose: u8,
 
-    /// Log errors only
+    /// Log warnings and errors only
     #[arg(short, long)]
     quiet: bool,
 

@@ -1,0 +1,58 @@
+//! Descriptors to kick, call and tell of errors with: eventfds and nothing else.
+//!
+//! The iothread watches and writes them. A write to an eventfd that is set not to block never does;
+//! a file on a file system that the front-end serves itself would wait for it as long as it likes.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A descriptor that is no eventfd.
+#[derive(Debug, thiserror::Error)]
+#[error("a {what} descriptor that is no eventfd")]
+pub(crate) struct NotAnEventFd {
+    pub what: &'static str,
+}
+
+/// Takes the descriptor of a message, if there is one.
+pub(crate) fn checked(
+    what: &'static str,
+    file: Option<File>,
+) -> Result<Option<OwnedFd>, NotAnEventFd> {
+    let Some(file) = file else { return Ok(None) };
+    // proc(5): only an eventfd's information has its counter.
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
+    let is_eventfd = match info {
+        Ok(info) => info.lines().any(|line| line.starts_with("eventfd-count:")),
+        // Without /proc: anonymous inodes, eventfds among them, have no file type.
+        Err(_) => rustix::fs::fstat(&file).is_ok_and(|stat| {
+            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Unknown
+        }),
+    };
+    if is_eventfd {
+        Ok(Some(file.into()))
+    } else {
+        Err(NotAnEventFd { what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn only_eventfds_pass() {
+        let eventfd = File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        assert!(checked("call", Some(eventfd)).unwrap().is_some());
+        assert!(checked("call", None).unwrap().is_none());
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        for file in [
+            File::from(reader),
+            File::from(writer),
+            tempfile::tempfile().unwrap(),
+        ] {
+            let error = checked("call", Some(file)).unwrap_err();
+            assert_eq!(error.to_string(), "a call descriptor that is no eventfd");
+        }
+    }
+}
