@@ -35,20 +35,20 @@ impl HandlerId {
 /// End of the free list.
 const NONE: u32 = u32::MAX;
 
-enum Slot<H> {
+enum Slot<H, D> {
     Free { next: u32 },
-    Used { fd: OwnedFd, handler: H },
+    Used { fd: D, handler: H },
 }
 
 /// The slab. `H` is a small copyable tag: what the plane wants to hear back when the descriptor
-/// is ready.
-pub struct Handlers<H> {
-    slots: Vec<(u32, Slot<H>)>,
+/// is ready. `D` is the descriptor; only a measurement of the slab alone has another one.
+pub struct Handlers<H, D = OwnedFd> {
+    slots: Vec<(u32, Slot<H, D>)>,
     first_free: u32,
     len: usize,
 }
 
-impl<H: Copy> Default for Handlers<H> {
+impl<H: Copy, D> Default for Handlers<H, D> {
     fn default() -> Self {
         Handlers {
             slots: Vec::new(),
@@ -58,7 +58,7 @@ impl<H: Copy> Default for Handlers<H> {
     }
 }
 
-impl<H: Copy> Handlers<H> {
+impl<H: Copy, D> Handlers<H, D> {
     /// How many are registered.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -75,7 +75,7 @@ impl<H: Copy> Handlers<H> {
     ///
     /// # Panics
     /// With 2^32 - 1 handlers, which no process has descriptors for.
-    pub fn insert(&mut self, fd: OwnedFd, handler: H) -> HandlerId {
+    pub fn insert(&mut self, fd: D, handler: H) -> HandlerId {
         self.len += 1;
         let used = Slot::Used { fd, handler };
         if self.first_free == NONE {
@@ -106,12 +106,12 @@ impl<H: Copy> Handlers<H> {
 
     /// The descriptor of a live handler.
     #[must_use]
-    pub fn fd(&self, id: HandlerId) -> Option<&OwnedFd> {
+    pub fn fd(&self, id: HandlerId) -> Option<&D> {
         self.entry(id).map(|(fd, _)| fd)
     }
 
     /// Deletes a handler and gives its descriptor back; `None` when it was deleted before.
-    pub fn remove(&mut self, id: HandlerId) -> Option<OwnedFd> {
+    pub fn remove(&mut self, id: HandlerId) -> Option<D> {
         self.entry(id)?;
         let (generation, place) = &mut self.slots[id.slot as usize];
         *generation = generation.wrapping_add(1);
@@ -129,7 +129,7 @@ impl<H: Copy> Handlers<H> {
         }
     }
 
-    fn entry(&self, id: HandlerId) -> Option<(&OwnedFd, H)> {
+    fn entry(&self, id: HandlerId) -> Option<(&D, H)> {
         match self.slots.get(id.slot as usize) {
             Some((generation, Slot::Used { fd, handler })) if *generation == id.generation => {
                 Some((fd, *handler))

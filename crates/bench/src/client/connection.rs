@@ -1,0 +1,170 @@
+//! The socket: one message at a time, descriptors beside it, an answer to each.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::wire::{HEADER_BYTES, Payload, Request, header, reply_bytes};
+use crate::error::{Error, Result};
+
+/// A server that does not answer for this long will not: stopping a queue waits for requests in
+/// flight, nothing else takes time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// A connected socket.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    /// The server answers everything (`REPLY_ACK`): nothing fails unheard.
+    pub(crate) acknowledged: bool,
+}
+
+impl Connection {
+    /// Over a connected socket.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it takes no time limits.
+    pub fn new(stream: UnixStream) -> Result<Self> {
+        let limited = stream
+            .set_read_timeout(Some(ANSWER_LIMIT))
+            .and_then(|()| stream.set_write_timeout(Some(ANSWER_LIMIT)));
+        limited.map_err(Error::io("limit a socket's waiting time"))?;
+        Ok(Connection {
+            stream,
+            acknowledged: false,
+        })
+    }
+
+    /// Sends a message that has no reply of its own.
+    pub(crate) fn set(
+        &mut self,
+        request: Request,
+        payload: &Payload,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<()> {
+        self.send(request, self.acknowledged, payload, fd)?;
+        if !self.acknowledged {
+            return Ok(());
+        }
+        match self.receive_u64(request)? {
+            0 => Ok(()),
+            code => Err(Error::Protocol(format!(
+                "the server refused {request:?} (answer {code})"
+            ))),
+        }
+    }
+
+    /// Sends a message and returns its reply's payload.
+    pub(crate) fn get(&mut self, request: Request, payload: &Payload) -> Result<Vec<u8>> {
+        self.send(request, false, payload, None)?;
+        self.receive(request)
+    }
+
+    /// The same for a reply that is a number.
+    pub(crate) fn get_u64(&mut self, request: Request) -> Result<u64> {
+        self.send(request, false, &Payload::default(), None)?;
+        self.receive_u64(request)
+    }
+
+    fn send(
+        &mut self,
+        request: Request,
+        need_reply: bool,
+        payload: &Payload,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<()> {
+        let payload = payload.bytes();
+        // Payloads are of our own making and short.
+        let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = header(request, need_reply, payload_bytes);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = fd.as_slice();
+        if !fds.is_empty() {
+            // There is space for the one that there is.
+            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+            debug_assert!(pushed);
+        }
+        let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+        let sent = sendmsg(&self.stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)
+            .map_err(Error::io(format!("send {request:?} to the server")))?;
+        if sent != header.len() + payload.len() {
+            // A blocking stream takes a message as short as ours whole, or has failed.
+            return Err(Error::Protocol(format!("{request:?} was cut off")));
+        }
+        Ok(())
+    }
+
+    fn receive_u64(&mut self, request: Request) -> Result<u64> {
+        let payload = self.receive(request)?;
+        let number = payload.as_slice().try_into().map(u64::from_ne_bytes);
+        number.map_err(|_| {
+            Error::Protocol(format!(
+                "the server's reply to {request:?} has {} bytes instead of 8",
+                payload.len()
+            ))
+        })
+    }
+
+    fn receive(&mut self, request: Request) -> Result<Vec<u8>> {
+        let doing = || format!("wait for the server's reply to {request:?}");
+        let mut header = [0; HEADER_BYTES];
+        self.stream
+            .read_exact(&mut header)
+            .map_err(Error::io(doing()))?;
+        let bytes = reply_bytes(&header, request).ok_or_else(|| {
+            Error::Protocol(format!("what the server sent is no reply to {request:?}"))
+        })?;
+        let mut payload = vec![0; bytes];
+        self.stream
+            .read_exact(&mut payload)
+            .map_err(Error::io(doing()))?;
+        Ok(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn answered_with(request: Request, payload: &[u8]) -> Connection {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut message = header(request, false, u32::try_from(payload.len()).unwrap());
+        message[4] |= 4; // a reply
+        theirs.write_all(&message).unwrap();
+        theirs.write_all(payload).unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        connection.acknowledged = true;
+        // Kept open: the other end is not to be found closed before the reply is read.
+        std::mem::forget(theirs);
+        connection
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        let set = |answer: u64| {
+            let mut connection = answered_with(Request::SetVringNum, &answer.to_ne_bytes());
+            connection.set(
+                Request::SetVringNum,
+                &Payload::default().u32(0).u32(3),
+                None,
+            )
+        };
+        assert!(set(0).is_ok());
+        let refused = set(1).unwrap_err().to_string();
+        assert!(refused.contains("SetVringNum"), "{refused}");
+    }
+
+    #[test]
+    fn a_number_is_8_bytes() {
+        let mut connection = answered_with(Request::GetFeatures, &7u64.to_ne_bytes());
+        assert_eq!(connection.get_u64(Request::GetFeatures).unwrap(), 7);
+        let mut connection = answered_with(Request::GetFeatures, &[7; 4]);
+        assert!(connection.get_u64(Request::GetFeatures).is_err());
+    }
+}

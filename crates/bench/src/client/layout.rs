@@ -1,0 +1,98 @@
+//! Where queues and their buffers are in the guest's memory.
+
+/// The largest alignment that matters: a page for buffers that bypass the host's page cache.
+const PAGE_BYTES: usize = 4096;
+/// Each ring begins on a cache line of its own: one side writes it, the other reads.
+const LINE_BYTES: usize = 64;
+
+const DESC_BYTES: usize = 16;
+
+/// Where the rings of one queue are, as guest addresses. Virtio specification 1.2, section 2.7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Entries; a power of two.
+    pub size: u16,
+    /// The descriptor table.
+    pub desc: usize,
+    /// The available ring, with `used_event` at its end.
+    pub avail: usize,
+    /// The used ring, with `avail_event` at its end.
+    pub used: usize,
+}
+
+/// Hands out addresses, from 0 on.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    end: usize,
+}
+
+impl Layout {
+    /// Nothing so far.
+    #[must_use]
+    pub fn new() -> Self {
+        Layout::default()
+    }
+
+    /// The rings of a queue of `size` entries; they begin on a page.
+    ///
+    /// # Panics
+    /// When the size is not a power of two.
+    pub fn queue(&mut self, size: u16) -> QueuePlace {
+        assert!(size.is_power_of_two(), "a queue's size is a power of two");
+        let entries = usize::from(size);
+        QueuePlace {
+            size,
+            desc: self.take(DESC_BYTES * entries, PAGE_BYTES),
+            avail: self.take(2 + 2 + 2 * entries + 2, LINE_BYTES),
+            used: self.take(2 + 2 + 8 * entries + 2, LINE_BYTES),
+        }
+    }
+
+    /// Whole pages.
+    pub fn pages(&mut self, bytes: usize) -> usize {
+        self.take(bytes, PAGE_BYTES)
+    }
+
+    /// Memory that is needed for all that was handed out.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.end.next_multiple_of(PAGE_BYTES)
+    }
+
+    fn take(&mut self, bytes: usize, align: usize) -> usize {
+        let start = self.end.next_multiple_of(align);
+        self.end = start + bytes;
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps() {
+        let mut layout = Layout::new();
+        let mut taken = Vec::new();
+        for size in [2, 128, 1024] {
+            let place = layout.queue(size);
+            let entries = usize::from(size);
+            taken.push((place.desc, 16 * entries));
+            taken.push((place.avail, 6 + 2 * entries));
+            taken.push((place.used, 6 + 8 * entries));
+        }
+        taken.push((layout.pages(4097), 4097));
+        for pair in taken.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        let (start, bytes) = taken[taken.len() - 1];
+        assert!(layout.len_bytes() >= start + bytes);
+    }
+
+    #[test]
+    fn a_queue_of_the_usual_size_is_one_page() {
+        let mut layout = Layout::new();
+        layout.queue(128);
+        assert_eq!(layout.len_bytes(), PAGE_BYTES);
+    }
+}

@@ -1,0 +1,167 @@
+//! The guest's memory: a memfd that both sides have mapped.
+//!
+//! The server reads and writes it at any time, so bytes are only accessed as atomics. All unsafe
+//! code of this crate is here.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::error::{Error, Result};
+
+/// Shared memory; guest address 0 is its first byte.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is not tied to a thread, and it is only accessed by atomics.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// `len` bytes of zeroes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when memory or descriptors have run out.
+    pub fn new(len: usize) -> Result<Self> {
+        let doing = || format!("share {len} bytes of memory");
+        let fd = memfd_create("bench", MemfdFlags::CLOEXEC).map_err(Error::io(doing()))?;
+        ftruncate(&fd, len as u64).map_err(Error::io(doing()))?;
+        // SAFETY: a new mapping, which replaces nothing, of a file that only we can shrink.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )
+        };
+        let base = NonNull::new(base.map_err(Error::io(doing()))?.cast());
+        let base = base.ok_or_else(|| Error::Unsuitable("mapped at address 0".to_owned()))?;
+        Ok(SharedMemory { fd, base, len })
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// To share with the server.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Where the byte at `guest_addr` is mapped: what vhost-user calls a user address.
+    ///
+    /// # Panics
+    /// When it lies outside.
+    #[must_use]
+    pub fn user_addr(&self, guest_addr: usize) -> u64 {
+        assert!(guest_addr < self.len, "{guest_addr:#x} is inside");
+        (self.base.as_ptr() as usize + guest_addr) as u64
+    }
+
+    /// `count` bytes from `guest_addr` on.
+    ///
+    /// # Panics
+    /// When they lie outside, as in all of the following.
+    #[must_use]
+    pub fn u8s(&self, guest_addr: usize, count: usize) -> &[AtomicU8] {
+        self.cells(guest_addr, count)
+    }
+
+    /// `count` 16-bit words from `guest_addr` on, which is aligned to them.
+    #[must_use]
+    pub fn u16s(&self, guest_addr: usize, count: usize) -> &[AtomicU16] {
+        self.cells(guest_addr, count)
+    }
+
+    /// `count` 32-bit words.
+    #[must_use]
+    pub fn u32s(&self, guest_addr: usize, count: usize) -> &[AtomicU32] {
+        self.cells(guest_addr, count)
+    }
+
+    /// `count` 64-bit words.
+    #[must_use]
+    pub fn u64s(&self, guest_addr: usize, count: usize) -> &[AtomicU64] {
+        self.cells(guest_addr, count)
+    }
+
+    fn cells<T: Atomic>(&self, guest_addr: usize, count: usize) -> &[T] {
+        let end = size_of::<T>()
+            .checked_mul(count)
+            .and_then(|bytes| guest_addr.checked_add(bytes));
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{count} cells at {guest_addr:#x} are inside"
+        );
+        assert!(guest_addr.is_multiple_of(align_of::<T>()), "aligned");
+        // SAFETY: inside of the mapping, which lives as long as `self`, and aligned, since a
+        // mapping starts at a page. Any bits are a value of an atomic integer, and the server's
+        // accesses are to it what another thread's are.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(guest_addr).cast(), count) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and all references into it borrowed `self`.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// The integers that `SharedMemory` lends out: any bits are a value of each.
+trait Atomic {}
+impl Atomic for AtomicU8 {}
+impl Atomic for AtomicU16 {}
+impl Atomic for AtomicU32 {}
+impl Atomic for AtomicU64 {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn cells_are_the_bytes_of_the_descriptor() {
+        let memory = SharedMemory::new(8192).unwrap();
+        memory.u16s(4096, 3)[2].store(0x1234, Ordering::Relaxed);
+        let mut bytes = [0; 2];
+        rustix::io::pread(memory.fd(), &mut bytes, 4100).unwrap();
+        assert_eq!(u16::from_ne_bytes(bytes), 0x1234);
+        assert_eq!(memory.user_addr(4100) - memory.user_addr(0), 4100);
+    }
+
+    #[test]
+    #[should_panic(expected = "inside")]
+    fn nothing_outside_is_lent_out() {
+        let memory = SharedMemory::new(4096).unwrap();
+        let _ = memory.u64s(4088, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "aligned")]
+    fn nothing_unaligned_is_lent_out() {
+        let memory = SharedMemory::new(4096).unwrap();
+        let _ = memory.u32s(2, 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! What can go wrong with a measurement.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A measurement's result or why there is none.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a measurement failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operating-system error, and what we were doing.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, and with what.
+        doing: String,
+        /// The error.
+        source: io::Error,
+    },
+    /// The server ended or cannot be reached.
+    #[error("the server {what} ({command})\n{log}")]
+    Server {
+        /// What happened.
+        what: String,
+        /// Its command line.
+        command: String,
+        /// The end of what it printed.
+        log: String,
+    },
+    /// The server refused a vhost-user message or lacks something that we need.
+    #[error("vhost-user: {0}")]
+    Protocol(String),
+    /// Requests were answered with an error, or not at all.
+    #[error("{0}")]
+    Requests(String),
+    /// A file of /proc does not look as expected.
+    #[error("{path} does not look as expected: no {what}")]
+    Procfs {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The machine has not what the measurement needs.
+    #[error("{0}")]
+    Unsuitable(String),
+}
+
+impl Error {
+    /// For `map_err`: an I/O error while `doing` something.
+    pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
+        move |source| Error::Io {
+            doing: doing.into(),
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Small measurements run and report what they should. No time is asserted: a test machine's
+//! speed is nobody's promise. That an idle server sleeps is.
+#![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
+
+use bench::cli::{Cli, run};
+use clap::Parser;
+use serde_json::Value;
+
+fn json_of(command_line: &str) -> Value {
+    let args = std::iter::once("bench").chain(command_line.split(' '));
+    let cli = Cli::try_parse_from(args.chain(["--json"])).unwrap();
+    let mut out = Vec::new();
+    run(&cli, &mut out).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+#[test]
+fn handlers_reports_every_operation_at_every_number() {
+    let report = json_of("handlers --registered 3,200 --repetitions 3 --operations 300");
+    let figures = report["handlers"].as_array().unwrap();
+    assert_eq!(figures.len(), 2 * 2 * 6, "pollers x numbers x operations");
+    for figure in figures {
+        let registered = figure["registered"].as_u64().unwrap();
+        let hundred = figure["operation"].as_str().unwrap().contains("100 ready");
+        if hundred && registered == 3 {
+            assert!(figure["cost_ns"].is_null(), "{figure}");
+        } else {
+            assert!(
+                figure["cost_ns"]["median"].as_f64().unwrap() > 0.0,
+                "{figure}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    let report = json_of("idle --disks 2 --queues 2 --settle-ms 300 --watch-ms 300");
+    let servers = report["idle"].as_array().unwrap();
+    let backings: Vec<_> = servers.iter().map(|server| &server["backing"]).collect();
+    assert_eq!(backings, ["null-co", "file"]);
+    for server in servers {
+        assert_eq!(server["queues"], 4);
+        assert!(server["watched_ns"].as_u64().unwrap() >= 300_000_000);
+        let threads = server["threads"].as_array().unwrap();
+        let is_iothread = |thread: &&Value| thread["name"].as_str().unwrap().starts_with("IO ");
+        assert_eq!(
+            threads.iter().filter(is_iothread).count(),
+            1,
+            "{threads:#?}"
+        );
+        for thread in threads {
+            assert_eq!(thread["voluntary_switches"], 0, "woke up: {thread}");
+        }
+        // Every queue has a kick and a call of its own in the server.
+        let connected = server["descriptors_connected"].as_u64().unwrap();
+        let started = server["descriptors_started"].as_u64().unwrap();
+        assert!(started >= connected + 8, "{connected} -> {started}");
+    }
+}
+
+#[test]
+fn requests_are_answered_to_both_kinds_of_client() {
+    let report = json_of("requests --no-peer --depth 1,8 --repetitions 1 --run-ms 50 --file-mib 1");
+    let rows = report["requests"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2, "backings x clients x depths");
+    for row in rows {
+        let iops = &row["servers"]["blockplane"]["iops"]["median"];
+        assert!(iops.as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["ratio"].is_null(), "there is no peer");
+    }
+}
