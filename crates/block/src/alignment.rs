@@ -4,7 +4,7 @@
 //! growing alignment tell.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -35,7 +35,7 @@ impl Alignment {
             }
             if memory.is_power_of_two()
                 && offset.is_power_of_two()
-                && offset as usize <= MAX_ALIGNMENT
+                && memory.max(offset) as usize <= MAX_ALIGNMENT
             {
                 // Sectors are the smallest unit of any guest.
                 return Ok(Some(Alignment {
@@ -51,7 +51,8 @@ impl Alignment {
     fn probe(fd: BorrowedFd<'_>) -> Option<Alignment> {
         let mut buffer = AlignedBuffer::new(MAX_ALIGNMENT);
         CANDIDATES.into_iter().find_map(|offset| {
-            let read = rustix::io::pread(fd.as_fd(), &mut buffer.bytes()[..offset as usize], 0);
+            let bytes = &mut buffer.bytes()[..offset as usize];
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *bytes, 0));
             read.is_ok().then_some(Alignment {
                 memory: offset,
                 offset,
@@ -90,24 +91,6 @@ impl AlignedBuffer {
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }
-}
-
-/// What kind of file it is, in words.
-pub(crate) fn kind_of(fd: BorrowedFd<'_>) -> io::Result<(rustix::fs::FileType, &'static str)> {
-    use rustix::fs::FileType;
-    let mode = rustix::fs::fstat(fd)?.st_mode;
-    let kind = FileType::from_raw_mode(mode);
-    let name = match kind {
-        FileType::RegularFile => "a regular file",
-        FileType::BlockDevice => "a block device",
-        FileType::CharacterDevice => "a character device",
-        FileType::Directory => "a directory",
-        FileType::Fifo => "a pipe",
-        FileType::Socket => "a socket",
-        _ => "something else",
-    };
-    tracing::trace!(fd = fd.as_raw_fd(), name, "kind of file");
-    Ok((kind, name))
 }
 
 #[cfg(test)]

@@ -19,8 +19,14 @@ pub enum Created {
 /// never changed.
 ///
 /// # Errors
-/// [`NodeError::SizeDiffers`] when it exists with another size; else what the kernel says.
+/// [`NodeError::SizeDiffers`] when it exists with another size, [`NodeError::Empty`] for a size of 0;
+/// else what the kernel says.
 pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
+    if size == 0 {
+        return Err(NodeError::Empty {
+            path: path.to_owned(),
+        });
+    }
     match OpenOptions::new()
         .read(true)
         .write(true)
@@ -77,5 +83,17 @@ mod tests {
         let error = create_sparse(&path, 11 << 30).unwrap_err();
         assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);
+    }
+
+    #[test]
+    fn what_cannot_be_a_disk_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let error = create_sparse(&path, 0).unwrap_err();
+        assert!(matches!(error, NodeError::Empty { .. }), "{error}");
+        assert!(!path.exists());
+        let error = create_sparse(&path, u64::MAX).unwrap_err();
+        assert!(error.to_string().contains("setting its size"), "{error}");
+        assert!(!path.exists());
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use engine::Errno;
 use rustix::fs::FallocateFlags;
+use rustix::io::retry_on_intr;
 
 use crate::node::FdBacking;
 use crate::transfer::last_errno;
@@ -19,21 +20,19 @@ impl FdBacking {
         if len == 0 {
             return Ok(());
         }
-        let _range = self.lock_blocks(offset, len);
-        let done = if self.is_device {
-            let whole = self.whole_blocks(offset, len);
-            if whole.is_empty() {
-                Ok(())
-            } else {
+        let _range = self.lock_blocks(offset, len)?;
+        let done = match self.device_block {
+            None => self.punch_hole(offset, len),
+            Some(block) => {
+                // What is left of blocks at the edges keeps its space.
+                let whole = whole_blocks(offset, len, block);
+                if whole.is_empty() {
+                    return Ok(());
+                }
                 self.range_ioctl(BLKDISCARD, &whole)
             }
-        } else {
-            self.punch_hole(offset, len)
         };
-        match done {
-            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => Ok(()),
-            done => done,
-        }
+        supported(done).map(drop)
     }
 
     /// Makes the range read as zeroes.
@@ -45,11 +44,10 @@ impl FdBacking {
         fua: bool,
     ) -> Result<(), Errno> {
         if len > 0 {
-            let _range = self.lock_blocks(offset, len);
-            if self.is_device {
-                self.zero_device(offset, len, unmap)?;
-            } else {
-                self.zero_file(offset, len, unmap)?;
+            let _range = self.lock_blocks(offset, len)?;
+            match self.device_block {
+                None => self.zero_file(offset, len, unmap)?,
+                Some(block) => self.zero_device(offset, len, unmap, block)?,
             }
         }
         if fua { self.flush() } else { Ok(()) }
@@ -60,7 +58,7 @@ impl FdBacking {
         if self.no_flush {
             Ok(())
         } else {
-            rustix::fs::fdatasync(&self.fd)
+            retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
         }
     }
 
@@ -68,24 +66,19 @@ impl FdBacking {
         if unmap && supported(self.punch_hole(offset, len))? {
             return Ok(());
         }
-        if supported(rustix::fs::fallocate(
-            &self.fd,
-            FallocateFlags::ZERO_RANGE,
-            offset,
-            len,
-        ))? {
+        if supported(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
             return Ok(());
         }
         if supported(self.punch_hole(offset, len))? {
             // Zeroes are there; that they have space of their own is a wish.
-            let _ = rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len);
+            let _ = self.fallocate(FallocateFlags::KEEP_SIZE, offset, len);
             return Ok(());
         }
         self.write_zero_bytes(offset..offset + len)
     }
 
-    fn zero_device(&self, offset: u64, len: u64, unmap: bool) -> Result<(), Errno> {
-        let whole = self.whole_blocks(offset, len);
+    fn zero_device(&self, offset: u64, len: u64, unmap: bool, block: u32) -> Result<(), Errno> {
+        let whole = whole_blocks(offset, len, block);
         if whole.is_empty() {
             return self.write_zero_bytes(offset..offset + len);
         }
@@ -104,7 +97,11 @@ impl FdBacking {
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.fd, flags, offset, len)
+        self.fallocate(flags, offset, len)
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
+        retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, offset, len))
     }
 
     fn range_ioctl(&self, request: libc::Ioctl, range: &Range<u64>) -> Result<(), Errno> {
@@ -116,13 +113,13 @@ impl FdBacking {
             Err(last_errno())
         }
     }
+}
 
-    /// The whole blocks of the device within a range; empty when there is none.
-    fn whole_blocks(&self, offset: u64, len: u64) -> Range<u64> {
-        let block = u64::from(rustix::fs::ioctl_blksszget(&self.fd).unwrap_or(512));
-        let start = offset.next_multiple_of(block);
-        start..((offset + len) / block * block).max(start)
-    }
+/// The whole blocks within a range; empty when there is none.
+fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
+    let block = u64::from(block);
+    let start = offset.next_multiple_of(block);
+    start..((offset + len) / block * block).max(start)
 }
 
 /// Whether the kernel did it; `false` when this file cannot do it that way.
@@ -131,5 +128,28 @@ fn supported(result: Result<(), Errno>) -> Result<bool, Errno> {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_blocks_are_given_to_a_device() {
+        assert_eq!(whole_blocks(0, 8192, 4096), 0..8192);
+        assert_eq!(whole_blocks(512, 8192, 4096), 4096..8192);
+        assert_eq!(whole_blocks(512, 3584, 4096), 4096..4096);
+        assert_eq!(whole_blocks(512, 512, 4096), 4096..4096);
+        assert_eq!(whole_blocks(512, 1024, 512), 512..1536);
+    }
+
+    #[test]
+    fn what_a_disk_cannot_is_told_from_what_went_wrong() {
+        assert_eq!(supported(Ok(())), Ok(true));
+        for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
+            assert_eq!(supported(Err(cannot)), Ok(false));
+        }
+        assert_eq!(supported(Err(Errno::IO)), Err(Errno::IO));
     }
 }

@@ -1,7 +1,8 @@
 //! The way of a request from an iothread to whatever carries it out.
 //!
 //! - Aligned reads and writes with direct I/O, and flushes: Linux AIO.
-//! - What Linux AIO cannot do (page cache, unaligned memory, discard, write-zeroes): worker threads.
+//! - What Linux AIO cannot do (page cache, unaligned memory, parts of blocks, more segments than one
+//!   system call takes, discard, write-zeroes): worker threads.
 //! - What needs nothing done: complete at the next reap.
 //!
 //! One [`Engines`] belongs to one iothread; nothing here takes a lock or allocates for a request
@@ -20,6 +21,7 @@ use crate::job::Job;
 use crate::node::{Backing, FdBacking, Node};
 use crate::null::NullQueue;
 use crate::request::{Op, Request};
+use crate::transfer::IOV_MAX;
 
 /// How the engines of one iothread are made.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +80,16 @@ impl Engines {
     pub unsafe fn submit(&mut self, node: &Node, request: Request) -> Result<(), Full> {
         match &*node.backing {
             Backing::Fd(backing) => {
+                let nothing_to_do = match request.op {
+                    Op::Flush => backing.no_flush || node.read_only(),
+                    Op::Discard => !node.unmap(),
+                    Op::Read | Op::Write | Op::WriteZeroes { .. } => false,
+                };
+                if nothing_to_do {
+                    return self.null.complete(request.token);
+                }
                 if let (true, Some(aio)) = (backing.native_aio, &mut self.aio)
-                    && let Some(op) = aio_op(backing, &request, aio)
+                    && let Some(op) = aio_op(backing, node.base(), &request, aio)
                 {
                     let Request {
                         offset,
@@ -108,14 +118,6 @@ impl Engines {
                     }
                     return Ok(());
                 }
-                let nothing_to_do = match request.op {
-                    Op::Flush => backing.no_flush || node.read_only(),
-                    Op::Discard => !node.unmap(),
-                    _ => false,
-                };
-                if nothing_to_do {
-                    return self.null.complete(request.token);
-                }
                 // SAFETY: our caller promises the same.
                 self.pool.push(unsafe { Job::new(node, request) });
                 Ok(())
@@ -132,9 +134,10 @@ impl Engines {
     pub fn room(&self, node: &Node) -> usize {
         match (&*node.backing, &self.aio) {
             (Backing::Fd(backing), Some(aio)) if backing.native_aio => {
-                aio.room().min(self.null.room())
+                aio.room().min(self.null.room(0))
             }
-            _ => self.null.room(),
+            (Backing::Fd(_), _) => self.null.room(0),
+            (Backing::Null(options), _) => self.null.room(options.latency_ns),
         }
     }
 
@@ -200,14 +203,16 @@ impl Engines {
 
 /// What Linux AIO is to do; `None` when it cannot without blocking.
 #[inline]
-fn aio_op(backing: &FdBacking, request: &Request, aio: &LinuxAio) -> Option<AioOp> {
+fn aio_op(backing: &FdBacking, base: u64, request: &Request, aio: &LinuxAio) -> Option<AioOp> {
     let aligned = || {
+        if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
+            return false;
+        }
         // SAFETY: `Engines::submit`'s caller vouches for the list.
         let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
-        request.iov_count > 0
-            && backing
-                .direct
-                .is_some_and(|direct| direct.fits(request.offset, request.len, iov))
+        backing
+            .direct
+            .is_some_and(|direct| direct.fits(base + request.offset, request.len, iov))
     };
     match request.op {
         Op::Read if aligned() => Some(AioOp::Read),
@@ -215,7 +220,7 @@ fn aio_op(backing: &FdBacking, request: &Request, aio: &LinuxAio) -> Option<AioO
         Op::Write if !backing.block_mode.partial() && aligned() => Some(AioOp::Write {
             dsync: request.fua && !backing.no_flush,
         }),
-        Op::Flush if aio.supports_fdsync() && !backing.no_flush => Some(AioOp::Flush),
+        Op::Flush if aio.supports_fdsync() => Some(AioOp::Flush),
         _ => None,
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::SECTOR_BYTES;
+
 /// Why a node cannot be opened or used as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -37,15 +39,18 @@ pub enum NodeError {
     },
     /// Some other process (or export) has it.
     #[error(
-        "{}: failed to get \"{permission}\" lock: is another process using the image? \
-         (stop it, open the image read-only, or say locking=off when both are known to cooperate)",
-        path.display()
+        "{}: failed to get {}\"{permission}\" lock: is another process using the image? \
+         (stop it, open the image read-only in both, or say locking=off when they are known to \
+         cooperate)",
+        path.display(), if *shared { "shared " } else { "" }
     )]
     Locked {
         /// The image.
         path: PathBuf,
-        /// What could not be had: `write`, `resize`, `consistent read`, shared or not.
-        permission: String,
+        /// What somebody is in the way of: `write`, `resize`, `consistent read`.
+        permission: &'static str,
+        /// Somebody does it already, and we would not share it; else somebody does not let us.
+        shared: bool,
     },
     /// An operation on the opened file failed.
     #[error("{}: {what} failed: {error}", path.display())]
@@ -89,8 +94,8 @@ pub enum NodeError {
         /// The device.
         path: PathBuf,
     },
-    /// A window that does not lie in the node.
-    #[error("{node}: a window of {size} bytes at {offset} does not lie within {available} bytes{}", window_hint(*offset, *align))]
+    /// A window that cannot be.
+    #[error("{node}: {}", window_problem(*offset, *size, *available, *align))]
     Window {
         /// The node below.
         node: String,
@@ -105,7 +110,7 @@ pub enum NodeError {
     },
     /// Exports with small and with large blocks on one disk of large blocks.
     #[error(
-        "{node}: is exported with another logical block size already; on a disk with blocks of \
+        "{node} is exported with another logical block size already; on a disk with blocks of \
          {disk_block} bytes all exports must be below that size, or none"
     )]
     MixedBlockSizes {
@@ -134,10 +139,16 @@ fn kind_hint(found: &str) -> &'static str {
     }
 }
 
-fn window_hint(offset: u64, align: u32) -> String {
-    if offset.is_multiple_of(u64::from(align)) {
-        String::new()
+fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String {
+    if !offset.is_multiple_of(u64::from(align)) {
+        format!(
+            "the offset of a window, {offset}, must be a multiple of the block of {align} bytes"
+        )
+    } else if !size.is_multiple_of(SECTOR_BYTES) {
+        format!("the size of a window, {size}, must be a multiple of {SECTOR_BYTES}")
+    } else if size == 0 && offset < available {
+        format!("a window needs at least {SECTOR_BYTES} bytes")
     } else {
-        format!("; the offset must be a multiple of {align}")
+        format!("a window of {size} bytes at {offset} does not lie within {available} bytes")
     }
 }

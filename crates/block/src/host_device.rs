@@ -6,17 +6,22 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use crate::alignment::kind_of;
 use crate::error::NodeError;
-use crate::file::{self, FileOptions, MAX_DISCARD_BYTES};
+use crate::file::{FileOptions, MAX_DISCARD_BYTES};
 use crate::node::{DiscardLimits, FdBacking, Geometry};
+use crate::open::{self, Driver};
+
+const DRIVER: Driver = Driver {
+    name: "host_device",
+    kind: FileType::BlockDevice,
+};
 
 pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
 ) -> Result<(FdBacking, Geometry), NodeError> {
     let path = &options.path;
-    let fd = file::open_fd(path, options.direct, read_only)?;
+    let (fd, _) = open::open_fd(options, &DRIVER, read_only)?;
     let io = |what| {
         move |error| NodeError::Io {
             path: path.clone(),
@@ -24,30 +29,20 @@ pub(crate) fn open(
             error,
         }
     };
-    match kind_of(fd.as_fd()).map_err(io("fstat"))? {
-        (FileType::BlockDevice, _) => {}
-        (_, found) => {
-            let (driver, wanted) = ("host_device", "a block device");
-            return Err(NodeError::WrongKind {
-                path: path.clone(),
-                driver,
-                wanted,
-                found,
-            });
-        }
-    }
     let device = fd.as_fd();
     if !read_only && get_int(device, BLKROGET).map_err(io("BLKROGET"))? != 0 {
         return Err(NodeError::ReadOnlyMedium { path: path.clone() });
     }
-    // Where a block device ends is its size.
-    let size = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))
+    let logical_block_size =
+        rustix::fs::ioctl_blksszget(device).map_err(|error| io("BLKSSZGET")(error.into()))?;
+    // Where a block device ends is its size. A last block that is not whole cannot be read or
+    // written alone: it is left out.
+    let end = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))
         .map_err(|error| io("finding its size")(error.into()))?;
+    let size = end - end % u64::from(logical_block_size);
     if size == 0 {
         return Err(NodeError::Empty { path: path.clone() });
     }
-    let logical_block_size =
-        rustix::fs::ioctl_blksszget(device).map_err(|error| io("BLKSSZGET")(error.into()))?;
     let physical_block_size =
         rustix::fs::ioctl_blkpbszget(device).map_err(|error| io("BLKPBSZGET")(error.into()))?;
     let queue = QueueLimits::of(device);
@@ -65,7 +60,7 @@ pub(crate) fn open(
             },
         },
     };
-    let backing = file::finish(options, fd, read_only, true)?;
+    let backing = open::finish(options, fd, read_only, Some(logical_block_size))?;
     Ok((backing, geometry))
 }
 

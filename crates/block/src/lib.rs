@@ -17,6 +17,7 @@ mod job;
 mod lock;
 mod node;
 mod null;
+mod open;
 mod range_lock;
 mod request;
 mod transfer;

@@ -1,10 +1,11 @@
 //! Image locking, compatible with the field's: open-file-description locks on single bytes.
 //!
-//! Each permission has two bytes in the file (beyond any data is no matter: locks may lie
-//! anywhere). Whoever uses a permission holds a shared lock on the byte at 100 + bit; whoever does
-//! not want others to use it holds a shared lock on the byte at 200 + bit. Both sides take their
-//! locks first and then test whether the other's byte could be locked exclusively: if not, somebody
-//! is in the way. Locks belong to the open file, so two opens in one process see each other as well.
+//! Each permission has two bytes, far apart, whatever the image holds there: locks do not touch
+//! data, and may lie beyond the end. Whoever uses a permission holds a shared lock on byte 100 + bit;
+//! whoever does not let others use it holds a shared lock on byte 200 + bit. Both sides take their
+//! locks first and then look whether the other's byte is locked: if so, somebody is in the way. Locks
+//! belong to the open file, so two opens in one process see each other as well, and closing the file
+//! releases them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -58,9 +59,10 @@ pub(crate) fn acquire(
     let unshared: &[i64] = &[WRITE, RESIZE];
     match lock_all(fd, used, unshared) {
         Ok(None) => Ok(()),
-        Ok(Some(permission)) => Err(NodeError::Locked {
+        Ok(Some(conflict)) => Err(NodeError::Locked {
             path: path.to_owned(),
-            permission,
+            permission: permission_name(conflict.bit),
+            shared: conflict.shared,
         }),
         Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
             tracing::warn!(
@@ -77,26 +79,29 @@ pub(crate) fn acquire(
     }
 }
 
-/// Gives back the permission that somebody else holds against us.
-fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<String>> {
-    for bit in used {
-        if !lock_shared(fd, USED_BASE + bit)? {
-            return Ok(Some(format!("shared \"{}\"", permission_name(*bit))));
+/// A permission that somebody is in the way of.
+struct Conflict {
+    bit: i64,
+    /// We would not share it, and somebody uses it; else somebody does not share it with us.
+    shared: bool,
+}
+
+/// Takes the locks, then looks for others'. What was taken before a conflict is released with the
+/// file.
+fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<Conflict>> {
+    let used = || used.iter().map(|bit| (*bit, false));
+    let unshared = || unshared.iter().map(|bit| (*bit, true));
+    for (bit, shared) in used().chain(unshared()) {
+        let base = if shared { UNSHARED_BASE } else { USED_BASE };
+        // Only a stranger to this protocol locks a byte exclusively.
+        if !lock_shared(fd, base + bit)? {
+            return Ok(Some(Conflict { bit, shared }));
         }
     }
-    for bit in unshared {
-        if !lock_shared(fd, UNSHARED_BASE + bit)? {
-            return Ok(Some(format!("exclusive \"{}\"", permission_name(*bit))));
-        }
-    }
-    for bit in used {
-        if is_locked_by_others(fd, UNSHARED_BASE + bit)? {
-            return Ok(Some(permission_name(*bit).to_owned()));
-        }
-    }
-    for bit in unshared {
-        if is_locked_by_others(fd, USED_BASE + bit)? {
-            return Ok(Some(format!("shared {}", permission_name(*bit))));
+    for (bit, shared) in used().chain(unshared()) {
+        let base = if shared { USED_BASE } else { UNSHARED_BASE };
+        if is_locked_by_others(fd, base + bit)? {
+            return Ok(Some(Conflict { bit, shared }));
         }
     }
     Ok(None)

@@ -62,7 +62,8 @@ pub(crate) struct FdBacking {
     pub fd: OwnedFd,
     /// What direct I/O wants of addresses, offsets and lengths; `None`: through the page cache.
     pub direct: Option<Alignment>,
-    pub is_device: bool,
+    /// Bytes of a block device's own block; `None`: a file.
+    pub device_block: Option<u32>,
     /// Linux AIO may be used.
     pub native_aio: bool,
     /// Requests to this node are submitted as soon as so many wait; 0: as the iothread says.
@@ -156,7 +157,8 @@ impl Node {
     /// driver does. Discards are passed on if `unmap`.
     ///
     /// # Errors
-    /// [`NodeError::Window`] when it does not fit or its offset is not aligned.
+    /// [`NodeError::Window`] when it has no byte or does not lie within the node, when its offset is not
+    /// a multiple of the node's block, or its size not one of 512.
     pub fn window(
         name: &str,
         below: &Arc<Node>,
@@ -169,10 +171,9 @@ impl Node {
         let align = below.geometry.logical_block_size;
         let size = size.unwrap_or(available.saturating_sub(offset));
         let fits = offset.checked_add(size).is_some_and(|end| end <= available);
-        let sectors = u64::from(align).max(crate::SECTOR_BYTES);
         if !fits
             || size == 0
-            || !offset.is_multiple_of(sectors)
+            || !offset.is_multiple_of(u64::from(align))
             || !size.is_multiple_of(crate::SECTOR_BYTES)
         {
             let node = below.name.clone();
@@ -256,9 +257,7 @@ impl Node {
     /// What `fdatasync(2)` says.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         match &*self.backing {
-            Backing::Fd(backing) if !self.read_only && !backing.no_flush => {
-                Ok(rustix::fs::fdatasync(&backing.fd)?)
-            }
+            Backing::Fd(backing) if !self.read_only => Ok(backing.flush()?),
             _ => Ok(()),
         }
     }

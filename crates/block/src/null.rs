@@ -35,8 +35,9 @@ impl NullOptions {
     }
 }
 
-/// Requests that have been taken and not yet given back, at most. As for the other engine: what is
-/// over it stays in the guest's ring.
+/// Requests that have been taken and not yet given back, at most: so many that wait for the next
+/// reap, and so many that wait for the clock (they do not stand in the way of other disks' requests
+/// that need nothing done). As for Linux AIO: what is over it stays in the guest's ring.
 const CAPACITY: usize = 1024;
 
 /// The requests of all null disks of one iothread.
@@ -56,8 +57,14 @@ impl NullQueue {
         }
     }
 
-    pub fn room(&self) -> usize {
-        CAPACITY.saturating_sub(self.done.len() + self.delayed.len())
+    /// How many requests that take `latency_ns` are taken before the next reap.
+    pub fn room(&self, latency_ns: u64) -> usize {
+        CAPACITY
+            - if latency_ns == 0 {
+                self.done.len()
+            } else {
+                self.delayed.len()
+            }
     }
 
     /// Takes a request to a null disk.
@@ -65,7 +72,7 @@ impl NullQueue {
     /// # Safety
     /// The segments of a read are valid and writable.
     pub unsafe fn push(&mut self, options: &NullOptions, request: &Request) -> Result<(), Full> {
-        if self.room() == 0 {
+        if self.room(options.latency_ns) == 0 {
             return Err(Full);
         }
         if options.read_zeroes && request.op == Op::Read {
@@ -91,7 +98,7 @@ impl NullQueue {
 
     /// A request that needs nothing done is complete at the next reap.
     pub fn complete(&mut self, token: u64) -> Result<(), Full> {
-        if self.room() == 0 {
+        if self.room(0) == 0 {
             return Err(Full);
         }
         self.done.push_back(token);
@@ -213,6 +220,8 @@ mod tests {
         }
         // SAFETY: as above.
         assert!(unsafe { queue.push(&slow, &request(Op::Read, 0, &mut [])) }.is_err());
+        assert_eq!(queue.room(slow.latency_ns), 0);
+        assert_eq!(queue.room(0), CAPACITY, "others do not wait for the clock");
         let mut out = Vec::new();
         assert_eq!(queue.reap(&mut out), 0, "none is due within the hour");
         assert!(!queue.has_completions());

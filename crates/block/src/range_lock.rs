@@ -3,51 +3,74 @@
 //! A write smaller than the disk's block is done by reading the block, changing it and writing it
 //! back. Two of them in one block, or one beside a plain write, would undo each other, so on disks
 //! where that can happen every write holds its range, rounded to blocks. Only worker threads wait
-//! here.
+//! here. Who came first goes first: a long range is not starved by short ones that overlap it.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub(crate) struct RangeLock {
-    held: Mutex<Vec<Range<u64>>>,
+    state: Mutex<State>,
     released: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    arrivals: u64,
+    /// Held and waited for alike, in order of arrival.
+    claims: Vec<Claim>,
+}
+
+struct Claim {
+    arrival: u64,
+    range: Range<u64>,
 }
 
 /// Holds its range until dropped.
 pub(crate) struct RangeGuard<'a> {
     lock: &'a RangeLock,
-    range: Range<u64>,
+    arrival: u64,
 }
 
 impl RangeLock {
-    /// Waits until nobody holds a byte of the range.
+    /// Waits until nobody who came before wants a byte of the range.
     pub fn lock(&self, range: Range<u64>) -> RangeGuard<'_> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let overlaps = |held: &mut Vec<Range<u64>>| {
-            held.iter()
-                .any(|other| other.start < range.end && range.start < other.end)
+        let mut state = self.state();
+        state.arrivals += 1;
+        let arrival = state.arrivals;
+        state.claims.push(Claim {
+            arrival,
+            range: range.clone(),
+        });
+        let must_wait = |state: &mut State| {
+            let earlier = state.claims.iter().take_while(|it| it.arrival < arrival);
+            let mut ranges = earlier.map(|claim| &claim.range);
+            ranges.any(|other| other.start < range.end && range.start < other.end)
         };
-        let mut held = self
-            .released
-            .wait_while(held, overlaps)
-            .unwrap_or_else(PoisonError::into_inner);
-        held.push(range.clone());
-        RangeGuard { lock: self, range }
+        drop(
+            self.released
+                .wait_while(state, must_wait)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        RangeGuard {
+            lock: self,
+            arrival,
+        }
+    }
+
+    /// Nothing that can panic runs under the lock: a poisoned one guards sound data.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut held = self
-            .lock
-            .held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = held.iter().position(|other| *other == self.range) {
-            held.swap_remove(index);
-        }
-        drop(held);
+        // `retain` keeps the order.
+        self.lock
+            .state()
+            .claims
+            .retain(|claim| claim.arrival != self.arrival);
         self.lock.released.notify_all();
     }
 }
@@ -56,6 +79,13 @@ impl Drop for RangeGuard<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+
+    impl RangeLock {
+        fn claims(&self) -> usize {
+            self.state().claims.len()
+        }
+    }
 
     #[test]
     fn overlapping_ranges_exclude_each_other() {
@@ -74,7 +104,7 @@ mod tests {
                 });
             }
         });
-        assert!(lock.held.lock().unwrap().is_empty());
+        assert_eq!(lock.claims(), 0);
     }
 
     #[test]
@@ -82,5 +112,30 @@ mod tests {
         let lock = RangeLock::default();
         let _first = lock.lock(0..10);
         let _second = lock.lock(10..20);
+    }
+
+    #[test]
+    fn who_waits_is_not_overtaken() {
+        let lock = RangeLock::default();
+        let (say, hear) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let first = lock.lock(0..10);
+            let claim = |range: Range<u64>, name: &'static str| {
+                let (lock, say, before) = (&lock, say.clone(), lock.claims());
+                scope.spawn(move || {
+                    let _guard = lock.lock(range);
+                    say.send(name).unwrap();
+                });
+                while lock.claims() == before {
+                    std::thread::yield_now();
+                }
+            };
+            claim(0..100, "long");
+            // Nobody holds a byte of it, but the long range came first.
+            claim(50..60, "short");
+            assert!(hear.try_recv().is_err(), "both have to wait");
+            drop(first);
+        });
+        assert_eq!(hear.try_iter().collect::<Vec<_>>(), ["long", "short"]);
     }
 }

@@ -9,13 +9,14 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use engine::Errno;
+use rustix::io::retry_on_intr;
 
 use crate::alignment::AlignedBuffer;
 use crate::node::FdBacking;
 use crate::range_lock::RangeGuard;
 
 /// `preadv(2)` takes no more segments at once.
-const IOV_MAX: usize = 1024;
+pub(crate) const IOV_MAX: usize = 1024;
 
 /// Bytes that an aligned buffer holds at most: large enough for a disk's full speed, small enough
 /// for 64 workers.
@@ -119,30 +120,47 @@ impl FdBacking {
         } else {
             0
         };
-        let _range = self.lock_blocks(offset, len);
+        let _range = self.lock_blocks(offset, len)?;
         match self.direct {
             Some(direct) if !direct.fits(offset, len, from.as_slice()) => {
                 self.write_buffered(offset, len, from, flags, u64::from(direct.offset))
             }
-            _ => {
-                self.vectored(libc::pwritev2, offset, &mut from, flags)?;
-                // A write of nothing at all: the disk is full without saying so.
-                if from.as_slice().is_empty() {
-                    Ok(())
-                } else {
-                    Err(Errno::NOSPC)
-                }
-            }
+            _ => self.write_all(offset, &mut from, flags),
         }
     }
 
     /// Holds the blocks that a write or a discard touches, where small writes rewrite neighbours.
-    pub(crate) fn lock_blocks(&self, offset: u64, len: u64) -> Option<RangeGuard<'_>> {
-        let direct = self.direct.filter(|_| self.block_mode.partial())?;
-        Some(
-            self.ranges
-                .lock(blocks(offset, len, u64::from(direct.offset))),
-        )
+    ///
+    /// # Errors
+    /// What `fstat(2)` says.
+    pub(crate) fn lock_blocks(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> Result<Option<RangeGuard<'_>>, Errno> {
+        let Some(direct) = self.direct.filter(|_| self.block_mode.partial()) else {
+            return Ok(None);
+        };
+        let range = blocks(offset, len, u64::from(direct.offset));
+        let guard = self.ranges.lock(range.clone());
+        if range.end <= self.end()? {
+            return Ok(Some(guard));
+        }
+        // It may move the end of the file: whoever does holds everything behind as well, see
+        // `write_buffered`. (Looked at with the lock held: the end is where it stays.)
+        drop(guard);
+        Ok(Some(self.ranges.lock(range.start..u64::MAX)))
+    }
+
+    /// Writes all segments.
+    fn write_all(&self, offset: u64, segments: &mut Segments<'_>, flags: i32) -> Result<(), Errno> {
+        self.vectored(libc::pwritev2, offset, segments, flags)?;
+        // A write that stops without an error: the disk is full and does not say so.
+        if segments.as_slice().is_empty() {
+            Ok(())
+        } else {
+            Err(Errno::NOSPC)
+        }
     }
 
     /// Moves bytes until all is done or nothing moves any more.
@@ -153,6 +171,9 @@ impl FdBacking {
         segments: &mut Segments<'_>,
         flags: i32,
     ) -> Result<(), Errno> {
+        let block = self.direct.map_or(1, |direct| direct.offset as usize);
+        // Empty segments at the front would look like the end of the file.
+        segments.advance(0);
         while !segments.as_slice().is_empty() {
             let list = segments.as_slice();
             let count = i32::try_from(list.len().min(IOV_MAX)).map_err(|_| Errno::INVAL)?;
@@ -165,6 +186,11 @@ impl FdBacking {
                 Ok(moved) => {
                     offset += moved as u64;
                     segments.advance(moved);
+                    // Direct I/O that ends within a block has met the end of the file, and cannot
+                    // go on from there.
+                    if moved % block != 0 {
+                        break;
+                    }
                 }
                 Err(_) => match last_errno() {
                     Errno::INTR => {}
@@ -211,41 +237,35 @@ impl FdBacking {
             let mut list = [as_iovec(buffer.bytes())];
             // SAFETY: the buffer outlives the transfer.
             let mut whole = unsafe { Segments::new(&mut list) };
-            let size_before = self.file_size()?;
-            self.vectored(libc::pwritev2, around.start, &mut whole, flags)?;
-            if !whole.as_slice().is_empty() {
-                return Err(Errno::NOSPC);
-            }
-            // The file may have ended within the last block: it must not become longer for that.
-            let size_after = size_before.max(chunk.end);
-            if !self.is_device && around.end > size_after {
-                rustix::fs::ftruncate(&self.fd, size_after)?;
+            let end_before = self.end()?;
+            self.write_all(around.start, &mut whole, flags)?;
+            // The file may have ended within the last block: it must not become longer for that, or
+            // the disk had another size when it is opened the next time.
+            let end_after = end_before.max(chunk.end);
+            if around.end > end_after {
+                retry_on_intr(|| rustix::fs::ftruncate(&self.fd, end_after))?;
             }
         }
         Ok(())
     }
 
-    fn file_size(&self) -> Result<u64, Errno> {
-        if self.is_device {
+    /// Where the file ends now; a device does not change its size.
+    fn end(&self) -> Result<u64, Errno> {
+        if self.device_block.is_some() {
             return Ok(u64::MAX);
         }
-        Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_size).unwrap_or(0))
+        Ok(rustix::fs::fstat(&self.fd)?.st_size.unsigned_abs())
     }
 
     /// Reads into a zeroed, aligned buffer, as far as the file goes.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let block = self.direct.map_or(1, |direct| direct.offset as usize);
         let mut done = 0;
         while done < buffer.len() {
             match rustix::io::pread(self.fd.as_fd(), &mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
-                // A read that ends within a block has met the end of the file.
-                Ok(count)
-                    if self
-                        .direct
-                        .is_some_and(|direct| count % direct.offset as usize != 0) =>
-                {
-                    break;
-                }
+                // As in `vectored`.
+                Ok(count) if count % block != 0 => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
@@ -267,12 +287,7 @@ impl FdBacking {
                 Some(direct) if !direct.fits(chunk.start, count, from.as_slice()) => {
                     self.write_buffered(chunk.start, count, from, 0, block)?;
                 }
-                _ => {
-                    self.vectored(libc::pwritev2, chunk.start, &mut from, 0)?;
-                    if !from.as_slice().is_empty() {
-                        return Err(Errno::NOSPC);
-                    }
-                }
+                _ => self.write_all(chunk.start, &mut from, 0)?,
             }
         }
         Ok(())

@@ -1,0 +1,127 @@
+//! Opening what the drivers `file` and `host_device` share: the path, its kind, its lock, and what
+//! direct I/O wants there.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::alignment::Alignment;
+use crate::error::NodeError;
+use crate::file::FileOptions;
+use crate::lock;
+use crate::node::{BlockMode, FdBacking};
+use crate::range_lock::RangeLock;
+
+/// A driver, for what it opens.
+pub(crate) struct Driver {
+    pub name: &'static str,
+    pub kind: FileType,
+}
+
+/// Opens the path and says what it is. Nothing is opened that is not of the driver's kind: a pipe
+/// would hang, and opening a tape moves it.
+///
+/// # Errors
+/// [`NodeError`]: it is not there, is something else, may not be opened or has no direct I/O.
+pub(crate) fn open_fd(
+    options: &FileOptions,
+    driver: &Driver,
+    read_only: bool,
+) -> Result<(OwnedFd, Stat), NodeError> {
+    let path = &options.path;
+    let failed = |error: Errno| NodeError::Open {
+        path: path.clone(),
+        error: error.into(),
+    };
+    let found = rustix::fs::stat(path).map_err(|error| match error {
+        Errno::NOENT if driver.kind == FileType::RegularFile => {
+            NodeError::NoSuchDisk { path: path.clone() }
+        }
+        error => failed(error),
+    })?;
+    check_kind(path, driver, &found)?;
+
+    let access = if read_only {
+        OFlags::RDONLY
+    } else {
+        OFlags::RDWR
+    };
+    // Non-blocking, should a pipe have taken its place just now; no matter for disks.
+    let mut flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    flags.set(OFlags::DIRECT, options.direct);
+    let open = || rustix::fs::open(path, flags, Mode::empty());
+    let fd = rustix::io::retry_on_intr(open).map_err(|error| match error {
+        Errno::INVAL if options.direct => NodeError::NoDirectIo { path: path.clone() },
+        error => failed(error),
+    })?;
+    let opened = rustix::fs::fstat(&fd).map_err(|error| NodeError::Io {
+        path: path.clone(),
+        what: "fstat",
+        error: error.into(),
+    })?;
+    check_kind(path, driver, &opened)?;
+    Ok((fd, opened))
+}
+
+/// Locks what was opened and makes a backing of it. `device_block`: the block of a block device, in
+/// bytes; `None` for a file.
+///
+/// # Errors
+/// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or what the kernel says.
+pub(crate) fn finish(
+    options: &FileOptions,
+    fd: OwnedFd,
+    read_only: bool,
+    device_block: Option<u32>,
+) -> Result<FdBacking, NodeError> {
+    let path = &options.path;
+    lock::acquire(fd.as_fd(), path, options.locking, read_only)?;
+    let direct = if options.direct {
+        let found = Alignment::of(fd.as_fd()).map_err(|error| NodeError::Io {
+            path: path.clone(),
+            what: "statx",
+            error,
+        })?;
+        Some(found.ok_or_else(|| NodeError::NoDirectIo { path: path.clone() })?)
+    } else {
+        None
+    };
+    Ok(FdBacking {
+        fd,
+        // Through the page cache Linux AIO is synchronous: it would block the loop.
+        native_aio: options.native_aio && direct.is_some(),
+        aio_max_batch: options.aio_max_batch,
+        direct,
+        device_block,
+        no_flush: options.no_flush,
+        block_mode: BlockMode::default(),
+        ranges: RangeLock::default(),
+    })
+}
+
+fn check_kind(path: &Path, driver: &Driver, stat: &Stat) -> Result<(), NodeError> {
+    let found = FileType::from_raw_mode(stat.st_mode);
+    if found == driver.kind {
+        return Ok(());
+    }
+    Err(NodeError::WrongKind {
+        path: path.to_owned(),
+        driver: driver.name,
+        wanted: name_of(driver.kind),
+        found: name_of(found),
+    })
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::BlockDevice => "a block device",
+        FileType::CharacterDevice => "a character device",
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "something else",
+    }
+}

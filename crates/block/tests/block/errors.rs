@@ -1,0 +1,173 @@
+//! What an operator reads when a disk cannot be opened.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use block::{Created, NodeError, create_sparse};
+
+use crate::harness::skipped;
+use crate::storage::{LoopDevice, cached, file, folder, image, options, try_device, try_file};
+
+/// What opening says, the same with direct I/O and without, for reading and for writing.
+fn file_says(path: &Path) -> String {
+    always(path, try_file)
+}
+
+fn device_says(path: &Path) -> String {
+    always(path, try_device)
+}
+
+fn always(
+    path: &Path,
+    open: impl Fn(&block::FileOptions, bool) -> Result<std::sync::Arc<block::Node>, NodeError>,
+) -> String {
+    let mut said: Vec<String> = [options(path), cached(path)]
+        .iter()
+        .flat_map(|how| [(how, false), (how, true)])
+        .map(|(how, read_only)| open(how, read_only).err().unwrap().to_string())
+        .collect();
+    said.dedup();
+    assert_eq!(said.len(), 1, "{said:?}");
+    said.remove(0).replace(path.to_str().unwrap(), "PATH")
+}
+
+#[test]
+fn what_is_missing() {
+    let folder = folder();
+    let path = folder.path().join("none");
+    let file = "PATH does not exist; give a size to create it (--size 10G)";
+    assert_eq!(file_says(&path), file);
+    let device = "cannot open PATH: No such file or directory (os error 2)";
+    assert_eq!(device_says(&path), device);
+}
+
+#[test]
+fn what_is_something_else() {
+    let folder = folder();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, found) in [
+        (folder.path(), "a directory"),
+        (&fifo, "a pipe"),
+        (&socket, "a socket"),
+        (Path::new("/dev/null"), "a character device"),
+    ] {
+        let file = format!("PATH is {found}, driver file needs a regular file");
+        assert_eq!(file_says(path), file);
+        let device = format!("PATH is {found}, driver host_device needs a block device");
+        assert_eq!(device_says(path), device);
+    }
+    assert_eq!(
+        device_says(&image(&folder, "disk", 512)),
+        "PATH is a regular file, driver host_device needs a block device (use driver=file)"
+    );
+    assert_eq!(
+        file_says(&empty),
+        "PATH is empty: a disk needs at least one sector of 512 bytes"
+    );
+}
+
+#[test]
+fn block_devices() {
+    let Some(disk) = LoopDevice::with(1 << 20, 512, &["--read-only"]) else {
+        return;
+    };
+    assert_eq!(
+        file_says(&disk.path),
+        "PATH is a block device, driver file needs a regular file (use driver=host_device)"
+    );
+    for how in [options(&disk.path), cached(&disk.path)] {
+        let error = try_device(&how, false).err().unwrap();
+        // auto-read-only takes either for a reason to open it for reading.
+        assert!(
+            matches!(
+                error,
+                NodeError::ReadOnlyMedium { .. } | NodeError::Open { .. }
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().contains("read-only"), "{error}");
+        assert!(try_device(&how, true).unwrap().read_only());
+    }
+}
+
+#[test]
+fn a_device_ends_with_its_last_whole_block() {
+    let Some(disk) = LoopDevice::new((1 << 20) + 512, 4096) else {
+        return;
+    };
+    let node = crate::storage::device(&options(&disk.path));
+    assert_eq!(node.geometry().size, 1 << 20);
+    assert_eq!(node.geometry().physical_block_size, 4096);
+}
+
+#[test]
+fn who_may_not() {
+    let folder = folder();
+    let path = image(&folder, "disk", 512);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let said = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            // SAFETY: it concerns this thread alone, which ends with it; root may open anything.
+            unsafe { libc::setfsuid(65_534) };
+            try_file(&options(&path), false).map(drop)
+        });
+        other.join().unwrap()
+    });
+    let text = said.unwrap_err().to_string();
+    let hint =
+        "Permission denied (os error 13) (run as a user that may open it, or open it read-only)";
+    assert!(
+        text.starts_with("cannot open ") && text.ends_with(hint),
+        "{text}"
+    );
+}
+
+#[test]
+fn where_direct_io_cannot_be() {
+    // Whatever the kernel shows there goes through its own functions, never around a cache.
+    let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    if !path.exists() {
+        skipped("no such file in sysfs");
+        return;
+    }
+    let error = try_file(&options(path), true).err().unwrap();
+    assert!(matches!(error, NodeError::NoDirectIo { .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "/sys/kernel/mm/transparent_hugepage/enabled: its filesystem has no direct I/O (O_DIRECT); \
+         use cache.direct=off (serve: --cache-direct off)"
+    );
+    try_file(&cached(path), true).unwrap();
+}
+
+#[test]
+fn disks_that_are_made() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), Created::New);
+    assert_eq!(file(&options(&path)).geometry().size, 1 << 20);
+    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), Created::Existed);
+    assert_eq!(
+        create_sparse(&path, 2 << 20).unwrap_err().to_string(),
+        format!(
+            "{} exists and has 1048576 bytes, not 2097152: leave the size away to serve it as it \
+             is, or choose another file",
+            path.display()
+        )
+    );
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    assert_eq!(create_sparse(&link, 1 << 20).unwrap(), Created::Existed);
+    let nowhere = folder.path().join("nowhere");
+    symlink(folder.path().join("none"), &nowhere).unwrap();
+    let error = create_sparse(&nowhere, 1 << 20).unwrap_err();
+    assert!(matches!(error, NodeError::Open { .. }), "{error}");
+    let error = create_sparse(&folder.path().join("no/disk"), 512).unwrap_err();
+    assert!(matches!(error, NodeError::Open { .. }), "{error}");
+}

@@ -1,0 +1,115 @@
+//! A flush and a FUA write reach the disk, and are left out where that was asked for.
+//!
+//! A loop device counts the flushes that it was sent.
+
+use std::fs;
+
+use block::FileOptions;
+
+use crate::harness::{Call, Rig};
+use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options, try_device};
+
+fn ways(disk: &LoopDevice) -> [FileOptions; 3] {
+    let direct = options(&disk.path);
+    let threads = FileOptions {
+        native_aio: false,
+        ..direct.clone()
+    };
+    [direct, threads, cached(&disk.path)]
+}
+
+#[test]
+fn what_is_flushed_is_sent_to_the_disk() {
+    let Some(disk) = LoopDevice::new(1 << 20, 512) else {
+        return;
+    };
+    for how in ways(&disk) {
+        for no_flush in [false, true] {
+            let node = device(&FileOptions {
+                no_flush,
+                ..how.clone()
+            });
+            let mut rig = Rig::new();
+            let mut flushes = |call: Call| {
+                let before = disk.flushes();
+                rig.ok(&node, call);
+                disk.flushes() > before
+            };
+            let expected = !no_flush;
+            let write = || Call::write(512, &[7; 512]);
+            let zeroes = |unmap| Call::write_zeroes(8192, 8192, unmap);
+            assert!(!flushes(write()), "{how:?}");
+            assert!(!flushes(zeroes(false)), "{how:?}");
+            assert_eq!(flushes(Call::flush()), expected, "{no_flush} {how:?}");
+            assert_eq!(flushes(write().fua()), expected, "{no_flush} {how:?}");
+            let bounced = write().skewed(1).fua();
+            assert_eq!(flushes(bounced), expected, "{no_flush} {how:?}");
+            for unmap in [false, true] {
+                let zeroes = zeroes(unmap).fua();
+                assert_eq!(flushes(zeroes), expected, "{no_flush} {how:?}");
+            }
+            rig.ok(&node, write());
+            let before = disk.flushes();
+            node.flush_blocking().unwrap();
+            assert_eq!(disk.flushes() > before, expected, "{no_flush} {how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_write_with_fua_is_stable_as_well() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    node.use_block_size(512).unwrap();
+    let mut rig = Rig::new();
+    let before = disk.flushes();
+    rig.ok(&node, Call::write(512, &[1; 512]));
+    assert_eq!(disk.flushes(), before);
+    rig.ok(&node, Call::write(512, &[2; 512]).fua());
+    assert!(disk.flushes() > before);
+}
+
+#[test]
+fn who_cannot_write_has_nothing_to_flush() {
+    let Some(disk) = LoopDevice::new(1 << 20, 512) else {
+        return;
+    };
+    for how in ways(&disk) {
+        let node = try_device(&how, true).unwrap();
+        let before = disk.flushes();
+        Rig::new().ok(&node, Call::flush());
+        node.flush_blocking().unwrap();
+        assert_eq!(disk.flushes(), before);
+    }
+}
+
+/// The filesystem sends a flush to its disk for each file that is flushed.
+#[test]
+fn files_are_flushed_down_to_the_disk() {
+    let Some((folder, _mount, disk)) = large_block_folder() else {
+        return;
+    };
+    let path = folder.path().join("disk");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let direct = options(&path);
+    let threads = FileOptions {
+        native_aio: false,
+        ..direct.clone()
+    };
+    for how in [direct, threads, cached(&path)] {
+        let node = file(&how);
+        let mut rig = Rig::new();
+        for (write, flush) in [
+            (Call::write(0, &[9; 4096]), Call::flush()),
+            (Call::read(0, 512), Call::write(0, &[9; 4096]).fua()),
+            (Call::read(0, 512), Call::write(0, &[9; 512]).fua()),
+        ] {
+            rig.ok(&node, write);
+            let before = disk.flushes();
+            rig.ok(&node, flush);
+            assert!(disk.flushes() > before, "{how:?}");
+        }
+    }
+}

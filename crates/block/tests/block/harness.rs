@@ -1,0 +1,301 @@
+//! Requests with memory of their own, and something that plays the iothread.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use block::{EngineSettings, Engines, Node, Op, Request};
+use engine::{AioSettings, Completion, Errno};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+/// Says past the capture of the test harness that something was not tested.
+pub fn skipped(what: &str) {
+    assert!(
+        std::env::var_os("BLOCK_TESTS_STRICT").is_none(),
+        "cannot test: {what}"
+    );
+    let _ = writeln!(std::io::stderr(), "SKIPPED, not tested: {what}");
+}
+
+/// Memory starts at a multiple of this, plus the skew.
+const PAGE: usize = 4096;
+
+/// One request and the memory that it names.
+pub struct Call {
+    op: Op,
+    fua: bool,
+    offset: u64,
+    len: usize,
+    /// Bytes per segment; the last may be shorter.
+    segment: usize,
+    skew: usize,
+    /// Empty segments before each segment and at the end.
+    empty: usize,
+    bytes: Vec<u8>,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub struct Outcome {
+    pub result: Result<(), Errno>,
+    /// What a read put into the segments, in their order.
+    pub data: Vec<u8>,
+}
+
+impl Call {
+    fn new(op: Op, offset: u64, len: usize, bytes: Vec<u8>) -> Self {
+        let segment = len.max(1);
+        Call {
+            op,
+            fua: false,
+            offset,
+            len,
+            segment,
+            skew: 0,
+            empty: 0,
+            bytes,
+        }
+    }
+
+    /// A read into memory that held something else before.
+    pub fn read(offset: u64, len: usize) -> Self {
+        Call::new(Op::Read, offset, len, vec![0xee; len])
+    }
+
+    pub fn write(offset: u64, bytes: &[u8]) -> Self {
+        Call::new(Op::Write, offset, bytes.len(), bytes.to_vec())
+    }
+
+    pub fn flush() -> Self {
+        Call::new(Op::Flush, 0, 0, Vec::new())
+    }
+
+    pub fn discard(offset: u64, len: usize) -> Self {
+        Call::new(Op::Discard, offset, len, Vec::new())
+    }
+
+    pub fn write_zeroes(offset: u64, len: usize, unmap: bool) -> Self {
+        Call::new(Op::WriteZeroes { unmap }, offset, len, Vec::new())
+    }
+
+    pub fn fua(mut self) -> Self {
+        self.fua = true;
+        self
+    }
+
+    /// The data lies in segments of so many bytes.
+    pub fn cut(mut self, segment: usize) -> Self {
+        self.segment = segment;
+        self
+    }
+
+    /// So many empty segments before each segment and at the end.
+    pub fn with_empty(mut self, empty: usize) -> Self {
+        self.empty = empty;
+        self
+    }
+
+    /// The memory starts so many bytes behind a page border.
+    pub fn skewed(mut self, skew: usize) -> Self {
+        self.skew = skew;
+        self
+    }
+}
+
+/// A call with its memory in place.
+struct Placed {
+    call: Call,
+    memory: Vec<u8>,
+    start: usize,
+    iov: Vec<libc::iovec>,
+}
+
+impl Placed {
+    fn new(call: Call) -> Self {
+        let mut memory = vec![0; call.bytes.len() + call.skew + PAGE];
+        let base = memory.as_mut_ptr();
+        let start = base.align_offset(PAGE) + call.skew;
+        let mut placed = Placed {
+            call,
+            memory,
+            start,
+            iov: Vec::new(),
+        };
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let empty = vec![nothing; placed.call.empty];
+        for (at, range) in placed.segments() {
+            placed.iov.extend_from_slice(&empty);
+            placed.memory[at..at + range.len()].copy_from_slice(&placed.call.bytes[range.clone()]);
+            placed.iov.push(libc::iovec {
+                iov_base: placed.memory.as_mut_ptr().wrapping_add(at).cast(),
+                iov_len: range.len(),
+            });
+        }
+        placed.iov.extend_from_slice(&empty);
+        placed
+    }
+
+    /// Where each segment lies in memory, and which bytes of the data it holds. The first segment
+    /// is the last in memory: none continues where the one before it ended.
+    fn segments(&self) -> Vec<(usize, std::ops::Range<usize>)> {
+        let total = self.call.bytes.len();
+        let starts = (0..total).step_by(self.call.segment);
+        starts
+            .map(|from| {
+                let to = total.min(from + self.call.segment);
+                (self.start + total - to, from..to)
+            })
+            .collect()
+    }
+
+    fn request(&mut self, token: u64) -> Request {
+        Request {
+            op: self.call.op,
+            fua: self.call.fua,
+            offset: self.call.offset,
+            len: self.call.len as u64,
+            iov: self.iov.as_mut_ptr(),
+            iov_count: u32::try_from(self.iov.len()).unwrap(),
+            token,
+        }
+    }
+
+    fn outcome(self, result: Result<(), Errno>) -> Outcome {
+        let segments = self.segments();
+        let pieces = segments
+            .into_iter()
+            .map(|(at, range)| &self.memory[at..at + range.len()]);
+        Outcome {
+            result,
+            data: pieces.flatten().copied().collect(),
+        }
+    }
+}
+
+/// Engines and the loop around them.
+pub struct Rig {
+    pub engines: Engines,
+    woken: Arc<OwnedFd>,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Rig::with_max_events(128)
+    }
+
+    pub fn with_max_events(max_events: u32) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let woken = Arc::new(eventfd(0, flags).unwrap());
+        let settings = EngineSettings {
+            aio: AioSettings {
+                max_events,
+                ..AioSettings::default()
+            },
+            ..EngineSettings::default()
+        };
+        let wake = woken.clone();
+        let wake = move || {
+            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+        };
+        Rig {
+            engines: Engines::new(settings, Arc::new(wake)).unwrap(),
+            woken,
+        }
+    }
+
+    /// Runs one request to its end.
+    pub fn one(&mut self, node: &Node, call: Call) -> Outcome {
+        self.all(node, vec![call]).remove(0)
+    }
+
+    /// Runs one request that must succeed.
+    pub fn ok(&mut self, node: &Node, call: Call) -> Vec<u8> {
+        let outcome = self.one(node, call);
+        assert_eq!(outcome.result, Ok(()));
+        outcome.data
+    }
+
+    pub fn read(&mut self, node: &Node, offset: u64, len: usize) -> Vec<u8> {
+        self.ok(node, Call::read(offset, len))
+    }
+
+    /// Runs requests to their end, as many at once as there is room for: each completes once.
+    pub fn all(&mut self, node: &Node, calls: Vec<Call>) -> Vec<Outcome> {
+        self.each(calls.into_iter().map(|call| (node, call)).collect())
+    }
+
+    /// The same, with a node for each.
+    pub fn each(&mut self, calls: Vec<(&Node, Call)>) -> Vec<Outcome> {
+        let (nodes, mut placed): (Vec<&Node>, Vec<Placed>) = calls
+            .into_iter()
+            .map(|(node, call)| (node, Placed::new(call)))
+            .unzip();
+        let mut results = vec![None; placed.len()];
+        let mut next = 0;
+        let mut left = placed.len();
+        let mut out = Vec::new();
+        while left > 0 {
+            while next < placed.len() && self.engines.room(nodes[next]) > 0 {
+                let request = placed[next].request(next as u64);
+                // SAFETY: `placed` and the nodes outlive the loop, which ends when all requests
+                // have completed; nothing in `placed` is touched before.
+                let taken = unsafe { self.engines.submit(nodes[next], request) };
+                assert!(taken.is_ok(), "there was room");
+                next += 1;
+            }
+            self.engines.flush_batch();
+            self.wait();
+            self.engines.reap(&mut out);
+            for Completion { token, result } in out.drain(..) {
+                let before = results[usize::try_from(token).unwrap()].replace(result);
+                assert_eq!(before, None, "request {token} completed twice");
+                left -= 1;
+            }
+        }
+        assert!(!self.engines.has_completions(), "a completion of nothing");
+        let outcomes = placed.into_iter().zip(results);
+        outcomes
+            .map(|(placed, result)| placed.outcome(result.unwrap()))
+            .collect()
+    }
+
+    /// Sleeps until something may have completed.
+    fn wait(&self) {
+        if self.engines.has_completions() {
+            return;
+        }
+        let by_clock = self.engines.next_deadline_ns().is_some() || self.engines.needs_retry();
+        let timeout = rustix::event::Timespec {
+            tv_sec: if by_clock { 0 } else { 60 },
+            tv_nsec: if by_clock { 1_000_000 } else { 0 },
+        };
+        let mut fds = vec![self.woken.as_fd()];
+        fds.extend(self.engines.aio_eventfd());
+        let mut polled: Vec<_> = fds
+            .iter()
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let ready = poll(&mut polled, Some(&timeout)).unwrap();
+        assert!(by_clock || ready > 0, "a request was lost");
+        for fd in fds {
+            let _ = rustix::io::read(fd, &mut [0; 8]);
+        }
+    }
+}
+
+/// Bytes that tell where they belong: different in every sector and for every seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

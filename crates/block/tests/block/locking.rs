@@ -1,0 +1,211 @@
+//! Image locking, among ourselves and with QEMU's tools.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use block::{FileOptions, Locking, NodeError};
+
+use crate::harness::{Call, Rig, skipped};
+use crate::storage::{file, folder, image, options, patient, try_file};
+
+const LEN: u64 = 1 << 20;
+
+fn said(result: Result<std::sync::Arc<block::Node>, NodeError>) -> Option<String> {
+    result.err().map(|error| error.to_string())
+}
+
+fn reader(options: &FileOptions) -> std::sync::Arc<block::Node> {
+    patient(|| try_file(options, true))
+}
+
+fn locked(path: &Path, what: &str) -> Option<String> {
+    Some(format!(
+        "{}: failed to get {what} lock: is another process using the image? (stop it, open the \
+         image read-only in both, or say locking=off when they are known to cooperate)",
+        path.display()
+    ))
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let how = options(&path);
+    let writer = file(&how);
+    assert_eq!(said(try_file(&how, false)), locked(&path, "\"write\""));
+    assert_eq!(
+        said(try_file(&how, true)),
+        locked(&path, "shared \"write\"")
+    );
+    drop(writer);
+    let readers = (reader(&how), reader(&how));
+    assert_eq!(said(try_file(&how, false)), locked(&path, "\"write\""));
+    drop(readers);
+    file(&how);
+}
+
+#[test]
+fn off_means_off_and_on_is_as_auto() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let with = |locking| FileOptions {
+        locking,
+        ..options(&path)
+    };
+    let _writer = file(&with(Locking::On));
+    let _other = file(&with(Locking::Off));
+    assert!(try_file(&with(Locking::On), false).is_err());
+    assert!(try_file(&with(Locking::Auto), false).is_err());
+}
+
+/// Also when a worker has just used it: it lets go before it says that it is done.
+#[test]
+fn the_lock_is_gone_with_the_node() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let mut rig = Rig::new();
+    for _ in 0..50 {
+        let node = file(&options(&path));
+        rig.ok(&node, Call::write(0, &[1; 512]).skewed(1));
+        drop(node);
+        file(&options(&path));
+    }
+}
+
+/// Whether the tool can be run; says so if not.
+fn installed(tool: &str) -> bool {
+    let found = Command::new(tool)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
+    if found.is_err() {
+        skipped(&format!("{tool} is not installed"));
+    }
+    found.is_ok()
+}
+
+/// What a tool of QEMU's says; `None` when it is content.
+fn qemu(tool: &str, arguments: &[&str]) -> Option<String> {
+    let done = Command::new(tool).args(arguments).output().unwrap();
+    (!done.status.success()).then(|| String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+fn read(path: &Path) -> Option<String> {
+    let (from, to) = (path.to_str().unwrap(), path.with_extension("copy"));
+    let formats = ["convert", "-f", "raw", "-O", "raw"];
+    qemu(
+        "qemu-img",
+        &[&formats[..], &[from, to.to_str().unwrap()]].concat(),
+    )
+}
+
+fn write(path: &Path) -> Option<String> {
+    let path = path.to_str().unwrap();
+    qemu("qemu-io", &["-f", "raw", "-c", "write 0 512", path])
+}
+
+/// Whether a tool becomes content, see [`patient`].
+fn content(tool: fn(&Path) -> Option<String>, path: &Path) -> bool {
+    (0..20).any(|_| tool(path).is_none())
+}
+
+#[test]
+fn our_writer_is_in_the_way_of_qemu() {
+    if !installed("qemu-img") || !installed("qemu-io") {
+        return;
+    }
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let node = file(&options(&path));
+    let text = write(&path).unwrap();
+    assert!(text.contains("Failed to get \"write\" lock"), "{text}");
+    let text = read(&path).unwrap();
+    assert!(
+        text.contains("Failed to get shared \"write\" lock"),
+        "{text}"
+    );
+    drop(node);
+    assert!(content(read, &path) && content(write, &path));
+
+    let reader = reader(&options(&path));
+    assert!(content(read, &path));
+    let text = write(&path).unwrap();
+    assert!(text.contains("Failed to get \"write\" lock"), "{text}");
+    drop(reader);
+
+    let _unlocked = file(&FileOptions {
+        locking: Locking::Off,
+        ..options(&path)
+    });
+    assert!(content(read, &path) && content(write, &path));
+}
+
+/// QEMU's storage daemon with an export of the image.
+struct Theirs(Child);
+
+impl Theirs {
+    fn serve(folder: &Path, path: &Path, writable: bool) -> Self {
+        let on_off = if writable { "on" } else { "off" };
+        let read_only = if writable { "off" } else { "on" };
+        let pidfile = folder.join("pid");
+        let child = Command::new("qemu-storage-daemon")
+            .arg("--blockdev")
+            .arg(format!(
+                "driver=file,node-name=f,filename={},read-only={read_only}",
+                path.display()
+            ))
+            .arg("--export")
+            .arg(format!(
+                "type=vhost-user-blk,id=e,node-name=f,writable={on_off},addr.type=unix,addr.path={}",
+                folder.join("socket").display()
+            ))
+            .arg("--pidfile")
+            .arg(&pidfile)
+            .spawn()
+            .unwrap();
+        let mut theirs = Theirs(child);
+        // It is written when everything is open.
+        while !pidfile.exists() {
+            assert_eq!(theirs.0.try_wait().unwrap(), None, "it ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        theirs
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn qemus_writer_and_reader_are_in_our_way() {
+    if !installed("qemu-storage-daemon") {
+        return;
+    }
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let how = options(&path);
+
+    let writer = Theirs::serve(folder.path(), &path, true);
+    // QEMU's export of a bare file lets others write; what it does itself we would not share.
+    assert!(matches!(said(try_file(&how, false)), Some(text) if text.contains("\"write\" lock")));
+    assert_eq!(
+        said(try_file(&how, true)),
+        locked(&path, "shared \"write\"")
+    );
+    let off = FileOptions {
+        locking: Locking::Off,
+        ..how.clone()
+    };
+    file(&off);
+    drop(writer);
+    file(&how);
+    std::fs::remove_file(folder.path().join("pid")).unwrap();
+
+    let _reader = Theirs::serve(folder.path(), &path, false);
+    reader(&how);
+}

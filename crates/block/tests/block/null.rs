@@ -1,0 +1,104 @@
+//! The null disk, beside others on one iothread.
+
+use std::sync::Arc;
+
+use block::{Node, NodeOptions, NullOptions, Request};
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{cached, file, folder, image, options};
+
+fn null(latency_ns: u64, read_zeroes: bool) -> Arc<Node> {
+    let options = NullOptions {
+        size: 1 << 20,
+        read_zeroes,
+        latency_ns,
+    };
+    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
+}
+
+#[test]
+fn everything_succeeds() {
+    for latency_ns in [0, 1000] {
+        let node = null(latency_ns, true);
+        assert_eq!(node.geometry().size, 1 << 20);
+        assert!(!node.unmap() && !node.native_aio());
+        node.use_block_size(512).unwrap();
+        let calls = vec![
+            Call::write(0, &pattern(1, 4096)),
+            Call::flush(),
+            Call::discard(0, 4096),
+            Call::write_zeroes(0, 4096, true).fua(),
+            Call::read(0, 4096).cut(100),
+        ];
+        let mut outcomes = Rig::new().all(&node, calls);
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+        assert_eq!(outcomes.pop().unwrap().data, [0; 4096]);
+        node.flush_blocking().unwrap();
+    }
+    let kept = Rig::new().read(&null(0, false), 0, 512);
+    assert_eq!(kept, [0xee; 512], "the memory is left as it is");
+}
+
+fn request(token: u64) -> Request {
+    Request {
+        op: block::Op::Flush,
+        fua: false,
+        offset: 0,
+        len: 0,
+        iov: std::ptr::null_mut(),
+        iov_count: 0,
+        token,
+    }
+}
+
+#[test]
+fn the_soonest_completes_first_and_equals_in_order() {
+    let mut rig = Rig::new();
+    let (fast, slow) = (null(1_000_000, false), null(50_000_000, false));
+    let never = null(3_600_000_000_000, false);
+    for (token, node) in [(0, &slow), (1, &fast), (2, &never), (3, &slow), (4, &fast)] {
+        // SAFETY: a flush names no memory, and the nodes outlive the engines' use of them.
+        unsafe { rig.engines.submit(node, request(token)) }.unwrap();
+    }
+    let mut out = Vec::new();
+    let mut deadlines = Vec::new();
+    while out.len() < 4 {
+        deadlines.extend(rig.engines.next_deadline_ns());
+        rig.engines.reap(&mut out);
+        std::thread::yield_now();
+    }
+    let order: Vec<_> = out.iter().map(|completion| completion.token).collect();
+    assert_eq!(order, [1, 4, 0, 3]);
+    assert!(deadlines.is_sorted());
+    assert!(!rig.engines.has_completions());
+    assert!(rig.engines.next_deadline_ns() > deadlines.last().copied());
+}
+
+/// A slow disk that is full of waiting requests does not stop the others of its iothread.
+#[test]
+fn a_slow_disk_fills_only_itself() {
+    let folder = folder();
+    let path = image(&folder, "disk", 1 << 20);
+    let mut rig = Rig::new();
+    let never = null(3_600_000_000_000, false);
+    let room = rig.engines.room(&never);
+    for token in 0..room as u64 {
+        // SAFETY: as above.
+        unsafe { rig.engines.submit(&never, request(token)) }.unwrap();
+    }
+    assert_eq!(rig.engines.room(&never), 0);
+    // SAFETY: as above.
+    assert!(unsafe { rig.engines.submit(&never, request(0)) }.is_err());
+    rig.ok(&null(0, true), Call::read(0, 512));
+    let unflushed = |how| block::FileOptions {
+        no_flush: true,
+        unmap: false,
+        ..how
+    };
+    for how in [options(&path), cached(&path)] {
+        let node = file(&unflushed(how));
+        rig.ok(&node, Call::read(0, 512));
+        rig.ok(&node, Call::flush());
+        rig.ok(&node, Call::discard(0, 512));
+    }
+}

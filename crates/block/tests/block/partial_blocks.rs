@@ -1,0 +1,227 @@
+//! Guests with sectors of 512 bytes on disks whose blocks have 4096: no acknowledged write is lost
+//! to a neighbour in the same block.
+
+use std::fs;
+use std::sync::Arc;
+
+use block::{Node, NodeError};
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options};
+
+const SECTOR: usize = 512;
+
+/// From four iothreads at once, every sector of the range is written several times over, together
+/// with zeroes and discards (ignored ones), each sector by one iothread only: whatever it wrote last is there.
+fn hammer(node: &Arc<Node>, sectors: usize) -> Vec<u8> {
+    let mut model = vec![0; sectors * SECTOR];
+    let written = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut rig = Rig::new();
+                    let mut last = Vec::new();
+                    for round in 0..8u64 {
+                        let mine = (0..sectors).filter(|sector| sector % 4 == thread);
+                        let mut calls = Vec::new();
+                        last.clear();
+                        for sector in mine {
+                            let offset = (sector * SECTOR) as u64;
+                            let seed = (round << 32) | offset;
+                            // Others of the thread's sectors lie in the same block.
+                            if seed % 7 == round % 7 && sector % 3 == 0 {
+                                calls.push(Call::write_zeroes(offset, SECTOR, false));
+                                last.push((sector, vec![0; SECTOR]));
+                            } else {
+                                let data = pattern(seed, SECTOR);
+                                let skew = if sector % 5 == 0 { 3 } else { 0 };
+                                calls.push(Call::write(offset, &data).skewed(skew));
+                                last.push((sector, data));
+                            }
+                        }
+                        for outcome in rig.all(node, calls) {
+                            assert_eq!(outcome.result, Ok(()));
+                        }
+                        for (sector, data) in &last {
+                            let offset = (sector * SECTOR) as u64;
+                            if sector % 16 < 4 {
+                                assert!(rig.read(node, offset, SECTOR) == *data, "sector {sector}");
+                            }
+                        }
+                    }
+                    last
+                })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.flatten().collect::<Vec<_>>()
+    });
+    for (sector, data) in written {
+        model[sector * SECTOR..][..SECTOR].copy_from_slice(&data);
+    }
+    model
+}
+
+#[test]
+fn neighbours_on_a_device_do_not_lose_writes() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    for how in [options(&disk.path), cached(&disk.path)] {
+        let node = device(&how);
+        assert_eq!(node.geometry().logical_block_size, 4096);
+        node.use_block_size(512).unwrap();
+        let model = hammer(&node, 256);
+        let found = Rig::new().read(&node, 0, model.len());
+        assert!(found == model, "direct: {}", how.direct);
+        drop(node);
+    }
+}
+
+/// Whole blocks, parts of them and unaligned memory at once: overlapping in blocks, not in sectors.
+#[test]
+fn whole_blocks_beside_parts_of_blocks() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    node.use_block_size(512).unwrap();
+    let mut rig = Rig::new();
+    for round in 0..20u64 {
+        let mut model = rig.read(&node, 0, 1 << 20);
+        let mut calls = Vec::new();
+        let mut at = 0;
+        for step in 0.. {
+            let len = [512, 4096, 1536, 12_288, 3584, 8192, 512, 20_480][step % 8];
+            if at + len > model.len() {
+                break;
+            }
+            let data = pattern((round << 32) | at as u64, len);
+            model[at..at + len].copy_from_slice(&data);
+            calls.push(Call::write(at as u64, &data).skewed(step % 3));
+            at += len;
+        }
+        for outcome in rig.all(&node, calls) {
+            assert_eq!(outcome.result, Ok(()));
+        }
+        assert!(rig.read(&node, 0, 1 << 20) == model, "round {round}");
+    }
+}
+
+/// A whole block and one of its sectors in flight together have no order, but what only one of them
+/// writes is there in the end.
+#[test]
+fn a_part_does_not_undo_the_whole() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    node.use_block_size(512).unwrap();
+    let mut rig = Rig::new();
+    for round in 0..20u64 {
+        let data = pattern(round, 1 << 20);
+        let part = pattern(round + 1000, SECTOR);
+        let blocks = data.chunks(4096).enumerate();
+        let calls = blocks.flat_map(|(block, data)| {
+            let offset = block as u64 * 4096;
+            let (whole, part) = (Call::write(offset, data), Call::write(offset, &part));
+            if block % 2 == 0 {
+                [whole, part]
+            } else {
+                [part, whole]
+            }
+        });
+        for outcome in rig.all(&node, calls.collect()) {
+            assert_eq!(outcome.result, Ok(()));
+        }
+        let found = rig.read(&node, 0, 1 << 20);
+        for (found, data) in found.chunks(4096).zip(data.chunks(4096)) {
+            assert!(found[SECTOR..] == data[SECTOR..], "round {round}");
+            assert!(found[..SECTOR] == data[..SECTOR] || found[..SECTOR] == part);
+        }
+    }
+}
+
+#[test]
+fn neighbours_in_a_file_do_not_lose_writes_and_its_end_stays() {
+    let Some((folder, _mount, _disk)) = large_block_folder() else {
+        return;
+    };
+    let path = folder.path().join("disk");
+    // Neither whole blocks nor whole sectors.
+    let bytes = 20 * 4096 + 1000;
+    fs::write(&path, vec![0; bytes]).unwrap();
+    let node = file(&options(&path));
+    assert_eq!(node.geometry().logical_block_size, 4096);
+    let size = bytes.next_multiple_of(SECTOR);
+    assert_eq!(node.geometry().size, size as u64);
+    node.use_block_size(512).unwrap();
+    let model = hammer(&node, size / SECTOR);
+    assert!(Rig::new().read(&node, 0, model.len()) == model);
+    drop(node);
+    // The last sector has become whole; the last block has not.
+    assert!(fs::read(&path).unwrap() == model);
+}
+
+/// A sparse image that somebody has shortened grows again as guests write, several at once: each
+/// puts the end of the file where it belongs, and none behind another's back.
+#[test]
+fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
+    let Some((folder, _mount, _disk)) = large_block_folder() else {
+        return;
+    };
+    let path = folder.path().join("disk");
+    fs::write(&path, vec![0; 8 * 4096]).unwrap();
+    let node = file(&options(&path));
+    node.use_block_size(512).unwrap();
+    let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let mut rig = Rig::new();
+    for round in 0..300u64 {
+        outside.set_len(700).unwrap();
+        // Every sector but the last, so that the last block does not end the race.
+        let data = pattern(round, 63 * SECTOR);
+        let sectors = data.chunks(SECTOR).enumerate();
+        let mut calls: Vec<_> = sectors
+            .map(|(sector, data)| Call::write((sector * SECTOR) as u64, data))
+            .collect();
+        calls.rotate_left(usize::try_from(round % 63).unwrap());
+        for outcome in rig.all(&node, calls) {
+            assert_eq!(outcome.result, Ok(()));
+        }
+        assert!(fs::read(&path).unwrap() == data, "round {round}");
+    }
+}
+
+#[test]
+fn exports_of_one_disk_agree_on_small_or_large_blocks() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    let window = Node::window("part", &node, 4096, None, false, true).unwrap();
+    node.use_block_size(512).unwrap();
+    node.use_block_size(2048).unwrap();
+    window.use_block_size(1024).unwrap();
+    let error = window.use_block_size(4096).unwrap_err();
+    assert!(
+        matches!(error, NodeError::MixedBlockSizes { .. }),
+        "{error}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "part is exported with another logical block size already; on a disk with blocks of 4096 \
+         bytes all exports must be below that size, or none"
+    );
+    drop((node, window));
+
+    let node = device(&options(&disk.path));
+    node.use_block_size(4096).unwrap();
+    node.use_block_size(8192).unwrap();
+    assert!(node.use_block_size(512).is_err());
+    drop(node);
+
+    // The page cache takes any size.
+    let node = device(&cached(&disk.path));
+    node.use_block_size(512).unwrap();
+    node.use_block_size(4096).unwrap();
+}

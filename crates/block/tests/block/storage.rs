@@ -1,0 +1,215 @@
+//! Where the tests' disks are: files on a real filesystem, files on tmpfs, loop devices.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{FileOptions, Locking, Node, NodeError, NodeOptions};
+use tempfile::TempDir;
+
+use crate::harness::skipped;
+
+/// A folder on the filesystem that the build is on.
+pub fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A folder in memory.
+pub fn tmpfs_folder() -> Option<TempDir> {
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+    let shm = Path::new("/dev/shm");
+    let found = rustix::fs::statfs(shm).ok()?;
+    if u32::try_from(found.f_type) == Ok(TMPFS_MAGIC) {
+        TempDir::new_in(shm).ok()
+    } else {
+        skipped("/dev/shm is not a tmpfs");
+        None
+    }
+}
+
+/// A tmpfs of its own, unmounted when dropped.
+pub struct Mount(PathBuf);
+
+/// A folder that holds no more than so many bytes.
+pub fn small_tmpfs(bytes: u64) -> Option<(TempDir, Mount)> {
+    mount(&["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+}
+
+/// A folder on a filesystem whose disk has blocks of 4096 bytes.
+pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
+    let device = LoopDevice::new(64 << 20, 4096)?;
+    let name = device.path.to_str().unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", name]).output();
+    if !made.as_ref().is_ok_and(|made| made.status.success()) {
+        skipped(&format!(
+            "no filesystem on a disk of large blocks: {made:?}"
+        ));
+        return None;
+    }
+    let (folder, mount) = mount(&[name])?;
+    Some((folder, mount, device))
+}
+
+/// A filesystem on a folder of its own, with these arguments for mount(8).
+pub fn mount(arguments: &[&str]) -> Option<(TempDir, Mount)> {
+    let folder = folder();
+    let made = Command::new("mount")
+        .args(arguments)
+        .arg(folder.path())
+        .output();
+    match made {
+        Ok(made) if made.status.success() => {
+            let mount = Mount(folder.path().to_owned());
+            Some((folder, mount))
+        }
+        other => {
+            skipped(&format!("cannot mount {arguments:?}: {other:?}"));
+            None
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// An image of so many bytes.
+pub fn image(folder: &TempDir, name: &str, bytes: u64) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+/// Bytes of space that a file takes.
+pub fn allocated(path: &Path) -> u64 {
+    // The filesystem may keep the count back until it has written.
+    fs::File::open(path).unwrap().sync_all().unwrap();
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// Direct I/O, Linux AIO, discards passed on, locked.
+pub fn options(path: &Path) -> FileOptions {
+    FileOptions {
+        path: path.to_owned(),
+        direct: true,
+        no_flush: false,
+        unmap: true,
+        native_aio: true,
+        aio_max_batch: 0,
+        locking: Locking::Auto,
+    }
+}
+
+/// The same through the page cache.
+pub fn cached(path: &Path) -> FileOptions {
+    FileOptions {
+        direct: false,
+        ..options(path)
+    }
+}
+
+/// Opens a file that nobody has.
+pub fn file(options: &FileOptions) -> Arc<Node> {
+    patient(|| try_file(options, false))
+}
+
+/// Opens what nobody has any more. A process that another test starts holds copies of our files,
+/// and so of their locks, for the moment until it executes its program.
+pub fn patient(open: impl Fn() -> Result<Arc<Node>, NodeError>) -> Arc<Node> {
+    for _ in 0..5000 {
+        match open() {
+            Err(NodeError::Locked { .. }) => std::thread::sleep(Duration::from_millis(1)),
+            opened => return opened.unwrap(),
+        }
+    }
+    open().unwrap()
+}
+
+pub fn try_file(options: &FileOptions, read_only: bool) -> Result<Arc<Node>, NodeError> {
+    Node::open("disk", read_only, &NodeOptions::File(options.clone()))
+}
+
+/// Opens a device that nobody has.
+pub fn device(options: &FileOptions) -> Arc<Node> {
+    patient(|| try_device(options, false))
+}
+
+pub fn try_device(options: &FileOptions, read_only: bool) -> Result<Arc<Node>, NodeError> {
+    Node::open("disk", read_only, &NodeOptions::HostDevice(options.clone()))
+}
+
+/// A loop device, taken down when dropped.
+pub struct LoopDevice {
+    pub path: PathBuf,
+    /// The file behind it.
+    pub image: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+impl LoopDevice {
+    /// A device of so many bytes with blocks of `block` bytes, on a file in memory.
+    pub fn new(bytes: u64, block: u32) -> Option<Self> {
+        Self::with(bytes, block, &[])
+    }
+
+    /// The same, with more arguments for losetup(8).
+    pub fn with(bytes: u64, block: u32, arguments: &[&str]) -> Option<Self> {
+        let folder = tmpfs_folder()?;
+        let mut made = LoopDevice::on(folder.path(), bytes, block, arguments)?;
+        made._folder = Some(folder);
+        Some(made)
+    }
+
+    /// The same, on a file in this folder.
+    pub fn on(folder: &Path, bytes: u64, block: u32, arguments: &[&str]) -> Option<Self> {
+        let image = folder.join("loop.img");
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let made = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &block.to_string()])
+            .args(arguments)
+            .arg(&image)
+            .output();
+        let problem = match made {
+            Ok(made) if made.status.success() => {
+                let path = String::from_utf8(made.stdout).unwrap();
+                return Some(LoopDevice {
+                    path: PathBuf::from(path.trim()),
+                    image,
+                    _folder: None,
+                });
+            }
+            Ok(made) => String::from_utf8_lossy(&made.stderr).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        skipped(&format!("no loop device with blocks of {block}: {problem}"));
+        None
+    }
+
+    /// Flushes that the device was sent, see the kernel's `Documentation/block/stat.rst`.
+    pub fn flushes(&self) -> u64 {
+        self.counter(15)
+    }
+
+    /// Discards that the device was sent.
+    pub fn discards(&self) -> u64 {
+        self.counter(11)
+    }
+
+    fn counter(&self, index: usize) -> u64 {
+        let name = self.path.file_name().unwrap();
+        let stat = Path::new("/sys/block").join(name).join("stat");
+        let text = fs::read_to_string(stat).unwrap();
+        text.split_whitespace().nth(index).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.path).status();
+    }
+}

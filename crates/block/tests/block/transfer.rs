@@ -1,0 +1,245 @@
+//! Bytes arrive where they belong, whatever way they take.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use block::{FileOptions, Node};
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{cached, file, folder, image, options, tmpfs_folder};
+
+const MIB: usize = 1 << 20;
+
+/// Writes and reads back with every form of memory, and looks at the file from outside.
+fn round_trip(node: &Arc<Node>, path: &std::path::Path, offset: u64, data: &[u8], segment: usize) {
+    let mut rig = Rig::new();
+    for skew in [0, 1, 512] {
+        let seed = u64::try_from(skew).unwrap();
+        let mut data = data.to_vec();
+        data[..8].copy_from_slice(&seed.to_le_bytes());
+        rig.ok(node, Call::write(offset, &data).cut(segment).skewed(skew));
+        let mut outside = vec![0; data.len()];
+        let image = fs::File::open(path).unwrap();
+        image.read_exact_at(&mut outside, offset).unwrap();
+        assert!(outside == data, "what was written, skew {skew}");
+        let read = Call::read(offset, data.len()).cut(segment).skewed(skew);
+        assert!(rig.ok(node, read) == data, "what was read, skew {skew}");
+    }
+}
+
+/// The forms that a file can be opened in: (options, whether Linux AIO carries aligned requests).
+fn ways(path: &std::path::Path) -> [(FileOptions, bool); 3] {
+    let threads = FileOptions {
+        native_aio: false,
+        ..options(path)
+    };
+    [
+        (options(path), true),
+        (threads, false),
+        (cached(path), false),
+    ]
+}
+
+#[test]
+fn every_way_moves_the_same_bytes() {
+    let folder = folder();
+    let path = image(&folder, "disk", 4 * MIB as u64);
+    for (how, _) in ways(&path) {
+        let node = file(&how);
+        for (offset, len, segment) in [
+            (0, 4096, 4096),
+            (512, 512, 512),
+            (8192, 64 * 1024, 4096),
+            (1024, 3 * 512, 512),
+            (4096, 8192, 1000),
+            (MIB as u64 - 512, 2 * MIB + 512, 333_333),
+        ] {
+            round_trip(&node, &path, offset, &pattern(offset, len), segment);
+        }
+    }
+}
+
+#[test]
+fn aligned_requests_go_through_linux_aio_and_others_do_not() {
+    let folder = folder();
+    let path = image(&folder, "disk", MIB as u64);
+    for (how, carried) in ways(&path) {
+        let node = file(&how);
+        assert_eq!(node.native_aio(), carried);
+        let mut rig = Rig::new();
+        let submitted = |rig: &mut Rig, call| {
+            let before = rig.engines.aio_stats().unwrap().submitted;
+            rig.ok(&node, call);
+            rig.engines.aio_stats().unwrap().submitted - before
+        };
+        let bytes = pattern(1, 8192);
+        let by_aio = u64::from(carried);
+        assert_eq!(submitted(&mut rig, Call::read(0, 8192).cut(4096)), by_aio);
+        assert_eq!(submitted(&mut rig, Call::write(0, &bytes)), by_aio);
+        assert_eq!(submitted(&mut rig, Call::flush()), by_aio);
+        assert_eq!(submitted(&mut rig, Call::read(0, 8192).skewed(1)), 0);
+        assert_eq!(submitted(&mut rig, Call::write(0, &bytes).cut(1000)), 0);
+        assert_eq!(submitted(&mut rig, Call::write_zeroes(0, 512, false)), 0);
+        assert_eq!(submitted(&mut rig, Call::discard(0, 4096)), 0);
+    }
+}
+
+#[test]
+fn more_segments_than_a_system_call_takes() {
+    let folder = folder();
+    let path = image(&folder, "disk", 4 * MIB as u64);
+    for (how, _) in ways(&path) {
+        let node = file(&how);
+        for segments in [1024, 1025, 2500] {
+            let data = pattern(segments, usize::try_from(segments).unwrap() * 512);
+            round_trip(&node, &path, 512, &data, 512);
+        }
+        // So many that they are shorter than a sector.
+        round_trip(&node, &path, 0, &pattern(3, 64 * 1024), 17);
+    }
+}
+
+#[test]
+fn large_requests() {
+    let folder = folder();
+    let path = image(&folder, "disk", 33 * MIB as u64);
+    for (how, _) in ways(&path) {
+        let data = pattern(5, 16 * MIB);
+        round_trip(&file(&how), &path, MIB as u64 - 512, &data, 128 * 1024);
+    }
+}
+
+#[test]
+fn requests_of_nothing_and_empty_segments() {
+    let folder = folder();
+    let path = image(&folder, "disk", MIB as u64);
+    for (how, _) in ways(&path) {
+        let (node, mut rig) = (file(&how), Rig::new());
+        rig.ok(&node, Call::read(0, 0));
+        rig.ok(&node, Call::write(0, &[]));
+        rig.ok(&node, Call::write_zeroes(0, 0, true).fua());
+        rig.ok(&node, Call::discard(0, 0));
+        for empty in [1, 1024] {
+            let data = pattern(empty as u64, 2048);
+            for segment in [512, 1000] {
+                let form = |call: Call| call.cut(segment).with_empty(empty);
+                rig.ok(&node, form(Call::write(512, &data)));
+                assert!(rig.ok(&node, form(Call::read(512, 2048))) == data);
+            }
+            rig.ok(&node, Call::write(0, &[]).with_empty(empty));
+            rig.ok(&node, Call::read(0, 0).with_empty(empty));
+        }
+    }
+}
+
+/// Past the end of the file there are zeroes, also when the end is in the middle of a request, of a
+/// segment, or of a sector.
+#[test]
+fn a_file_that_was_truncated_reads_as_zeroes() {
+    let folders = [Some(folder()), tmpfs_folder()];
+    for folder in folders.iter().flatten() {
+        let path = image(folder, "disk", 256 * 1024);
+        let data = pattern(7, 256 * 1024);
+        for (how, _) in ways(&path) {
+            let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            outside.set_len(256 * 1024).unwrap();
+            outside.write_all_at(&data, 0).unwrap();
+            let (node, mut rig) = (file(&how), Rig::new());
+            for end in [131_072usize, 70_656, 5000, 513, 1, 0] {
+                outside.set_len(end as u64).unwrap();
+                let mut expected = data[..end].to_vec();
+                expected.resize(256 * 1024, 0);
+                for (offset, len) in [
+                    (0, 256 * 1024),
+                    (512, 8192),
+                    (69_632, 65_536),
+                    (135_168, 512),
+                ] {
+                    for (segment, skew) in [(len, 0), (512, 0), (4096, 3), (1000, 0)] {
+                        let call = Call::read(offset as u64, len).cut(segment).skewed(skew);
+                        let found = rig.ok(&node, call);
+                        assert!(
+                            found == expected[offset..offset + len],
+                            "end {end}, offset {offset}, len {len}, segment {segment}, skew {skew}, {how:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_sector_need_not_be_whole() {
+    let folders = [Some(folder()), tmpfs_folder()];
+    for folder in folders.iter().flatten() {
+        for bytes in [1u64, 100, 1000, 5000] {
+            let path = folder.path().join("disk");
+            for (how, _) in ways(&path) {
+                for (segment, skew) in [(512, 0), (512, 1), (100, 0)] {
+                    let content = pattern(bytes, usize::try_from(bytes).unwrap());
+                    fs::write(&path, &content).unwrap();
+                    let (node, mut rig) = (file(&how), Rig::new());
+                    let size = bytes.next_multiple_of(512);
+                    assert_eq!(node.geometry().size, size);
+
+                    let mut padded = content.clone();
+                    padded.resize(usize::try_from(size).unwrap(), 0);
+                    let call = Call::read(0, padded.len()).cut(segment).skewed(skew);
+                    assert!(rig.ok(&node, call) == padded, "{bytes} bytes, {how:?}");
+
+                    // Written, it becomes whole, and nothing else changes.
+                    let last = pattern(99, 512);
+                    let call = Call::write(size - 512, &last).cut(segment).skewed(skew);
+                    rig.ok(&node, call);
+                    let at = padded.len() - 512;
+                    padded[at..].copy_from_slice(&last);
+                    assert!(fs::read(&path).unwrap() == padded, "{bytes} bytes, {how:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_disk_is_the_requests_result() {
+    let folder = folder();
+    let path = image(&folder, "disk", MIB as u64);
+    for (how, _) in ways(&path) {
+        let node = crate::storage::try_file(&how, true).unwrap();
+        let mut rig = Rig::new();
+        let calls = vec![
+            Call::write(0, &[1; 512]),
+            Call::read(0, 512),
+            Call::write(0, &[1; 512]).skewed(1),
+            Call::write_zeroes(0, 512, false),
+        ];
+        let results: Vec<_> = rig
+            .all(&node, calls)
+            .into_iter()
+            .map(|it| it.result)
+            .collect();
+        let refused = Err(engine::Errno::BADF);
+        assert_eq!(results, [refused, Ok(()), refused, refused], "{how:?}");
+    }
+}
+
+/// Whoever has no room left must hear of it, not wait for it.
+#[test]
+fn a_full_disk_is_an_error() {
+    let Some((folder, _mount)) = crate::storage::small_tmpfs(256 * 1024) else {
+        return;
+    };
+    let path = image(&folder, "disk", 4 * MIB as u64);
+    for (how, _) in ways(&path) {
+        let (node, mut rig) = (file(&how), Rig::new());
+        let data = pattern(1, 2 * MIB);
+        for skew in [0, 1] {
+            let outcome = rig.one(&node, Call::write(0, &data).skewed(skew));
+            assert_eq!(outcome.result, Err(engine::Errno::NOSPC), "{how:?}");
+        }
+        rig.ok(&node, Call::discard(0, 4 * MIB));
+        rig.ok(&node, Call::write(0, &data[..4096]));
+    }
+}
