@@ -1,9 +1,10 @@
 //! What `serve` tells people: what is served, and the options that attach it to a VM.
 
+use std::io::Write;
+
 use options::{Disk, LogLevel, Serve};
 
 /// Prints it, unless told to be quiet.
-#[allow(clippy::print_stdout)] // it is this program's answer, not its log
 pub(crate) fn announce(options: &Serve, new: bool) {
     if options.log_level == LogLevel::Error {
         return;
@@ -21,7 +22,7 @@ pub(crate) fn announce(options: &Serve, new: bool) {
         (false, false) => "",
     };
     let queue_size = options.queue_size.min(256);
-    println!(
+    let text = format!(
         "blockplane: serving {disk}{state} on {socket} (up to {} queues)
 
 Attach it to a VM (its memory must be shared):
@@ -34,4 +35,6 @@ Attach it to a VM (its memory must be shared):
 Ctrl-C stops it: requests in flight are finished first.",
         options.num_queues,
     );
+    // Whoever does not want to read it may have closed the pipe.
+    let _ = writeln!(std::io::stdout(), "{text}");
 }

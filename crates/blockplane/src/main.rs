@@ -34,7 +34,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("blockplane: {error}");
+            // Nobody may be there to hear it; the exit status says it as well.
+            let _ = writeln!(std::io::stderr(), "blockplane: {error}");
             ExitCode::FAILURE
         }
     }
@@ -62,6 +63,8 @@ fn log(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
+        // A log that nobody reads any more must not end a disk.
+        .log_internal_errors(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();

@@ -11,7 +11,8 @@ use event_loop::iothread::{Running, SpawnError};
 use event_loop::{IoThread, PollSettings, Remote, Stopped};
 use virtqueue::GuestMemory;
 
-use crate::plane::{Message, StoragePlane};
+use crate::message::Message;
+use crate::plane::StoragePlane;
 use crate::vring::{StartError, VringSetup};
 
 /// How an iothread is made; the names are those of its options.

@@ -5,10 +5,12 @@
 //! control plane reaches it by messages only, through [`DataThread`] and [`VringHandle`].
 
 mod control;
+mod message;
 mod plane;
 mod vring;
 mod vrings;
 
 pub use control::{DataThread, DataThreadError, DataThreadSettings, VringHandle};
-pub use plane::{Message, StoragePlane};
+pub use message::Message;
+pub use plane::StoragePlane;
 pub use vring::{StartError, VringSetup};

@@ -3,10 +3,10 @@
 //! Queues move between three lists, each entered at most once (a flag in the queue says so):
 //! - *active*: was kicked, or found non-empty; looked at in every iteration, its kicks suppressed,
 //!   until the loop is about to block and finds it empty;
-//! - *stalled*: an engine had no room; becomes active when something has completed;
+//! - *stalled*: an engine had no room; becomes active when something has completed, ahead of those
+//!   that did not wait. The list is in two parts: who got nothing at all goes before who got some;
 //! - *unpublished*: has used entries that the guest does not see yet.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::Engines;
@@ -14,38 +14,23 @@ use engine::Completion;
 use event_loop::iothread::PlaneContext;
 use event_loop::{HandlerId, Interest, Plane, Readiness, TimerId};
 use virtio_blk::Admission;
-use virtqueue::{Chain, GuestMemory};
+use virtqueue::Chain;
 
 use std::os::fd::OwnedFd;
 
+use crate::message::Message;
 use crate::vring::{StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
 
 /// How long after the kernel had no memory for a request, with none in flight, it is asked again.
 const RETRY_NS: u64 = 1_000_000;
 
+/// How often a queue is looked at whose front-end will not kick (it said so instead of giving a
+/// descriptor): a compromise between its latency and a core.
+const UNKICKED_LOOK_NS: u64 = 100_000;
+
 /// Room for the completions of one reap: more than all engines together give back at once.
 const COMPLETIONS_PER_REAP: usize = 4096;
-
-/// What the control plane sends. A `u32` is the place of a started queue.
-pub enum Message {
-    /// Start a queue; the answer is its place.
-    Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
-    /// Take no more requests, wait for those in flight; the answer is the available index.
-    Stop(u32, Sender<u16>),
-    /// Take requests, or do not.
-    Enable(u32, bool),
-    /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
-    SetMemory(u32, Arc<GuestMemory>, Sender<()>),
-    /// Signal the guest there.
-    SetCall(u32, Option<OwnedFd>),
-    /// Listen for kicks there; the answer says whether that is possible.
-    SetKick(u32, Option<OwnedFd>, Sender<Result<(), StartError>>),
-    /// Tell of a broken queue there.
-    SetErr(u32, Option<OwnedFd>),
-    /// Change the batch limit of Linux AIO.
-    SetAioMaxBatch(u32),
-}
 
 /// A descriptor of the plane.
 #[derive(Clone, Copy)]
@@ -63,6 +48,8 @@ pub struct StoragePlane {
     vrings: Vrings,
     active: Vec<u32>,
     stalled: Vec<u32>,
+    /// The second part of *stalled*: queues that got some room before there was no more.
+    stalled_served: Vec<u32>,
     unpublished: Vec<u32>,
     completions: Vec<Completion>,
     chain: Chain,
@@ -89,6 +76,7 @@ impl StoragePlane {
             vrings: Vrings::default(),
             active: Vec::new(),
             stalled: Vec::new(),
+            stalled_served: Vec::new(),
             unpublished: Vec::new(),
             completions: Vec::with_capacity(COMPLETIONS_PER_REAP),
             chain: Chain::new(),
@@ -109,6 +97,7 @@ impl StoragePlane {
         match started {
             Ok(vring) => {
                 self.vrings.put(place, vring);
+                self.make_room_in_lists();
                 self.activate(place);
                 Ok(place)
             }
@@ -130,6 +119,7 @@ impl StoragePlane {
         if vring.stalled {
             vring.stalled = false;
             self.stalled.retain(|other| *other != place);
+            self.stalled_served.retain(|other| *other != place);
         }
         if vring.active {
             vring.active = false;
@@ -137,6 +127,59 @@ impl StoragePlane {
         }
         // The notify phase ends it, now or after its last completion.
         self.mark_unpublished(place);
+    }
+
+    /// Every queue may be in every list: none of them grows on a request's way.
+    fn make_room_in_lists(&mut self) {
+        let queues = self.vrings.count();
+        for list in [
+            &mut self.active,
+            &mut self.stalled,
+            &mut self.stalled_served,
+            &mut self.unpublished,
+        ] {
+            list.reserve(queues.saturating_sub(list.len()));
+        }
+    }
+
+    /// Something has completed, so there is room again: who waited for it goes first.
+    fn resume_stalled(&mut self) {
+        let StoragePlane {
+            vrings,
+            active,
+            stalled,
+            stalled_served,
+            ..
+        } = self;
+        let others = active.len();
+        for place in stalled.drain(..).chain(stalled_served.drain(..)) {
+            if let Some(vring) = vrings.get_mut(place) {
+                vring.stalled = false;
+                if vring.runs() {
+                    vring.active = true;
+                    active.push(place);
+                }
+            }
+        }
+        active.rotate_left(others);
+    }
+
+    fn set_kick(
+        &mut self,
+        cx: &mut PlaneContext<Self>,
+        place: u32,
+        kick: Option<OwnedFd>,
+    ) -> Result<(), StartError> {
+        // A queue that is stopping is not kicked any more: its handler is deleted already.
+        if let Some(vring) = self.vrings.get_mut(place)
+            && vring.stopping.is_none()
+        {
+            let watched = watch(cx, place, kick)?;
+            if let Some(old) = std::mem::replace(&mut vring.kick, watched) {
+                cx.delete(old);
+            }
+        }
+        Ok(())
     }
 
     /// Puts a queue among those that are looked at, if requests may be taken from it.
@@ -172,9 +215,12 @@ impl StoragePlane {
         if let Some(reply) = vring.stopping.take() {
             // Whoever uses the rings next expects to be kicked.
             vring.enable_kicks();
-            // A front-end that is gone does not want to know.
-            let _ = reply.send(vring.next_avail());
+            let base = vring.next_avail();
+            // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
+            // that nobody else holds them.
             self.vrings.remove(place);
+            // A front-end that is gone does not want to know.
+            let _ = reply.send(base);
         }
     }
 
@@ -185,7 +231,13 @@ impl StoragePlane {
             (deadline, false) => deadline,
             (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
         };
-        let Some(deadline_ns) = deadline else { return };
+        if let Some(deadline_ns) = deadline {
+            self.arm_timer_for(cx, deadline_ns);
+        }
+    }
+
+    /// Sees to it that an iteration runs at `deadline_ns` at the latest.
+    fn arm_timer_for(&mut self, cx: &mut PlaneContext<Self>, deadline_ns: u64) {
         if let Some((armed_ns, timer)) = self.timer {
             if armed_ns <= deadline_ns {
                 return;
@@ -247,14 +299,7 @@ impl Plane for StoragePlane {
                 }
             }
             Message::SetKick(place, kick, reply) => {
-                let watched = watch(cx, place, kick);
-                let _ = reply.send(watched.map(|kick| {
-                    if let Some(vring) = self.vrings.get_mut(place)
-                        && let Some(old) = std::mem::replace(&mut vring.kick, kick)
-                    {
-                        cx.delete(old);
-                    }
-                }));
+                let _ = reply.send(self.set_kick(cx, place, kick));
                 // A kick on the old descriptor may have been lost.
                 self.activate(place);
             }
@@ -292,16 +337,7 @@ impl Plane for StoragePlane {
                 self.unpublished.push(place);
             }
         }
-        // There is room again.
-        for place in self.stalled.drain(..) {
-            if let Some(vring) = self.vrings.get_mut(place) {
-                vring.stalled = false;
-                if vring.runs() {
-                    vring.active = true;
-                    self.active.push(place);
-                }
-            }
-        }
+        self.resume_stalled();
     }
 
     fn notify(&mut self, _: &mut PlaneContext<Self>) {
@@ -318,38 +354,51 @@ impl Plane for StoragePlane {
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
         self.more = false;
-        let mut index = 0;
-        while let Some(place) = self.active.get(index).copied() {
-            let mut keep = false;
-            if let Some(vring) = self.vrings.get_mut(place)
-                && vring.runs()
-            {
-                match vring.admit(&mut self.chain, &mut self.engines) {
-                    Some(Admission::Drained) => keep = true,
-                    Some(Admission::Budget) => {
-                        keep = true;
-                        self.more = true;
-                    }
-                    Some(Admission::Stalled) => {
-                        vring.stalled = true;
-                        self.stalled.push(place);
-                    }
-                    None => {}
-                }
-                if vring.take_answered() && !vring.unpublished {
-                    vring.unpublished = true;
-                    self.unpublished.push(place);
-                }
+        let StoragePlane {
+            engines,
+            vrings,
+            active,
+            stalled,
+            stalled_served,
+            unpublished,
+            chain,
+            more,
+            ..
+        } = self;
+        // In order: who waited longest is first in the list, and takes what room there is.
+        active.retain(|&place| {
+            let Some(vring) = vrings.get_mut(place) else {
+                return false;
+            };
+            if !vring.runs() {
+                vring.active = false;
+                return false;
             }
-            if keep {
-                index += 1;
-            } else {
-                self.active.swap_remove(index);
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.active = false;
-                }
+            let first = vring.next_avail();
+            let admission = vring.admit(chain, engines);
+            if vring.take_answered() && !vring.unpublished {
+                vring.unpublished = true;
+                unpublished.push(place);
             }
-        }
+            vring.active = match admission {
+                Some(Admission::Drained) => true,
+                Some(Admission::Budget) => {
+                    *more = true;
+                    true
+                }
+                Some(Admission::Stalled) => {
+                    vring.stalled = true;
+                    if vring.next_avail() == first {
+                        stalled.push(place);
+                    } else {
+                        stalled_served.push(place);
+                    }
+                    false
+                }
+                None => false,
+            };
+            vring.active
+        });
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
@@ -370,21 +419,33 @@ impl Plane for StoragePlane {
             })
     }
 
-    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
-        let mut found = false;
+    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
+        let (mut found, mut unkicked) = (false, false);
         let vrings = &mut self.vrings;
         self.active.retain(|place| {
             let Some(vring) = vrings.get_mut(*place) else {
                 return false;
             };
-            if vring.runs() && vring.enable_kicks() {
-                vring.disable_kicks();
-                found = true;
+            if !vring.runs() {
+                vring.active = false;
+                return false;
+            }
+            if vring.kick.is_none() {
+                unkicked = true;
+                found |= vring.has_available();
                 return true;
             }
-            vring.active = false;
-            false
+            vring.active = vring.enable_kicks();
+            if vring.active {
+                vring.disable_kicks();
+                found = true;
+            }
+            vring.active
         });
+        if unkicked {
+            let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
+            self.arm_timer_for(cx, look_ns);
+        }
         found || self.engines.has_completions()
     }
 

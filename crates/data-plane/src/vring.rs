@@ -287,8 +287,9 @@ impl Vring {
     }
 }
 
-/// Whatever the front-end does with its end of a descriptor, we never wait in a write to it. An
-/// error means that the descriptor takes no flags, and then it does not block either.
+/// A write to a full descriptor fails instead of waiting. The flag is shared with the front-end, which
+/// can clear it again: a known limit, see docs/security.md. An error means that the descriptor takes
+/// no flags, which eventfds do.
 fn never_block(fd: &OwnedFd) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(fd) {
         let _ = rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);

@@ -18,6 +18,11 @@ impl Vrings {
         })
     }
 
+    /// How many places there are: at least as many as queues.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
     /// Puts a queue into its reserved place.
     pub fn put(&mut self, place: u32, vring: Vring) {
         self.places[place as usize] = Some(Box::new(vring));

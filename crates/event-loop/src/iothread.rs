@@ -265,6 +265,8 @@ impl<P: Plane> IoThread<P> {
         if self.plane.park(&mut self.cx) || !self.wake.prepare_sleep() {
             return Ok(());
         }
+        // Parking may have set a timer.
+        let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
         self.wake.awake();

@@ -256,11 +256,12 @@ impl VhostUserBackendReqHandlerMut for Connection {
         match vring.start(u16::from(index), kick, &memory, features, &*target) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
-                tracing::error!(
-                    export = target.name(), queue = index, %error,
-                    "the guest's driver broke this queue: it is not started"
-                );
-                vring.signal_error();
+                if vring.fail_to_start() {
+                    tracing::error!(
+                        export = target.name(), queue = index, %error,
+                        "the guest's driver broke this queue: it is not started"
+                    );
+                }
                 Ok(())
             }
             Err(error @ StartError::FrontEnd(_)) => {

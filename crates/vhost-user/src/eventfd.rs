@@ -1,7 +1,8 @@
 //! Descriptors to kick, call and tell of errors with: eventfds and nothing else.
 //!
-//! The iothread watches and writes them. A write to an eventfd that is set not to block never does;
-//! a file on a file system that the front-end serves itself would wait for it as long as it likes.
+//! The iothread watches and writes them. A write to an eventfd does not block as long as it is set not
+//! to (a flag that the front-end shares: see docs/security.md); a file on a file system that the
+//! front-end serves itself would wait for it in any case.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -16,6 +16,10 @@ use crate::truncation::{TooManyRegions, TruncationGuard};
 /// Slots that a front-end may use one by one: the field's number, far over what any has.
 pub(crate) const MAX_SLOTS: usize = 509;
 
+/// Bytes that are mapped for one front-end at most: more than machines have that run guests, and a
+/// small part of a process's address space, which all front-ends share.
+pub(crate) const MAX_TOTAL_BYTES: u64 = 4 << 40;
+
 /// Why the guest's memory cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
@@ -35,6 +39,11 @@ pub(crate) enum TableError {
     /// More than can be guarded.
     #[error(transparent)]
     TooManyRegions(#[from] TooManyRegions),
+    /// More than one guest may have.
+    #[error(
+        "{total} bytes of guest memory, at most {MAX_TOTAL_BYTES} are mapped for one front-end"
+    )]
+    TooMuch { total: u64 },
     /// More than we announced.
     #[error("more than {MAX_SLOTS} memory slots")]
     TooManySlots,
@@ -70,6 +79,7 @@ impl MemoryTable {
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
     ) -> Result<Arc<GuestMemory>, TableError> {
+        check_total(regions.iter().map(|region| region.memory_size))?;
         let slots = regions
             .iter()
             .zip(files)
@@ -86,6 +96,8 @@ impl MemoryTable {
         if self.slots.len() >= MAX_SLOTS {
             return Err(TableError::TooManySlots);
         }
+        let sizes = self.slots.iter().map(|slot| slot.len);
+        check_total(sizes.chain([region.memory_size]))?;
         let added = map(region, file)?;
         let mut slots = std::mem::take(&mut self.slots);
         slots.push(added);
@@ -128,6 +140,14 @@ impl MemoryTable {
     }
 }
 
+fn check_total(sizes: impl Iterator<Item = u64>) -> Result<(), TableError> {
+    let total = sizes.fold(0, u64::saturating_add);
+    if total > MAX_TOTAL_BYTES {
+        return Err(TableError::TooMuch { total });
+    }
+    Ok(())
+}
+
 fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
     let regions = slots.iter().map(|slot| Region {
         guest_addr: slot.guest_addr,
@@ -161,9 +181,9 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
         .max(PAGE_BYTES)
         .next_power_of_two();
     let start = offset / page * page;
-    // The `vhost` crate has checked that offset + size does not wrap.
-    let whole = (offset + size)
-        .checked_next_multiple_of(page)
+    let whole = offset
+        .checked_add(size)
+        .and_then(|end| end.checked_next_multiple_of(page))
         .ok_or_else(|| error("too large".into()))?;
     let end = if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         // A mapping past the end of the file would kill us when touched.

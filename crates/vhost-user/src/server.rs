@@ -8,6 +8,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -99,7 +100,17 @@ impl Drop for Server {
 fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     while wait(listener.socket().as_fd(), shared) {
         match listener.socket().accept() {
-            Ok((stream, _)) => serve(stream, target, shared),
+            Ok((stream, _)) => {
+                // Whatever a front-end can bring about ends with its connection.
+                let served = catch_unwind(AssertUnwindSafe(|| serve(stream, target, shared)));
+                shared.state().connection = None;
+                if served.is_err() {
+                    tracing::error!(
+                        export = target.name(),
+                        "a panic; the front-end is disconnected"
+                    );
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(export = target.name(), %error, "cannot accept a front-end");
@@ -164,7 +175,6 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
             }
         }
     }
-    shared.state().connection = None;
     // The front-end hears at once; then its queues drain.
     drop(messages);
     drop(connection);

@@ -20,6 +20,13 @@ fn duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
     fd.and_then(|fd| fd.try_clone().ok())
 }
 
+fn signal(fd: Option<&OwnedFd>) {
+    if let Some(fd) = fd {
+        // A full counter is a signal already.
+        let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+    }
+}
+
 /// A queue of a connection.
 #[derive(Default)]
 pub(crate) struct Vring {
@@ -30,6 +37,7 @@ pub(crate) struct Vring {
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
     running: Option<Box<dyn StartedQueue>>,
+    start_failed: bool,
 }
 
 impl Vring {
@@ -91,6 +99,10 @@ impl Vring {
         match started {
             Ok(started) => {
                 self.running = Some(started);
+                self.start_failed = false;
+                // Front-ends expect a call when a queue starts: one that was meant for the connection
+                // before may never have reached the guest.
+                signal(call.as_ref());
                 Ok(())
             }
             Err(error) => {
@@ -126,12 +138,11 @@ impl Vring {
         })
     }
 
-    /// Tells the front-end that a queue that does not run is broken.
-    pub fn signal_error(&self) {
-        if let Some(err) = &self.err {
-            // A full counter is a signal already.
-            let _ = rustix::io::write(err, &1u64.to_ne_bytes());
-        }
+    /// Tells the front-end that a queue that does not run is broken. True for the first time since
+    /// it last ran: then the log should say it.
+    pub fn fail_to_start(&mut self) -> bool {
+        signal(self.err.as_ref());
+        !std::mem::replace(&mut self.start_failed, true)
     }
 
     /// Stops the queue if it runs, and says where it stopped.
@@ -145,6 +156,9 @@ impl Vring {
     /// Stops the queue and forgets what the front-end said.
     pub fn reset(&mut self) {
         self.stop();
-        *self = Vring::default();
+        *self = Vring {
+            start_failed: self.start_failed,
+            ..Vring::default()
+        };
     }
 }

@@ -11,6 +11,11 @@ use crate::parse::{Parse, Parsed, RequestError, copy_to, data_of};
 use crate::slots::{NONE, Slots};
 use crate::wire::Status;
 
+/// Segments that a request may have beyond those that we announce: a buffer across the border of two
+/// memory regions is one descriptor of the guest's and two segments of ours. Few requests meet one
+/// border, hardly any meets more.
+const BORDER_SEGMENTS: u32 = 8;
+
 /// Where block requests go.
 pub trait Sink {
     /// How many requests are taken for sure.
@@ -71,7 +76,7 @@ impl Queue {
     /// requests carry it in the upper half of their token.
     #[must_use]
     pub fn new(device: Arc<Device>, size: u16, token: u32) -> Self {
-        let slots = Slots::new(size, device.max_segments());
+        let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             device,
             slots,
@@ -154,7 +159,7 @@ impl Queue {
                 let slot = self.take_slot(epoch, head, parse, offset, len)?;
                 for segment in data_of(chain, op) {
                     if !self.slots.push_segment(slot, segment) {
-                        // More segments than we announce.
+                        // More segments than we announce, and than borders explain.
                         self.slots.give_back(slot);
                         self.answer(ring, head, parse, Status::IoErr);
                         return Ok(());

@@ -1,0 +1,91 @@
+//! Without a subcommand: qemu-storage-daemon's options.
+
+use crate::front_end::{FrontEnd, READ_ONLY};
+use crate::process::{Folder, Process};
+
+/// Scripts expect a storage daemon to say nothing.
+#[test]
+fn all_is_silent_when_all_is_well() {
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    let server = folder.start(
+        "--object iothread,id=io0 \
+         --blockdev driver=file,node-name=f,filename=disk.img \
+         --blockdev driver=raw,node-name=d,file=f \
+         --export type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,iothread=io0",
+        "s",
+    );
+    let front_end = FrontEnd::connect(&folder.join("s"));
+    assert_eq!(front_end.capacity(), 2048);
+    assert_eq!(front_end.features() & READ_ONLY, 0);
+    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(folder.names(), ["disk.img"]);
+}
+
+#[test]
+fn json_and_key_value_say_the_same() {
+    let folder = Folder::new();
+    let server = Process::spawn(folder.command([
+        "--object",
+        r#"{"qom-type": "iothread", "id": "io0"}"#,
+        "--blockdev",
+        r#"{"driver": "null-co", "node-name": "a", "size": 5242880}"#,
+        "--export",
+        r#"{"type": "vhost-user-blk", "id": "ea", "node-name": "a", "num-queues": 3,
+            "addr": {"type": "unix", "path": "json"}, "writable": true, "iothread": ["io0"],
+            "logical-block-size": 4096}"#,
+        "--blockdev",
+        "driver=null-co,node-name=b,size=5M",
+        "--export=type=vhost-user-blk,id=eb,node-name=b,num-queues=3,addr.type=unix,addr.path=keys,\
+         writable=on,iothread.0=io0,logical-block-size=4k",
+    ]));
+    let mut server = server;
+    server.accepts(&folder.join("json"));
+    server.accepts(&folder.join("keys"));
+    let [json, keys] = ["json", "keys"].map(|socket| FrontEnd::connect(&folder.join(socket)));
+    assert_eq!(json.capacity(), 10240);
+    assert_eq!(json.num_queues(), 3);
+    assert_eq!(json.features(), keys.features());
+    assert_eq!(json.config(), keys.config());
+    assert_eq!(json.num_queues(), keys.num_queues());
+    server.stop();
+}
+
+/// As in qemu-storage-daemon, nobody writes unless told so.
+#[test]
+fn an_export_is_read_only_unless_writable() {
+    let folder = Folder::new();
+    let server = folder.start(
+        "--blockdev null-co,node-name=d \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s",
+        "s",
+    );
+    let front_end = FrontEnd::connect(&folder.join("s"));
+    assert_ne!(front_end.features() & READ_ONLY, 0);
+    server.stop();
+}
+
+/// A program without exports has nothing to do, and does it until it is told to stop.
+#[test]
+fn nothing_to_export_is_no_error() {
+    let folder = Folder::new();
+    let mut server = folder.start_until_file("--blockdev null-co,node-name=d --pidfile pid", "pid");
+    assert!(server.runs());
+    server.stop().succeeded();
+}
+
+/// As libvhost-user does. QEMU's own test of this export waits for it, and after a reconnection it
+/// replaces a call that got lost with the connection before.
+#[test]
+fn a_queue_that_starts_calls_its_front_end() {
+    let folder = Folder::new();
+    let server = folder.start(
+        "--blockdev null-co,node-name=d \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s",
+        "s",
+    );
+    let front_end = FrontEnd::connect(&folder.join("s"));
+    front_end.start_queues(1);
+    front_end.wait_for_call();
+    server.stop();
+}

@@ -1,0 +1,88 @@
+//! `--help`, `--version`, and what is piped where.
+
+use crate::process::{Folder, Process, words};
+
+#[test]
+fn the_version_is_one_line() {
+    let expected = format!("blockplane {}\n", env!("CARGO_PKG_VERSION"));
+    for line in ["-V", "--version", "--vers"] {
+        assert_eq!(Folder::new().run(line).succeeded(), expected, "{line}");
+    }
+}
+
+#[test]
+fn help_comes_with_h_with_help_and_with_nothing() {
+    let help = Folder::new().run("--help");
+    for option in [
+        "serve DISK",
+        "--object",
+        "--blockdev",
+        "--export",
+        "--daemonize",
+        "--pidfile",
+        "--version",
+        "--help",
+    ] {
+        assert!(help.succeeded().contains(option), "no {option}");
+    }
+    assert!(help.stdout.ends_with('\n'));
+    for line in ["-h", "help", ""] {
+        assert_eq!(Folder::new().run(line).succeeded(), help.stdout, "{line}");
+    }
+}
+
+#[test]
+fn help_of_serve_names_its_options() {
+    let help = Folder::new().run("serve --help");
+    for option in [
+        "--size",
+        "--socket",
+        "--read-only",
+        "--quiet",
+        "--pidfile",
+        "--num-queues",
+    ] {
+        assert!(help.succeeded().contains(option), "no {option}");
+    }
+    assert_eq!(Folder::new().run("help serve").succeeded(), help.stdout);
+}
+
+#[test]
+fn help_inside_an_option_lists_its_keys() {
+    let help = |line| Folder::new().run(line).succeeded().to_owned();
+    assert!(help("--object help").contains("iothread"));
+    assert!(help("--blockdev help").contains("null-co"));
+    assert!(help("--blockdev file,help").contains("filename="));
+    assert!(help("--export vhost-user-blk,help").contains("num-queues="));
+}
+
+/// They act before all others, as in qemu-storage-daemon.
+#[test]
+fn help_and_version_win_over_what_stands_before_them() {
+    let folder = Folder::new();
+    let line = "--blockdev null-co,node-name=d,size=1M --daemonize --pidfile pid";
+    assert!(
+        folder
+            .run(&format!("{line} --help"))
+            .succeeded()
+            .contains("--export")
+    );
+    assert!(
+        folder
+            .run(&format!("{line} --version"))
+            .succeeded()
+            .contains("blockplane ")
+    );
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    for line in ["--help", "--version", "serve --help", "--blockdev help"] {
+        let folder = Folder::new();
+        let command = folder.command(words(line));
+        Process::spawn_with_stdout_unread(command)
+            .ended()
+            .succeeded();
+    }
+}

@@ -1,0 +1,67 @@
+//! An image that somebody else has.
+
+use crate::front_end::FrontEnd;
+use crate::process::Folder;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_image_has_one_writer() {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    let first = folder.start("serve disk.img --socket one", "one");
+    let drop_in = "--blockdev file,node-name=d,filename=disk.img \
+                   --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=two";
+    for second in [
+        "serve disk.img --socket two",
+        "serve disk.img --socket two --read-only",
+        drop_in,
+    ] {
+        folder
+            .run(second)
+            .failed_naming(&["disk.img", "another process", "lock"]);
+        assert!(!folder.has("two"));
+    }
+    // The first one did not notice.
+    assert_eq!(FrontEnd::connect(&folder.join("one")).capacity(), MIB / 512);
+    first.stop();
+    folder.start("serve disk.img --socket two", "two").stop();
+}
+
+#[test]
+fn readers_share_an_image() {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    let first = folder.start("serve disk.img --read-only --socket one", "one");
+    let second = folder.start("serve disk.img --read-only --socket two", "two");
+    let writer = folder.run("serve disk.img --socket three");
+    writer.failed_naming(&["disk.img", "another process", "lock"]);
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn locking_can_be_left_to_others() {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    let first = folder.start("serve disk.img --socket one --locking off", "one");
+    folder
+        .start("serve disk.img --socket two --locking off", "two")
+        .stop();
+    first.stop();
+}
+
+#[test]
+fn what_is_no_disk_is_refused_by_name() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.join("folder")).unwrap();
+    folder.image("empty", 0);
+    folder
+        .run("serve folder")
+        .failed_naming(&["folder", "directory"]);
+    folder.run("serve empty").failed_naming(&["empty"]);
+    folder
+        .run("serve /dev/null --socket s")
+        .failed_naming(&["/dev/null"]);
+    assert_eq!(folder.names(), ["empty", "folder"]);
+}

@@ -1,0 +1,20 @@
+//! The command line, tried on the real program: what it prints, what it makes and removes, with
+//! which status it ends, and what signals do to it.
+//!
+//! What a guest reads and writes is not looked at here; the interoperability suite does that.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
+
+mod daemonize;
+mod drop_in;
+mod front_end;
+mod help;
+mod image;
+mod inherited;
+mod many;
+mod pidfile;
+mod process;
+mod refusals;
+mod serve;
+mod shutdown;
+mod socket;

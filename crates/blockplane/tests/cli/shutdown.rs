@@ -1,0 +1,90 @@
+//! Signals: the first ends it in good order, the second at once.
+
+use rustix::process::Signal;
+
+use crate::front_end::{FrontEnd, GET_ID, READ};
+use crate::process::{Folder, Process};
+
+/// A disk whose reads take this long.
+fn slow_disk(folder: &Folder, latency_ns: u64) -> Process {
+    folder.start(
+        &format!(
+            "--blockdev null-co,node-name=d,size=1M,latency-ns={latency_ns} \
+             --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s"
+        ),
+        "s",
+    )
+}
+
+/// A request of which it is certain that it is in flight: one that was made after it, in the same
+/// kick, is answered.
+fn read_in_flight(folder: &Folder) -> FrontEnd {
+    let front_end = FrontEnd::connect(&folder.join("s"));
+    front_end.start_queues(1);
+    front_end.submit(&[READ, GET_ID]);
+    front_end.wait_until_completed(1);
+    assert_eq!(front_end.completed(), [1]);
+    front_end
+}
+
+#[test]
+fn each_of_three_signals_ends_it_in_good_order() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let folder = Folder::new();
+        let server = folder.start("serve null-co: --socket s --quiet --pidfile pid", "s");
+        server.signal(signal);
+        server.ended().succeeded();
+        assert_eq!(folder.names(), [""; 0], "{signal:?}");
+    }
+}
+
+#[test]
+fn a_front_end_that_is_connected_does_not_hold_it_up() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let folder = Folder::new();
+        let server = folder.start("serve null-co: --socket s --quiet --num-queues 4", "s");
+        let front_end = FrontEnd::connect(&folder.join("s"));
+        front_end.start_queues(4);
+        server.signal(signal);
+        server.ended().succeeded();
+        front_end.wait_for_hang_up();
+        assert_eq!(folder.names(), [""; 0], "{signal:?}");
+    }
+}
+
+/// Nor one that says nothing, or stops in the middle of a message.
+#[test]
+fn half_a_message_does_not_hold_it_up() {
+    use std::io::Write;
+    let folder = Folder::new();
+    let server = folder.start("serve null-co: --socket s --quiet", "s");
+    let mut stream = std::os::unix::net::UnixStream::connect(folder.join("s")).unwrap();
+    stream.write_all(&[1, 0, 0]).unwrap();
+    server.stop().succeeded();
+}
+
+#[test]
+fn requests_in_flight_are_finished_first() {
+    let folder = Folder::new();
+    let server = slow_disk(&folder, 300_000_000);
+    let front_end = read_in_flight(&folder);
+    server.stop().succeeded();
+    assert_eq!(front_end.completed(), [1, 0]);
+    assert_eq!([front_end.status(0), front_end.status(1)], [0, 0]);
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_them() {
+    let folder = Folder::new();
+    let mut server = slow_disk(&folder, 3_600_000_000_000);
+    let front_end = read_in_flight(&folder);
+    server.signal(Signal::TERM);
+    // The first was taken.
+    front_end.wait_for_hang_up();
+    assert!(server.runs(), "the first waits: {}", server.stderr());
+    server.signal(Signal::TERM);
+    let ended = server.ended();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("second signal"), "{ended:?}");
+    assert_eq!(front_end.completed(), [1]);
+}

@@ -1,0 +1,71 @@
+//! Sockets that are there already, and those that are left.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use rustix::process::Signal;
+
+use crate::front_end::FrontEnd;
+use crate::process::Folder;
+
+#[test]
+fn a_socket_left_by_a_killed_server_is_replaced() {
+    let folder = Folder::new();
+    let killed = folder.start("serve null-co: --socket s", "s");
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.ended().code, None);
+    assert!(folder.has("s"), "nobody was there to remove it");
+    folder.start("serve null-co: --socket s", "s").stop();
+    assert!(!folder.has("s"));
+}
+
+#[test]
+fn a_socket_that_somebody_listens_on_is_refused() {
+    let folder = Folder::new();
+    let first = folder.start("serve null-co: --socket s", "s");
+    folder
+        .run("serve null-co: --socket s")
+        .failed_naming(&["s: another server"]);
+    FrontEnd::connect(&folder.join("s")).num_queues();
+    first.stop();
+    let _other = UnixListener::bind(folder.join("s")).unwrap();
+    folder
+        .run("serve null-co: --socket s")
+        .failed_naming(&["s: another server"]);
+    UnixStream::connect(folder.join("s")).unwrap();
+}
+
+#[test]
+fn what_is_no_socket_is_never_replaced() {
+    let folder = Folder::new();
+    std::fs::write(folder.join("precious"), "data").unwrap();
+    folder
+        .run("serve null-co: --socket precious")
+        .failed_naming(&["precious", "no socket"]);
+    assert_eq!(std::fs::read(folder.join("precious")).unwrap(), b"data");
+}
+
+/// While it runs, somebody may have removed its socket and put another there.
+#[test]
+fn a_socket_of_somebody_else_is_not_removed() {
+    let folder = Folder::new();
+    let server = folder.start("serve null-co: --socket s", "s");
+    std::fs::remove_file(folder.join("s")).unwrap();
+    let _other = UnixListener::bind(folder.join("s")).unwrap();
+    server.stop();
+    UnixStream::connect(folder.join("s")).unwrap();
+}
+
+#[test]
+fn a_path_that_the_kernel_cannot_take_is_refused() {
+    let folder = Folder::new();
+    let long = "x".repeat(108);
+    folder
+        .run(&format!("serve null-co: --socket {long}"))
+        .failed_naming(&["--socket", "107"]);
+    let longest = "x".repeat(107);
+    // Relative to the folder, so that the test itself need not name it in full.
+    let server = folder.command(["serve", "null-co:", "--socket", &longest]);
+    let mut server = crate::process::Process::spawn(server);
+    server.until("listens", || folder.has(&longest));
+    server.stop();
+}

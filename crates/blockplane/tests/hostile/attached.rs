@@ -1,0 +1,125 @@
+//! Descriptors that come with messages: too many, too few, at the wrong place, of the wrong kind.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+use crate::descriptors::pipe;
+use crate::guest::*;
+use crate::messages::ENDED;
+use crate::row::Answer::{Accepted, Dropped};
+use crate::row::{Row, row};
+use crate::wire::*;
+
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (what, request, payload) in [
+        ("GET_FEATURES", GET_FEATURES, vec![]),
+        ("SET_FEATURES", SET_FEATURES, u64s(&[FEATURES])),
+        ("SET_VRING_NUM", SET_VRING_NUM, u32s(&[0, 16])),
+        ("SET_VRING_ENABLE", SET_VRING_ENABLE, u32s(&[0, 1])),
+        ("SET_CONFIG", SET_CONFIG, config(32, 1, 0, &[1])),
+    ] {
+        rows.push(row(
+            format!("descriptors: {what} with one"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.negotiate(FEATURES);
+                let file = event();
+                guest.tell(request, VERSION, &payload, &[file.as_fd()])
+            },
+        ));
+    }
+    for (what, request, payload) in [
+        ("SET_VRING_KICK", SET_VRING_KICK, u64s(&[0])),
+        ("SET_VRING_CALL", SET_VRING_CALL, u64s(&[0])),
+        ("SET_VRING_ERR", SET_VRING_ERR, u64s(&[0])),
+        ("ADD_MEM_REG", ADD_MEM_REG, single_region(REGION)),
+        ("SET_MEM_TABLE", SET_MEM_TABLE, mem_table(&[REGION])),
+        ("SET_BACKEND_REQ_FD", SET_BACKEND_REQ_FD, vec![]),
+    ] {
+        rows.push(row(
+            format!("descriptors: {what} without one"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.negotiate(FEATURES);
+                guest.tell(request, VERSION, &payload, &[])
+            },
+        ));
+    }
+    for (what, flag, count) in [
+        ("one, and the flag that says none", NO_FD, 1),
+        ("2", 0, 2),
+        ("32", 0, 32),
+        ("33", 0, 33),
+        ("253 (the most that the kernel passes)", 0, MOST_FDS),
+    ] {
+        rows.push(row(
+            format!("descriptors: SET_VRING_CALL with {what}"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.negotiate(FEATURES);
+                let files: Vec<OwnedFd> = (0..count).map(|_| event()).collect();
+                let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+                guest.tell(SET_VRING_CALL, VERSION, &u64s(&[flag]), &fds)
+            },
+        ));
+    }
+    rows.extend([
+        row(
+            "descriptors: beside the payload instead of the header",
+            Dropped,
+            ENDED,
+            |guest| {
+                guest.negotiate(FEATURES);
+                let file = event();
+                guest.wire.bytes(&header(SET_VRING_CALL, VERSION, 8), &[]);
+                guest.wire.bytes(&u64s(&[0]), &[file.as_fd()]);
+                guest.still_there()
+            },
+        ),
+        row("descriptors: ADD_MEM_REG with 2", Dropped, ENDED, |guest| {
+            guest.negotiate(FEATURES);
+            let file = guest.memory.region_file(0);
+            guest.tell(ADD_MEM_REG, VERSION, &single_region(REGION), &[file, file])
+        }),
+        row("SET_BACKEND_REQ_FD: a pipe", Dropped, ENDED, |guest| {
+            guest.negotiate(FEATURES);
+            let (read, _write) = pipe();
+            guest.tell(SET_BACKEND_REQ_FD, VERSION, &[], &[read.as_fd()])
+        }),
+        row(
+            "SET_BACKEND_REQ_FD: a datagram socket",
+            Dropped,
+            ENDED,
+            |guest| {
+                guest.negotiate(FEATURES);
+                let (socket, _other) = UnixDatagram::pair().unwrap();
+                guest.tell(SET_BACKEND_REQ_FD, VERSION, &[], &[socket.as_fd()])
+            },
+        ),
+        row(
+            "SET_BACKEND_REQ_FD: 20 times, the other ends closed",
+            Accepted,
+            "",
+            |guest| {
+                guest.ready();
+                for _ in 0..20 {
+                    let (socket, _closed) = UnixStream::pair().unwrap();
+                    guest.must(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()]);
+                }
+                guest.still_there()
+            },
+        ),
+    ]);
+    rows
+}
+
+const REGION: Region = Region {
+    guest_addr: MEMORY,
+    len: MEMORY_BYTES,
+    user_addr: MEMORY,
+    offset: 0,
+};

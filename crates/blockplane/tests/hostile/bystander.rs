@@ -1,0 +1,71 @@
+//! A guest that does nothing wrong, on another export of the same iothread, all the time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::daemon::{Daemon, QUIET, STUCK_AFTER};
+use crate::guest::Guest;
+
+/// Blocks that are written and read in turn.
+const BLOCKS: u64 = 512;
+
+/// Blocks verified before a row is believed to have left it alone: enough that some were begun
+/// after the row was done.
+const ENOUGH: u64 = 3;
+
+pub struct Bystander {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    verified: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Bystander {
+    pub fn start(daemon: &Daemon) -> Self {
+        let mut guest = Guest::connect(&daemon.socket(QUIET));
+        guest.ready();
+        let shared = Arc::<Shared>::default();
+        let thread = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                while !shared.stop.load(Ordering::Relaxed) {
+                    let done = shared.verified.load(Ordering::Relaxed);
+                    let seed = u8::try_from(done % 251).unwrap();
+                    let queue = usize::try_from(done % 2).unwrap();
+                    guest.verified_io(queue, done % BLOCKS, seed)?;
+                    shared.verified.store(done + 1, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        };
+        Bystander { shared, thread }
+    }
+
+    /// Waits until some more of its requests were right.
+    pub fn goes_on(&self, after: &str) {
+        let verified = || self.shared.verified.load(Ordering::Relaxed);
+        let (start, goal) = (Instant::now(), verified() + ENOUGH);
+        while verified() < goal {
+            assert!(
+                !self.thread.is_finished(),
+                "the bystander was disturbed by: {after}"
+            );
+            assert!(
+                start.elapsed() < STUCK_AFTER,
+                "the bystander stands still after: {after}"
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn stop(self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        assert_eq!(self.thread.join().unwrap(), Ok(()), "the bystander");
+    }
+}

@@ -1,0 +1,167 @@
+//! Rings that change while they are read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
+
+use crate::guest::*;
+use crate::rings::{desc, read};
+use crate::row::Answer::Contained;
+use crate::row::{OK, Row, row};
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "avail: flags and used event flip all the time",
+            OK,
+            "",
+            |guest| {
+                guest.ready();
+                let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+                let event = layout.avail + 4 + 2 * u64::from(layout.size);
+                let flipping = meanwhile(move |round| {
+                    memory.store_u16(layout.avail, round & 1);
+                    memory.store_u16(event, round);
+                });
+                let answers: Vec<_> = (0..50)
+                    .map(|_| {
+                        let answer =
+                            guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]);
+                        guest.queues[0].ring.take_used();
+                        answer
+                    })
+                    .collect();
+                flipping.stop();
+                answers
+                    .into_iter()
+                    .find(|answer| *answer != OK)
+                    .unwrap_or(OK)
+            },
+        ),
+        row(
+            "used: overwritten by the guest all the time",
+            Contained,
+            "",
+            |guest| {
+                guest.ready();
+                let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+                let flipping = meanwhile(move |round| {
+                    memory.store_u16(layout.used, round);
+                    memory.store_u16(layout.used + 2, round);
+                    memory.store_u16(layout.used + 4, round);
+                });
+                let chain = read(guest);
+                for (index, descriptor) in (0..).zip(chain) {
+                    guest.queues[0].ring.write_descriptor(index, descriptor);
+                }
+                for _ in 0..50 {
+                    guest.queues[0].ring.make_available(0);
+                    guest.queues[0].kick();
+                    assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
+                }
+                flipping.stop();
+                Contained
+            },
+        ),
+    ]
+}
+
+/// Something done over and over on another thread.
+struct Meanwhile {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+fn meanwhile(work: impl Fn(u16) + Send + 'static) -> Meanwhile {
+    let stop = Arc::<AtomicBool>::default();
+    let stopped = stop.clone();
+    let thread = thread::spawn(move || {
+        let mut round = 0u16;
+        while !stopped.load(Ordering::Relaxed) {
+            work(round);
+            round = round.wrapping_add(1);
+        }
+    });
+    Meanwhile { stop, thread }
+}
+
+impl Meanwhile {
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+/// Rewrites the rings of queue 0 with anything at all, from another thread, while the daemon reads
+/// them. True when the queue broke, as nearly all do sooner or later.
+pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
+    guest.ready_with(FEATURES | INDIRECT_DESC | EVENT_IDX, ENTRIES);
+    let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+    // Good requests all over the table, so that the device gets somewhere before it trips.
+    let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+    let data = guest.memory.alloc(4096, 16);
+    for index in 0..ENTRIES / 2 {
+        let ring = &guest.queues[0].ring;
+        ring.write_descriptor(2 * index, desc(header, 16, DESC_F_NEXT, 2 * index + 1));
+        ring.write_descriptor(2 * index + 1, desc(data, 513, DESC_F_WRITE, 0));
+    }
+    let kick = guest.queues[0].kick.try_clone().unwrap();
+    let mut state = seed;
+    let mut random = move || {
+        // A linear congruential generator: the same rings for the same seed.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let small = |number: u64, below: u16| u16::try_from(number % u64::from(below)).unwrap();
+    for round in 0..20_000u64 {
+        let index = small(random(), ENTRIES);
+        let at = layout.desc + 16 * u64::from(index);
+        match random() % 64 {
+            0 => {
+                let flags = small(random(), 8);
+                memory.store_u16(at + 12, flags);
+            }
+            1 => memory.store_u16(at + 14, small(random(), ENTRIES + 1)),
+            2 => memory.write(at, &(MEMORY + random() % (2 * MEMORY_BYTES)).to_le_bytes()),
+            3 => memory.write(
+                at + 8,
+                &u32::try_from(random() % 70_000).unwrap().to_le_bytes(),
+            ),
+            4 => memory.write(
+                header,
+                &request_header(small(random(), 20).into(), random() % 200_000),
+            ),
+            5 => memory.store_u16(
+                layout.avail + 4 + 2 * u64::from(index),
+                small(random(), ENTRIES + 1),
+            ),
+            // What was there: header and data in turn.
+            6..32 => {
+                let odd = index & 1 == 1;
+                let good = if odd {
+                    desc(data, 513, DESC_F_WRITE, 0)
+                } else {
+                    desc(header, 16, DESC_F_NEXT, index + 1)
+                };
+                memory.write(at, &good.to_bytes());
+            }
+            _ => memory.store_u16(layout.avail + 4 + 2 * u64::from(index), index & !1),
+        }
+        if round % 16 == 0 {
+            let used = memory.load_u16(layout.used + 2);
+            memory.store_u16(
+                layout.avail + 2,
+                used.wrapping_add(small(random(), ENTRIES)),
+            );
+            rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
+        }
+        if round % 64 == 0 && is_readable(&guest.queues[0].err) {
+            return true;
+        }
+    }
+    is_readable(&guest.queues[0].err)
+}

@@ -1,0 +1,179 @@
+//! The daemon as a process, and what can be seen of it from outside: its log, its descriptors, its
+//! mappings of guest memory, its end.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// What has not happened after this time never will. It is far above what anything here needs, so
+/// that a busy machine fails no test.
+pub const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Bytes of each disk.
+pub const DISK_BYTES: u64 = 64 << 20;
+
+/// Queues of each export.
+pub const QUEUES: u32 = 2;
+
+/// Exports, all on one iothread: what one of them does to it, the others feel.
+pub const HOSTILE: &str = "hostile";
+/// A read-only disk with blocks of 4 KiB.
+pub const READ_ONLY: &str = "read-only";
+/// A disk that takes [`SLOW_NS`] for each request.
+pub const SLOW: &str = "slow";
+/// The disk of a guest that does nothing wrong.
+pub const QUIET: &str = "quiet";
+
+/// Latency of the slow disk: long enough to do something while a request is in flight.
+const SLOW_NS: u64 = 300_000_000;
+
+/// A running daemon. Dropping it kills it: a test ends it with [`Daemon::stop`].
+pub struct Daemon {
+    child: Child,
+    folder: TempDir,
+    log: File,
+}
+
+/// What a connection must not leave behind.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Footprint {
+    fds: usize,
+    /// Mappings of memory files.
+    shared: usize,
+}
+
+impl Daemon {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log = tempfile::tempfile().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockplane"));
+        command.args(["--object", "iothread,id=io"]);
+        for (name, node, export) in [
+            (HOSTILE, "", "writable=on"),
+            (QUIET, "", "writable=on"),
+            (READ_ONLY, "", "logical-block-size=4096"),
+            (SLOW, "null-co", "writable=on"),
+        ] {
+            let node = if node.is_empty() {
+                let image = File::create(folder.path().join(name)).unwrap();
+                image.set_len(DISK_BYTES).unwrap();
+                format!("file,node-name={name},filename={name}")
+            } else {
+                format!("{node},node-name={name},size={DISK_BYTES},latency-ns={SLOW_NS}")
+            };
+            let export = format!(
+                "vhost-user-blk,id={name},node-name={name},addr.type=unix,addr.path={name}.sock,\
+                 num-queues={QUEUES},iothread=io,{export}"
+            );
+            command.args(["--blockdev", &node, "--export", &export]);
+        }
+        command
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().unwrap());
+        let child = command.spawn().unwrap();
+        let mut daemon = Daemon { child, folder, log };
+        // Exports are made in order. Looked at only: a connection would be one more front-end.
+        let last = daemon.socket(SLOW);
+        daemon.until("listens", || last.exists());
+        daemon
+    }
+
+    pub fn socket(&self, export: &str) -> PathBuf {
+        self.folder.path().join(format!("{export}.sock"))
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        let mut bytes = vec![0; usize::try_from(self.log.metadata().unwrap().len()).unwrap()];
+        self.log.read_exact_at(&mut bytes, 0).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    pub fn footprint(&self) -> Footprint {
+        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let maps = fs::read_to_string(proc.join("maps")).unwrap();
+        Footprint {
+            fds: fs::read_dir(proc.join("fd")).unwrap().count(),
+            shared: maps.lines().filter(|line| line.contains("/memfd:")).count(),
+        }
+    }
+
+    /// Its address space, in KiB.
+    pub fn address_space_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmSize:"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Waits until something is so; fails when the daemon ends meanwhile.
+    pub fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("{what}: the daemon ended, {status}; {}", self.log());
+            }
+            assert!(
+                start.elapsed() < STUCK_AFTER,
+                "{what}: not yet; {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until it holds what it held then, and no more.
+    pub fn holds(&mut self, before: &Footprint, what: &str) {
+        let start = Instant::now();
+        while self.footprint() != *before {
+            let now = self.footprint();
+            assert!(
+                start.elapsed() < STUCK_AFTER,
+                "{what}: left {now:?}, before: {before:?}"
+            );
+            self.lives(what);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn lives(&mut self, what: &str) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("{what}: the daemon ended, {status}; {}", self.log());
+        }
+    }
+
+    /// Ends it as an operator does, whoever is connected, and expects that all was well.
+    pub fn stop(mut self, what: &str) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                start.elapsed() < STUCK_AFTER,
+                "{what}: SIGTERM does not end it; {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(status.success(), "{what}: {status}; {}", self.log());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

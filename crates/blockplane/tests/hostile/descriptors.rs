@@ -1,0 +1,197 @@
+//! File descriptors that are not what they should be: for kicks, calls, and memory.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::guest::*;
+use crate::memory::memory_file;
+use crate::row::Answer::{self, Accepted, Dropped, Status};
+use crate::row::{OK, Row, row};
+use crate::wire::*;
+
+pub fn pipe() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
+}
+
+pub fn read_only_file() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+/// A pipe that takes no more bytes.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (read, write) = pipe();
+    while rustix::io::write(&write, &[0; 4096]) != Err(Errno::AGAIN) {}
+    (read, write)
+}
+
+/// What a descriptor is, and how one is made when its row is tried.
+pub type Kind = (&'static str, fn() -> OwnedFd);
+
+/// Descriptors that are no eventfds: to watch or write them may do anything, or take any time.
+const KINDS: [Kind; 9] = [
+    ("a regular file", || tempfile::tempfile().unwrap().into()),
+    ("a directory", || File::open("/").unwrap().into()),
+    ("/dev/null", read_only_file),
+    ("a pipe to read from", || full_pipe().0),
+    ("a full pipe", || full_pipe().1),
+    ("a pipe that nobody reads", || pipe().1),
+    ("a socket whose other end is closed", || {
+        UnixStream::pair().unwrap().0.into()
+    }),
+    ("an epoll descriptor", || {
+        epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()
+    }),
+    ("memory", || memory_file(4096)),
+];
+
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (message, request) in [
+        ("kick", SET_VRING_KICK),
+        ("call", SET_VRING_CALL),
+        ("err", SET_VRING_ERR),
+    ] {
+        for (what, make) in KINDS {
+            let says = "descriptor that is no eventfd";
+            rows.push(row(
+                format!("{message}: {what}"),
+                Dropped,
+                says,
+                move |guest| {
+                    guest.negotiate(FEATURES);
+                    guest.share_memory();
+                    guest.set_up(0, ENTRIES);
+                    guest.ask(request, &u64s(&[0]), &[make().as_fd()])
+                },
+            ));
+            rows.push(row(
+                format!("{message}: {what}, for a queue that runs"),
+                Dropped,
+                says,
+                move |guest| {
+                    guest.ready();
+                    guest.ask(request, &u64s(&[0]), &[make().as_fd()])
+                },
+            ));
+        }
+    }
+    rows.push(row(
+        "kick: the connection itself",
+        Dropped,
+        "descriptor that is no eventfd",
+        |guest| {
+            guest.ready();
+            guest.ask(SET_VRING_KICK, &u64s(&[0]), &[guest.wire.socket()])
+        },
+    ));
+    rows.extend(eventfds());
+    rows
+}
+
+/// Eventfds in a state, or at a place, that they should not be in.
+fn eventfds() -> Vec<Row> {
+    vec![
+        row(
+            "kick: none, the guest is to be polled",
+            Accepted,
+            "",
+            |guest| {
+                guest.negotiate(FEATURES);
+                guest.share_memory();
+                guest.set_up(0, ENTRIES);
+                guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
+            },
+        ),
+        row("kick: one descriptor for both queues", OK, "", |guest| {
+            guest.ready();
+            guest.must(SET_VRING_KICK, &u64s(&[1]), &[guest.queues[0].kick.as_fd()]);
+            guest.must(SET_VRING_KICK, &u64s(&[0]), &[guest.queues[0].kick.as_fd()]);
+            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+        }),
+        row("call: the descriptor of the kicks", OK, "", |guest| {
+            guest.ready();
+            let kick = guest.queues[0].kick.try_clone().unwrap();
+            call_with(guest, &kick)
+        }),
+        row("call: a full eventfd", OK, "", |guest| {
+            let call = event();
+            rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            guest.ready();
+            call_with(guest, &call)
+        }),
+        row(
+            "call: a full eventfd that blocks until the daemon has it",
+            OK,
+            "",
+            |guest| {
+                let call = event();
+                rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+                rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
+                guest.ready();
+                call_with(guest, &call)
+            },
+        ),
+        row("call: set 500 times while requests run", OK, "", |guest| {
+            guest.ready();
+            for _ in 0..500 {
+                let call = event();
+                guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+            }
+            guest.must(SET_VRING_CALL, &u64s(&[0]), &[guest.queues[0].call.as_fd()]);
+            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+        }),
+        row(
+            "err: a full eventfd, and a queue that breaks",
+            Accepted,
+            "names descriptor 500",
+            |guest| {
+                guest.ready();
+                let err = event();
+                rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+                guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
+                guest.queues[0].ring.make_available(500);
+                guest.queues[0].kick();
+                // Nothing says when; the other queue of this iothread says that it was not held up.
+                assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
+                guest.still_there()
+            },
+        ),
+        row("kicks without end from another thread", OK, "", |guest| {
+            guest.ready();
+            let kick = guest.queues[0].kick.try_clone().unwrap();
+            let kicker = std::thread::spawn(move || {
+                for _ in 0..200_000 {
+                    rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
+                }
+            });
+            let answers: Vec<_> = (0..5)
+                .map(|_| guest.request(&[&request_header(T_IN, 0)], &[512, 1]))
+                .collect();
+            kicker.join().unwrap();
+            answers
+                .into_iter()
+                .find(|answer| *answer != OK)
+                .unwrap_or(OK)
+        }),
+    ]
+}
+
+/// A request on a queue that calls there. The guest does not hear of it and looks at the ring.
+fn call_with(guest: &mut Guest, call: &OwnedFd) -> Answer {
+    guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        answers.push(guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]));
+        // The other queue of the same iothread is called as ever.
+        assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
+    }
+    answers
+        .into_iter()
+        .find(|answer| *answer != OK)
+        .unwrap_or(Status(0))
+}

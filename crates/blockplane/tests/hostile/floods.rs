@@ -1,0 +1,274 @@
+//! The same thing over and over: what one row does once must not add up.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::bystander::Bystander;
+use crate::changing::rewritten_while_read;
+use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
+use crate::gone::{TRUNCATED_BYTES, truncate_rings};
+use crate::guest::*;
+use crate::memory::{memory_file, region};
+use crate::row::Answer;
+use crate::wire::*;
+
+/// A daemon, what it holds before the flood, and the guest that must not notice.
+fn prepared() -> (Daemon, Bystander, Footprint) {
+    let daemon = Daemon::start();
+    let bystander = Bystander::start(&daemon);
+    let before = daemon.footprint();
+    works(&daemon);
+    (daemon, bystander, before)
+}
+
+/// A front-end that comes afterwards.
+fn works(daemon: &Daemon) {
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.ready();
+    assert_eq!(guest.verified_io(0, 2, 0x5a), Ok(()));
+}
+
+/// Front-ends that say nothing, until the backlog holds no more of them.
+#[test]
+fn connections_beyond_the_backlog() {
+    const AT_LEAST: usize = 1000;
+    let (mut daemon, bystander, before) = prepared();
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    )
+    .unwrap();
+    let address = SocketAddrUnix::new(daemon.socket(HOSTILE)).unwrap();
+    let mut connected: Vec<OwnedFd> = Vec::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Descriptors of our own may run out before.
+        let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+            break;
+        };
+        match connect(&socket, &address) {
+            Ok(()) => connected.push(socket),
+            Err(Errno::AGAIN) => break,
+            Err(error) => panic!("connect: {error}"),
+        }
+    }
+    println!("{} connected", connected.len());
+    assert!(connected.len() >= AT_LEAST, "{}", connected.len());
+    bystander.goes_on("a full backlog");
+    drop(connected);
+    works(&daemon);
+    daemon.holds(&before, "a full backlog");
+    assert_eq!(daemon.log(), "");
+    bystander.stop();
+    daemon.stop("a full backlog");
+}
+
+/// Front-ends that wait in the backlog keep nobody from stopping.
+#[test]
+fn sigterm_with_a_full_backlog() {
+    const WAITING: usize = 200;
+    let daemon = Daemon::start();
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|_| Wire::connect(&daemon.socket(HOSTILE)))
+        .collect();
+    daemon.stop("a full backlog");
+    drop(waiting);
+}
+
+/// Front-ends that come, say something wrong and go: one line each.
+#[test]
+fn a_thousand_bad_front_ends_in_turn() {
+    const TIMES: usize = 1000;
+    let (mut daemon, bystander, before) = prepared();
+    for _ in 0..TIMES {
+        let wire = Wire::connect(&daemon.socket(HOSTILE));
+        let file = event();
+        wire.message(
+            SET_VRING_CALL,
+            VERSION | 1 << 20,
+            &u64s(&[0]),
+            &[file.as_fd()],
+        );
+        assert_eq!(wire.reply(SET_VRING_CALL), None);
+    }
+    bystander.goes_on("1000 bad front-ends");
+    works(&daemon);
+    daemon.holds(&before, "1000 bad front-ends");
+    assert_eq!(daemon.log().lines().count(), TIMES);
+    bystander.stop();
+    daemon.stop("1000 bad front-ends");
+}
+
+/// The memory of running queues is truncated, with the rings in it, by one front-end after the other.
+#[test]
+fn memory_of_rings_truncated() {
+    const TIMES: u64 = 20;
+    let (mut daemon, bystander, before) = prepared();
+    let space_before = daemon.address_space_kib();
+    for _ in 0..TIMES {
+        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        assert_eq!(
+            truncate_rings(&mut guest),
+            Answer::Broken,
+            "{}",
+            daemon.log()
+        );
+        bystander.goes_on("truncated memory");
+        drop(guest);
+        works(&daemon);
+        daemon.holds(&before, "truncated memory");
+    }
+    // What was put in place of the lost memory is gone with the connection.
+    let grown = daemon.address_space_kib().saturating_sub(space_before);
+    assert!(
+        grown < TIMES / 2 * TRUNCATED_BYTES / 1024,
+        "{grown} KiB more"
+    );
+    let log = daemon.log();
+    for said in [
+        "truncated guest memory",
+        "the guest's driver broke this queue",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(said)).count();
+        assert_eq!(lines as u64, TIMES, "{log}");
+    }
+    bystander.stop();
+    daemon.stop("truncated memory");
+}
+
+/// Truncated memory, and SIGTERM while it is in use.
+#[test]
+fn memory_of_rings_truncated_and_sigterm() {
+    let daemon = Daemon::start();
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    assert_eq!(truncate_rings(&mut guest), Answer::Broken);
+    daemon.stop("truncated memory");
+}
+
+/// Rings that are rewritten by another thread while the daemon reads them.
+#[test]
+fn rings_rewritten_while_they_are_read() {
+    const SEEDS: u64 = 40;
+    let (mut daemon, bystander, before) = prepared();
+    let mut broken = 0;
+    for seed in 0..SEEDS {
+        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        broken += u64::from(rewritten_while_read(&mut guest, seed));
+        daemon.lives(&format!("seed {seed}"));
+        assert_eq!(
+            guest.verified_io(1, 2, 0x33),
+            Ok(()),
+            "the other queue, seed {seed}"
+        );
+        bystander.goes_on("rewritten rings");
+    }
+    works(&daemon);
+    daemon.holds(&before, "rewritten rings");
+    println!("{broken} of {SEEDS} queues broke");
+    assert!(
+        broken > 0,
+        "none of it was noticed: the rings were not what the daemon reads"
+    );
+    let log = daemon.log();
+    assert!(log.lines().count() as u64 <= SEEDS, "{log}");
+    bystander.stop();
+    daemon.stop("rewritten rings");
+}
+
+/// One front-end may break its queue again and again without being disconnected.
+#[test]
+fn a_broken_queue_started_again_and_again() {
+    const TIMES: usize = 2000;
+    let (mut daemon, bystander, before) = prepared();
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.negotiate(FEATURES);
+    guest.share_memory();
+    guest.set_up(0, ENTRIES);
+    guest.must(SET_VRING_NUM, &u32s(&[0, 3]), &[]);
+    for _ in 0..TIMES {
+        assert_eq!(guest.try_start(0), Answer::Broken);
+    }
+    bystander.goes_on("broken queues");
+    drop(guest);
+    works(&daemon);
+    daemon.holds(&before, "broken queues");
+    let lines = daemon.log().lines().count();
+    println!("{lines} lines for {TIMES} broken queues");
+    bystander.stop();
+    daemon.stop("broken queues");
+    assert!(lines <= TIMES / 10, "the log is flooded: {lines} lines");
+}
+
+/// A call descriptor that is full, and made to block after the daemon has taken it: the flag belongs
+/// to the file, which both sides hold.
+#[test]
+#[ignore = "fails, a known limit: docs/security.md, a front-end can stall its iothread"]
+fn a_call_that_was_made_to_block_again() {
+    let (daemon, bystander, _) = prepared();
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.ready();
+    let call = event();
+    guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+    // Answered after the message before it was taken by the iothread.
+    guest.share_memory();
+    rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap_or_else(|_| {
+        // The signal that a new descriptor gets is in it: room for one less.
+        rustix::io::write(&call, &(u64::MAX - 2).to_ne_bytes()).unwrap()
+    });
+    rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
+    guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+    guest.wait_for_used(0);
+    // The iothread is in, or past, the call now.
+    bystander.goes_on("a call that blocks");
+    bystander.stop();
+    daemon.stop("a call that blocks");
+}
+
+/// A front-end may share sparse memory of any size. However much address space it takes, there is
+/// some left for the others.
+#[test]
+fn one_front_end_takes_all_addresses() {
+    const LARGEST: u32 = 46;
+    const PAGE: u32 = 12;
+    let (daemon, bystander, _) = prepared();
+    let file = memory_file(1 << LARGEST);
+    let share_all = |sizes: &[u64]| {
+        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        guest.negotiate(FEATURES);
+        let mut addr = 0;
+        for &len in sizes {
+            let payload = single_region(region(addr, len, addr, 0));
+            if guest.ask(ADD_MEM_REG, &payload, &[file.as_fd()]) != Answer::Accepted {
+                return None;
+            }
+            addr += len;
+        }
+        Some(guest)
+    };
+    // Regions of each size from the largest down, as many as there is room for. One too many costs
+    // the connection, so it begins again with those that fitted.
+    let mut sizes = Vec::new();
+    for exponent in (PAGE..=LARGEST).rev() {
+        loop {
+            sizes.push(1 << exponent);
+            if share_all(&sizes).is_none() {
+                sizes.pop();
+                break;
+            }
+        }
+    }
+    let offender = share_all(&sizes);
+    println!("{} GiB taken", sizes.iter().sum::<u64>() >> 30);
+    bystander.goes_on("all addresses taken");
+    Guest::connect(&daemon.socket(READ_ONLY)).ready();
+    drop(offender);
+    bystander.stop();
+    daemon.stop("all addresses taken");
+}

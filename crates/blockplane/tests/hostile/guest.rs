@@ -1,0 +1,407 @@
+//! A guest and its front-end: well-behaved as far as a row wants it to be.
+//!
+//! Two queues in one memory, each with eventfds of its own. Rows take it as far as they need
+//! (`connect`, `negotiate`, `share_memory`, `set_up`, `start`) and then do what nobody should.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use virtqueue::RingFeatures;
+use virtqueue::testing::{Buffer, DriverRing, RawDescriptor, TestMemory};
+
+use crate::daemon::{QUEUES, STUCK_AFTER};
+use crate::row::Answer;
+use crate::wire::*;
+
+/// `VIRTIO_RING_F_INDIRECT_DESC`
+pub const INDIRECT_DESC: u64 = 1 << 28;
+/// `VIRTIO_RING_F_EVENT_IDX`
+pub const EVENT_IDX: u64 = 1 << 29;
+/// `VHOST_USER_F_PROTOCOL_FEATURES`
+pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// `VIRTIO_F_VERSION_1`
+pub const VERSION_1: u64 = 1 << 32;
+/// What a guest chooses unless the row says otherwise; with `VIRTIO_BLK_F_FLUSH`.
+pub const FEATURES: u64 = 1 << 9 | PROTOCOL_FEATURES | VERSION_1;
+/// `MQ`, `REPLY_ACK`, `BACKEND_REQ`, `CONFIG`, `RESET_DEVICE`, `CONFIGURE_MEM_SLOTS`
+pub const ALL_PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 13 | 1 << 15;
+
+pub const T_IN: u32 = 0;
+pub const T_OUT: u32 = 1;
+
+/// Where memory begins, unless the row shares some of its own.
+pub const MEMORY: u64 = 0x10_0000;
+pub const MEMORY_BYTES: u64 = 4 << 20;
+/// Entries of a queue.
+pub const ENTRIES: u16 = 16;
+
+/// What is in a status byte before the daemon writes one.
+const NO_STATUS: u8 = 0xff;
+
+const IO_BYTES: usize = 4096;
+
+/// A queue from the guest's side.
+pub struct Queue {
+    pub ring: DriverRing,
+    pub kick: OwnedFd,
+    pub call: OwnedFd,
+    pub err: OwnedFd,
+    /// Where the last request's status byte is.
+    pub status: u64,
+    /// `used.idx` when the last request was made.
+    seen: u16,
+    /// Header, data and status of verified requests.
+    buffers: u64,
+}
+
+impl Queue {
+    pub fn kick(&self) {
+        rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+    }
+}
+
+/// A guest.
+pub struct Guest {
+    pub wire: Wire,
+    pub memory: TestMemory,
+    pub queues: Vec<Queue>,
+    features: u64,
+}
+
+impl Guest {
+    /// Connected, and not a word said.
+    pub fn connect(socket: &Path) -> Self {
+        Guest {
+            wire: Wire::connect(socket),
+            memory: TestMemory::new(MEMORY_BYTES),
+            queues: Vec::new(),
+            features: 0,
+        }
+    }
+
+    /// Does all that a front-end does until its queues run.
+    pub fn ready(&mut self) {
+        self.ready_with(FEATURES, ENTRIES);
+    }
+
+    pub fn ready_with(&mut self, features: u64, entries: u16) {
+        self.negotiate(features);
+        self.share_memory();
+        for index in 0..QUEUES {
+            self.set_up(index, entries);
+            self.start(index);
+        }
+    }
+
+    pub fn negotiate(&mut self, features: u64) {
+        self.features = features;
+        self.wire.message(SET_OWNER, VERSION, &[], &[]);
+        assert!(self.wire.lives());
+        self.wire.message(
+            SET_PROTOCOL_FEATURES,
+            VERSION,
+            &u64s(&[ALL_PROTOCOL_FEATURES]),
+            &[],
+        );
+        self.must(SET_FEATURES, &u64s(&[features]), &[]);
+    }
+
+    /// A message that is all right.
+    #[track_caller]
+    pub fn must(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) {
+        assert_eq!(
+            self.wire.ask(request, payload, fds),
+            Some(u64s(&[0])),
+            "request {request}"
+        );
+    }
+
+    /// What becomes of a message that is acknowledged.
+    pub fn ask(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
+        match self.wire.ask(request, payload, fds) {
+            None => Answer::Dropped,
+            Some(_) if !self.wire.lives() => Answer::Dropped,
+            Some(reply) if reply == u64s(&[0]) => Answer::Accepted,
+            Some(_) => Answer::Refused,
+        }
+    }
+
+    /// What becomes of a message that is not answered.
+    pub fn tell(&self, request: u32, flags: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
+        self.wire.message(request, flags, payload, fds);
+        self.still_there()
+    }
+
+    pub fn still_there(&self) -> Answer {
+        if self.wire.lives() {
+            Answer::Accepted
+        } else {
+            Answer::Dropped
+        }
+    }
+
+    /// The regions of this guest's memory, as messages describe them.
+    pub fn regions(&self) -> Vec<Region> {
+        let memory = self.memory.guest_memory();
+        let regions = memory.regions().iter().map(|region| Region {
+            guest_addr: region.guest_addr,
+            len: region.len,
+            user_addr: region.user_addr,
+            offset: 0,
+        });
+        regions.collect()
+    }
+
+    pub fn share_memory(&self) {
+        let regions = self.regions();
+        let files: Vec<_> = (0..regions.len())
+            .map(|index| self.memory.region_file(index))
+            .collect();
+        self.must(SET_MEM_TABLE, &mem_table(&regions), &files);
+    }
+
+    /// Makes the next queue and says where it is.
+    pub fn set_up(&mut self, index: u32, entries: u16) {
+        let features = RingFeatures {
+            event_idx: self.features & EVENT_IDX != 0,
+            indirect: self.features & INDIRECT_DESC != 0,
+        };
+        let ring = DriverRing::new(&self.memory, entries, features);
+        let buffers = self.memory.alloc(16 + IO_BYTES as u64 + 1, 16);
+        self.queues.push(Queue {
+            ring,
+            kick: event(),
+            call: event(),
+            err: event(),
+            status: 0,
+            seen: 0,
+            buffers,
+        });
+        self.must(SET_VRING_NUM, &u32s(&[index, u32::from(entries)]), &[]);
+        self.must(SET_VRING_BASE, &u32s(&[index, 0]), &[]);
+        self.must(SET_VRING_ADDR, &self.addresses(index, 0), &[]);
+        let queue = &self.queues[index as usize];
+        let number = u64s(&[u64::from(index)]);
+        self.must(SET_VRING_CALL, &number, &[queue.call.as_fd()]);
+        self.must(SET_VRING_ERR, &number, &[queue.err.as_fd()]);
+    }
+
+    /// Payload that says where a queue's rings are.
+    pub fn addresses(&self, index: u32, flags: u32) -> Vec<u8> {
+        let layout = self.queues[index as usize].ring.layout();
+        let [desc, avail, used] =
+            [layout.desc, layout.avail, layout.used].map(|addr| self.memory.user_addr(addr));
+        vring_addr(index, flags, desc, avail, used)
+    }
+
+    pub fn start(&self, index: u32) {
+        let kick = self.queues[index as usize].kick.as_fd();
+        self.must(SET_VRING_KICK, &u64s(&[u64::from(index)]), &[kick]);
+        self.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[]);
+    }
+
+    /// What starting a queue leads to that is set up in a way that it should not be.
+    pub fn try_start(&self, index: u32) -> Answer {
+        let queue = &self.queues[index as usize];
+        match self.ask(
+            SET_VRING_KICK,
+            &u64s(&[u64::from(index)]),
+            &[queue.kick.as_fd()],
+        ) {
+            Answer::Accepted if is_readable(&queue.err) => Answer::Broken,
+            answer => answer,
+        }
+    }
+
+    /// Writes a chain into the first descriptors of queue 0, as it is, and hands it over.
+    pub fn chain(&mut self, chain: &[RawDescriptor]) -> Answer {
+        let queue = &mut self.queues[0];
+        for (index, descriptor) in (0..).zip(chain) {
+            queue.ring.write_descriptor(index, *descriptor);
+        }
+        queue.ring.make_available(0);
+        queue.kick();
+        self.outcome(0)
+    }
+
+    /// A request of any form to queue 0: what the device reads, then buffers that it writes.
+    pub fn request(&mut self, readable: &[&[u8]], writable: &[u32]) -> Answer {
+        self.submit(readable, writable);
+        self.outcome(0)
+    }
+
+    /// The same for a guest that is not called: it looks at the ring.
+    pub fn request_without_call(&mut self, readable: &[&[u8]], writable: &[u32]) -> Answer {
+        self.submit(readable, writable);
+        self.wait_for_used(0);
+        Answer::Status(self.memory.read(self.queues[0].status, 1)[0])
+    }
+
+    /// Looks at the used ring until there is one entry more.
+    pub fn wait_for_used(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        let start = Instant::now();
+        while queue.ring.used_idx() == queue.seen {
+            assert!(start.elapsed() < STUCK_AFTER, "the request never ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        queue.seen = queue.seen.wrapping_add(1);
+    }
+
+    /// Waits until the device has taken so many chains of queue 0 (with [`EVENT_IDX`]), or has found
+    /// the queue broken.
+    pub fn wait_until_taken(&self, count: u16) {
+        let queue = &self.queues[0];
+        let start = Instant::now();
+        while queue.ring.avail_event() != count && !is_readable(&queue.err) {
+            assert!(start.elapsed() < STUCK_AFTER, "the request is never taken");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for a queue to break.
+    pub fn err_of(&self, index: usize) -> Answer {
+        let [err, hung_up] = wait(&[self.queues[index].err.as_fd(), self.wire.socket()]);
+        match (err, hung_up) {
+            (true, _) => Answer::Broken,
+            _ => Answer::Dropped,
+        }
+    }
+
+    /// Hands a request to queue 0.
+    pub fn submit(&mut self, readable: &[&[u8]], writable: &[u32]) {
+        let buffers: Vec<_> = readable
+            .iter()
+            .map(|bytes| {
+                let len = u32::try_from(bytes.len()).unwrap();
+                Buffer::readable(self.memory.alloc_bytes(bytes), len)
+            })
+            .chain(
+                writable
+                    .iter()
+                    .map(|&len| Buffer::writable(self.memory.alloc(u64::from(len).max(1), 1), len)),
+            )
+            .collect();
+        if let Some(last) = buffers.last()
+            && last.writable
+        {
+            self.expect_status_at(last.addr + u64::from(last.len).max(1) - 1);
+        }
+        let queue = &mut self.queues[0];
+        queue.ring.add(&buffers);
+        queue.ring.set_used_event(queue.seen);
+        queue.ring.publish();
+        queue.kick();
+    }
+
+    /// Where the next status byte of queue 0 will be.
+    pub fn expect_status_at(&mut self, addr: u64) {
+        self.memory.write(addr, &[NO_STATUS]);
+        self.queues[0].status = addr;
+    }
+
+    /// Waits for what becomes of the last request: a status, a broken queue, or a lost connection.
+    pub fn outcome(&mut self, index: usize) -> Answer {
+        loop {
+            let queue = &mut self.queues[index];
+            if is_readable(&queue.err) {
+                return Answer::Broken;
+            }
+            if queue.ring.used_idx() != queue.seen {
+                queue.seen = queue.seen.wrapping_add(1);
+                return Answer::Status(self.memory.read(queue.status, 1)[0]);
+            }
+            let hung_up = wait(&[queue.err.as_fd(), queue.call.as_fd(), self.wire.socket()]);
+            // Nothing is said on the socket unasked: readable, it has ended.
+            if hung_up[2] {
+                return Answer::Dropped;
+            }
+            if hung_up[1] {
+                rustix::io::read(&queue.call, &mut [0; 8]).unwrap();
+            }
+        }
+    }
+
+    /// Writes 4 KiB with a pattern and reads them back.
+    pub fn verified_io(&mut self, index: usize, block: u64, seed: u8) -> Result<(), String> {
+        let data = self.queues[index].buffers + 16;
+        let pattern: Vec<u8> = (0u8..=255)
+            .cycle()
+            .map(|byte| byte ^ seed)
+            .take(IO_BYTES)
+            .collect();
+        self.memory.write(data, &pattern);
+        self.transfer(index, T_OUT, block)?;
+        self.memory.fill(data, IO_BYTES, 0);
+        self.transfer(index, T_IN, block)?;
+        if self.memory.read(data, IO_BYTES) == pattern {
+            Ok(())
+        } else {
+            Err(format!("block {block} is not what was written"))
+        }
+    }
+
+    /// 4 KiB, in whole blocks.
+    fn transfer(&mut self, index: usize, kind: u32, block: u64) -> Result<(), String> {
+        let queue = &mut self.queues[index];
+        let (head, data) = (queue.buffers, queue.buffers + 16);
+        self.memory.write(head, &request_header(kind, block * 8));
+        queue.status = data + IO_BYTES as u64;
+        self.memory.write(queue.status, &[NO_STATUS]);
+        let len = u32::try_from(IO_BYTES).unwrap();
+        let writable = kind == T_IN;
+        queue.ring.add(&[
+            Buffer::readable(head, 16),
+            Buffer {
+                addr: data,
+                len,
+                writable,
+            },
+            Buffer::writable(queue.status, 1),
+        ]);
+        queue.ring.set_used_event(queue.seen);
+        queue.ring.publish();
+        queue.kick();
+        let outcome = self.outcome(index);
+        self.queues[index].ring.take_used();
+        match outcome {
+            Answer::Status(0) => Ok(()),
+            other => Err(format!("a good request: {other}")),
+        }
+    }
+}
+
+/// A request's header.
+pub fn request_header(kind: u32, sector: u64) -> Vec<u8> {
+    let mut header = kind.to_le_bytes().to_vec();
+    header.extend([0; 4]);
+    header.extend(sector.to_le_bytes());
+    header
+}
+
+pub fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+pub fn is_readable(fd: &OwnedFd) -> bool {
+    poll(
+        &mut [PollFd::new(fd, PollFlags::IN)],
+        Some(&Timespec::default()),
+    )
+    .unwrap()
+        == 1
+}
+
+/// Waits until one of them is readable or has ended.
+fn wait<const N: usize>(fds: &[BorrowedFd<'_>; N]) -> [bool; N] {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let timeout = Timespec::try_from(STUCK_AFTER).unwrap();
+    assert_ne!(
+        poll(&mut polled, Some(&timeout)).unwrap(),
+        0,
+        "the daemon says nothing"
+    );
+    polled.each_ref().map(|fd| !fd.revents().is_empty())
+}

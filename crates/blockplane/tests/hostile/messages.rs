@@ -1,0 +1,447 @@
+//! Messages that are wrong by themselves: their headers, lengths, flags, descriptors, order.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use crate::descriptors::read_only_file;
+use crate::guest::*;
+use crate::row::Answer::{Accepted, Dropped, Refused, Waiting};
+use crate::row::{Row, row};
+use crate::wire::*;
+
+/// What the log says of a connection that it ends.
+pub const ENDED: &str = "the front-end is disconnected";
+
+pub fn rows() -> Vec<Row> {
+    let mut rows = headers();
+    rows.extend(lengths());
+    rows.extend(crate::attached::rows());
+    rows.extend(features());
+    rows.extend(crate::queues::rows());
+    rows.extend(configuration());
+    rows.extend(not_offered());
+    rows
+}
+
+fn headers() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for flags in [0, 2, 3] {
+        rows.push(row(
+            format!("header: version {flags}"),
+            Dropped,
+            ENDED,
+            move |guest| guest.tell(GET_FEATURES, flags, &[], &[]),
+        ));
+    }
+    for request in [0, 45, 9999, u32::MAX] {
+        rows.push(row(
+            format!("header: unknown request {request}"),
+            Dropped,
+            ENDED,
+            move |guest| guest.tell(request, VERSION, &[], &[]),
+        ));
+    }
+    for bit in [4, 17, 31] {
+        rows.push(row(
+            format!("header: reserved flag bit {bit}"),
+            Dropped,
+            ENDED,
+            move |guest| guest.tell(GET_FEATURES, VERSION | 1 << bit, &[], &[]),
+        ));
+    }
+    rows.push(row("header: a reply to nothing", Dropped, ENDED, |guest| {
+        guest.tell(GET_FEATURES, VERSION | REPLY, &[], &[])
+    }));
+    for size in [4097, 1 << 20, u32::MAX] {
+        rows.push(row(
+            format!("header: a payload of {size} bytes to come"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.wire.bytes(&header(SET_FEATURES, VERSION, size), &[]);
+                guest.still_there()
+            },
+        ));
+    }
+    rows
+}
+
+fn lengths() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (what, request, payload) in [
+        ("SET_FEATURES without a payload", SET_FEATURES, 0),
+        ("SET_FEATURES of 4 bytes", SET_FEATURES, 4),
+        ("SET_FEATURES of 16 bytes", SET_FEATURES, 16),
+        ("SET_OWNER with a payload", SET_OWNER, 8),
+        ("GET_FEATURES with 4096 bytes", GET_FEATURES, 4096),
+        ("SET_VRING_NUM of 7 bytes", SET_VRING_NUM, 7),
+        ("SET_VRING_ADDR of 39 bytes", SET_VRING_ADDR, 39),
+        ("SET_VRING_KICK without a payload", SET_VRING_KICK, 0),
+        ("SET_VRING_CALL of 9 bytes", SET_VRING_CALL, 9),
+        ("GET_VRING_BASE of 4 bytes", GET_VRING_BASE, 4),
+        ("SET_MEM_TABLE of 4 bytes", SET_MEM_TABLE, 4),
+        ("ADD_MEM_REG of 39 bytes", ADD_MEM_REG, 39),
+        ("REM_MEM_REG without a payload", REM_MEM_REG, 0),
+        ("GET_CONFIG of 11 bytes", GET_CONFIG, 11),
+        ("SET_CONFIG without a payload", SET_CONFIG, 0),
+    ] {
+        rows.push(row(
+            format!("length: {what}"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.negotiate(FEATURES);
+                // A descriptor where one belongs: only the length is wrong.
+                let file = event();
+                let fds = match request {
+                    SET_VRING_KICK | SET_VRING_CALL | SET_MEM_TABLE | ADD_MEM_REG => {
+                        vec![file.as_fd()]
+                    }
+                    _ => vec![],
+                };
+                guest.tell(request, VERSION, &vec![0; payload], &fds)
+            },
+        ));
+    }
+    rows.extend([
+        row(
+            "length: half a header, then the end",
+            Dropped,
+            ENDED,
+            |guest| {
+                guest
+                    .wire
+                    .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
+                guest.wire.end_of_messages();
+                end(guest)
+            },
+        ),
+        row(
+            "length: half a payload, then the end",
+            Dropped,
+            ENDED,
+            |guest| {
+                guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
+                guest.wire.bytes(&[0; 4], &[]);
+                guest.wire.end_of_messages();
+                end(guest)
+            },
+        ),
+        row("length: a header, then the end", Dropped, ENDED, |guest| {
+            guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
+            guest.wire.end_of_messages();
+            end(guest)
+        }),
+        row("length: one byte, then silence", Waiting, ENDED, |guest| {
+            guest.wire.bytes(&[1], &[]);
+            Waiting
+        }),
+        row(
+            "length: half a header, then silence, with queues running",
+            Waiting,
+            ENDED,
+            |guest| {
+                guest.ready();
+                guest
+                    .wire
+                    .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
+                Waiting
+            },
+        ),
+        row(
+            "length: a header with a descriptor, then silence",
+            Waiting,
+            ENDED,
+            |guest| {
+                let file = event();
+                guest
+                    .wire
+                    .bytes(&header(SET_VRING_KICK, VERSION, 8), &[file.as_fd()]);
+                Waiting
+            },
+        ),
+        row("length: nothing at all", Waiting, "", |_| Waiting),
+        row(
+            "asks 20000 times and reads no answer",
+            Waiting,
+            ENDED,
+            |guest| {
+                // More answers than a socket holds: the daemon waits in its answer.
+                let ask = header(GET_FEATURES, VERSION, 0).repeat(100);
+                for _ in 0..200 {
+                    if !try_send(guest, &ask) {
+                        break;
+                    }
+                }
+                Waiting
+            },
+        ),
+    ]);
+    rows
+}
+
+/// What is left to hear after the last message.
+fn end(guest: &Guest) -> crate::row::Answer {
+    match guest.wire.reply(SET_FEATURES) {
+        None => Dropped,
+        Some(_) => Accepted,
+    }
+}
+
+/// Sends what fits; false when the daemon takes no more.
+fn try_send(guest: &Guest, bytes: &[u8]) -> bool {
+    use rustix::net::{SendFlags, send};
+    send(
+        guest.wire.socket(),
+        bytes,
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    )
+    .is_ok_and(|sent| sent == bytes.len())
+}
+
+fn features() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (what, features) in [
+        ("all bits", u64::MAX),
+        ("bit 34, packed rings", FEATURES | 1 << 34),
+        ("bit 26, LOG_ALL", FEATURES | 1 << 26),
+        ("bit 5, read-only", FEATURES | 1 << 5),
+    ] {
+        rows.push(row(
+            format!("SET_FEATURES: {what}"),
+            Dropped,
+            "were not offered: 0x",
+            move |guest| guest.tell(SET_FEATURES, VERSION, &u64s(&[features]), &[]),
+        ));
+    }
+    for (what, features) in [("all bits", u64::MAX), ("bit 12, INFLIGHT_SHMFD", 1 << 12)] {
+        rows.push(row(
+            format!("SET_PROTOCOL_FEATURES: {what}"),
+            Dropped,
+            "protocol features that were not offered: 0x",
+            move |guest| guest.tell(SET_PROTOCOL_FEATURES, VERSION, &u64s(&[features]), &[]),
+        ));
+    }
+    for (what, request) in [
+        ("GET_QUEUE_NUM", GET_QUEUE_NUM),
+        ("GET_MAX_MEM_SLOTS", GET_MAX_MEM_SLOTS),
+        ("RESET_DEVICE", RESET_DEVICE),
+        ("GET_CONFIG", GET_CONFIG),
+        ("SET_BACKEND_REQ_FD", SET_BACKEND_REQ_FD),
+    ] {
+        rows.push(row(
+            format!("{what} before its feature"),
+            Dropped,
+            ENDED,
+            move |guest| guest.tell(request, VERSION, &[], &[]),
+        ));
+    }
+    rows.push(row(
+        "SET_VRING_ENABLE without PROTOCOL_FEATURES",
+        Dropped,
+        ENDED,
+        |guest| {
+            guest.negotiate(VERSION_1);
+            guest.tell(SET_VRING_ENABLE, VERSION, &u32s(&[0, 1]), &[])
+        },
+    ));
+    rows.push(row(
+        "a queue without PROTOCOL_FEATURES starts enabled",
+        crate::row::OK,
+        "",
+        |guest| {
+            guest.negotiate(VERSION_1);
+            guest.share_memory();
+            guest.set_up(0, ENTRIES);
+            assert_eq!(guest.try_start(0), Accepted);
+            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+        },
+    ));
+    rows
+}
+
+fn configuration() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (what, request, payload) in [
+        (
+            "GET_CONFIG: longer than a message",
+            GET_CONFIG,
+            config(4000, 97, 0, &[0; 97]),
+        ),
+        (
+            "GET_CONFIG: an offset that wraps",
+            GET_CONFIG,
+            config(u32::MAX, 2, 0, &[0; 2]),
+        ),
+        ("GET_CONFIG: no bytes", GET_CONFIG, config(0, 0, 0, &[])),
+        (
+            "GET_CONFIG: room for fewer than asked for",
+            GET_CONFIG,
+            config(0, 36, 0, &[0; 35]),
+        ),
+        (
+            "GET_CONFIG: unknown flags",
+            GET_CONFIG,
+            config(0, 4, 4, &[0; 4]),
+        ),
+        (
+            "SET_CONFIG: an offset that wraps",
+            SET_CONFIG,
+            config(u32::MAX, 2, 0, &[0; 2]),
+        ),
+        (
+            "SET_CONFIG: more bytes than said",
+            SET_CONFIG,
+            config(32, 1, 0, &[0; 4]),
+        ),
+        (
+            "SET_CONFIG: unknown flags",
+            SET_CONFIG,
+            config(32, 1, 8, &[1]),
+        ),
+    ] {
+        rows.push(row(what, Dropped, ENDED, move |guest| {
+            guest.negotiate(FEATURES);
+            guest.tell(request, VERSION, &payload, &[])
+        }));
+    }
+    for (what, payload) in [
+        ("write cache 2", config(32, 1, 0, &[2])),
+        ("write cache in two bytes", config(32, 2, 0, &[1, 0])),
+        ("capacity", config(0, 8, 0, &[0xff; 8])),
+        ("everything", config(0, 256, 0, &[0; 256])),
+        ("what is not there", config(200, 1, 0, &[0])),
+        ("beyond the end", config(255, 2, 0, &[0; 2])),
+        ("behind the end", config(3000, 4, 0, &[0; 4])),
+    ] {
+        rows.push(row(
+            format!("SET_CONFIG: {what}"),
+            Refused,
+            "",
+            move |guest| {
+                guest.ready();
+                guest.ask(SET_CONFIG, &payload, &[])
+            },
+        ));
+    }
+    for (what, offset, size) in [
+        ("beyond the end", 250, 8),
+        ("behind the end", 256, 1),
+        ("far behind it", 4000, 96),
+    ] {
+        rows.push(row(
+            format!("GET_CONFIG: {what}"),
+            Refused,
+            "",
+            move |guest| {
+                guest.negotiate(FEATURES);
+                let payload = config(offset, size, 0, &vec![0; size as usize]);
+                let reply = guest.wire.ask(GET_CONFIG, &payload, &[]).unwrap();
+                assert_eq!(reply, config(offset, 0, 0, &[]), "no bytes: an error");
+                match guest.still_there() {
+                    Accepted => Refused,
+                    answer => answer,
+                }
+            },
+        ));
+    }
+    rows.push(row("GET_CONFIG: all 256 bytes", Accepted, "", |guest| {
+        guest.negotiate(FEATURES);
+        let reply = guest
+            .wire
+            .ask(GET_CONFIG, &config(0, 256, 0, &[0; 256]), &[])
+            .unwrap();
+        assert_eq!(reply.len(), 12 + 256);
+        assert!(
+            reply[12 + 96..].iter().all(|&byte| byte == 0),
+            "nothing behind the last field"
+        );
+        guest.still_there()
+    }));
+    rows
+}
+
+fn not_offered() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let inflight = || [u64s(&[4096, 0]), vec![2, 0, 16, 0], vec![0; 4]].concat();
+    for (what, request, payload, with_fd) in [
+        ("GET_INFLIGHT_FD", GET_INFLIGHT_FD, inflight(), false),
+        ("SET_INFLIGHT_FD", SET_INFLIGHT_FD, inflight(), true),
+        ("SET_LOG_BASE", SET_LOG_BASE, u64s(&[4096, 0]), true),
+        ("SET_LOG_FD", SET_LOG_FD, vec![], true),
+        ("GPU_SET_SOCKET: an eventfd", GPU_SET_SOCKET, vec![], true),
+        ("GPU_SET_SOCKET: nothing", GPU_SET_SOCKET, vec![], false),
+        ("GET_SHARED_OBJECT", GET_SHARED_OBJECT, vec![1; 16], false),
+        ("GET_SHMEM_CONFIG", GET_SHMEM_CONFIG, vec![], false),
+        ("SEND_RARP (19)", 19, u64s(&[0]), false),
+        ("NET_SET_MTU (20)", 20, u64s(&[1500]), false),
+        ("IOTLB_MSG (22)", 22, vec![0; 32], false),
+        ("SET_VRING_ENDIAN (23)", 23, u32s(&[0, 1]), false),
+        ("CREATE_CRYPTO_SESSION (26)", 26, vec![0; 64], false),
+        ("POSTCOPY_ADVISE (28)", 28, vec![], false),
+        ("POSTCOPY_LISTEN (29)", 29, vec![], false),
+        ("POSTCOPY_END (30)", 30, vec![], false),
+        ("VRING_KICK (35)", 35, u32s(&[0, 0]), false),
+        ("SET_STATUS (39)", 39, u64s(&[0]), false),
+        ("GET_STATUS (40)", 40, vec![], false),
+        (
+            "SET_DEVICE_STATE_FD: nothing",
+            SET_DEVICE_STATE_FD,
+            u32s(&[0, 0]),
+            false,
+        ),
+        (
+            "SET_DEVICE_STATE_FD: direction 2",
+            SET_DEVICE_STATE_FD,
+            u32s(&[2, 0]),
+            true,
+        ),
+    ] {
+        rows.push(row(
+            format!("not offered: {what}"),
+            Dropped,
+            ENDED,
+            move |guest| {
+                guest.negotiate(FEATURES);
+                let file = event();
+                let fds = if with_fd { vec![file.as_fd()] } else { vec![] };
+                guest.tell(request, VERSION, &payload, &fds)
+            },
+        ));
+    }
+    rows.extend([
+        row(
+            "not offered: GPU_SET_SOCKET, a socket",
+            Dropped,
+            ENDED,
+            |guest| {
+                guest.negotiate(FEATURES);
+                let (socket, _other) = UnixStream::pair().unwrap();
+                guest.tell(GPU_SET_SOCKET, VERSION, &[], &[socket.as_fd()])
+            },
+        ),
+        row("not offered: SET_DEVICE_STATE_FD", Refused, "", |guest| {
+            guest.negotiate(FEATURES);
+            let file = read_only_file();
+            guest.ask(SET_DEVICE_STATE_FD, &u32s(&[0, 0]), &[file.as_fd()])
+        }),
+        row("not offered: CHECK_DEVICE_STATE", Refused, "", |guest| {
+            guest.negotiate(FEATURES);
+            guest.ask(CHECK_DEVICE_STATE, &[], &[])
+        }),
+        row(
+            "GET_PROTOCOL_FEATURES twice and SET_OWNER twice",
+            Accepted,
+            "",
+            |guest| {
+                guest.negotiate(FEATURES);
+                for _ in 0..2 {
+                    guest.must(SET_OWNER, &[], &[]);
+                    guest.wire.ask(GET_PROTOCOL_FEATURES, &[], &[]).unwrap();
+                }
+                guest.still_there()
+            },
+        ),
+    ]);
+    rows
+}

@@ -1,0 +1,453 @@
+//! Rings that no driver may build: the queue is broken, and nothing else.
+
+use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
+
+use crate::daemon::SLOW;
+use crate::guest::*;
+use crate::row::Answer::{self, Broken};
+use crate::row::{IOERR, OK, Row, row};
+
+const OUTSIDE: &str = "is not inside guest memory";
+
+/// A descriptor.
+pub fn desc(addr: u64, len: u32, flags: u16, next: u16) -> RawDescriptor {
+    RawDescriptor {
+        addr,
+        len,
+        flags,
+        next,
+    }
+}
+
+/// A good read of one sector: header, data, status, with each descriptor to be spoiled.
+pub fn read(guest: &mut Guest) -> [RawDescriptor; 3] {
+    let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+    let data = guest.memory.alloc(512, 1);
+    let status = guest.memory.alloc(1, 1);
+    guest.expect_status_at(status);
+    [
+        desc(header, 16, DESC_F_NEXT, 1),
+        desc(data, 512, DESC_F_NEXT | DESC_F_WRITE, 2),
+        desc(status, 1, DESC_F_WRITE, 0),
+    ]
+}
+
+/// A good read that is spoiled.
+fn spoiled(
+    what: &'static str,
+    answer: Answer,
+    says: &'static str,
+    spoil: fn(&mut [RawDescriptor; 3]),
+) -> Row {
+    row(format!("chain: {what}"), answer, says, move |guest| {
+        guest.ready_with(FEATURES, ENTRIES);
+        let mut chain = read(guest);
+        spoil(&mut chain);
+        guest.chain(&chain)
+    })
+}
+
+/// A table of descriptors in memory, and the one descriptor that refers to it, to be spoiled.
+fn indirect(
+    what: &'static str,
+    answer: Answer,
+    says: &'static str,
+    spoil: fn(&mut Vec<RawDescriptor>, &mut RawDescriptor),
+) -> Row {
+    row(format!("indirect: {what}"), answer, says, move |guest| {
+        guest.ready_with(FEATURES | INDIRECT_DESC, ENTRIES);
+        let mut table = read(guest).to_vec();
+        let at = guest.memory.alloc(16 * 1100, 16);
+        let mut reference = desc(at, 0, DESC_F_INDIRECT, 0);
+        reference.len = 16 * u32::try_from(table.len()).unwrap();
+        spoil(&mut table, &mut reference);
+        let bytes: Vec<u8> = table
+            .iter()
+            .flat_map(|descriptor| descriptor.to_bytes())
+            .collect();
+        guest.memory.write(at, &bytes);
+        guest.chain(&[reference])
+    })
+}
+
+pub fn rows() -> Vec<Row> {
+    let mut rows = indices();
+    rows.extend(chains());
+    rows.extend(indirect_tables());
+    rows.extend(regions());
+    rows.extend(crate::changing::rows());
+    rows
+}
+
+fn indices() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for index in [ENTRIES + 1, 32768, u16::MAX] {
+        rows.push(row(
+            format!("avail: index {index} ahead"),
+            Broken,
+            "entries ahead of",
+            move |guest| {
+                guest.ready();
+                guest.queues[0].ring.set_avail_idx(index);
+                guest.queues[0].kick();
+                guest.outcome(0)
+            },
+        ));
+    }
+    for head in [ENTRIES, 1000, u16::MAX] {
+        rows.push(row(
+            format!("avail: head {head}"),
+            Broken,
+            "as head of a chain",
+            move |guest| {
+                guest.ready();
+                guest.queues[0].ring.make_available(head);
+                guest.queues[0].kick();
+                guest.outcome(0)
+            },
+        ));
+    }
+    rows.push(row(
+        "avail: the index goes back by one",
+        Broken,
+        "entries ahead of",
+        |guest| {
+            guest.ready();
+            assert_eq!(guest.request(&[&request_header(T_IN, 0)], &[512, 1]), OK);
+            guest.queues[0].ring.set_avail_idx(0);
+            guest.queues[0].kick();
+            guest.outcome(0)
+        },
+    ));
+    rows
+}
+
+fn chains() -> Vec<Row> {
+    vec![
+        spoiled("as it should be", OK, "", |_| ()),
+        spoiled(
+            "next beyond the table",
+            Broken,
+            "is followed by descriptor 16",
+            |c| c[0].next = ENTRIES,
+        ),
+        spoiled(
+            "next 65535",
+            Broken,
+            "is followed by descriptor 65535",
+            |c| c[1].next = u16::MAX,
+        ),
+        spoiled("a loop of one", Broken, "it has a loop", |c| c[0].next = 0),
+        spoiled("back to the header", Broken, "device-readable after", |c| {
+            c[1].next = 0
+        }),
+        spoiled(
+            "a loop of what the device writes",
+            Broken,
+            "it has a loop",
+            |c| {
+                c[2].flags |= DESC_F_NEXT;
+                c[2].next = 1;
+            },
+        ),
+        spoiled(
+            "indirect, not negotiated",
+            Broken,
+            "was not negotiated",
+            |c| c[0].flags = DESC_F_INDIRECT,
+        ),
+        spoiled(
+            "readable after writable",
+            Broken,
+            "device-readable after",
+            |c| c[2].flags = 0,
+        ),
+        spoiled(
+            "writable before readable",
+            Broken,
+            "device-readable after",
+            |c| c.swap_parts(),
+        ),
+        spoiled("data outside memory", Broken, OUTSIDE, |c| {
+            c[1].addr = 1 << 40
+        }),
+        spoiled("data at address 0", Broken, OUTSIDE, |c| c[1].addr = 0),
+        spoiled("data to the end of all addresses", Broken, OUTSIDE, |c| {
+            c[1].addr = u64::MAX - 511
+        }),
+        spoiled("data that wraps", Broken, OUTSIDE, |c| {
+            c[1].addr = u64::MAX - 100
+        }),
+        spoiled("data across the end of memory", Broken, OUTSIDE, |c| {
+            c[1].addr = MEMORY + MEMORY_BYTES - 511
+        }),
+        spoiled(
+            "data of 4 GiB - 1",
+            Broken,
+            "descriptor chain of at least",
+            |c| c[1].len = u32::MAX,
+        ),
+        spoiled("data of 2 GiB", Broken, OUTSIDE, |c| c[1].len = 1 << 31),
+        spoiled("header outside memory", Broken, OUTSIDE, |c| {
+            c[0].addr = MEMORY - 1
+        }),
+        spoiled("status outside memory", Broken, OUTSIDE, |c| {
+            c[2].addr = MEMORY + MEMORY_BYTES
+        }),
+        spoiled("a header of 15 bytes", Broken, "expected a header", |c| {
+            c[0].len = 15
+        }),
+        spoiled("an empty header", Broken, "expected a header", |c| {
+            c[0].len = 0
+        }),
+        spoiled(
+            "no header, only what the device writes",
+            Broken,
+            "expected a header",
+            |c| {
+                c[0].flags |= DESC_F_WRITE;
+            },
+        ),
+        spoiled("no status byte", Broken, "for its status", |c| {
+            c[0].flags = 0;
+        }),
+        row(
+            "chain: an empty status: the last byte of the data it is",
+            IOERR,
+            "",
+            |guest| {
+                guest.ready();
+                let mut chain = read(guest);
+                chain[2].len = 0;
+                guest.expect_status_at(chain[1].addr + 511);
+                guest.chain(&chain)
+            },
+        ),
+        spoiled("empty data", OK, "", |c| c[1].len = 0),
+        spoiled("unknown descriptor flags", OK, "", |c| c[0].flags |= 0xfff8),
+        row(
+            "chain: more in flight than the ring has entries",
+            Broken,
+            "more requests in flight",
+            |guest| {
+                guest.ready_with(FEATURES | EVENT_IDX, 4);
+                let chain = read(guest);
+                for (index, descriptor) in (0..).zip(chain) {
+                    guest.queues[0].ring.write_descriptor(index, descriptor);
+                }
+                // One more, as soon as the last was taken: sooner or later there are five.
+                for made in 1.. {
+                    guest.queues[0].ring.make_available(0);
+                    guest.queues[0].kick();
+                    guest.wait_until_taken(made);
+                    if is_readable(&guest.queues[0].err) {
+                        break;
+                    }
+                }
+                guest.err_of(0)
+            },
+        )
+        .on(SLOW),
+        row("chain: the same head twice at once", OK, "", |guest| {
+            guest.ready();
+            let chain = read(guest);
+            for (index, descriptor) in (0..).zip(chain) {
+                guest.queues[0].ring.write_descriptor(index, descriptor);
+            }
+            guest.queues[0].ring.make_available(0);
+            guest.queues[0].ring.make_available(0);
+            guest.queues[0].kick();
+            assert_eq!(guest.outcome(0), OK);
+            guest.outcome(0)
+        }),
+        row(
+            "chain: 8 times 512 MiB",
+            Broken,
+            "descriptor chain of at least",
+            |guest| {
+                const HALF_GIB: u64 = 512 << 20;
+                guest.memory =
+                    TestMemory::with_regions(&[(MEMORY, MEMORY_BYTES), (1 << 32, HALF_GIB)]);
+                guest.ready();
+                let header = guest.memory.alloc_bytes(&request_header(T_OUT, 0));
+                let mut chain = vec![desc(header, 16, DESC_F_NEXT, 1)];
+                let half_gib = u32::try_from(HALF_GIB).unwrap();
+                chain.extend((2..10).map(|next| desc(1 << 32, half_gib, DESC_F_NEXT, next)));
+                guest.chain(&chain)
+            },
+        ),
+    ]
+}
+
+fn indirect_tables() -> Vec<Row> {
+    const LENGTH: &str = "expected 1 to 1024 descriptors";
+    vec![
+        indirect("as it should be", OK, "", |_, _| ()),
+        indirect("empty table", Broken, LENGTH, |_, reference| {
+            reference.len = 0
+        }),
+        indirect("8 bytes", Broken, LENGTH, |_, reference| reference.len = 8),
+        indirect("47 bytes", Broken, LENGTH, |_, reference| {
+            reference.len = 47
+        }),
+        indirect("1025 descriptors", Broken, LENGTH, |_, reference| {
+            reference.len = 16 * 1025
+        }),
+        indirect("2^32 - 16 bytes", Broken, LENGTH, |_, reference| {
+            reference.len = u32::MAX - 15
+        }),
+        indirect(
+            "and next",
+            Broken,
+            "both the INDIRECT and the NEXT flag",
+            |_, reference| {
+                reference.flags |= DESC_F_NEXT;
+            },
+        ),
+        indirect(
+            "inside of indirect",
+            Broken,
+            "is indirect itself",
+            |table, _| {
+                table[1].flags |= DESC_F_INDIRECT;
+            },
+        ),
+        indirect("a loop", Broken, "it has a loop", |table, _| {
+            table[0].next = 0
+        }),
+        indirect(
+            "next beyond the table",
+            Broken,
+            "is followed by descriptor 3",
+            |table, _| {
+                table[2].flags |= DESC_F_NEXT;
+                table[2].next = 3;
+            },
+        ),
+        indirect(
+            "table outside memory",
+            Broken,
+            "is not inside one memory region",
+            |_, reference| {
+                reference.addr = 1 << 40;
+            },
+        ),
+        indirect(
+            "table across the end of memory",
+            Broken,
+            "is not inside one memory region",
+            |_, reference| {
+                reference.addr = MEMORY + MEMORY_BYTES - 8;
+            },
+        ),
+        indirect(
+            "table that wraps",
+            Broken,
+            "is not inside one memory region",
+            |_, reference| {
+                reference.addr = u64::MAX - 15;
+            },
+        ),
+        row("indirect: a table at an odd address", OK, "", |guest| {
+            guest.ready_with(FEATURES | INDIRECT_DESC, ENTRIES);
+            let bytes: Vec<u8> = read(guest)
+                .iter()
+                .flat_map(|descriptor| descriptor.to_bytes())
+                .collect();
+            let at = guest.memory.alloc(49, 16) + 1;
+            guest.memory.write(at, &bytes);
+            guest.chain(&[desc(at, 48, DESC_F_INDIRECT, 0)])
+        }),
+        indirect(
+            "readable after writable in it",
+            Broken,
+            "device-readable after",
+            |table, _| {
+                table[2].flags = 0;
+            },
+        ),
+        indirect(
+            "buffer outside memory in it",
+            Broken,
+            OUTSIDE,
+            |table, _| table[1].addr = 1 << 50,
+        ),
+        indirect(
+            "1024 descriptors of one byte",
+            IOERR,
+            "",
+            |table, reference| {
+                let (data, status) = (table[1], table[2]);
+                table.truncate(1);
+                table.extend(
+                    (2..1024).map(|next| desc(data.addr, 1, DESC_F_NEXT | DESC_F_WRITE, next)),
+                );
+                table.push(desc(status.addr, 1, DESC_F_WRITE, 0));
+                reference.len = 16 * 1024;
+            },
+        ),
+    ]
+}
+
+/// Buffers across the borders of regions: fine where there is memory on both sides.
+fn regions() -> Vec<Row> {
+    const MIB: u64 = 1 << 20;
+    fn across(guest: &mut Guest, second: u64) -> Answer {
+        guest.memory = TestMemory::with_regions(&[(MEMORY, MIB), (second, MIB)]);
+        guest.ready();
+        let mut chain = read(guest);
+        chain[1].addr = MEMORY + MIB - 100;
+        guest.chain(&chain)
+    }
+    vec![
+        row("regions: data across two that touch", OK, "", |guest| {
+            across(guest, MEMORY + MIB)
+        }),
+        row(
+            "regions: data across two with a page between",
+            Broken,
+            OUTSIDE,
+            |guest| across(guest, MEMORY + MIB + 4096),
+        ),
+        row(
+            "regions: data across 200 of one page each",
+            IOERR,
+            "",
+            |guest| {
+                let pages: Vec<_> = (0..200).map(|n| ((1 << 32) + 4096 * n, 4096)).collect();
+                guest.negotiate(FEATURES);
+                let memory = [&[(MEMORY, MIB)], &pages[..]].concat();
+                guest.memory = TestMemory::with_regions(&memory);
+                // More than one table holds: slot by slot.
+                for (index, region) in guest.regions().into_iter().enumerate() {
+                    let file = guest.memory.region_file(index);
+                    guest.must(
+                        crate::wire::ADD_MEM_REG,
+                        &crate::wire::single_region(region),
+                        &[file],
+                    );
+                }
+                guest.set_up(0, ENTRIES);
+                guest.start(0);
+                let mut chain = read(guest);
+                chain[1].addr = 1 << 32;
+                chain[1].len = 150 * 4096;
+                guest.chain(&chain)
+            },
+        ),
+    ]
+}
+
+/// For spoiling: parts in another order.
+trait SwapParts {
+    fn swap_parts(&mut self);
+}
+
+impl SwapParts for [RawDescriptor; 3] {
+    fn swap_parts(&mut self) {
+        let [header, data, status] = *self;
+        self[0] = desc(data.addr, data.len, data.flags, 1);
+        self[1] = desc(header.addr, header.len, header.flags, 2);
+        self[2] = status;
+    }
+}

@@ -1,0 +1,169 @@
+//! One thing that is wrong, its defined answer, and what must hold for all of them.
+
+use std::fmt;
+
+use crate::bystander::Bystander;
+use crate::daemon::{Daemon, HOSTILE};
+use crate::guest::Guest;
+
+/// What a front-end sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The connection is closed.
+    Dropped,
+    /// An error reply; the connection stays.
+    Refused,
+    /// It is not wrong as such: taken, or without an effect.
+    Accepted,
+    /// The daemon waits for the rest.
+    Waiting,
+    /// The queue stands still and its err descriptor is signalled; the other queue goes on.
+    Broken,
+    /// The request ends with this status: 0 OK, 1 IOERR, 2 UNSUPP.
+    Status(u8),
+    /// There is no answer that would make sense: nobody else is harmed.
+    Contained,
+}
+
+pub const OK: Answer = Answer::Status(0);
+pub const IOERR: Answer = Answer::Status(1);
+pub const UNSUPP: Answer = Answer::Status(2);
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Answer::Dropped => "connection dropped",
+            Answer::Refused => "refused",
+            Answer::Accepted => "accepted",
+            Answer::Waiting => "waits",
+            Answer::Broken => "queue broken",
+            Answer::Status(0) => "status OK",
+            Answer::Status(1) => "status IOERR",
+            Answer::Status(2) => "status UNSUPP",
+            Answer::Status(_) => "status ?",
+            Answer::Contained => "contained",
+        })
+    }
+}
+
+type Act = Box<dyn Fn(&mut Guest) -> Answer>;
+
+/// A row of a table.
+pub struct Row {
+    what: String,
+    answer: Answer,
+    /// What the log says of it; empty: nothing at all.
+    says: &'static str,
+    export: &'static str,
+    act: Act,
+}
+
+/// A row: what is wrong, the answer, what the log says, and how it is done.
+pub fn row(
+    what: impl Into<String>,
+    answer: Answer,
+    says: &'static str,
+    act: impl Fn(&mut Guest) -> Answer + 'static,
+) -> Row {
+    Row {
+        what: what.into(),
+        answer,
+        says,
+        export: HOSTILE,
+        act: Box::new(act),
+    }
+}
+
+impl Row {
+    /// Against another export.
+    pub fn on(mut self, export: &'static str) -> Self {
+        self.export = export;
+        self
+    }
+
+    /// The most lines that it may cost in the log: what is wrong, and what follows for the
+    /// connection.
+    fn most_lines(&self) -> usize {
+        match (self.says, self.answer) {
+            // A queue may or may not have broken.
+            ("", Answer::Contained) => 1,
+            ("", _) => 0,
+            _ => 2,
+        }
+    }
+}
+
+/// Does one row after the other to one daemon, in which another guest works.
+pub fn one_daemon_survives(rows: Vec<Row>) {
+    let mut daemon = Daemon::start();
+    let bystander = Bystander::start(&daemon);
+    let before = daemon.footprint();
+    println!("{:20} {:9} {:5} what", "answer", "export", "lines");
+    for row in &rows {
+        let log_before = daemon.log().len();
+        let mut guest = Guest::connect(&daemon.socket(row.export));
+        let seen = (row.act)(&mut guest);
+        daemon.lives(&row.what);
+        assert_eq!(
+            seen,
+            row.answer,
+            "{}; {}",
+            row.what,
+            &daemon.log()[log_before..]
+        );
+        if seen == Answer::Broken && row.export == HOSTILE && guest.queues.len() > 1 {
+            let other = guest.verified_io(1, 1, 0xc3);
+            assert_eq!(other, Ok(()), "{}: the other queue", row.what);
+        }
+        bystander.goes_on(&row.what);
+        drop(guest);
+        next_front_end_works(&daemon, row.export, &row.what);
+        daemon.holds(&before, &row.what);
+        let log = daemon.log();
+        let said = &log[log_before..];
+        let lines = said.lines().count();
+        assert!(
+            lines <= row.most_lines(),
+            "{}: {lines} lines: {said}",
+            row.what
+        );
+        assert!(
+            said.contains(row.says),
+            "{}: no '{}' in: {said}",
+            row.what,
+            row.says
+        );
+        println!("{seen:20} {:9} {lines:5} {}", row.export, row.what);
+    }
+    bystander.stop();
+    daemon.stop("after all rows");
+    println!("{} rows", rows.len());
+}
+
+/// Does each row to a daemon of its own, which is then told to stop while the offender is connected.
+pub fn each_stops_in_good_order(rows: Vec<Row>) {
+    for row in rows {
+        // Which one it was, when it fails.
+        println!("{}", row.what);
+        let mut daemon = Daemon::start();
+        let mut guest = Guest::connect(&daemon.socket(row.export));
+        let seen = (row.act)(&mut guest);
+        daemon.lives(&row.what);
+        assert_eq!(seen, row.answer, "{}; {}", row.what, daemon.log());
+        daemon.stop(&row.what);
+    }
+}
+
+fn next_front_end_works(daemon: &Daemon, export: &str, after: &str) {
+    let mut guest = Guest::connect(&daemon.socket(export));
+    guest.ready();
+    if export == HOSTILE {
+        for queue in 0..guest.queues.len() {
+            assert_eq!(
+                guest.verified_io(queue, 2, 0x5a),
+                Ok(()),
+                "the front-end after: {after}"
+            );
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A vhost-user connection that sends anything.
+//!
+//! Request codes and payloads are those of QEMU's "Vhost-user Protocol" document. Nothing is
+//! checked here: what is wrong with a message is the row's intention.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::daemon::STUCK_AFTER;
+
+pub const GET_FEATURES: u32 = 1;
+pub const SET_FEATURES: u32 = 2;
+pub const SET_OWNER: u32 = 3;
+pub const RESET_OWNER: u32 = 4;
+pub const SET_MEM_TABLE: u32 = 5;
+pub const SET_LOG_BASE: u32 = 6;
+pub const SET_LOG_FD: u32 = 7;
+pub const SET_VRING_NUM: u32 = 8;
+pub const SET_VRING_ADDR: u32 = 9;
+pub const SET_VRING_BASE: u32 = 10;
+pub const GET_VRING_BASE: u32 = 11;
+pub const SET_VRING_KICK: u32 = 12;
+pub const SET_VRING_CALL: u32 = 13;
+pub const SET_VRING_ERR: u32 = 14;
+pub const GET_PROTOCOL_FEATURES: u32 = 15;
+pub const SET_PROTOCOL_FEATURES: u32 = 16;
+pub const GET_QUEUE_NUM: u32 = 17;
+pub const SET_VRING_ENABLE: u32 = 18;
+pub const SET_BACKEND_REQ_FD: u32 = 21;
+pub const GET_CONFIG: u32 = 24;
+pub const SET_CONFIG: u32 = 25;
+pub const GET_INFLIGHT_FD: u32 = 31;
+pub const SET_INFLIGHT_FD: u32 = 32;
+pub const GPU_SET_SOCKET: u32 = 33;
+pub const RESET_DEVICE: u32 = 34;
+pub const GET_MAX_MEM_SLOTS: u32 = 36;
+pub const ADD_MEM_REG: u32 = 37;
+pub const REM_MEM_REG: u32 = 38;
+pub const GET_SHARED_OBJECT: u32 = 41;
+pub const SET_DEVICE_STATE_FD: u32 = 42;
+pub const CHECK_DEVICE_STATE: u32 = 43;
+pub const GET_SHMEM_CONFIG: u32 = 44;
+
+/// The version that there is, in a header's flags.
+pub const VERSION: u32 = 1;
+/// In a header's flags: this is a reply.
+pub const REPLY: u32 = 4;
+/// In a header's flags: say how it went.
+pub const NEED_REPLY: u32 = 8;
+
+/// In the payload of KICK, CALL and ERR: there is no descriptor.
+pub const NO_FD: u64 = 0x100;
+
+/// The most descriptors that the kernel sends at once (`SCM_MAX_FD`).
+pub const MOST_FDS: usize = 253;
+
+/// A connection.
+pub struct Wire(UnixStream);
+
+impl Wire {
+    pub fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        // A daemon that neither answers nor hangs up fails the test instead of stopping it.
+        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
+        Wire(stream)
+    }
+
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Sends bytes with descriptors. A daemon that has hung up already does not hear them.
+    pub fn bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
+        }
+        match sendmsg(
+            &self.0,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        ) {
+            Ok(sent) => assert_eq!(sent, bytes.len()),
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {}
+            Err(error) => panic!("send: {error}"),
+        }
+    }
+
+    /// Sends a message with flags of any kind.
+    pub fn message(&self, request: u32, flags: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) {
+        let size = u32::try_from(payload.len()).unwrap();
+        self.bytes(&[&header(request, flags, size), payload].concat(), fds);
+    }
+
+    /// The next reply's payload; `None` when the daemon has hung up.
+    pub fn reply(&self, request: u32) -> Option<Vec<u8>> {
+        let mut head = [0; 12];
+        self.fill(&mut head)?;
+        assert_eq!(
+            head[..4],
+            request.to_ne_bytes(),
+            "a reply to something else"
+        );
+        assert_eq!(
+            head[4..8],
+            (VERSION | REPLY).to_ne_bytes(),
+            "flags of a reply"
+        );
+        let mut payload = vec![0; u32_at(&head, 8) as usize];
+        self.fill(&mut payload)?;
+        Some(payload)
+    }
+
+    fn fill(&self, bytes: &mut [u8]) -> Option<()> {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match (&self.0).read_exact(bytes) {
+            Ok(()) => Some(()),
+            // A reset says that the daemon did not read all that we sent.
+            Err(error) if [UnexpectedEof, ConnectionReset, BrokenPipe].contains(&error.kind()) => {
+                None
+            }
+            Err(error) => panic!("neither an answer nor an end: {error}"),
+        }
+    }
+
+    /// Sends a message and waits for its reply.
+    pub fn ask(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Vec<u8>> {
+        self.message(request, VERSION | NEED_REPLY, payload, fds);
+        self.reply(request)
+    }
+
+    /// Whether the daemon still answers.
+    pub fn lives(&self) -> bool {
+        self.message(GET_FEATURES, VERSION, &[], &[]);
+        self.reply(GET_FEATURES).is_some()
+    }
+
+    /// Says that nothing more will come.
+    pub fn end_of_messages(&self) {
+        self.0.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+pub fn header(request: u32, flags: u32, size: u32) -> Vec<u8> {
+    u32s(&[request, flags, size])
+}
+
+pub fn u32s(numbers: &[u32]) -> Vec<u8> {
+    numbers
+        .iter()
+        .flat_map(|number| number.to_ne_bytes())
+        .collect()
+}
+
+pub fn u64s(numbers: &[u64]) -> Vec<u8> {
+    numbers
+        .iter()
+        .flat_map(|number| number.to_ne_bytes())
+        .collect()
+}
+
+pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(bytes[offset..offset + 4].try_into().unwrap())
+}
+
+/// A memory region as messages describe it.
+#[derive(Clone, Copy)]
+pub struct Region {
+    pub guest_addr: u64,
+    pub len: u64,
+    pub user_addr: u64,
+    pub offset: u64,
+}
+
+impl Region {
+    fn bytes(&self) -> Vec<u8> {
+        u64s(&[self.guest_addr, self.len, self.user_addr, self.offset])
+    }
+}
+
+/// Payload of `SET_MEM_TABLE`.
+pub fn mem_table(regions: &[Region]) -> Vec<u8> {
+    let mut payload = u32s(&[u32::try_from(regions.len()).unwrap(), 0]);
+    payload.extend(regions.iter().flat_map(Region::bytes));
+    payload
+}
+
+/// Payload of `ADD_MEM_REG` and `REM_MEM_REG`.
+pub fn single_region(region: Region) -> Vec<u8> {
+    [u64s(&[0]), region.bytes()].concat()
+}
+
+/// Payload of `SET_VRING_ADDR`.
+pub fn vring_addr(index: u32, flags: u32, desc: u64, avail: u64, used: u64) -> Vec<u8> {
+    [u32s(&[index, flags]), u64s(&[desc, used, avail, 0])].concat()
+}
+
+/// Payload of `GET_CONFIG` and `SET_CONFIG`.
+pub fn config(offset: u32, size: u32, flags: u32, bytes: &[u8]) -> Vec<u8> {
+    [u32s(&[offset, size, flags]), bytes.to_vec()].concat()
+}

@@ -1,0 +1,29 @@
+//! What the control plane says to an iothread. None of it is on a request's way.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use virtqueue::GuestMemory;
+
+use crate::vring::{StartError, VringSetup};
+
+/// What the control plane sends. A `u32` is the place of a started queue.
+pub enum Message {
+    /// Start a queue; the answer is its place.
+    Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
+    /// Take no more requests, wait for those in flight; the answer is the available index.
+    Stop(u32, Sender<u16>),
+    /// Take requests, or do not.
+    Enable(u32, bool),
+    /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
+    SetMemory(u32, Arc<GuestMemory>, Sender<()>),
+    /// Signal the guest there.
+    SetCall(u32, Option<OwnedFd>),
+    /// Listen for kicks there; the answer says whether that is possible.
+    SetKick(u32, Option<OwnedFd>, Sender<Result<(), StartError>>),
+    /// Tell of a broken queue there.
+    SetErr(u32, Option<OwnedFd>),
+    /// Change the batch limit of Linux AIO.
+    SetAioMaxBatch(u32),
+}

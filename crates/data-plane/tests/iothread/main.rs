@@ -1,0 +1,19 @@
+//! Queues on an iothread, with a guest's driver in front and disks behind.
+//!
+//! - `serve`: starting, kicking, enabling, stopping, starting again.
+//! - `signals`: how often the guest is signalled, and that no signal is lost.
+//! - `share`: queues on one thread do not disturb each other.
+//! - `steps`: control messages between chosen iterations, the loop run by hand.
+//! - `idle`: a thread without work does nothing.
+//! - `quiet`: a thread with work neither allocates nor waits for a lock.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+
+mod guest;
+mod idle;
+mod quiet;
+mod serve;
+mod share;
+mod signals;
+mod steps;
+mod unkicked;

@@ -1,0 +1,185 @@
+//! Batches, room in the sink, and queues that the guest broke.
+
+use virtio_blk::{Admission, AdmitError, DeviceOptions, RequestError};
+use virtqueue::RingError;
+use virtqueue::testing::{Buffer, TestMemory};
+
+use crate::harness::{EPOCH, FLUSH, IN, OK, OUT, Rig, header};
+
+fn rig(request_merging: bool) -> Rig {
+    Rig::new(DeviceOptions {
+        request_merging,
+        ..DeviceOptions::default()
+    })
+}
+
+#[test]
+fn an_empty_ring_is_drained() {
+    let mut rig = rig(true);
+    assert_eq!(rig.admit(64), Ok(Admission::Drained));
+    assert!(!rig.queue.take_answered());
+    assert!(rig.used().is_empty());
+}
+
+#[test]
+fn the_budget_bounds_a_batch() {
+    let mut rig = rig(false);
+    for sector in 0..10 {
+        rig.read(sector * 8, 1);
+    }
+    assert_eq!(rig.admit(4), Ok(Admission::Budget));
+    assert_eq!(rig.sink.submitted.len(), 4);
+    assert_eq!(
+        rig.admit(6),
+        Ok(Admission::Budget),
+        "whether more is there is not known"
+    );
+    assert_eq!(rig.admit(6), Ok(Admission::Drained));
+    assert_eq!(rig.sink.submitted.len(), 10);
+}
+
+#[test]
+fn a_full_sink_stalls_the_queue_and_nothing_is_lost() {
+    for request_merging in [true, false] {
+        for room in 1..12 {
+            let mut rig = rig(request_merging);
+            let mut waiting = std::collections::HashMap::new();
+            for index in 0..40u64 {
+                // Adjacent, apart, in both directions, with flushes between.
+                let asked = match index % 5 {
+                    0 => rig.ask(FLUSH, 0, &[], 0),
+                    1 | 2 => rig.write(index, 1, 1),
+                    _ => rig.read(index, 1),
+                };
+                waiting.insert(asked.head, asked);
+            }
+            rig.sink.room = 0;
+            assert_eq!(rig.admit(64), Ok(Admission::Stalled));
+            assert_eq!(rig.queue.in_flight(), 0, "nothing was taken without room");
+            let mut rounds = 0;
+            while !waiting.is_empty() {
+                rig.sink.room = room;
+                let admission = rig.admit(64).unwrap();
+                assert_ne!(admission, Admission::Budget);
+                assert!(!rig.sink.submitted.is_empty(), "there was room");
+                rig.complete_all();
+                for (head, _) in rig.used() {
+                    let asked = waiting.remove(&head).expect("answered once");
+                    assert_eq!(rig.status(&asked), OK);
+                }
+                rounds += 1;
+            }
+            assert!(rounds <= 40);
+            rig.sink.room = 1;
+            assert_eq!(rig.admit(64), Ok(Admission::Drained));
+            assert_eq!(rig.queue.in_flight(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_completion_says_how_many_it_finished_and_under_which_map() {
+    let mut rig = rig(true);
+    rig.read(0, 1);
+    rig.read(1, 1);
+    rig.read(5, 1);
+    rig.admit_all();
+    let submitted = std::mem::take(&mut rig.sink.submitted);
+    assert_eq!(submitted.len(), 2);
+    assert_eq!(rig.queue.in_flight(), 3);
+    for (request, expected) in submitted.iter().zip([2, 1]) {
+        let finished = rig.complete(request, Ok(()));
+        assert_eq!((finished.requests, finished.epoch), (expected, EPOCH));
+    }
+}
+
+/// A broken queue still submits what came before, and still completes it.
+#[track_caller]
+fn breaks(rig: &mut Rig, error: &AdmitError) {
+    assert_eq!(rig.admit(64).as_ref(), Err(error));
+    assert_eq!(rig.sink.submitted.len(), 1, "the good ones, merged");
+    rig.complete_all();
+    rig.ring.publish();
+    assert_eq!(rig.driver.used_idx(), 2);
+    assert_eq!(rig.queue.in_flight(), 0);
+}
+
+#[test]
+fn a_request_without_a_whole_header_breaks_the_queue() {
+    for bytes in 0..16 {
+        let mut rig = rig(true);
+        let good = [rig.write(0, 1, 1), rig.write(1, 1, 2)];
+        let start = rig.memory.alloc_bytes(&header(IN, 0));
+        let data = rig.memory.alloc(513, 512);
+        let mut buffers = vec![Buffer::writable(data, 513)];
+        if bytes > 0 {
+            buffers.insert(0, Buffer::readable(start, bytes));
+        }
+        rig.driver.add(&buffers);
+        rig.write(9, 1, 3);
+        breaks(
+            &mut rig,
+            &RequestError::ShortHeader(u64::from(bytes)).into(),
+        );
+        assert_eq!(good.map(|asked| rig.status(&asked)), [OK; 2]);
+    }
+}
+
+#[test]
+fn a_request_without_a_status_byte_breaks_the_queue() {
+    for kind in [IN, OUT, FLUSH, 99] {
+        let mut rig = rig(true);
+        rig.write(0, 1, 1);
+        rig.write(1, 1, 2);
+        let request = rig
+            .memory
+            .alloc_bytes(&[&header(kind, 0)[..], &[0; 512]].concat());
+        rig.driver.add(&[Buffer::readable(request, 16 + 512)]);
+        breaks(&mut rig, &RequestError::NoStatus.into());
+    }
+}
+
+#[test]
+fn a_broken_ring_breaks_the_queue() {
+    let mut rig = rig(true);
+    rig.write(0, 1, 1);
+    rig.write(1, 1, 2);
+    rig.driver.publish();
+    rig.driver.make_available(300);
+    let error = RingError::HeadOutOfRange {
+        head: 300,
+        size: 128,
+    };
+    assert_eq!(rig.admit(0), Ok(Admission::Budget));
+    // `publish` in `admit` would take the raw entry back.
+    rig.driver.make_available(0);
+    let memory = rig.memory.guest_memory();
+    let admission = rig.queue.admit(
+        &mut rig.ring,
+        &memory,
+        EPOCH,
+        &mut rig.chain,
+        &mut rig.sink,
+        64,
+    );
+    assert_eq!(admission, Err(error.into()));
+    assert_eq!(rig.sink.submitted.len(), 1);
+}
+
+#[test]
+fn a_descriptor_that_is_still_in_flight_does_not_count_twice() {
+    let memory = TestMemory::new(1 << 20);
+    let mut rig = Rig::with(DeviceOptions::default(), memory, 4);
+    let asked = rig.read(0, 1);
+    rig.driver.publish();
+    for _ in 0..3 {
+        rig.driver.make_available(asked.head);
+    }
+    assert_eq!(rig.admit(64), Ok(Admission::Drained));
+    assert_eq!(rig.queue.in_flight(), 4);
+    rig.driver.make_available(asked.head);
+    assert_eq!(rig.admit(64), Err(RequestError::TooMany(4).into()));
+    assert_eq!(rig.queue.in_flight(), 4);
+    rig.complete_all();
+    assert_eq!(rig.queue.in_flight(), 0);
+}

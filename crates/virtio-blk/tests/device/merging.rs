@@ -1,0 +1,229 @@
+//! Adjacent requests of one batch become one.
+
+use block::Op;
+use engine::Errno;
+use virtio_blk::{DeviceOptions, MAX_MERGED_REQUESTS};
+
+use crate::harness::{DISCARD, FLUSH, GET_ID, IOERR, OK, Rig, WRITE_ZEROES, range};
+
+fn rig() -> Rig {
+    Rig::new(DeviceOptions::default())
+}
+
+/// What reached the disk, in sectors.
+fn reached(rig: &Rig) -> Vec<(Op, u64, u64)> {
+    let submitted = rig.sink.submitted.iter();
+    submitted
+        .map(|request| (request.op, request.offset / 512, request.len / 512))
+        .collect()
+}
+
+#[test]
+fn neighbours_are_joined_in_any_order() {
+    let orders: [[u64; 4]; 4] = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]];
+    for order in orders {
+        for write in [false, true] {
+            let mut rig = rig();
+            let mut asked = order.map(|at| {
+                let byte = u8::try_from(at).unwrap();
+                let asked = if write {
+                    rig.write(10 + at * 2, 2, byte)
+                } else {
+                    rig.read(10 + at * 2, 2)
+                };
+                (at, asked)
+            });
+            rig.admit_all();
+            let op = if write { Op::Write } else { Op::Read };
+            assert_eq!(reached(&rig), [(op, 10, 8)]);
+            asked.sort_unstable_by_key(|(at, _)| *at);
+            let addresses: Vec<_> = rig.sink.submitted[0]
+                .segments
+                .iter()
+                .map(|segment| rig.memory.guest_addr_of(segment))
+                .collect();
+            assert_eq!(
+                addresses,
+                asked.map(|(_, asked)| asked.data),
+                "in the disk's order"
+            );
+            rig.complete_all();
+            let used = rig.used();
+            assert_eq!(used.len(), 4);
+            for (_, asked) in asked {
+                let bytes = if write { 1 } else { 1025 };
+                assert!(used.contains(&(asked.head, bytes)), "an entry of its own");
+                assert_eq!(rig.status(&asked), OK);
+            }
+        }
+    }
+}
+
+#[test]
+fn gaps_and_overlaps_are_not_joined() {
+    let mut rig = rig();
+    rig.read(0, 2);
+    rig.read(3, 1);
+    rig.read(1, 2);
+    rig.admit_all();
+    let op = Op::Read;
+    assert_eq!(reached(&rig), [(op, 0, 2), (op, 1, 3)]);
+}
+
+#[test]
+fn an_error_is_every_members() {
+    let mut rig = rig();
+    let joined = [rig.write(0, 1, 1), rig.write(1, 1, 2), rig.write(2, 1, 3)];
+    let apart = rig.write(9, 1, 4);
+    rig.admit_all();
+    let submitted = std::mem::take(&mut rig.sink.submitted);
+    assert_eq!(submitted.len(), 2);
+    rig.complete(&submitted[0], Err(Errno::IO));
+    rig.complete(&submitted[1], Ok(()));
+    assert_eq!(rig.used().len(), 4);
+    assert_eq!(joined.map(|asked| rig.status(&asked)), [IOERR; 3]);
+    assert_eq!(rig.status(&apart), OK);
+}
+
+#[test]
+fn only_so_many_become_one() {
+    let mut rig = rig();
+    let count = u64::try_from(MAX_MERGED_REQUESTS).unwrap();
+    for sector in 0..2 * count + 1 {
+        rig.read(sector, 1);
+    }
+    rig.admit_all();
+    let op = Op::Read;
+    assert_eq!(reached(&rig), [(op, 0, 32), (op, 32, 32), (op, 64, 1)]);
+}
+
+#[test]
+fn a_change_of_direction_ends_a_batch() {
+    let mut rig = rig();
+    rig.read(0, 1);
+    rig.read(1, 1);
+    rig.write(2, 1, 1);
+    rig.write(3, 1, 1);
+    rig.read(4, 1);
+    rig.admit_all();
+    assert_eq!(
+        reached(&rig),
+        [(Op::Read, 0, 2), (Op::Write, 2, 2), (Op::Read, 4, 1)]
+    );
+}
+
+#[test]
+fn a_merged_request_has_bounds_in_bytes_and_segments() {
+    // 1 MiB at most.
+    let mut rig = rig();
+    for at in 0..3 {
+        rig.read(at * 682, 682);
+    }
+    rig.admit_all();
+    let op = Op::Read;
+    let limit = 2048;
+    assert!(
+        reached(&rig)
+            .iter()
+            .all(|(_, _, sectors)| *sectors <= limit)
+    );
+    assert_eq!(reached(&rig), [(op, 0, 2046)], "just below");
+
+    let mut rig = self::rig();
+    rig.read(0, 1024);
+    rig.read(1024, 1024);
+    rig.admit_all();
+    assert_eq!(reached(&rig), [(op, 0, 2048)], "as much as allowed");
+
+    // Requests of 50 segments: the third does not fit.
+    let mut rig = self::rig();
+    for at in 0..3u64 {
+        let status = rig.status_byte();
+        let mut buffers = vec![virtqueue::testing::Buffer::readable(
+            rig.memory.alloc_bytes(&crate::harness::header(0, at * 50)),
+            16,
+        )];
+        let data = rig.memory.alloc(50 * 512, 512);
+        buffers
+            .extend((0..50).map(|at| virtqueue::testing::Buffer::writable(data + at * 512, 512)));
+        buffers.push(virtqueue::testing::Buffer::writable(status, 1));
+        rig.driver.add_indirect(&buffers);
+    }
+    rig.admit_all();
+    assert_eq!(reached(&rig), [(op, 0, 100), (op, 100, 50)]);
+}
+
+#[test]
+fn merging_can_be_turned_off() {
+    let mut rig = Rig::new(DeviceOptions {
+        request_merging: false,
+        ..DeviceOptions::default()
+    });
+    rig.write(1, 1, 1);
+    rig.write(0, 1, 1);
+    rig.write(2, 1, 1);
+    rig.admit_all();
+    let op = Op::Write;
+    assert_eq!(
+        reached(&rig),
+        [(op, 1, 1), (op, 0, 1), (op, 2, 1)],
+        "as they came"
+    );
+}
+
+#[test]
+fn what_must_come_behind_writes_does() {
+    let unmap = Op::WriteZeroes { unmap: false };
+    let rows = [
+        (FLUSH, Vec::new(), (Op::Flush, 0, 0)),
+        (DISCARD, range(0, 2, 0), (Op::Discard, 0, 2)),
+        (WRITE_ZEROES, range(0, 2, 0), (unmap, 0, 2)),
+    ];
+    for (kind, out, op) in rows {
+        let mut rig = rig();
+        rig.write(1, 1, 1);
+        rig.write(0, 1, 1);
+        rig.ask(kind, 0, &out, 0);
+        rig.write(2, 1, 1);
+        rig.admit_all();
+        assert_eq!(reached(&rig), [(Op::Write, 0, 2), op, (Op::Write, 2, 1)]);
+    }
+}
+
+#[test]
+fn what_needs_no_disk_does_not_end_a_batch() {
+    let mut rig = rig();
+    rig.write(0, 1, 1);
+    rig.ask(GET_ID, 0, &[], 20);
+    rig.ask(77, 0, &[], 0);
+    rig.write(1, 1, 1);
+    rig.admit_all();
+    assert_eq!(reached(&rig), [(Op::Write, 0, 2)]);
+    assert_eq!(
+        rig.used().len(),
+        2,
+        "answered while the others are in flight"
+    );
+}
+
+#[test]
+fn batches_are_not_joined_with_each_other() {
+    let mut rig = rig();
+    rig.write(0, 1, 1);
+    rig.admit_all();
+    rig.write(1, 1, 1);
+    rig.admit_all();
+    let op = Op::Write;
+    assert_eq!(reached(&rig), [(op, 0, 1), (op, 1, 1)]);
+}
+
+#[test]
+fn a_merged_write_is_stable_as_a_whole() {
+    let mut rig = rig();
+    rig.device.set_features(0);
+    rig.write(0, 1, 1);
+    rig.write(1, 1, 1);
+    rig.admit_all();
+    assert!(rig.sink.submitted[0].fua);
+    assert_eq!(rig.sink.submitted.len(), 1);
+}
