@@ -112,7 +112,13 @@ pub(crate) fn ci() -> ExitCode {
     steps.command(
         "tests",
         with_binary(
-            cargo(&["test", "--workspace", "--exclude", "guest"]),
+            cargo(&[
+                "test",
+                "--workspace",
+                "--exclude",
+                "guest",
+                "--no-fail-fast",
+            ]),
             &binary,
         ),
     );

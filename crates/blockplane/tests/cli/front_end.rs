@@ -28,6 +28,7 @@ const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
 const SET_VRING_KICK: u32 = 12;
 const SET_VRING_CALL: u32 = 13;
+const SET_VRING_ERR: u32 = 14;
 const SET_PROTOCOL_FEATURES: u32 = 16;
 const GET_QUEUE_NUM: u32 = 17;
 const SET_VRING_ENABLE: u32 = 18;
@@ -138,6 +139,21 @@ impl FrontEnd {
         }
         // Messages are taken in order: with this answer the queues are started.
         self.num_queues();
+    }
+
+    /// Starts queue 0 in a way that must fail, and takes the word of it on a descriptor whose writer
+    /// waits until somebody reads, which nobody does. Sends that and no more.
+    pub fn start_to_fail_unheard(&self) {
+        let region = [1, 0, MEMORY_BYTES, 0, 0].map(u64::to_ne_bytes).concat();
+        self.send(SET_MEM_TABLE, &region, Some(self.memory.as_fd()));
+        let no_power_of_two = 3;
+        self.send(SET_VRING_NUM, &numbers(&[0, no_power_of_two]), None);
+        let rings = [DESC, USED, AVAIL, 0].map(u64::to_ne_bytes).concat();
+        self.send(SET_VRING_ADDR, &[numbers(&[0, 0]), rings].concat(), None);
+        let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        self.send(SET_VRING_ERR, &0u64.to_ne_bytes(), Some(full.as_fd()));
+        self.send(SET_VRING_KICK, &0u64.to_ne_bytes(), Some(self.kick.as_fd()));
     }
 
     /// Makes requests available to queue 0, at most two, and kicks once. Each has 512 bytes to be

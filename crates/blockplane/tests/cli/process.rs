@@ -168,6 +168,11 @@ impl Process {
         text(&self.stderr)
     }
 
+    /// Where it writes its log; see [`text`].
+    pub fn stderr_file(&self) -> File {
+        self.stderr.try_clone().unwrap()
+    }
+
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -272,7 +277,8 @@ pub fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-fn text(file: &File) -> String {
+/// All that was written to a file so far.
+pub fn text(file: &File) -> String {
     let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     String::from_utf8(bytes).unwrap()

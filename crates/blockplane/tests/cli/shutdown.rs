@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::front_end::{FrontEnd, GET_ID, READ};
-use crate::process::{Folder, Process};
+use crate::process::{Folder, Process, text};
 
 /// A disk whose reads take this long.
 fn slow_disk(folder: &Folder, latency_ns: u64) -> Process {
@@ -61,6 +61,21 @@ fn half_a_message_does_not_hold_it_up() {
     let mut stream = std::os::unix::net::UnixStream::connect(folder.join("s")).unwrap();
     stream.write_all(&[1, 0, 0]).unwrap();
     server.stop().succeeded();
+}
+
+/// Nor one that does not take what it is told.
+#[test]
+fn a_full_counter_does_not_hold_it_up() {
+    let folder = Folder::new();
+    let mut server = folder.start("serve null-co: --socket s", "s");
+    let front_end = FrontEnd::connect(&folder.join("s"));
+    front_end.start_to_fail_unheard();
+    let log = server.stderr_file();
+    server.until("the queue was refused", || {
+        text(&log).contains("not started")
+    });
+    server.stop();
+    assert_eq!(folder.names(), [""; 0]);
 }
 
 #[test]

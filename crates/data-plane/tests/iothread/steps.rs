@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
-use block::{EngineSettings, Engines};
+use block::{EngineSettings, Engines, Node};
 use data_plane::{Message, StartError, StoragePlane, VringSetup};
 use engine::AioSettings;
 use event_loop::testing::FakePoller;
@@ -205,37 +205,66 @@ fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
 }
 
 #[test]
-fn queues_that_wait_for_room_take_turns() {
-    const QUEUES: usize = 5;
-    const ANSWERS: u64 = 1000;
-    let (disk, _folder) = file_disk();
-    for room in [1, 2, 3, 7, 30, 100] {
-        let mut steps = Steps::new(room);
-        let mut guests: Vec<_> = (0..QUEUES).map(|_| Guest::new(128, false)).collect();
-        let places: Vec<_> = guests
-            .iter()
-            .map(|guest| started(&mut steps, guest.setup(&disk, 0)))
-            .collect();
-        let mut answered = [0; QUEUES];
-        while answered.iter().sum::<u64>() < ANSWERS {
-            for (index, guest) in guests.iter_mut().enumerate() {
-                answered[index] += guest.take_done().len() as u64;
-                // Each always wants more than there is room for. Every other block, so that
-                // nothing is merged.
-                while guest.room() > 0 {
-                    guest.read(0, guest.room() as u64 * 2);
-                }
-                guest.driver.publish();
-                steps.send(Message::Enable(places[index], true));
-            }
-            steps.iterate();
-        }
-        let slowest = answered.iter().min().unwrap();
-        assert!(
-            *slowest > ANSWERS / QUEUES as u64 / 2,
-            "of {ANSWERS} answers with room for {room}: {answered:?}"
-        );
+fn a_long_queue_gets_its_first_answers_before_its_last_request_is_taken() {
+    let mut steps = Steps::new(1);
+    let mut guest = Guest::new(512, false);
+    while guest.room() > 0 {
+        guest.read(0, 0);
     }
+    guest.driver.publish();
+    started(&mut steps, guest.setup(&null_disk(0), 0));
+    steps.iterate();
+    assert_eq!(
+        guest.driver.used_idx(),
+        64,
+        "what one iteration takes of one queue"
+    );
+    while guest.driver.used_idx() != 170 {
+        steps.iterate();
+    }
+}
+
+/// Guests that each always want more than there is room for, until they got `ANSWERS` together.
+fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
+    const ANSWERS: u64 = 4000;
+    let mut steps = Steps::new(room);
+    let mut guests: Vec<_> = (0..queues).map(|_| Guest::new(512, false)).collect();
+    let places: Vec<_> = guests
+        .iter()
+        .map(|guest| started(&mut steps, guest.setup(disk, 0)))
+        .collect();
+    let mut answered = vec![0; queues];
+    while answered.iter().sum::<u64>() < ANSWERS {
+        for (index, guest) in guests.iter_mut().enumerate() {
+            answered[index] += guest.take_done().len() as u64;
+            // Every other block, so that nothing is merged.
+            while guest.room() > 0 {
+                guest.read(0, guest.room() as u64 * 2);
+            }
+            guest.driver.publish();
+            steps.send(Message::Enable(places[index], true));
+        }
+        steps.iterate();
+    }
+    let slowest = answered.iter().min().unwrap();
+    assert!(
+        *slowest > ANSWERS / queues as u64 / 2,
+        "of {ANSWERS} answers with room for {room}: {answered:?}"
+    );
+}
+
+#[test]
+fn queues_that_wait_for_room_take_turns() {
+    let (disk, _folder) = file_disk();
+    for room in [1, 2, 3, 7, 30, 64, 100] {
+        take_turns(&disk, room, 5);
+    }
+}
+
+#[test]
+fn queues_that_wait_for_room_go_before_those_that_do_not() {
+    // A null disk has room for 1024 requests, so 16 queues can take all of it and never wait.
+    take_turns(&null_disk(0), 1, 20);
 }
 
 #[test]
