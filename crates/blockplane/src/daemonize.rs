@@ -5,10 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 
 /// The child's side: to be told when all is ready.
 pub(crate) struct Daemonized {
-    parent: File,
+    /// Closed by [`Daemonized::ready`] or else by the end of the process: the parent leaves when it
+    /// is, and must not before it is said what was wrong.
+    parent: ManuallyDrop<File>,
 }
 
 /// What the child writes when it is ready.
@@ -24,7 +27,7 @@ pub(crate) fn fork() -> io::Result<Daemonized> {
             drop(reader);
             rustix::process::setsid()?;
             Ok(Daemonized {
-                parent: writer.into(),
+                parent: ManuallyDrop::new(writer.into()),
             })
         }
         _ => {
@@ -45,6 +48,8 @@ impl Daemonized {
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
         rustix::process::chdir("/")?;
-        self.parent.write_all(&READY)
+        self.parent.write_all(&READY)?;
+        drop(ManuallyDrop::into_inner(self.parent));
+        Ok(())
     }
 }

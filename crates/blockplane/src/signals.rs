@@ -39,14 +39,32 @@ impl Signals {
     }
 
     /// From now on a signal ends the program at once: whoever sends a second one does not want to
-    /// wait for the disks.
+    /// wait for the disks. One that comes right behind the first is the same one: timeout(1), for
+    /// example, tells the process and then its group.
     pub fn exit_on_next(self) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(move || {
+            std::thread::sleep(SAME_SIGNAL);
+            self.discard_pending();
             self.wait();
             tracing::warn!("second signal: exit without waiting for requests in flight");
             std::process::exit(1);
         })?;
         Ok(())
     }
+
+    fn discard_pending(&self) {
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the pointers are valid, or null where that means that nothing is wanted.
+        while unsafe {
+            libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const now)
+        } > 0
+        {}
+    }
 }
+
+/// How far apart two deliveries of what somebody meant as one signal may be.
+const SAME_SIGNAL: std::time::Duration = std::time::Duration::from_millis(100);

@@ -34,9 +34,9 @@ pub struct VringSetup {
     pub base: u16,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
-    /// To signal the guest with; `None`: it polls.
+    /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
     pub call: Option<OwnedFd>,
-    /// To tell that the queue is broken.
+    /// To tell that the queue is broken, an eventfd that is set not to block.
     pub err: Option<OwnedFd>,
     /// Whether requests are taken from the start.
     pub enabled: bool,
@@ -139,8 +139,8 @@ impl Vring {
             epoch: 0,
             retired: Vec::new(),
             kick: None,
-            call: call.inspect(never_block),
-            err: err.inspect(never_block),
+            call,
+            err,
             enabled,
             broken: false,
             stopping: None,
@@ -259,7 +259,7 @@ impl Vring {
     }
 
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
-        self.call = call.inspect(never_block);
+        self.call = call;
         // What was signalled on the old descriptor may not have been seen by whoever waits on the
         // new one: a signal too many is harmless, one too few is not.
         if let Some(call) = &self.call {
@@ -268,7 +268,7 @@ impl Vring {
     }
 
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
-        self.err = err.inspect(never_block);
+        self.err = err;
     }
 
     /// The guest broke the queue: it alone stands still from here on.
@@ -284,15 +284,6 @@ impl Vring {
         if let Some(err) = &self.err {
             signal(err);
         }
-    }
-}
-
-/// A write to a full descriptor fails instead of waiting. The flag is shared with the front-end, which
-/// can clear it again: a known limit, see docs/security.md. An error means that the descriptor takes
-/// no flags, which eventfds do.
-fn never_block(fd: &OwnedFd) {
-    if let Ok(flags) = rustix::fs::fcntl_getfl(fd) {
-        let _ = rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);
     }
 }
 

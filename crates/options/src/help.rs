@@ -15,14 +15,14 @@ const KEY_COLUMN: usize = 34;
 
 /// The line of `--version`.
 pub(crate) fn version() -> String {
-    format!("blockplane {}\n", env!("CARGO_PKG_VERSION"))
+    format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// The text of `--help`, for both faces.
 pub(crate) fn top_level() -> String {
     let mut out = format!(
-        "{}: disks for virtual machines over vhost-user-blk\n",
-        version().trim_end()
+        "blockplane {}: disks for virtual machines over vhost-user-blk\n",
+        env!("CARGO_PKG_VERSION")
     );
     out.push_str(FACES);
     section(

@@ -171,7 +171,10 @@ fn help_version_and_bad_options_come_before_everything_else() {
         let Ok(Invocation::Version(text)) = parse(args.iter().map(Into::into)) else {
             panic!("{args:?}")
         };
-        assert_eq!(text, format!("blockplane {}\n", env!("CARGO_PKG_VERSION")));
+        assert_eq!(
+            text,
+            format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"))
+        );
     }
     assert!(
         error(&["--blockdev", "nonsense", "--frobnicate"])

@@ -30,6 +30,10 @@ pub(crate) fn checked(
         }),
     };
     if is_eventfd {
+        // A full counter must not hold us up. (An error: it takes no flags, which eventfds do.)
+        if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
+            let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::NONBLOCK);
+        }
         Ok(Some(file.into()))
     } else {
         Err(NotAnEventFd { what })

@@ -4,7 +4,7 @@ use crate::process::{Folder, Process, words};
 
 #[test]
 fn the_version_is_one_line() {
-    let expected = format!("blockplane {}\n", env!("CARGO_PKG_VERSION"));
+    let expected = format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"));
     for line in ["-V", "--version", "--vers"] {
         assert_eq!(Folder::new().run(line).succeeded(), expected, "{line}");
     }

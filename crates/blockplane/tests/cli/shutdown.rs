@@ -97,9 +97,25 @@ fn a_second_signal_does_not_wait_for_them() {
     // The first was taken.
     front_end.wait_for_hang_up();
     assert!(server.runs(), "the first waits: {}", server.stderr());
-    server.signal(Signal::TERM);
+    // As somebody does who has lost patience.
+    for _ in 0..25 {
+        server.signal(Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let ended = server.ended();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("second signal"), "{ended:?}");
     assert_eq!(front_end.completed(), [1]);
+}
+
+/// timeout(1) tells the process and then its group: meant as one.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    let folder = Folder::new();
+    let server = slow_disk(&folder, 500_000_000);
+    let front_end = read_in_flight(&folder);
+    server.signal(Signal::TERM);
+    server.signal(Signal::TERM);
+    server.ended().succeeded();
+    assert_eq!(front_end.completed(), [1, 0]);
 }
