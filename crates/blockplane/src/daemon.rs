@@ -31,23 +31,23 @@ pub(crate) fn run_until_signalled(
     let signals = Signals::block()?;
     raise_descriptor_limit();
     let mut objects = Objects::default();
-    if let Err(error) = create(directives, &mut objects) {
-        if let Err(second) = objects.shut_down() {
-            tracing::error!(error = %second, "while giving up");
+    let outcome = create(directives, &mut objects).and_then(|()| {
+        // A daemon's path is meant from where it was started, and its process id is the child's.
+        let pidfile = pidfile.map(std::path::absolute).transpose()?;
+        let pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
+        if let Some(daemonized) = daemonized {
+            daemonized.ready()?;
         }
-        return Err(error);
-    }
-    // A daemon's path is meant from where it was started, and its process id is the child's.
-    let _pidfile = pidfile.map(std::path::absolute).transpose()?;
-    let _pidfile = _pidfile.as_deref().map(PidFile::create).transpose()?;
-    if let Some(daemonized) = daemonized {
-        daemonized.ready()?;
-    }
-    announce();
-    signals.wait();
-    signals.exit_on_next()?;
-    tracing::info!("stopping: no more requests, waiting for those in flight");
-    objects.shut_down()
+        announce();
+        signals.wait();
+        signals.exit_on_next()?;
+        tracing::info!("stopping: no more requests, waiting for those in flight");
+        Ok(pidfile)
+    });
+    // Whatever went wrong: what was acknowledged meanwhile is made stable.
+    let ended = objects.shut_down();
+    let _pidfile = outcome?;
+    ended
 }
 
 fn create(directives: &[Directive], objects: &mut Objects) -> Result<(), Failure> {

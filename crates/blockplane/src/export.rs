@@ -77,6 +77,17 @@ impl BlkTarget {
     }
 }
 
+impl BlkTarget {
+    /// Without a write cache all that was written counts as stable, also what was written with it.
+    fn flushed(&self) -> bool {
+        let flushed = self.node.flush_blocking();
+        if let Err(error) = &flushed {
+            tracing::error!(export = self.name, %error, "flush on turning the write cache off");
+        }
+        flushed.is_ok()
+    }
+}
+
 impl Target for BlkTarget {
     fn name(&self) -> &str {
         &self.name
@@ -88,6 +99,10 @@ impl Target for BlkTarget {
 
     fn set_features(&self, acked: u64) {
         self.device.set_features(acked);
+        if !self.device.write_cache() {
+            // A driver that cannot flush follows one that could.
+            self.flushed();
+        }
     }
 
     fn num_queues(&self) -> u16 {
@@ -103,16 +118,19 @@ impl Target for BlkTarget {
     }
 
     fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
-        let had_write_cache = self.device.write_cache();
-        let written = self.device.write_config(offset, bytes);
-        if had_write_cache
-            && !self.device.write_cache()
-            && let Err(error) = self.node.flush_blocking()
-        {
-            // The driver takes what it wrote before for stable from here on.
-            tracing::error!(export = self.name, %error, "flush on turning the write cache off");
+        let before = self.device.config();
+        if !self.device.write_config(offset, bytes) {
+            return false;
         }
-        written
+        if self.device.write_cache() || self.flushed() {
+            return true;
+        }
+        // What was written before is not stable: the cache stays on, and the driver hears it.
+        let restored = self
+            .device
+            .write_config(offset, &before[offset..offset + bytes.len()]);
+        debug_assert!(restored, "it was there before");
+        false
     }
 
     fn reset(&self) {

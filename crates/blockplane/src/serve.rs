@@ -21,19 +21,26 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
         (Disk::Path(path), Some(size)) => Some(create_sparse(path, size)?),
         _ => None,
     };
-    let directives = directives(options)?;
-    let announced =
-        daemon::run_until_signalled(&directives, options.pidfile.as_deref(), None, || {
-            attach::announce(options, created == Some(Created::New));
-        });
-    if announced.is_err() && created == Some(Created::New) {
-        tracing::debug!("the new image is left in place");
+    let new = created == Some(Created::New);
+    let mut served = false;
+    let ended = daemon::run_until_signalled(
+        &directives(options),
+        options.pidfile.as_deref(),
+        None,
+        || {
+            served = true;
+            attach::announce(options, new);
+        },
+    );
+    if let (false, true, Disk::Path(path)) = (served, new, &options.disk) {
+        // Nobody has ever had this disk. Gone already is as good.
+        let _ = std::fs::remove_file(path);
     }
-    announced
+    ended
 }
 
 /// The same in the words of the other face.
-fn directives(options: &Serve) -> Result<Vec<Directive>, Failure> {
+fn directives(options: &Serve) -> Vec<Directive> {
     let iothreads: Vec<String> = (0..options.iothreads)
         .map(|index| format!("io{index}"))
         .collect();
@@ -72,7 +79,7 @@ fn directives(options: &Serve) -> Result<Vec<Directive>, Failure> {
             request_merging: options.request_merging,
         }),
     }));
-    Ok(directives)
+    directives
 }
 
 fn iothread(options: &Serve, id: &str) -> ObjectOptions {

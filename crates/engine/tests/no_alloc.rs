@@ -95,6 +95,7 @@ fn push_submit_and_reap_allocate_nothing() {
             aio.submit();
             while aio.in_flight() + aio.pending() > 0 || aio.has_completions() {
                 completed += aio.reap(&mut out);
+                aio.submit();
                 out.clear();
             }
         }

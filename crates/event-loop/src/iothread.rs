@@ -261,10 +261,11 @@ impl<P: Plane> IoThread<P> {
         if self.poll_until(start_ns, deadline_ns) {
             return self.busy();
         }
-        self.busy_iterations = 0;
         if self.plane.park(&mut self.cx) || !self.wake.prepare_sleep() {
-            return Ok(());
+            // Not idle after all; descriptors are looked at all the same, now and then.
+            return self.busy();
         }
+        self.busy_iterations = 0;
         // Parking may have set a timer.
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
@@ -350,14 +351,19 @@ where
                     // An error here says that nobody waits any more.
                     let _ = started.send(Ok(iothread.remote()));
                     if let Err(error) = iothread.run() {
-                        tracing::error!(%error, "the poller failed; this iothread's disks are gone");
+                        // Nobody would complete what is in flight, nor answer the control plane.
+                        tracing::error!(%error, "the poller failed");
+                        std::process::abort();
                     }
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
                 }
             })
-            .map_err(|error| SpawnError::Thread { name: name.to_owned(), error })?;
+            .map_err(|error| SpawnError::Thread {
+                name: name.to_owned(),
+                error,
+            })?;
         match start.recv() {
             Ok(Ok(remote)) => Ok(Running { remote, thread }),
             Ok(Err(error)) => Err(error),

@@ -342,6 +342,24 @@ fn what_parking_finds_keeps_the_loop_awake() {
 }
 
 #[test]
+fn a_loop_that_always_finds_something_while_parking_still_looks_at_its_descriptors() {
+    let mut bench = Bench::no_polling(1);
+    bench.iothread.plane().park_finds = true;
+    bench.ready(&[0]);
+    let heard = (0..100).any(|_| bench.iterate().contains(&"ready 0".to_owned()));
+    assert!(heard, "the descriptor was starved");
+    assert!(
+        bench
+            .kernel
+            .state()
+            .waits
+            .iter()
+            .all(|wait| *wait == Some(0)),
+        "only looks"
+    );
+}
+
+#[test]
 fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
     let mut bench = Bench::no_polling(0);
     let remote = bench.iothread.remote();

@@ -3,11 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::net::AddressFamily;
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
 
 /// Why a socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -67,16 +69,11 @@ impl Listener {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return Err(BindError::NotASocket(path.to_owned()));
             }
-            Ok(_) => match UnixStream::connect(path) {
-                Ok(_) => return Err(BindError::Live(path.to_owned())),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(failed)?;
-                }
-                // Full backlog: somebody listens and is slow to accept.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(BindError::Live(path.to_owned()));
-                }
-                Err(error) => return Err(failed(error)),
+            Ok(_) => match probe(path) {
+                // Also with a full backlog somebody listens.
+                Ok(()) | Err(Errno::AGAIN) => return Err(BindError::Live(path.to_owned())),
+                Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed)?,
+                Err(error) => return Err(failed(error.into())),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
@@ -101,6 +98,9 @@ impl Listener {
     /// Nobody else in this process uses the descriptor.
     pub unsafe fn inherit(fd: RawFd) -> Result<Self, BindError> {
         let wrong = |found: String| BindError::NotListening { fd, found };
+        if (0..=2).contains(&fd) {
+            return Err(wrong("it is standard input, output or error".into()));
+        }
         if fd < 0 || rustix::io::fcntl_getfd(unsafe_borrow(&fd)).is_err() {
             return Err(wrong("it is not open".into()));
         }
@@ -134,6 +134,13 @@ impl Listener {
     }
 }
 
+/// Whether somebody answers on a socket, without waiting for them.
+fn probe(path: &Path) -> rustix::io::Result<()> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
 fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
     // SAFETY: only asked whether it is open; it is not -1, which the type forbids.
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
@@ -155,6 +162,7 @@ impl Drop for Listener {
 mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {

@@ -9,8 +9,9 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -22,6 +23,10 @@ use crate::target::Target;
 /// Stack of a control thread: messages have at most 4 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
+/// How long a stopping server waits for the message that it is at. Answers are so short that only a
+/// front-end that never reads makes a write wait; it loses its connection then.
+const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     shared: Arc<Shared>,
@@ -32,17 +37,36 @@ struct Shared {
     /// Readable once the server is to stop.
     stop: OwnedFd,
     state: Mutex<State>,
+    messages_ended: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     stopping: bool,
     connection: Option<UnixStream>,
+    /// Messages of the connection are being read; else its queues drain.
+    in_messages: bool,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Waits until no message is being read or answered any more, and for a front-end that does not
+    /// take its answer not for ever.
+    fn end_last_message(&self) {
+        let waited =
+            self.messages_ended
+                .wait_timeout_while(self.state(), LAST_MESSAGE_TIME, |state| state.in_messages);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out()
+            && let Some(connection) = &state.connection
+        {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -57,6 +81,7 @@ impl Server {
         let shared = Arc::new(Shared {
             stop,
             state: Mutex::default(),
+            messages_ended: Condvar::new(),
         });
         let thread = {
             let shared = shared.clone();
@@ -77,8 +102,11 @@ impl Server {
         let mut state = self.shared.state();
         state.stopping = true;
         if let Some(connection) = &state.connection {
-            // An error says that it is closed already.
-            let _ = connection.shutdown(Shutdown::Both);
+            // Only our side of reading: the thread wakes up, but the front-end must not see the end
+            // before its queues have drained. It takes the used index that it finds then for what
+            // is done, and has the rest done again by whoever serves it next. (An error says that
+            // the connection is closed already.)
+            let _ = connection.shutdown(Shutdown::Read);
         }
         drop(state);
         // Cannot fail: the counter is written once or twice.
@@ -89,6 +117,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.begin_stop();
+        self.shared.end_last_message();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -103,7 +132,10 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
             Ok((stream, _)) => {
                 // Whatever a front-end can bring about ends with its connection.
                 let served = catch_unwind(AssertUnwindSafe(|| serve(stream, target, shared)));
-                shared.state().connection = None;
+                let mut state = shared.state();
+                state.connection = None;
+                state.in_messages = false;
+                drop(state);
                 if served.is_err() {
                     tracing::error!(
                         export = target.name(),
@@ -115,7 +147,7 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
             Err(error) => {
                 tracing::warn!(export = target.name(), %error, "cannot accept a front-end");
                 // Most likely descriptors have run out: do not spin on it.
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     }
@@ -141,10 +173,10 @@ fn wait(fd: BorrowedFd<'_>, shared: &Shared) -> bool {
 
 fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     let export = target.name();
-    let Ok(handle) = stream
+    let prepared = stream
         .set_nonblocking(false)
-        .and_then(|()| stream.try_clone())
-    else {
+        .and_then(|()| stream.try_clone());
+    let Ok(handle) = prepared else {
         tracing::warn!(
             export,
             "cannot take a front-end: too many open files? see `ulimit -n`"
@@ -157,6 +189,7 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
             return;
         }
         state.connection = Some(handle);
+        state.in_messages = true;
     }
     tracing::info!(export, "front-end connected");
     let connection = Arc::new(Mutex::new(Connection::new(target.clone())));
@@ -175,7 +208,9 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
             }
         }
     }
-    // The front-end hears at once; then its queues drain.
+    shared.state().in_messages = false;
+    shared.messages_ended.notify_all();
+    // Its queues drain; then the front-end hears (the caller closes the last descriptor).
     drop(messages);
     drop(connection);
     tracing::info!(export, "front-end disconnected");

@@ -94,8 +94,7 @@ fn a_second_signal_does_not_wait_for_them() {
     let mut server = slow_disk(&folder, 3_600_000_000_000);
     let front_end = read_in_flight(&folder);
     server.signal(Signal::TERM);
-    // The first was taken.
-    front_end.wait_for_hang_up();
+    std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(server.runs(), "the first waits: {}", server.stderr());
     // As somebody does who has lost patience.
     for _ in 0..25 {
@@ -118,4 +117,17 @@ fn a_signal_that_comes_twice_at_once_is_one() {
     server.signal(Signal::TERM);
     server.ended().succeeded();
     assert_eq!(front_end.completed(), [1, 0]);
+}
+
+/// A front-end that comes back goes on where the used index stood when it was hung up on: at that
+/// moment nothing may be in flight any more, or it would be done twice.
+#[test]
+fn a_front_end_hears_of_the_end_only_when_all_is_done() {
+    let folder = Folder::new();
+    let server = slow_disk(&folder, 300_000_000);
+    let front_end = read_in_flight(&folder);
+    server.signal(Signal::TERM);
+    front_end.wait_for_hang_up();
+    assert_eq!(front_end.completed(), [1, 0]);
+    server.ended().succeeded();
 }

@@ -69,8 +69,8 @@ fn a_call_descriptor_that_is_full_stops_nobody() {
     let iothread = iothread(0);
     let mut guest = Guest::new(128, false);
     let mut setup = guest.setup(&null_disk(0), 0);
-    // Blocking, and one more would be too much.
-    let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    // One more would be too much.
+    let full = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     setup.call = Some(full);
     let vring = iothread.start_vring(setup).unwrap();
