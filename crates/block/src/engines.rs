@@ -60,6 +60,13 @@ impl Engines {
         })
     }
 
+    /// How many requests Linux AIO and the null disks complete in one reap at most, as long as nothing
+    /// was submitted yet.
+    #[must_use]
+    pub fn most_completions(&self) -> usize {
+        self.aio.as_ref().map_or(0, LinuxAio::room) + 2 * self.null.room(0)
+    }
+
     /// Becomes readable when Linux AIO has completed something, once per event; never needs to be
     /// read.
     #[must_use]

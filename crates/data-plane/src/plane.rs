@@ -29,8 +29,9 @@ const RETRY_NS: u64 = 1_000_000;
 /// descriptor): a compromise between its latency and a core.
 const UNKICKED_LOOK_NS: u64 = 100_000;
 
-/// Room for the completions of one reap: more than all engines together give back at once.
-const COMPLETIONS_PER_REAP: usize = 4096;
+/// Room for the completions of worker threads in one reap, beside those of the other engines: as many
+/// as a thread pool that is busy everywhere could have finished at once. (With more the list grows.)
+const WORKER_COMPLETIONS: usize = 4096;
 
 /// A descriptor of the plane.
 #[derive(Clone, Copy)]
@@ -71,6 +72,7 @@ impl StoragePlane {
                 Handler::Aio,
             )?;
         }
+        let completions = Vec::with_capacity(engines.most_completions() + WORKER_COMPLETIONS);
         Ok(StoragePlane {
             engines,
             vrings: Vrings::default(),
@@ -78,7 +80,7 @@ impl StoragePlane {
             stalled: Vec::new(),
             stalled_served: Vec::new(),
             unpublished: Vec::new(),
-            completions: Vec::with_capacity(COMPLETIONS_PER_REAP),
+            completions,
             chain: Chain::new(),
             more: false,
             timer: None,
