@@ -17,7 +17,7 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
 /// Starts serving an export.
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
-    let ExportKind::VhostUserBlk(device) = &options.kind;
+    let ExportKind::VhostUserBlk(kind) = &options.kind;
     let node = objects.node(&options.node_name)?;
     if options.writable && node.read_only() {
         return Err(format!(
@@ -27,18 +27,17 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         .into());
     }
     let device = DeviceOptions {
-        logical_block_size: device.logical_block_size,
-        num_queues: device.num_queues,
-        queue_size: device.queue_size,
-        serial: device
+        logical_block_size: kind.logical_block_size,
+        num_queues: kind.num_queues,
+        queue_size: kind.queue_size,
+        serial: kind
             .serial
             .clone()
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
         read_only: !options.writable,
         write_through: options.writethrough,
-        request_merging: device.request_merging,
+        request_merging: kind.request_merging,
     };
-    let ExportKind::VhostUserBlk(kind) = &options.kind;
     let listener = match &kind.addr {
         SocketAddr::Unix { path } => Listener::bind(path)?,
         // SAFETY: the number is the user's word for a socket that was made for us; nothing else in

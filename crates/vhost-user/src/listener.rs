@@ -123,12 +123,6 @@ impl Listener {
         })
     }
 
-    /// The path it was bound to.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        self.bound.as_ref().map(|bound| bound.path.as_path())
-    }
-
     pub(crate) fn socket(&self) -> &UnixListener {
         &self.listener
     }
