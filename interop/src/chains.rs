@@ -277,6 +277,31 @@ impl ChainDisk {
         self.status(Header { kind, sector }.bytes(), [0; 16], &pieces)
     }
 
+    /// One-segment requests that are all in the ring before the first answer is taken, and their
+    /// answers in the order of the requests.
+    ///
+    /// # Panics
+    /// When the ring has no room for all, or an answer is missing.
+    pub fn requests(&mut self, requests: &[(Header, Piece)]) -> Vec<u8> {
+        for (header, data) in requests {
+            let pieces = [Piece::Header(0, 16), *data, Piece::Status];
+            self.submit(header.bytes(), [0; 16], &pieces);
+        }
+        let mut answers = vec![None; requests.len()];
+        let submitted = Instant::now();
+        while answers.contains(&None) {
+            for completion in self.queue.completions() {
+                let Slot { header, status, .. } = completion.req;
+                let same = |(asked, _): &(Header, Piece)| asked.bytes() == header;
+                let which = requests.iter().position(same).expect("one that was asked");
+                assert!(answers[which].replace(status).is_none(), "answered twice");
+            }
+            assert!(submitted.elapsed() < Duration::from_secs(20), "{answers:?}");
+            thread::yield_now();
+        }
+        answers.into_iter().flatten().collect()
+    }
+
     /// A discard or write-zeroes request.
     ///
     /// # Panics
@@ -319,7 +344,7 @@ impl Mapping {
         };
         let base = NonNull::new(base.cast()).expect("a mapping is not at 0");
         // SAFETY: the mapping lives in the same `ChainDisk` as the arena and is dropped after
-        // it; `call` waits for each request, so that the server is done when slices are taken.
+        // it; `call` and `requests` wait for each request, so that the server is done when slices are taken.
         let arena = unsafe { Arena::new(base, bytes) };
         Ok((Self { base, bytes, file }, arena))
     }

@@ -96,9 +96,11 @@ pub struct Setup {
     storage: Storage,
     size_bytes: Option<u64>,
     queues: usize,
+    iothreads: usize,
     direct: bool,
     writable: bool,
     logical_block_bytes: Option<u32>,
+    packed: bool,
 }
 
 impl Setup {
@@ -108,9 +110,11 @@ impl Setup {
             storage,
             size_bytes: None,
             queues: 1,
+            iothreads: 0,
             direct: true,
             writable: true,
             logical_block_bytes: None,
+            packed: false,
         }
     }
 
@@ -147,6 +151,12 @@ impl Setup {
         self
     }
 
+    /// Spreads the queues over that many iothreads; one of the server's own unless said otherwise.
+    pub fn iothreads(mut self, iothreads: usize) -> Self {
+        self.iothreads = iothreads;
+        self
+    }
+
     /// Through the page cache instead of direct I/O.
     pub fn buffered(mut self) -> Self {
         self.direct = false;
@@ -162,6 +172,12 @@ impl Setup {
     /// The block size that guests are told.
     pub fn logical_block_bytes(mut self, bytes: u32) -> Self {
         self.logical_block_bytes = Some(bytes);
+        self
+    }
+
+    /// Packed queues are offered, which only blockplane can.
+    pub fn packed(mut self) -> Self {
+        self.packed = true;
         self
     }
 
@@ -187,7 +203,13 @@ impl Setup {
     }
 
     fn drop_in_arguments(&self, socket: &Path) -> Vec<OsString> {
-        let mut arguments = vec!["--blockdev".into(), self.blockdev().into()];
+        let mut arguments: Vec<OsString> = Vec::new();
+        for i in 0..self.iothreads {
+            arguments.push("--object".into());
+            arguments.push(format!("iothread,id=io{i}").into());
+        }
+        arguments.push("--blockdev".into());
+        arguments.push(self.blockdev().into());
         if matches!(self.storage, Storage::RawOverFile(_)) {
             arguments.push("--blockdev".into());
             arguments.push("driver=raw,node-name=d,file=below,discard=unmap".into());
@@ -202,6 +224,12 @@ impl Setup {
         }
         if let Some(bytes) = self.logical_block_bytes {
             export += &format!(",logical-block-size={bytes}");
+        }
+        if self.packed {
+            export += ",packed=on";
+        }
+        for i in 0..self.iothreads {
+            export += &format!(",iothread.{i}=io{i}");
         }
         arguments.push("--export".into());
         arguments.push(export.into());
@@ -222,6 +250,7 @@ impl Setup {
             option("--size", format!("{}M", bytes >> 20));
         }
         option("--num-queues", self.queues.to_string());
+        option("--iothreads", self.iothreads.max(1).to_string());
         if let Some(bytes) = self.logical_block_bytes {
             option("--logical-block-size", bytes.to_string());
         }

@@ -4,15 +4,12 @@
 //! is announced with the reason and counted as ignored, never as passed;
 //! `--include-ignored` runs it all the same. Everything else is libtest's usual command line.
 
-use std::panic::catch_unwind;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::chains::{self, ChainDisk};
-use crate::image::Image;
 use crate::loop_device;
-use crate::server::{Kind, Setup};
+use crate::server::Kind;
 
 /// What a test needs beside the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +18,6 @@ pub enum Need {
     LoopDevice,
     /// `qemu-img` and `qemu-io`.
     QemuTools,
-    /// A server that offers `VIRTIO_F_RING_PACKED`: nobody has to.
-    PackedRing,
 }
 
 impl Need {
@@ -35,19 +30,8 @@ impl Need {
                 let found = Command::new(tool).arg("--version").output();
                 found.err().map(|e| format!("{tool}: {e}"))
             }),
-            // a server on which this cannot be found out gets the test, and fails it
-            Self::PackedRing => catch_unwind(no_packed_ring).unwrap_or(None),
         }
     }
-}
-
-fn no_packed_ring() -> Option<String> {
-    let image = Image::sparse(1 << 20);
-    let server = Setup::file(image.path()).start();
-    let features = chains::VERSION_1 | chains::PACKED;
-    let disk = ChainDisk::connect(server.socket(), features, 4, 4096).ok()?;
-    let offered = disk.features() & chains::PACKED != 0;
-    (!offered).then(|| "the server offers no packed ring".to_owned())
 }
 
 /// One row of the suite.

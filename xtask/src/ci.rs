@@ -103,6 +103,13 @@ pub(crate) fn ci() -> ExitCode {
             "warnings",
         ]),
     );
+    let traced = ["--package", "data-plane", "--features", "latency-trace"];
+    let mut lints = cargo(&["clippy", "--all-targets"]);
+    lints.args(traced).args(["--", "-D", "warnings"]);
+    steps.command("latency trace, lints", lints);
+    let mut tests = cargo(&["test", "--lib"]);
+    tests.args(traced);
+    steps.command("latency trace, tests", tests);
     let built = steps.command(
         "build blockplane",
         cargo(&["build", "--package", "blockplane"]),

@@ -1,10 +1,12 @@
-//! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest.
+//! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
+//! `cargo xtask instructions` counts what a request costs.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
 
 mod ci;
 mod duplicates;
+mod instructions;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,6 +16,8 @@ usage: cargo xtask COMMAND
 
   ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
+  instructions
+          count the instructions that a request costs (needs valgrind)
 ";
 
 fn main() -> ExitCode {
@@ -21,6 +25,7 @@ fn main() -> ExitCode {
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("ci"), None) => ci::ci(),
         (Some("demo"), None) => demo(),
+        (Some("instructions"), None) => instructions::instructions(),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)

@@ -1,17 +1,27 @@
-//! The command line. `blockplane bench` is to be this [`Command`] under another name.
+//! The command line: `blockplane bench …`.
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::experiments::{self, batch_limit, completion_ring, many_queues, notify};
+use crate::svg::Figure;
 use crate::table::Table;
-use crate::{handlers, idle, requests};
+use crate::{compare, handlers, idle, interrupt, run, targets};
 
 /// `bench …`
 #[derive(Debug, Parser)]
-#[command(name = "bench", about = "Measures blockplane", long_about = LONG_ABOUT)]
+#[command(
+    name = "blockplane bench",
+    bin_name = "blockplane bench",
+    about = "Measures blockplane, or any other vhost-user-blk server",
+    long_about = LONG_ABOUT
+)]
 pub struct Cli {
     /// What to measure.
     #[command(subcommand)]
@@ -22,18 +32,45 @@ pub struct Cli {
 }
 
 const LONG_ABOUT: &str = "\
-Measures blockplane.
+Measures blockplane, or any other vhost-user-blk server.
 
 Results go to standard output: a table, or JSON with --json. Progress goes to standard error. Use an \
-optimised build (cargo run --release -p bench -- ...); figures depend on the machine and on what \
-else it does, so compare only what one run measured.";
+optimised build (cargo build --release); figures depend on the machine and on what else it does, so \
+compare only what one run measured. The exit status is 0 when everything was measured and 1 for any \
+error.";
 
 const HANDLERS: &str = "\
-Measures what the event loop needs to add, delete and dispatch a handler while 10, 1,000 and 100,000 \
-are registered, over the kernel's epoll and over a poller that does nothing.
+Does what is idle slow down what is busy?
 
-A row that is flat within its ± % does not depend on the number registered. Needs as many descriptors \
-as handlers; where fewer may be opened, fewer are registered and the table says so.";
+The loop alone: what it needs to add, delete and dispatch a handler while 10, 1,000 and 100,000 are registered, \
+over the kernel's epoll and over a poller that does nothing. A row that is flat within its ± % (half the range, \
+in percent of the median) does not depend on the number registered. Needs as many descriptors as handlers; where \
+fewer may be opened, fewer are registered and the table says so.
+
+A server: reads through one queue, alone and beside 99 disks with 32 queues each, which are started and have \
+nothing to do. Without polling and with it; and once more with a loop that looks at all its handlers in every \
+iteration, and at all queues when it polls. ± is the standard error of the mean over the repetitions, in percent of it.";
+
+const BATCH_LIMIT: &str = "\
+Random reads under several limits on the number of requests in one submission (aio-max-batch), through one \
+queue and through several on the same iothread. A server for each limit; they are loaded in turn. Without a \
+limit an iteration of the server still takes only 64 requests from a queue; 'pile-up' takes that bound off as well. \
+'adaptive' is a limit that follows the disk.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
+
+const NOTIFY: &str = "\
+Random reads from a server that signals its guest right after the last completion of a batch, as it does, and \
+from one that hands new requests to the kernel first. Has the distance from the last completion to the \
+signal too when the server was built with --features latency-trace.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
+
+const COMPLETION_RING: &str = "\
+Random reads and writes from a server that reads Linux AIO's completions in user space, as it does, and from one \
+that calls io_getevents(2); and how many system calls that takes per request.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
 
 const IDLE: &str = "\
 Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
@@ -42,25 +79,119 @@ file.
 
 Expected are 0 wake-ups. Every disk takes some descriptors here and in the server: see `ulimit -Hn`.";
 
-const REQUESTS: &str = "\
-Reads 4 KiB at random places through one queue, with a client that watches the ring and with one that \
-sleeps until it is called, from null-co and from a file past the page cache; in turn with \
-qemu-storage-daemon, if that is installed, which gets the same command line.
+const RUN: &str = "\
+Connects to the socket of a vhost-user-blk server as a virtual machine does, and keeps so many requests \
+in flight on its queues. Takes of the protocol what the server has.
 
-Needs two processors that have nothing else to do: one for the server, one for the client.";
+Shows medians over the repetitions, their range, and half of it in percent (±). Latency is from \
+sending a request to finding its answer, to within one part in 64. The client is saturated when it \
+found nothing to do in less than 5 % of the time: the server could do more. The server is saturated \
+when one of its threads used 95 % of a processor or more: it has no time left, or it polls.
+
+With --verify nothing is measured: for --time, blocks are written that hold their place, a count and a \
+seed; what is read meanwhile is compared, and in the end all is flushed and read back, through other \
+queues than it was written through. The first difference is an error that says where it is, what was \
+expected and what came.";
+
+const TARGETS: &str = "\
+Measures every ratio that blockplane is meant to reach, and says which of them it does. All of it takes \
+some minutes; --only measures a part. A row is met when the median of its ratios is at least what was \
+wanted; the exit status does not depend on it.
+
+Needs two processors that have nothing else to do, and qemu-storage-daemon (see --peer).";
+
+const COMPARE: &str = "\
+Puts the same load on several servers and on the host itself, in turn: each repetition visits each of \
+them once. By default blockplane is compared with the same file read without any server (raw), and \
+with qemu-storage-daemon if that is installed; both servers get the same command line.
+
+raw is what a program on the host gets at best: one thread with all requests in flight, through the \
+engines that blockplane itself uses, on the processor where the servers run.
+
+Needs two processors that have nothing else to do: one for the servers, one for the client. With \
+several iothreads, see --no-pinning.";
 
 /// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// The event loop alone: does a handler cost more when many are registered?
+    /// Does a handler cost more when many are registered? The loop alone, and a server
     #[command(long_about = HANDLERS)]
-    Handlers(handlers::Options),
+    Handlers(Handlers),
+    /// At most so many requests in one submission: which limit is best?
+    #[command(long_about = BATCH_LIMIT)]
+    BatchLimit(batch_limit::Options),
+    /// Signal the guest before submitting, or after?
+    #[command(long_about = NOTIFY)]
+    Notify(notify::Options),
+    /// Completions read in user space, or by system call?
+    #[command(long_about = COMPLETION_RING)]
+    CompletionRing(completion_ring::Options),
     /// A server with many disks and nothing to do: wake-ups, memory per queue
     #[command(long_about = IDLE)]
     Idle(idle::Options),
-    /// Reads per second through one queue, beside qemu-storage-daemon
-    #[command(long_about = REQUESTS)]
-    Requests(requests::Options),
+    /// A load on any vhost-user-blk server: IOPS, latency, the server's CPU time per request
+    #[command(long_about = RUN)]
+    Run(run::Options),
+    /// The same load on blockplane, on the host itself, on qemu-storage-daemon, on any server
+    #[command(long_about = COMPARE)]
+    Compare(compare::Options),
+    /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
+    #[command(long_about = TARGETS)]
+    Targets(targets::Options),
+}
+
+/// `bench handlers`
+#[derive(Clone, Debug, clap::Args)]
+pub struct Handlers {
+    /// Only one part of it
+    #[arg(long, value_enum)]
+    pub only: Option<Part>,
+    /// The loop.
+    #[command(flatten)]
+    pub of_loop: handlers::Options,
+    /// The server.
+    #[command(flatten)]
+    pub of_server: many_queues::Options,
+}
+
+/// Parts of `bench handlers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The event loop alone
+    Loop,
+    /// One busy queue of a server beside thousands of idle ones
+    Server,
+}
+
+/// What a measurement has to say.
+struct Report {
+    tables: Vec<Table>,
+    json: Value,
+    /// A plot, and where it was wanted.
+    plot: Option<(Figure, std::path::PathBuf)>,
+}
+
+/// All of the program: measures what `words`, those after `bench`, ask for, and prints.
+#[must_use]
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = std::iter::once("bench".into()).chain(words);
+    let error = match Cli::try_parse_from(words) {
+        Ok(cli) => match run(&cli, &mut std::io::stdout().lock()) {
+            Ok(()) => return ExitCode::SUCCESS,
+            // Whatever else it led to.
+            Err(_) if interrupt::pressed() => format!("blockplane bench: {}\n", Error::Interrupted),
+            Err(error) => format!("blockplane bench: {error}\n"),
+        },
+        Err(error) if !error.use_stderr() => {
+            // Whoever pipes the help into `head` has seen enough.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => error.render().to_string(),
+    };
+    // Nobody may be there to hear it; the exit status says it as well.
+    let _ = std::io::stderr().write_all(error.as_bytes());
+    ExitCode::FAILURE
 }
 
 /// Measures and prints to `out`.
@@ -68,11 +199,17 @@ pub enum Command {
 /// # Errors
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
-    let (table, json) = measure(&cli.command)?;
+    interrupt::notice();
+    let Report { tables, json, plot } = measure(&cli.command)?;
+    if let Some((figure, path)) = plot {
+        let doing = format!("write the plot to {}", path.display());
+        std::fs::write(path, figure.to_string()).map_err(Error::io(doing))?;
+    }
     let written = if cli.json {
         writeln!(out, "{json:#}")
     } else {
-        write!(out, "{table}")
+        let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
+        write!(out, "{}", tables.join("\n"))
     };
     match written.and_then(|()| out.flush()) {
         // Whoever pipes it into `head` has seen enough.
@@ -81,21 +218,77 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     }
 }
 
-fn measure(command: &Command) -> Result<(Table, Value)> {
+fn measure(command: &Command) -> Result<Report> {
+    let plain = |table, json| Report {
+        tables: vec![table],
+        json,
+        plot: None,
+    };
     Ok(match command {
-        Command::Handlers(options) => {
-            let report = handlers::run(options)?;
-            (report.table(), report.json())
+        Command::Handlers(options) => measure_handlers(options)?,
+        Command::BatchLimit(options) => {
+            with_plot(batch_limit::run(options)?, options.setup.svg.as_deref())
+        }
+        Command::Notify(options) => with_plot(notify::run(options)?, options.setup.svg.as_deref()),
+        Command::CompletionRing(options) => {
+            with_plot(completion_ring::run(options)?, options.setup.svg.as_deref())
         }
         Command::Idle(options) => {
             let report = idle::run(options)?;
-            (report.table(), report.json())
+            plain(report.table(), report.json())
         }
-        Command::Requests(options) => {
-            let report = requests::run(options)?;
-            (report.table(), report.json())
+        Command::Run(options) => {
+            let report = run::run(options)?;
+            plain(report.table(), report.json())
+        }
+        Command::Targets(options) => {
+            let report = targets::run(options)?;
+            plain(report.table(), report.json())
+        }
+        Command::Compare(options) => {
+            let report = compare::run(options)?;
+            Report {
+                tables: report.tables(),
+                json: report.json(),
+                plot: None,
+            }
         }
     })
+}
+
+fn with_plot(report: experiments::Report, svg: Option<&Path>) -> Report {
+    Report {
+        tables: report.tables,
+        json: report.json,
+        plot: svg.map(|path| (report.figure, path.to_owned())),
+    }
+}
+
+/// Both parts, unless only one was asked for; the plot is the server's.
+fn measure_handlers(options: &Handlers) -> Result<Report> {
+    let mut all = Report {
+        tables: Vec::new(),
+        json: Value::Object(serde_json::Map::new()),
+        plot: None,
+    };
+    let mut join = |part: Value| {
+        if let (Value::Object(all), Value::Object(part)) = (&mut all.json, part) {
+            all.extend(part);
+        }
+    };
+    if options.only != Some(Part::Server) {
+        let report = handlers::run(&options.of_loop)?;
+        all.tables.push(report.table());
+        join(report.json());
+    }
+    if options.only != Some(Part::Loop) {
+        let svg = options.of_server.setup.svg.as_deref();
+        let report = with_plot(many_queues::run(&options.of_server)?, svg);
+        all.tables.extend(report.tables);
+        all.plot = report.plot;
+        join(report.json);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -114,8 +307,29 @@ mod tests {
             "handlers --registered 0",
             "idle --queues 0",
             "idle --queue-size 100",
-            "requests --depth 300",
-            "requests --peer x --no-peer",
+            "run",
+            "run socket --depth 0",
+            "run socket --depth 513",
+            "run socket --bs 100",
+            "run socket --bs 2M",
+            "run socket --time 0",
+            "run socket --queues 0",
+            "run socket --pattern backwards",
+            "run socket --rwmixread 101",
+            "targets --only everything",
+            "compare --depth 513",
+            "compare --servers spdk",
+            "compare --servers raw:spdk",
+            "compare --client both",
+            "compare --aio spdk",
+            "compare --iothreads 0",
+            "batch-limit --limit 65537",
+            "batch-limit --limit 8,some",
+            "batch-limit --tmpfs --folder x",
+            "notify --repetitions 0",
+            "completion-ring --queues 0",
+            "completion-ring --aio spdk",
+            "handlers --idle-disks 0",
         ] {
             let args = std::iter::once("bench").chain(nonsense.split(' '));
             assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

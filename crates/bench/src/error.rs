@@ -30,9 +30,42 @@ pub enum Error {
     /// The server refused a vhost-user message or lacks something that we need.
     #[error("vhost-user: {0}")]
     Protocol(String),
+    /// What went wrong with one of several servers.
+    #[error("{name}: {source}")]
+    Of {
+        /// Its name.
+        name: String,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+    /// The server closed the connection.
+    #[error("the server closed the connection")]
+    Gone,
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
     /// Requests were answered with an error, or not at all.
     #[error("{0}")]
     Requests(String),
+    /// What was read is not what was written.
+    #[error(
+        "the disk lost or changed data: byte {offset} of it (sector {sector}, which was written \
+         {generation} times)\n  expected {expected}\n  got      {got}\n  {details}"
+    )]
+    Mismatch {
+        /// The first byte that differs.
+        offset: u64,
+        /// The sector it is in.
+        sector: u64,
+        /// How often this run has written that.
+        generation: u32,
+        /// The 8 bytes that it is among, as they were written.
+        expected: String,
+        /// And as they were read.
+        got: String,
+        /// What else there is to say.
+        details: String,
+    },
     /// A file of /proc does not look as expected.
     #[error("{path} does not look as expected: no {what}")]
     Procfs {
@@ -47,6 +80,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Of one of several servers.
+    pub(crate) fn of(self, name: &str) -> Error {
+        Error::Of {
+            name: name.to_owned(),
+            source: Box::new(self),
+        }
+    }
+
     /// For `map_err`: an I/O error while `doing` something.
     pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         move |source| Error::Io {

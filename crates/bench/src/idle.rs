@@ -220,12 +220,13 @@ fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
             File::create(&path)
                 .and_then(|file| file.set_len(IMAGE_BYTES))
                 .map_err(Error::io(format!("create {}", path.display())))?;
-            Backing::File(path)
+            Backing::File(path, "native")
         }
     };
     Ok(Disk {
         backing,
         num_queues: options.queues,
+        writable: false,
     })
 }
 

@@ -2,27 +2,40 @@
 //!
 //! - [`handlers`]: what the event loop costs per handler, whether few or many are registered;
 //! - [`idle`]: what a server costs that has many disks attached and nothing to do;
-//! - [`requests`]: how many requests per second a server answers, beside another one.
+//! - [`experiments`]: what single mechanisms are worth, each with and without;
+//! - [`run`]: what any vhost-user-blk server answers to a load;
+//! - [`compare`]: that of several servers, and of the host itself, in turn;
+//! - [`targets`]: what is to be reached, beside what is.
 //!
 //! A server is measured from outside: as a process ([`server`], [`procfs`]) and through a
-//! vhost-user front-end of our own ([`client`]), light enough not to be what is measured.
+//! vhost-user front-end of our own ([`client`], and [`load`], which drives it), light enough not to
+//! be what is measured.
 //!
 //! Results are tables for whoever looks and JSON for scripts. Nothing here judges: figures depend
 //! on the machine, their ratios are the claim, and no test asserts a time.
 
+pub mod arena;
 pub mod cli;
 pub mod client;
+pub mod compare;
 mod cpus;
+mod crowd;
 mod error;
+pub mod experiments;
 pub mod handlers;
 pub mod idle;
+mod interrupt;
 pub mod limits;
+pub mod load;
 pub mod procfs;
 mod progress;
 mod random;
-pub mod requests;
+pub mod run;
 pub mod server;
 pub mod stats;
+pub mod svg;
 pub mod table;
+pub mod targets;
+mod units;
 
 pub use error::{Error, Result};

@@ -1,16 +1,7 @@
-//! `bench`: the measurements as a program.
+//! `bench`: what `blockplane bench` is, in a program without the daemon.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = bench::cli::Cli::parse();
-    match bench::cli::run(&cli, &mut std::io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::cli::main(std::env::args_os().skip(1))
 }

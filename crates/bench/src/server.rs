@@ -3,9 +3,10 @@
 //! blockplane takes the options of qemu-storage-daemon, so both get the same command line.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
+use crate::random::Random;
 
 /// To open its disks and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -28,17 +30,30 @@ const MAX_LOG_BYTES: usize = 16 << 10;
 pub enum Backing {
     /// `null-co`: completes at once and stores nothing.
     Null,
-    /// A file, through Linux AIO and past the host's page cache.
-    File(PathBuf),
+    /// A file, past the host's page cache, through this engine (`aio=`).
+    File(PathBuf, &'static str),
+    /// A block device, through this engine.
+    Device(PathBuf, &'static str),
 }
 
-/// A disk to serve; guests cannot write to it, so that several servers may have the same file.
+/// A disk to serve. Several servers may have the same file: what guests write to it does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// What is behind it.
     pub backing: Backing,
     /// Its queues.
     pub num_queues: u16,
+    /// Whether guests may write to it.
+    pub writable: bool,
+}
+
+/// The threads that run a server's disks.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads<'o> {
+    /// How many. A peer may not have more than one per disk.
+    pub count: u16,
+    /// Options of each: `KEY=VALUE,…` or nothing.
+    pub options: &'o str,
 }
 
 /// A running server; killed when dropped without [`Server::stop`].
@@ -57,6 +72,33 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
     pub fn start(program: &Path, disks: &[Disk]) -> Result<Self> {
+        Self::start_with(program, "", disks)
+    }
+
+    /// As [`Server::start`], with options of the iothread: `KEY=VALUE,…` or nothing. The server is
+    /// asked to log what it has counted, for [`Server::stop_and_tell`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be started.
+    pub fn start_with(program: &Path, iothread: &str, disks: &[Disk]) -> Result<Self> {
+        let threads = Threads {
+            count: 1,
+            options: iothread,
+        };
+        Self::start_as(program, threads, &[], disks)
+    }
+
+    /// As [`Server::start`], with these iothreads, which all disks share, and with `more` words on
+    /// the command line.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be started.
+    pub fn start_as(
+        program: &Path,
+        iothreads: Threads<'_>,
+        more: &[String],
+        disks: &[Disk],
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("bench-")
             .tempdir()
@@ -68,20 +110,37 @@ impl Server {
                 .map_err(Error::io("share a file with the server"))
         };
         let mut command = Command::new(program);
-        command.args(["--object", "iothread,id=io"]);
+        let Threads { count, options } = iothreads;
+        let comma = if options.is_empty() { "" } else { "," };
+        command.env("BLOCKPLANE_LOG", "debug");
+        for index in 0..count {
+            command.args([
+                "--object",
+                &format!("iothread,id=io{index}{comma}{options}"),
+            ]);
+        }
+        let mapping = match count {
+            1 => "iothread=io0".to_owned(),
+            _ => {
+                let mapped = (0..count).map(|index| format!("iothread.{index}=io{index}"));
+                mapped.collect::<Vec<_>>().join(",")
+            }
+        };
         for (index, disk) in disks.iter().enumerate() {
-            command
-                .arg("--blockdev")
-                .arg(blockdev(index, &disk.backing));
+            command.arg("--blockdev").arg(blockdev(index, disk));
             command.arg("--export").arg(format!(
-                "type=vhost-user-blk,id=e{index},node-name=d{index},iothread=io,num-queues={},\
-                 addr.type=unix,addr.path={}",
+                "type=vhost-user-blk,id=e{index},node-name=d{index},{mapping},num-queues={},\
+                 writable={},addr.type=unix,addr.path={}",
                 disk.num_queues,
+                on_off(disk.writable),
                 literal(&socket(folder.path(), index))
             ));
         }
         let child = command
+            .args(more)
             .stdin(Stdio::null())
+            // Ctrl-C is for us; we end it.
+            .process_group(0)
             .stdout(output()?)
             .stderr(output()?)
             .spawn()
@@ -137,7 +196,15 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Server`] when it does not end, or not with status 0.
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
+        self.stop_and_tell().map(drop)
+    }
+
+    /// Ends it with SIGTERM and returns the end of what it logged.
+    ///
+    /// # Errors
+    /// As for [`Server::stop`].
+    pub fn stop_and_tell(mut self) -> Result<String> {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             // An error says that it has ended already, which its status tells below.
             let _ = kill_process(pid, Signal::TERM);
@@ -149,7 +216,7 @@ impl Server {
                 .try_wait()
                 .map_err(Error::io("wait for the server"))?;
             match ended {
-                Some(status) if status.success() => return Ok(()),
+                Some(status) if status.success() => return Ok(self.log()),
                 Some(status) => {
                     return Err(self.failed(format!("did not end well after SIGTERM: {status}")));
                 }
@@ -178,14 +245,21 @@ impl Server {
         error
     }
 
-    fn failed(&self, what: String) -> Error {
+    /// The end of what it printed.
+    fn log(&self) -> String {
         // By position: the server writes at the offset that it shares with us.
         let mut bytes = vec![0; MAX_LOG_BYTES];
-        let read = self.log.read_at(&mut bytes, 0).unwrap_or_default();
+        let len = self.log.metadata().map_or(0, |metadata| metadata.len());
+        let start = len.saturating_sub(MAX_LOG_BYTES as u64);
+        let read = self.log.read_at(&mut bytes, start).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    fn failed(&self, what: String) -> Error {
         Error::Server {
             what,
             command: self.command.clone(),
-            log: String::from_utf8_lossy(&bytes[..read]).into_owned(),
+            log: self.log(),
         }
     }
 }
@@ -198,16 +272,34 @@ impl Drop for Server {
     }
 }
 
-fn blockdev(index: usize, backing: &Backing) -> String {
-    match backing {
-        Backing::Null => {
-            format!("driver=null-co,node-name=d{index},size=1073741824,read-only=on")
-        }
-        Backing::File(path) => format!(
-            "driver=file,node-name=d{index},filename={},cache.direct=on,aio=native,read-only=on",
+/// Stands for no `aio=` at all: blockplane chooses.
+pub const OWN_CHOICE: &str = "default";
+
+fn blockdev(index: usize, disk: &Disk) -> String {
+    let read_only = on_off(!disk.writable);
+    // Several servers have the same one, in turn; what is on it matters to nobody.
+    let locking = if disk.writable { ",locking=off" } else { "" };
+    let on_host = |driver: &str, path: &Path, aio: &str| {
+        let aio = match aio {
+            OWN_CHOICE => String::new(),
+            aio => format!(",aio={aio}"),
+        };
+        format!(
+            "driver={driver},node-name=d{index},filename={},cache.direct=on{aio},read-only={read_only}{locking}",
             literal(path)
-        ),
+        )
+    };
+    match &disk.backing {
+        Backing::Null => {
+            format!("driver=null-co,node-name=d{index},size=1073741824,read-only={read_only}")
+        }
+        Backing::File(path, aio) => on_host("file", path, aio),
+        Backing::Device(path, aio) => on_host("host_device", path, aio),
     }
+}
+
+fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 fn socket(folder: &Path, index: usize) -> PathBuf {
@@ -229,8 +321,8 @@ fn abbreviated(command: &str) -> String {
     short
 }
 
-/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else one that is built now, optimised
-/// as this program is.
+/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else this very program, else one that
+/// is built now, optimised as this program is.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] when there is none and it cannot be built.
@@ -242,6 +334,9 @@ pub fn blockplane(given: Option<&Path>) -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let ours = std::env::current_exe().map_err(Error::io("find this program"))?;
+    if ours.file_name().is_some_and(|name| name == "blockplane") {
+        return Ok(ours);
+    }
     // target/PROFILE/bench, or target/PROFILE/deps/TEST
     let profile = ours
         .ancestors()
@@ -301,6 +396,33 @@ pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
         )))
 }
 
+/// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
+/// it.
+///
+/// # Errors
+/// [`Error::Io`] when there is no space.
+pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
+    const BLOCK_BYTES: u64 = 1 << 20;
+    let mut random = Random::new(bytes);
+    let block: Vec<u8> = (0..BLOCK_BYTES / 8)
+        .flat_map(|_| random.below(u64::MAX).to_ne_bytes())
+        .collect();
+    let write = || {
+        let mut file = File::create(path)?;
+        let mut left = bytes;
+        while left > 0 {
+            let now = usize::try_from(left.min(BLOCK_BYTES)).unwrap_or(block.len());
+            file.write_all(&block[..now])?;
+            left -= now as u64;
+        }
+        file.sync_all()
+    };
+    write().map_err(Error::io(format!(
+        "write {bytes} bytes to {}",
+        path.display()
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,6 +432,7 @@ mod tests {
         let disk = Disk {
             backing: Backing::Null,
             num_queues: 1,
+            writable: false,
         };
         let mut server = Server::start(Path::new("/bin/ls"), &[disk]).unwrap();
         let error = server.connect(0).unwrap_err().to_string();
@@ -322,7 +445,11 @@ mod tests {
 
     #[test]
     fn commas_in_a_path_do_not_end_it() {
-        let backing = Backing::File("/a,b".into());
-        assert!(blockdev(3, &backing).contains("node-name=d3,filename=/a,,b,cache"));
+        let disk = Disk {
+            backing: Backing::File("/a,b".into(), "native"),
+            num_queues: 1,
+            writable: false,
+        };
+        assert!(blockdev(3, &disk).contains("node-name=d3,filename=/a,,b,cache"));
     }
 }

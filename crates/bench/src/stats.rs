@@ -1,4 +1,5 @@
-//! Few repetitions, honestly summed up: the median, and how far the others were from it.
+//! Few repetitions, honestly summed up: the median, and how far the others were from it; and for
+//! tables that compare means, the mean with its standard error.
 
 use std::fmt;
 
@@ -11,6 +12,11 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard error of the mean (the sample's standard deviation over the root of the number
+    /// of repetitions); `None` of a single repetition, which says nothing about the next.
+    pub error: Option<f64>,
 }
 
 impl Summary {
@@ -26,7 +32,34 @@ impl Summary {
         } else {
             sorted[middle]
         };
-        Some(Summary { median, min, max })
+        let count = sorted.len() as f64;
+        let mean = sorted.iter().sum::<f64>() / count;
+        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        let error = (sorted.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt());
+        Some(Summary {
+            median,
+            min,
+            max,
+            mean,
+            error,
+        })
+    }
+
+    /// The standard error in percent of the mean; `None` of a single repetition or a mean of 0.
+    #[must_use]
+    pub fn error_percent(&self) -> Option<f64> {
+        let error = self.error.filter(|_| self.mean != 0.0)?;
+        Some(error / self.mean.abs() * 100.0)
+    }
+
+    /// `mean ± error %`, in units of `unit`.
+    #[must_use]
+    pub fn mean_text(&self, unit: f64) -> String {
+        let mean = number(self.mean / unit);
+        match self.error_percent() {
+            Some(percent) => format!("{mean} ±{percent:.1} %"),
+            None => mean,
+        }
     }
 
     /// Half of the range, in percent of the median: 0 for a median of 0.
@@ -38,7 +71,8 @@ impl Summary {
         (self.max - self.min) / 2.0 / self.median * 100.0
     }
 
-    /// For scripts: `median`, `min`, `max`, `spread_percent`.
+    /// For scripts: `median`, `min`, `max`, `spread_percent`, `mean`, `error_percent` (null of a
+    /// single repetition).
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -46,6 +80,8 @@ impl Summary {
             "min": self.min,
             "max": self.max,
             "spread_percent": self.spread_percent(),
+            "mean": self.mean,
+            "error_percent": self.error_percent(),
         })
     }
 }
@@ -117,6 +153,20 @@ mod tests {
         assert_eq!(summary.spread_percent(), 10.0);
         assert_eq!(summary.to_string(), "100 (90.0-110) ±10 %");
         assert_eq!(Summary::of(&[0.0]).unwrap().spread_percent(), 0.0);
+    }
+
+    #[test]
+    fn the_standard_error_needs_two_and_shrinks_with_more() {
+        let two = Summary::of(&[90.0, 110.0]).unwrap();
+        // The deviation is 10 * sqrt(2), its error that over sqrt(2).
+        assert_eq!((two.mean, two.error_percent()), (100.0, Some(10.0)));
+        assert_eq!(two.mean_text(10.0), "10.0 ±10.0 %");
+        let eight = Summary::of(&[90.0, 110.0].repeat(4)).unwrap();
+        assert!(eight.error.unwrap() < 4.0, "{eight:?}");
+        let one = Summary::of(&[100.0]).unwrap();
+        assert_eq!((one.mean, one.error_percent()), (100.0, None));
+        assert_eq!(one.mean_text(1.0), "100");
+        assert_eq!(Summary::of(&[0.0, 0.0]).unwrap().error_percent(), None);
     }
 
     #[test]

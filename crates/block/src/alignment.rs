@@ -61,15 +61,16 @@ impl Alignment {
     }
 
     /// Whether a request can go to the kernel as it is.
+    #[inline]
     pub fn fits(self, offset: u64, len: u64, iov: &[libc::iovec]) -> bool {
-        let block = u64::from(self.offset) - 1;
-        if (offset | len) & block != 0 {
-            return false;
+        // The lowest bits of all of them together: one look at the end.
+        let mut lengths = offset | len;
+        let mut addresses = 0;
+        for segment in iov {
+            lengths |= segment.iov_len as u64;
+            addresses |= segment.iov_base.addr();
         }
-        let memory = self.memory as usize - 1;
-        let length = self.offset as usize - 1;
-        iov.iter()
-            .all(|segment| segment.iov_base.addr() & memory == 0 && segment.iov_len & length == 0)
+        lengths & (u64::from(self.offset) - 1) == 0 && addresses & (self.memory as usize - 1) == 0
     }
 }
 

@@ -1,5 +1,4 @@
-//! Discard and write-zeroes, by a worker thread: the kernel has no asynchronous form of them that
-//! Linux AIO could carry.
+//! Discard and write-zeroes, by a worker thread: Linux AIO cannot carry them, and a ring not all.
 
 use std::ops::Range;
 
@@ -116,7 +115,7 @@ impl FdBacking {
 }
 
 /// The whole blocks within a range; empty when there is none.
-fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
+pub(crate) fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
     let block = u64::from(block);
     let start = offset.next_multiple_of(block);
     start..((offset + len) / block * block).max(start)

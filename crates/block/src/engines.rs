@@ -1,77 +1,180 @@
 //! The way of a request from an iothread to whatever carries it out.
 //!
-//! - Aligned reads and writes with direct I/O, and flushes: Linux AIO.
-//! - What Linux AIO cannot do (page cache, unaligned memory, parts of blocks, more segments than one
-//!   system call takes, discard, write-zeroes): worker threads.
+//! - Reads and writes that are aligned, or go through the page cache in a ring, and flushes: the
+//!   disk's carrier, which is Linux AIO or the ring.
+//! - Discards and zeroes of a disk that a ring carries: the ring, as far as it can.
+//! - What the carrier cannot do (page cache without a ring, unaligned memory, parts of blocks, more
+//!   segments than one system call takes): worker threads.
 //! - What needs nothing done: complete at the next reap.
 //!
 //! One [`Engines`] belongs to one iothread; nothing here takes a lock or allocates for a request
-//! that Linux AIO carries. An engine that is full says so, and the request stays in the guest's
-//! ring until something has completed: the ring is the queue.
+//! that a carrier takes. An engine that is full says so, and the request stays in the guest's
+//! ring until something has completed: the ring is the queue. Linux AIO and the ring are made when
+//! the first disk wants them.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use engine::uring::{File, RangeIo, RangeOp};
 use engine::{
-    AioSettings, AioStats, Completion, Full, Io, LinuxAio, Op as AioOp, Pool, PoolError,
-    PoolSettings,
+    AioSettings, AioStats, Completion, Full, Io, LinuxAio, Op as IoOp, Pool, PoolError,
+    PoolSettings, Uring, UringSettings, UringStats,
 };
 
+use crate::aio::Aio;
+use crate::attached::{Attached, Carrier};
 use crate::job::Job;
+use crate::known_memory::KnownMemory;
 use crate::node::{Backing, FdBacking, Node};
-use crate::null::NullQueue;
+use crate::null::{self, NullQueue};
+use crate::ranges::{self, After, Range, Ranges};
 use crate::request::{Op, Request};
 use crate::transfer::IOV_MAX;
 
 /// How the engines of one iothread are made.
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
-    /// Linux AIO.
+    /// Linux AIO; its limits are the ring's as well.
     pub aio: AioSettings,
-    /// The worker threads.
+    /// The worker threads; the kernel's own for the ring are at most as many.
     pub pool: PoolSettings,
+}
+
+/// An engine that is made when it is wanted.
+enum Lazy<T> {
+    /// Nobody wanted it yet.
+    Unmade,
+    /// It cannot be had, which was said.
+    Failed,
+    Made(T),
+}
+
+impl<T> Lazy<T> {
+    #[inline]
+    fn get(&self) -> Option<&T> {
+        match self {
+            Lazy::Made(engine) => Some(engine),
+            Lazy::Unmade | Lazy::Failed => None,
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self) -> Option<&mut T> {
+        match self {
+            Lazy::Made(engine) => Some(engine),
+            Lazy::Unmade | Lazy::Failed => None,
+        }
+    }
 }
 
 /// The engines of one iothread.
 pub struct Engines {
-    /// `None` where the kernel has none to give: worker threads do it all then.
-    aio: Option<LinuxAio>,
+    aio: Lazy<LinuxAio>,
+    ring: Lazy<Uring>,
+    known_memory: KnownMemory,
+    ranges: Ranges,
+    attached: Attached,
     pool: Pool<Job>,
     null: NullQueue,
+    aio_settings: AioSettings,
+    ring_settings: UringSettings,
 }
 
 impl Engines {
     /// Makes them. `wake` is called by workers when they finished something.
     ///
     /// # Errors
-    /// When the limits of the worker threads contradict each other. Linux AIO that cannot be had
-    /// is no error: it is said once in the log, with what to do about it.
+    /// When the limits of the worker threads contradict each other.
     pub fn new(
         settings: EngineSettings,
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, PoolError> {
-        let aio = LinuxAio::new(settings.aio)
-            .inspect_err(|error| tracing::warn!(%error, "no Linux AIO: worker threads do all I/O"))
-            .ok();
+        let ring_settings = UringSettings {
+            max_events: settings.aio.max_events,
+            max_batch: settings.aio.max_batch,
+            default_batch: settings.aio.default_batch,
+            max_workers: settings.pool.max_threads,
+        };
         Ok(Engines {
-            aio,
+            aio: Lazy::Unmade,
+            ring: Lazy::Unmade,
+            known_memory: KnownMemory::default(),
+            ranges: Ranges::default(),
+            attached: Attached::default(),
             pool: Pool::new(settings.pool, wake)?,
             null: NullQueue::new(),
+            aio_settings: settings.aio,
+            ring_settings,
         })
     }
 
-    /// How many requests Linux AIO and the null disks complete in one reap at most, as long as nothing
-    /// was submitted yet.
-    #[must_use]
-    pub fn most_completions(&self) -> usize {
-        self.aio.as_ref().map_or(0, LinuxAio::room) + 2 * self.null.room(0)
+    /// A queue of `node`'s starts on this iothread: what its requests need is made. `watch` gets the
+    /// descriptor of an engine that was made now. It becomes readable when the engine has
+    /// completed something, is to be watched for edges, and never needs to be read.
+    ///
+    /// What cannot be had is no error: it is said once in the log, with what to do about it, and
+    /// something else carries the requests.
+    pub fn attach(&mut self, node: &Node, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) {
+        let Backing::Fd(backing) = &*node.backing else {
+            return;
+        };
+        if self.attached.add_queue(backing) {
+            return;
+        }
+        let carrier = match backing.aio {
+            Aio::IoUring if self.make_ring(watch) => Carrier::Ring(self.know(backing)),
+            Aio::IoUring if backing.direct.is_some() && self.make_aio(watch) => Carrier::Native,
+            Aio::Native if self.make_aio(watch) => Carrier::Native,
+            _ => Carrier::Workers,
+        };
+        self.attached.insert(backing, node.backing.clone(), carrier);
     }
 
-    /// Becomes readable when Linux AIO has completed something, once per event; never needs to be
-    /// read.
+    /// A queue of `node`'s, with nothing in flight any more, leaves this iothread.
+    pub fn detach(&mut self, node: &Node) {
+        if let Backing::Fd(backing) = &*node.backing
+            && let Some(Carrier::Ring(File::Registered(place))) =
+                self.attached.remove_queue(backing)
+            && let Some(ring) = self.ring.get_mut()
+        {
+            ring.unregister_file(place);
+        }
+    }
+
+    /// A queue of `node`'s, which is attached, begins to use the guest memory that `key` names,
+    /// which is pinned and known to the ring from then on. What cannot be is said once in the log, and its
+    /// requests go as if it were not asked for.
+    ///
+    /// # Safety
+    /// The `ranges` (address, length) stay mapped until as many users have left.
+    pub unsafe fn join_memory(
+        &mut self,
+        node: &Node,
+        key: usize,
+        ranges: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let carried = match &*node.backing {
+            Backing::Fd(backing) => matches!(self.attached.carrier(backing), Carrier::Ring(_)),
+            Backing::Null(_) => false,
+        };
+        let ring = self.ring.get_mut().filter(|_| carried);
+        // SAFETY: our caller promises the same.
+        unsafe { self.known_memory.join(ring, key, ranges) };
+    }
+
+    /// A queue has no request under way in that memory any more, and will have none.
+    pub fn leave_memory(&mut self, key: usize) {
+        self.known_memory.leave(self.ring.get_mut(), key);
+    }
+
+    /// How many requests the engines that are there complete in one reap at most, workers not
+    /// counted.
     #[must_use]
-    pub fn aio_eventfd(&self) -> Option<BorrowedFd<'_>> {
-        self.aio.as_ref().map(LinuxAio::eventfd)
+    pub fn most_completions(&self) -> usize {
+        let aio = self.aio.get().map_or(0, LinuxAio::max_events);
+        let ring = self.ring.get().map_or(0, Uring::max_events);
+        aio as usize + ring as usize + 2 * null::CAPACITY
     }
 
     /// Takes a request. [`Full`]: come again after the next completion.
@@ -80,58 +183,83 @@ impl Engines {
     /// [`Full`], and nothing was taken.
     ///
     /// # Safety
-    /// Until the completion with the request's token has been reaped: the node is kept, the list of
-    /// segments stays in place and is touched by nobody else, and the memory that it names stays
-    /// mapped (writable, for reads).
-    #[inline]
+    /// Until the completion with the request's token has been reaped: the node is kept and
+    /// attached, the list of segments stays in place and is touched by nobody else, and the memory
+    /// that it names stays mapped (writable, for reads).
+    #[inline(always)]
     pub unsafe fn submit(&mut self, node: &Node, request: Request) -> Result<(), Full> {
         match &*node.backing {
-            Backing::Fd(backing) => {
-                let nothing_to_do = match request.op {
-                    Op::Flush => backing.no_flush || node.read_only(),
-                    Op::Discard => !node.unmap(),
-                    Op::Read | Op::Write | Op::WriteZeroes { .. } => false,
-                };
-                if nothing_to_do {
-                    return self.null.complete(request.token);
-                }
-                if let (true, Some(aio)) = (backing.native_aio, &mut self.aio)
-                    && let Some(op) = aio_op(backing, node.base(), &request, aio)
+            // SAFETY: our caller promises the same.
+            Backing::Fd(backing) => unsafe { self.submit_to_file(node, backing, request) },
+            Backing::Null(options) => {
+                let Request {
+                    op,
+                    iov,
+                    iov_count,
+                    token,
+                    ..
+                } = request;
+                // SAFETY: our caller promises that the segments are valid.
+                unsafe { self.null.push(options, op, iov, iov_count, token) }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn submit_to_file(
+        &mut self,
+        node: &Node,
+        backing: &FdBacking,
+        request: Request,
+    ) -> Result<(), Full> {
+        let nothing_to_do = match request.op {
+            Op::Flush => backing.no_flush || node.read_only(),
+            Op::Discard => !node.unmap(),
+            Op::Read | Op::Write | Op::WriteZeroes { .. } => false,
+        };
+        if nothing_to_do {
+            return self.null.complete(request.token);
+        }
+        let op = io_op(backing, node.base(), &request);
+        match self.attached.carrier(backing) {
+            Carrier::Native => {
+                if let Some(aio) = self.aio.get_mut()
+                    && let Some(op) = op
+                    && (op != IoOp::Flush || aio.supports_fdsync())
                 {
-                    let Request {
-                        offset,
-                        iov,
-                        iov_count,
-                        len,
-                        token,
-                        ..
-                    } = request;
-                    let fd = backing.raw_fd();
-                    let offset = offset + node.base();
-                    let io = Io {
-                        op,
-                        fd,
-                        offset,
-                        iov,
-                        iov_count,
-                        len,
-                        token,
-                    };
+                    let io = io(op, backing.raw_fd(), node, &request);
                     // SAFETY: our caller promises more than `push` asks for.
                     unsafe { aio.push(io) }?;
-                    let max_batch = backing.aio_max_batch as usize;
-                    if max_batch != 0 && aio.pending() >= max_batch {
+                    if full_batch(backing, aio.pending()) {
                         aio.submit();
                     }
                     return Ok(());
                 }
-                // SAFETY: our caller promises the same.
-                self.pool.push(unsafe { Job::new(node, request) });
-                Ok(())
             }
-            // SAFETY: our caller promises that the segments are valid.
-            Backing::Null(options) => unsafe { self.null.push(options, &request) },
+            Carrier::Ring(file) => {
+                if let Some(ring) = self.ring.get_mut()
+                    && let Some(op) = op
+                {
+                    let io = io(op, file, node, &request);
+                    // SAFETY: our caller promises more than `push` asks for.
+                    unsafe { ring.push(io) }?;
+                    if full_batch(backing, ring.pending()) {
+                        ring.submit();
+                    }
+                    return Ok(());
+                }
+                if matches!(request.op, Op::Discard | Op::WriteZeroes { .. }) {
+                    // SAFETY: our caller promises the same.
+                    return unsafe { self.submit_range(node, backing, file, request) };
+                }
+            }
+            Carrier::Workers => {}
         }
+        // SAFETY: our caller promises the same.
+        self.pool.push(unsafe { Job::new(node, request) });
+        Ok(())
     }
 
     /// How many requests to `node` are taken for sure before the next reap. The submitter asks
@@ -139,30 +267,42 @@ impl Engines {
     #[inline]
     #[must_use]
     pub fn room(&self, node: &Node) -> usize {
-        match (&*node.backing, &self.aio) {
-            (Backing::Fd(backing), Some(aio)) if backing.native_aio => {
-                aio.room().min(self.null.room(0))
-            }
-            (Backing::Fd(_), _) => self.null.room(0),
-            (Backing::Null(options), _) => self.null.room(options.latency_ns),
-        }
+        let backing = match &*node.backing {
+            Backing::Fd(backing) => backing,
+            Backing::Null(options) => return self.null.room(options.latency_ns),
+        };
+        let room = match self.attached.carrier(backing) {
+            Carrier::Native => self.aio.get().map(LinuxAio::room),
+            Carrier::Ring(_) => self.ring.get().map(Uring::room),
+            Carrier::Workers => None,
+        };
+        room.unwrap_or(usize::MAX).min(self.null.room(0))
     }
 
     /// The submit phase: hands pending requests to the kernel.
     #[inline]
     pub fn flush_batch(&mut self) {
-        if let Some(aio) = &mut self.aio
+        if let Some(aio) = self.aio.get_mut()
             && aio.pending() > 0
         {
             aio.submit();
+        }
+        if let Some(ring) = self.ring.get_mut()
+            && ring.pending() > 0
+        {
+            ring.submit();
         }
     }
 
     /// The reap phase: takes what has finished.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        if let Some(aio) = &mut self.aio {
+        if let Some(aio) = self.aio.get_mut() {
             aio.reap(out);
+        }
+        if let Some(ring) = self.ring.get_mut() {
+            ring.reap(out);
+            self.reap_ranges(out);
         }
         if self.pool.has_completions() {
             self.pool.reap(out);
@@ -174,9 +314,20 @@ impl Engines {
     #[inline]
     #[must_use]
     pub fn has_completions(&self) -> bool {
-        self.aio.as_ref().is_some_and(LinuxAio::has_completions)
+        self.aio.get().is_some_and(LinuxAio::has_completions)
+            || self.ring.get().is_some_and(Uring::has_completions)
             || self.null.has_completions()
             || self.pool.has_completions()
+    }
+
+    /// The loop is about to block: from now to the next reap, the descriptors that `attach` handed
+    /// out tell of completions. True: something has finished already.
+    #[must_use]
+    pub fn prepare_to_block(&mut self) -> bool {
+        if let Some(ring) = self.ring.get_mut() {
+            ring.arm();
+        }
+        self.has_completions()
     }
 
     /// When the next request completes by the clock alone (the loop's clock, nanoseconds).
@@ -189,45 +340,199 @@ impl Engines {
     /// when nothing was in flight. The loop comes back after a moment.
     #[must_use]
     pub fn needs_retry(&self) -> bool {
-        self.aio
-            .as_ref()
-            .is_some_and(|aio| aio.blocked() && aio.in_flight() == 0)
+        let aio = self.aio.get();
+        let ring = self.ring.get();
+        aio.is_some_and(|aio| aio.blocked() && aio.in_flight() == 0)
+            || ring.is_some_and(|ring| ring.blocked() && ring.in_flight() == 0)
     }
 
     /// Changes the batch limit; 0 is the default.
     pub fn set_aio_max_batch(&mut self, max_batch: u32) {
-        if let Some(aio) = &mut self.aio {
+        self.aio_settings.max_batch = max_batch;
+        self.ring_settings.max_batch = max_batch;
+        if let Some(aio) = self.aio.get_mut() {
             aio.set_max_batch(max_batch);
+        }
+        if let Some(ring) = self.ring.get_mut() {
+            ring.set_max_batch(max_batch);
         }
     }
 
-    /// What Linux AIO has counted.
+    /// What Linux AIO has counted, if there is one.
     #[must_use]
     pub fn aio_stats(&self) -> Option<AioStats> {
-        self.aio.as_ref().map(LinuxAio::stats)
+        self.aio.get().map(LinuxAio::stats)
+    }
+
+    /// What the ring has counted, if there is one.
+    #[must_use]
+    pub fn ring_stats(&self) -> Option<UringStats> {
+        self.ring.get().map(Uring::stats)
+    }
+
+    fn make_aio(&mut self, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) -> bool {
+        if let Lazy::Unmade = self.aio {
+            let made = LinuxAio::new(self.aio_settings).map_err(|error| error.to_string());
+            let watched = made.and_then(|aio| match watch(aio.eventfd()) {
+                Ok(()) => Ok(aio),
+                Err(error) => Err(format!("its completions cannot be watched: {error}")),
+            });
+            self.aio = match watched {
+                Ok(aio) => Lazy::Made(aio),
+                Err(error) => {
+                    tracing::warn!(error, "no Linux AIO: worker threads do all I/O");
+                    Lazy::Failed
+                }
+            };
+        }
+        self.aio.get().is_some()
+    }
+
+    fn make_ring(&mut self, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) -> bool {
+        if let Lazy::Unmade = self.ring {
+            let made = Uring::new(self.ring_settings).map_err(|error| error.to_string());
+            let watched = made.and_then(|ring| match watch(ring.eventfd()) {
+                Ok(()) => Ok(ring),
+                Err(error) => Err(format!("its completions cannot be watched: {error}")),
+            });
+            self.ring = match watched {
+                Ok(ring) => Lazy::Made(ring),
+                Err(error) => {
+                    tracing::warn!(error, "no io_uring: something else does its I/O");
+                    Lazy::Failed
+                }
+            };
+        }
+        self.ring.get().is_some()
+    }
+
+    /// How the ring is to call a disk's file: by its place in the table, if that has one for it.
+    fn know(&mut self, backing: &FdBacking) -> File {
+        let (place, fd) = (backing.id.number(), backing.raw_fd());
+        let ring = self.ring.get_mut();
+        if ring.is_some_and(|ring| ring.register_file(place, fd)) {
+            File::Registered(place)
+        } else {
+            File::Descriptor(fd)
+        }
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[cold]
+    unsafe fn submit_range(
+        &mut self,
+        node: &Node,
+        backing: &FdBacking,
+        file: File,
+        request: Request,
+    ) -> Result<(), Full> {
+        let range = ranges::range(node, backing, &request);
+        if range == Range::Nothing {
+            return self.null.complete(request.token);
+        }
+        // SAFETY: our caller promises the same.
+        let job = unsafe { Job::new(node, request) };
+        match (range, self.ring.get_mut()) {
+            (Range::Ring(op, offset, len), Some(ring)) => {
+                if ring.room() == 0 {
+                    return Err(Full);
+                }
+                let token = self.ranges.keep(job, op);
+                ring.push_range(RangeIo {
+                    op,
+                    file,
+                    offset,
+                    len,
+                    token,
+                })
+            }
+            _ => {
+                self.pool.push(job);
+                Ok(())
+            }
+        }
+    }
+
+    fn reap_ranges(&mut self, out: &mut Vec<Completion>) {
+        let Some(ring) = self.ring.get_mut() else {
+            return;
+        };
+        while let Some(Completion { token, result }) = ring.take_range() {
+            match self.ranges.answered(token, result) {
+                Some(After::Done(token, result)) => out.push(Completion { token, result }),
+                Some(After::Flush(job)) => {
+                    let file = match job.backing().map(|backing| self.attached.carrier(backing)) {
+                        Some(Carrier::Ring(file)) if ring.room() > 0 => file,
+                        _ => {
+                            self.pool.push(job);
+                            continue;
+                        }
+                    };
+                    let op = RangeOp::Flush;
+                    let flush = RangeIo {
+                        op,
+                        file,
+                        offset: 0,
+                        len: 0,
+                        token: self.ranges.keep(job, op),
+                    };
+                    let pushed = ring.push_range(flush);
+                    debug_assert!(pushed.is_ok(), "there was room");
+                }
+                Some(After::Worker(job)) => self.pool.push(job),
+                None => debug_assert!(false, "an answer to nothing"),
+            }
+        }
     }
 }
 
-/// What Linux AIO is to do; `None` when it cannot without blocking.
+/// Whether a node's own limit makes it time to submit.
 #[inline]
-fn aio_op(backing: &FdBacking, base: u64, request: &Request, aio: &LinuxAio) -> Option<AioOp> {
-    let aligned = || {
-        if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
-            return false;
-        }
-        // SAFETY: `Engines::submit`'s caller vouches for the list.
-        let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
-        backing
-            .direct
-            .is_some_and(|direct| direct.fits(base + request.offset, request.len, iov))
-    };
-    match request.op {
-        Op::Read if aligned() => Some(AioOp::Read),
-        // Beside writes of partial blocks every write is done by a worker, under the range lock.
-        Op::Write if !backing.block_mode.partial() && aligned() => Some(AioOp::Write {
-            dsync: request.fua && !backing.no_flush,
-        }),
-        Op::Flush if aio.supports_fdsync() => Some(AioOp::Flush),
-        _ => None,
+fn full_batch(backing: &FdBacking, pending: usize) -> bool {
+    let max_batch = backing.aio_max_batch as usize;
+    max_batch != 0 && pending >= max_batch
+}
+
+#[inline(always)]
+fn io<F>(op: IoOp, fd: F, node: &Node, request: &Request) -> Io<F> {
+    Io {
+        op,
+        fd,
+        offset: request.offset + node.base(),
+        iov: request.iov,
+        iov_count: request.iov_count,
+        len: request.len,
+        token: request.token,
     }
+}
+
+/// What a carrier is to do; `None` when it cannot without blocking.
+#[inline(always)]
+fn io_op(backing: &FdBacking, base: u64, request: &Request) -> Option<IoOp> {
+    let op = match request.op {
+        Op::Read => IoOp::Read,
+        // Beside writes of partial blocks every write is done by a worker, under the range lock.
+        Op::Write if !backing.block_mode.partial() => IoOp::Write {
+            dsync: request.fua && !backing.no_flush,
+        },
+        Op::Flush => return Some(IoOp::Flush),
+        Op::Write | Op::Discard | Op::WriteZeroes { .. } => return None,
+    };
+    fits(backing, base, request).then_some(op)
+}
+
+/// Whether the kernel takes a transfer as it is.
+#[inline(always)]
+fn fits(backing: &FdBacking, base: u64, request: &Request) -> bool {
+    if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
+        return false;
+    }
+    // Through the page cache (which only the ring does) everything fits.
+    let Some(direct) = backing.direct else {
+        return true;
+    };
+    // SAFETY: `Engines::submit`'s caller vouches for the list.
+    let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
+    direct.fits(base + request.offset, request.len, iov)
 }

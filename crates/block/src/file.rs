@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rustix::fs::FileType;
 
 use crate::SECTOR_BYTES;
+use crate::aio::Aio;
 use crate::error::NodeError;
 use crate::lock::Locking;
 use crate::node::{DiscardLimits, FdBacking, Geometry};
@@ -21,8 +22,8 @@ pub struct FileOptions {
     pub no_flush: bool,
     /// Discards are passed on.
     pub unmap: bool,
-    /// Linux AIO rather than threads, where direct I/O makes it asynchronous.
-    pub native_aio: bool,
+    /// How requests reach the kernel. Without direct I/O, Linux AIO means threads.
+    pub aio: Aio,
     /// Submit as soon as so many requests wait (`aio-max-batch` of the node); 0: as the iothread says.
     pub aio_max_batch: u32,
     /// Image locking.

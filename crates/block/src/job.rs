@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{Completion, Errno};
 
-use crate::node::{Backing, Node};
+use crate::node::{Backing, FdBacking, Node};
 use crate::request::{Op, Request};
 use crate::transfer::Segments;
 
@@ -39,8 +39,21 @@ impl Job {
         }
     }
 
+    /// What it is done to; `None` for a null disk.
+    pub fn backing(&self) -> Option<&FdBacking> {
+        match &*self.backing {
+            Backing::Fd(backing) => Some(backing),
+            Backing::Null(_) => None,
+        }
+    }
+
+    /// Whether the request has to be on stable storage when it is done.
+    pub fn must_be_stable(&self) -> bool {
+        self.request.fua && self.backing().is_some_and(|backing| !backing.no_flush)
+    }
+
     fn transfer(&self) -> Result<(), Errno> {
-        let Backing::Fd(backing) = &*self.backing else {
+        let Some(backing) = self.backing() else {
             return Ok(());
         };
         let Request {

@@ -2,11 +2,15 @@
 //!
 //! A [`Node`] is an opened disk: a file, a block device, nothing at all. A [`Request`] is what a
 //! device wants of it. [`Engines`] belongs to one iothread and takes requests to whatever can do
-//! them without blocking the loop: Linux AIO where it is asynchronous, worker threads for the rest.
+//! them without blocking the loop: Linux AIO or io_uring where they are asynchronous, worker threads for
+//! the rest.
 //!
 //! What a guest is and which device asks is not known here.
 
+mod aio;
 mod alignment;
+mod attached;
+mod backing_id;
 mod create;
 mod discard;
 mod engines;
@@ -14,14 +18,18 @@ mod error;
 mod file;
 mod host_device;
 mod job;
+mod known_memory;
 mod lock;
+mod no_wait;
 mod node;
 mod null;
 mod open;
 mod range_lock;
+mod ranges;
 mod request;
 mod transfer;
 
+pub use aio::{Aio, AioChoice, AioProbe};
 pub use create::{Created, create_sparse};
 pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;

@@ -7,12 +7,15 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::aio::Aio;
 use crate::alignment::Alignment;
+use crate::backing_id::BackingId;
 use crate::error::NodeError;
 use crate::file::{self, FileOptions};
 use crate::host_device;
 use crate::null::NullOptions;
 use crate::range_lock::RangeLock;
+use crate::ranges::Unable;
 
 /// What discard means on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,12 @@ pub(crate) struct FdBacking {
     pub direct: Option<Alignment>,
     /// Bytes of a block device's own block; `None`: a file.
     pub device_block: Option<u32>,
-    /// Linux AIO may be used.
-    pub native_aio: bool,
+    /// Its own, for tables of iothreads.
+    pub id: BackingId,
+    /// How requests reach the kernel: what an iothread tries to have for it.
+    pub aio: Aio,
+    /// What is known not to work in a ring.
+    pub unable: Unable,
     /// Requests to this node are submitted as soon as so many wait; 0: as the iothread says.
     pub aio_max_batch: u32,
     /// Flushes are left out (`cache.no-flush`): fast, and all is lost with the host.
@@ -216,10 +223,20 @@ impl Node {
         self.read_only
     }
 
-    /// Whether its requests are carried by Linux AIO, as far as they are aligned.
+    /// Whether one request costs less than two for neighbours: not where none costs anything.
+    #[inline]
     #[must_use]
-    pub fn native_aio(&self) -> bool {
-        matches!(&*self.backing, Backing::Fd(fd) if fd.native_aio)
+    pub fn merging_helps(&self) -> bool {
+        matches!(&*self.backing, Backing::Fd(_))
+    }
+
+    /// How its requests reach the kernel, as far as that takes them; `None` for a null disk.
+    #[must_use]
+    pub fn aio(&self) -> Option<Aio> {
+        match &*self.backing {
+            Backing::Fd(backing) => Some(backing.aio),
+            Backing::Null(_) => None,
+        }
     }
 
     /// Whether discards reach the disk.

@@ -1,12 +1,12 @@
 //! Driver `null-co`: a disk without a disk. For measuring everything around one.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use engine::{Completion, Full};
 
 use crate::node::{DiscardLimits, Geometry};
-use crate::request::{Op, Request};
+use crate::request::Op;
 
 /// How a null disk behaves.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ impl NullOptions {
 /// Requests that have been taken and not yet given back, at most: so many that wait for the next
 /// reap, and so many that wait for the clock (they do not stand in the way of other disks' requests
 /// that need nothing done). As for Linux AIO: what is over it stays in the guest's ring.
-const CAPACITY: usize = 1024;
+pub(crate) const CAPACITY: usize = 1024;
 
 /// The requests of all null disks of one iothread.
 pub(crate) struct NullQueue {
-    done: VecDeque<u64>,
+    done: Vec<Completion>,
     /// (deadline, order of arrival, token), soonest first.
     delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
     arrivals: u64,
@@ -51,13 +51,14 @@ pub(crate) struct NullQueue {
 impl NullQueue {
     pub fn new() -> Self {
         NullQueue {
-            done: VecDeque::with_capacity(CAPACITY),
+            done: Vec::with_capacity(CAPACITY),
             delayed: BinaryHeap::with_capacity(CAPACITY),
             arrivals: 0,
         }
     }
 
     /// How many requests that take `latency_ns` are taken before the next reap.
+    #[inline]
     pub fn room(&self, latency_ns: u64) -> usize {
         CAPACITY
             - if latency_ns == 0 {
@@ -67,33 +68,41 @@ impl NullQueue {
             }
     }
 
-    /// Takes a request to a null disk.
+    /// Takes a request to a null disk. What of it counts, piece by piece: a request that is looked at
+    /// nowhere as a whole need not be put together.
     ///
     /// # Safety
     /// The segments of a read are valid and writable.
-    pub unsafe fn push(&mut self, options: &NullOptions, request: &Request) -> Result<(), Full> {
+    #[inline]
+    pub unsafe fn push(
+        &mut self,
+        options: &NullOptions,
+        op: Op,
+        iov: *const libc::iovec,
+        iov_count: u32,
+        token: u64,
+    ) -> Result<(), Full> {
         if self.room(options.latency_ns) == 0 {
             return Err(Full);
         }
-        if options.read_zeroes && request.op == Op::Read {
-            for index in 0..request.iov_count as usize {
-                // SAFETY: the caller vouches for the list and for the memory it names; bytes have
-                // no alignment, and the guest who may write them meanwhile only harms itself.
-                unsafe {
-                    let segment = *request.iov.add(index);
-                    std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len);
-                }
-            }
+        if options.read_zeroes && op == Op::Read {
+            // SAFETY: the caller's promise.
+            unsafe { fill_with_zeroes(iov, iov_count) };
         }
         if options.latency_ns == 0 {
-            self.done.push_back(request.token);
+            self.done.push(success(token));
         } else {
-            let deadline_ns = now_ns().saturating_add(options.latency_ns);
-            self.arrivals += 1;
-            self.delayed
-                .push(Reverse((deadline_ns, self.arrivals, request.token)));
+            self.delay(options.latency_ns, token);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn delay(&mut self, latency_ns: u64, token: u64) {
+        let deadline_ns = now_ns().saturating_add(latency_ns);
+        self.arrivals += 1;
+        self.delayed
+            .push(Reverse((deadline_ns, self.arrivals, token)));
     }
 
     /// A request that needs nothing done is complete at the next reap.
@@ -101,26 +110,33 @@ impl NullQueue {
         if self.room(0) == 0 {
             return Err(Full);
         }
-        self.done.push_back(token);
+        self.done.push(success(token));
         Ok(())
     }
 
+    #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
-        out.extend(self.done.drain(..).map(success));
+        out.append(&mut self.done);
         if !self.delayed.is_empty() {
-            let now_ns = now_ns();
-            while let Some(Reverse((deadline_ns, _, token))) = self.delayed.peek().copied() {
-                if deadline_ns > now_ns {
-                    break;
-                }
-                self.delayed.pop();
-                out.push(success(token));
-            }
+            self.reap_delayed(out);
         }
         out.len() - before
     }
 
+    #[cold]
+    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
+        let now_ns = now_ns();
+        while let Some(Reverse((deadline_ns, _, token))) = self.delayed.peek().copied() {
+            if deadline_ns > now_ns {
+                break;
+            }
+            self.delayed.pop();
+            out.push(success(token));
+        }
+    }
+
+    #[inline]
     pub fn has_completions(&self) -> bool {
         !self.done.is_empty()
             || self
@@ -128,6 +144,7 @@ impl NullQueue {
                 .is_some_and(|deadline| deadline <= now_ns())
     }
 
+    #[inline]
     pub fn next_deadline_ns(&self) -> Option<u64> {
         self.delayed
             .peek()
@@ -135,6 +152,21 @@ impl NullQueue {
     }
 }
 
+/// # Safety
+/// The list has so many segments, and they are valid and writable.
+#[cold]
+unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
+    for index in 0..iov_count as usize {
+        // SAFETY: the caller vouches for the list and for the memory it names; bytes have no alignment,
+        // and the guest who may write them meanwhile only harms itself.
+        unsafe {
+            let segment = *iov.add(index);
+            std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len);
+        }
+    }
+}
+
+#[inline]
 fn success(token: u64) -> Completion {
     Completion {
         token,
@@ -152,18 +184,18 @@ fn now_ns() -> u64 {
 mod tests {
     use super::*;
 
-    fn request(op: Op, token: u64, iov: &mut [libc::iovec]) -> Request {
-        let len = iov.iter().map(|segment| segment.iov_len as u64).sum();
-        let iov_count = u32::try_from(iov.len()).unwrap();
-        Request {
-            op,
-            fua: false,
-            offset: 0,
-            len,
-            iov: iov.as_mut_ptr(),
-            iov_count,
-            token,
-        }
+    /// # Safety
+    /// As for [`NullQueue::push`].
+    unsafe fn push(
+        queue: &mut NullQueue,
+        options: &NullOptions,
+        op: Op,
+        token: u64,
+        iov: &[libc::iovec],
+    ) -> Result<(), Full> {
+        let count = u32::try_from(iov.len()).unwrap();
+        // SAFETY: our caller's promise.
+        unsafe { queue.push(options, op, iov.as_ptr(), count, token) }
     }
 
     #[test]
@@ -174,7 +206,7 @@ mod tests {
             iov_base: base.wrapping_add(at).cast(),
             iov_len,
         };
-        let mut iov = [segment(0, 8), segment(16, 16)];
+        let iov = [segment(0, 8), segment(16, 16)];
         let mut queue = NullQueue::new();
         let zeroes = NullOptions {
             size: 1 << 20,
@@ -182,17 +214,9 @@ mod tests {
             latency_ns: 0,
         };
         // SAFETY: the segments lie in `memory`.
-        unsafe {
-            queue
-                .push(&zeroes, &request(Op::Read, 1, &mut iov))
-                .unwrap()
-        };
+        unsafe { push(&mut queue, &zeroes, Op::Read, 1, &iov).unwrap() };
         // SAFETY: as above.
-        unsafe {
-            queue
-                .push(&zeroes, &request(Op::Write, 2, &mut iov))
-                .unwrap()
-        };
+        unsafe { push(&mut queue, &zeroes, Op::Write, 2, &iov).unwrap() };
         let mut expected = [1u8; 64];
         expected[..8].fill(0);
         expected[16..32].fill(0);
@@ -212,14 +236,10 @@ mod tests {
         };
         for token in 0..CAPACITY as u64 {
             // SAFETY: nothing is read.
-            unsafe {
-                queue
-                    .push(&slow, &request(Op::Read, token, &mut []))
-                    .unwrap()
-            };
+            unsafe { push(&mut queue, &slow, Op::Read, token, &[]).unwrap() };
         }
         // SAFETY: as above.
-        assert!(unsafe { queue.push(&slow, &request(Op::Read, 0, &mut [])) }.is_err());
+        assert!(unsafe { push(&mut queue, &slow, Op::Read, 0, &[]) }.is_err());
         assert_eq!(queue.room(slow.latency_ns), 0);
         assert_eq!(queue.room(0), CAPACITY, "others do not wait for the clock");
         let mut out = Vec::new();

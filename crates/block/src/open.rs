@@ -7,12 +7,15 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::aio::Aio;
 use crate::alignment::Alignment;
+use crate::backing_id::BackingId;
 use crate::error::NodeError;
 use crate::file::FileOptions;
 use crate::lock;
 use crate::node::{BlockMode, FdBacking};
 use crate::range_lock::RangeLock;
+use crate::ranges::Unable;
 
 /// A driver, for what it opens.
 pub(crate) struct Driver {
@@ -62,6 +65,12 @@ pub(crate) fn open_fd(
         error: error.into(),
     })?;
     check_kind(path, driver, &opened)?;
+    // A ring would take it as a wish not to wait for the disk.
+    rustix::fs::fcntl_setfl(&fd, flags & !OFlags::NONBLOCK).map_err(|error| NodeError::Io {
+        path: path.clone(),
+        what: "fcntl",
+        error: error.into(),
+    })?;
     Ok((fd, opened))
 }
 
@@ -90,8 +99,13 @@ pub(crate) fn finish(
     };
     Ok(FdBacking {
         fd,
+        id: BackingId::new(),
         // Through the page cache Linux AIO is synchronous: it would block the loop.
-        native_aio: options.native_aio && direct.is_some(),
+        aio: match options.aio {
+            Aio::Native if direct.is_none() => Aio::Threads,
+            aio => aio,
+        },
+        unable: Unable::default(),
         aio_max_batch: options.aio_max_batch,
         direct,
         device_block,

@@ -78,6 +78,10 @@ impl Drop for RangeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Backing;
+    use crate::{
+        Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, Request,
+    };
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc;
 
@@ -137,5 +141,70 @@ mod tests {
             drop(first);
         });
         assert_eq!(hear.try_iter().collect::<Vec<_>>(), ["long", "short"]);
+    }
+
+    /// Iothreads that share a disk meet here only for parts of blocks.
+    #[test]
+    fn aligned_direct_requests_do_not_ask() {
+        for aio in [Aio::Native, Aio::IoUring] {
+            aligned_direct_requests_do_not_ask_with(aio);
+        }
+    }
+
+    fn aligned_direct_requests_do_not_ask_with(aio: Aio) {
+        // Beside the test program: a file system that direct I/O is known to work on.
+        let folder = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(folder.parent().unwrap()).unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, vec![0; 1 << 16]).unwrap();
+        let options = NodeOptions::File(FileOptions {
+            path,
+            direct: true,
+            no_flush: false,
+            unmap: true,
+            aio,
+            aio_max_batch: 0,
+            locking: Locking::Off,
+        });
+        let node = Node::open("disk", false, &options).unwrap();
+        let Backing::Fd(backing) = &*node.backing else {
+            panic!("a file");
+        };
+        let everything = backing.ranges.lock(0..u64::MAX);
+        let mut memory = vec![0u8; 3 * 4096];
+        let start = memory.as_mut_ptr().align_offset(4096);
+        let mut iov = libc::iovec {
+            iov_base: memory[start..].as_mut_ptr().cast(),
+            iov_len: 4096,
+        };
+        let mut engines =
+            Engines::new(EngineSettings::default(), std::sync::Arc::new(|| ())).unwrap();
+        engines.attach(&node, &mut |_| Ok(()));
+        for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
+            let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };
+            let request = Request {
+                op,
+                fua: false,
+                offset: 0,
+                len,
+                iov: &raw mut iov,
+                iov_count,
+                token,
+            };
+            // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
+            unsafe { engines.submit(&node, request) }.unwrap();
+            engines.flush_batch();
+            let (begin, mut done) = (std::time::Instant::now(), Vec::new());
+            while done.is_empty() && begin.elapsed().as_secs() < 60 {
+                engines.reap(&mut done);
+                std::thread::yield_now();
+            }
+            // Before anything ends the test: the end of the engines waits for workers.
+            if done.is_empty() {
+                drop(everything);
+                panic!("{aio}: {op:?} waits for the lock");
+            }
+            assert_eq!(done[0].result, Ok(()));
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use block::Node;
 use data_plane::{DataThread, VringHandle, VringSetup};
-use options::{ExportKind, ExportOptions, SocketAddr};
+use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use vhost_user::{Listener, QueueSetup, Server, StartError, StartedQueue, Target};
-use virtio_blk::{Device, DeviceOptions};
+use virtio_blk::{Device, DeviceOptions, MergeLimits};
 use virtqueue::GuestMemory;
 
 use crate::Failure;
@@ -37,6 +37,10 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         read_only: !options.writable,
         write_through: options.writethrough,
         request_merging: kind.request_merging,
+        merge_limits: MergeLimits {
+            requests: kind.max_merge_requests.into(),
+            bytes: kind.max_merge_bytes,
+        },
     };
     let listener = match &kind.addr {
         SocketAddr::Unix { path } => Listener::bind(path)?,
@@ -45,7 +49,7 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         SocketAddr::Fd { fd } => unsafe { Listener::inherit(*fd) }?,
     };
     let iothreads = objects.iothreads(&options.iothreads)?;
-    let target = BlkTarget::new(&options.id, device, node, iothreads)?;
+    let target = BlkTarget::new(&options.id, device, node, iothreads, kind)?;
     objects.add_server(Server::spawn(listener, Arc::new(target))?);
     Ok(())
 }
@@ -56,6 +60,8 @@ struct BlkTarget {
     device: Arc<Device>,
     node: Arc<Node>,
     iothreads: Vec<Arc<DataThread>>,
+    packed: bool,
+    fixed_buffers: bool,
 }
 
 impl BlkTarget {
@@ -64,6 +70,7 @@ impl BlkTarget {
         options: DeviceOptions,
         node: Arc<Node>,
         iothreads: Vec<Arc<DataThread>>,
+        kind: &VhostUserBlkOptions,
     ) -> Result<Self, Failure> {
         node.use_block_size(options.logical_block_size)?;
         let device = Arc::new(Device::new(options, *node.geometry())?);
@@ -72,13 +79,17 @@ impl BlkTarget {
             device,
             node,
             iothreads,
+            packed: kind.packed,
+            fixed_buffers: kind.fixed_buffers,
         })
     }
 }
 
 impl BlkTarget {
-    /// Without a write cache all that was written counts as stable, also what was written with it.
-    fn flushed(&self) -> bool {
+    /// Without a write cache all that was written counts as stable, also what was written with it, and
+    /// what was under way: that is waited for first.
+    fn flushed(&self, settle: &dyn Fn()) -> bool {
+        settle();
         let flushed = self.node.flush_blocking();
         if let Err(error) = &flushed {
             tracing::error!(export = self.name, %error, "flush on turning the write cache off");
@@ -96,11 +107,11 @@ impl Target for BlkTarget {
         self.device.features()
     }
 
-    fn set_features(&self, acked: u64) {
+    fn set_features(&self, acked: u64, settle: &dyn Fn()) {
         self.device.set_features(acked);
         if !self.device.write_cache() {
             // A driver that cannot flush follows one that could.
-            self.flushed();
+            self.flushed(settle);
         }
     }
 
@@ -112,16 +123,20 @@ impl Target for BlkTarget {
         self.device.options().queue_size
     }
 
+    fn packed_queues(&self) -> bool {
+        self.packed
+    }
+
     fn config(&self) -> Vec<u8> {
         self.device.config().to_vec()
     }
 
-    fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
+    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
         let before = self.device.config();
         if !self.device.write_config(offset, bytes) {
             return false;
         }
-        if self.device.write_cache() || self.flushed() {
+        if self.device.write_cache() || self.flushed(settle) {
             return true;
         }
         // What was written before is not stable: the cache stays on, and the driver hears it.
@@ -150,6 +165,7 @@ impl Target for BlkTarget {
             call: setup.call,
             err: setup.err,
             enabled: setup.enabled,
+            fixed_buffers: self.fixed_buffers,
         });
         match started {
             Ok(handle) => Ok(Box::new(Queue(handle))),
@@ -171,6 +187,10 @@ impl StartedQueue for Queue {
         self.0.set_memory(memory);
     }
 
+    fn settle(&self) {
+        self.0.settle();
+    }
+
     fn set_call(&self, call: Option<std::os::fd::OwnedFd>) {
         self.0.set_call(call);
     }
@@ -185,7 +205,7 @@ impl StartedQueue for Queue {
             .map_err(|error| StartError::FrontEnd(error.to_string()))
     }
 
-    fn stop(self: Box<Self>) -> Option<u16> {
+    fn stop(self: Box<Self>) -> Option<u32> {
         self.0.stop()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! This is the wiring: options into objects, and their orderly end.
 
+mod aio;
 mod attach;
 mod daemon;
 mod daemonize;
@@ -24,11 +25,11 @@ fn main() -> ExitCode {
             log(options.log_level);
             serve::run(&options)
         }
-        Ok(Invocation::Daemon(options)) => {
-            // Scripts expect a storage daemon to be silent when all is well.
-            log(LogLevel::Error);
+        Ok(Invocation::Daemon(options)) => level_of_daemon().and_then(|level| {
+            log(level);
             daemon::run(&options)
-        }
+        }),
+        Ok(Invocation::Bench(words)) => return bench::cli::main(words),
         Err(error) => Err(error.into()),
     };
     match outcome {
@@ -51,6 +52,20 @@ fn print(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
     }
+}
+
+/// Scripts expect a storage daemon to be silent when all is well, and its command line, which is
+/// another program's, has no word for anything else.
+fn level_of_daemon() -> Result<LogLevel, Failure> {
+    const VARIABLE: &str = "BLOCKPLANE_LOG";
+    let Some(name) = std::env::var_os(VARIABLE) else {
+        return Ok(LogLevel::Error);
+    };
+    let level = name.to_str().and_then(LogLevel::named);
+    level.ok_or_else(|| {
+        let shown = name.to_string_lossy();
+        format!("{VARIABLE} cannot be '{shown}': error, info, debug or trace is expected").into()
+    })
 }
 
 fn log(level: LogLevel) {

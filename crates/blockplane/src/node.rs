@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{Node, NodeError, NodeOptions};
-use options::{AioMode, BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
+use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
 
 use crate::Failure;
 use crate::objects::Objects;
@@ -11,8 +11,8 @@ use crate::objects::Objects;
 /// Opens a node, and those written in place below it.
 pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
     let node = match &options.driver {
-        Driver::File(file) => open_fd(options, file, NodeOptions::File)?,
-        Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice)?,
+        Driver::File(file) => open_fd(options, file, NodeOptions::File, objects)?,
+        Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice, objects)?,
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {
                 size: null.size,
@@ -51,13 +51,15 @@ fn open_fd(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
+    objects: &mut Objects,
 ) -> Result<Arc<Node>, NodeError> {
+    let direct = options.cache_direct != Some(false);
     let mut how = block::FileOptions {
         path: file.filename.clone(),
-        direct: options.cache_direct != Some(false),
+        direct,
         no_flush: options.cache_no_flush,
         unmap: options.discard == Discard::Unmap,
-        native_aio: file.aio == AioMode::Native,
+        aio: objects.aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: locking(file.locking),
     };
@@ -68,9 +70,10 @@ fn open_fd(
     if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.cache_direct) {
         tracing::warn!(
             node = name, path = %path.display(),
-            "this file system has no direct I/O: the page cache and worker threads are used"
+            "this file system has no direct I/O: the page cache is used"
         );
         how.direct = false;
+        how.aio = objects.aio.choose(file.aio, &file.filename, false);
         opened = open(&how, options.read_only);
     }
     match opened {

@@ -9,6 +9,7 @@ use options::IothreadOptions;
 use vhost_user::Server;
 
 use crate::Failure;
+use crate::aio::AioChoices;
 
 /// Name of the iothread of exports that name none.
 const OWN_IOTHREAD: &str = "main";
@@ -16,6 +17,8 @@ const OWN_IOTHREAD: &str = "main";
 /// Everything that was made from the options.
 #[derive(Default)]
 pub(crate) struct Objects {
+    /// How requests to the disks reach the kernel.
+    pub aio: AioChoices,
     servers: Vec<Server>,
     nodes: HashMap<String, Arc<Node>>,
     iothreads: HashMap<String, Arc<DataThread>>,
@@ -31,11 +34,18 @@ impl Objects {
                 max_ns: options.poll_max_ns,
                 grow: options.poll_grow,
                 shrink: options.poll_shrink,
+                cpu_max_percent: options.poll_cpu_max,
             },
             aio_max_events: options.aio_max_events,
             aio_max_batch: options.aio_max_batch,
             thread_pool_min: options.thread_pool_min,
             thread_pool_max: options.thread_pool_max,
+            cpu_affinity: options.cpu_affinity.clone(),
+            x_late_notify: options.knobs.late_notify,
+            x_completion_ring: options.knobs.completion_ring,
+            x_scan_handlers: options.knobs.scan_handlers,
+            x_adaptive_batch: options.knobs.adaptive_batch,
+            x_admit_budget: options.knobs.admit_budget,
         };
         let iothread = Arc::new(DataThread::spawn(settings)?);
         self.iothreads.insert(options.id.clone(), iothread);

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use block::{Created, create_sparse};
 use options::{
-    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind,
-    ExportOptions, FileOptions, IothreadOptions, NullOptions, ObjectOptions, Serve, SocketAddr,
-    VhostUserBlkOptions,
+    BlockdevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_NULL_SIZE, Directive,
+    Disk, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions, NullOptions,
+    ObjectOptions, Serve, SocketAddr, VhostUserBlkOptions,
 };
 
 use crate::{Failure, attach, daemon};
@@ -46,7 +46,8 @@ fn directives(options: &Serve) -> Vec<Directive> {
         .collect();
     let mut directives: Vec<Directive> = iothreads
         .iter()
-        .map(|id| Directive::Object(iothread(options, id)))
+        .enumerate()
+        .map(|(index, id)| Directive::Object(iothread(options, id, index)))
         .collect();
     let driver = driver(options);
     let block_size = options
@@ -77,14 +78,20 @@ fn directives(options: &Serve) -> Vec<Directive> {
             logical_block_size: block_size,
             serial: options.serial.clone(),
             request_merging: options.request_merging,
+            max_merge_requests: DEFAULT_MERGE_REQUESTS,
+            max_merge_bytes: DEFAULT_MERGE_BYTES,
+            packed: options.packed,
+            fixed_buffers: false,
         }),
     }));
     directives
 }
 
-fn iothread(options: &Serve, id: &str) -> ObjectOptions {
+fn iothread(options: &Serve, id: &str, index: usize) -> ObjectOptions {
     ObjectOptions::Iothread(IothreadOptions {
         poll_max_ns: options.poll_max_ns,
+        poll_cpu_max: options.poll_cpu_max,
+        cpu_affinity: options.cpu_affinity.get(index).cloned().unwrap_or_default(),
         aio_max_batch: options.aio_max_batch,
         aio_max_events: options.aio_max_events,
         ..IothreadOptions::new(id.to_owned())
@@ -101,11 +108,7 @@ fn driver(options: &Serve) -> Driver {
     };
     let file = FileOptions {
         filename: path.clone(),
-        aio: if options.cache_direct {
-            AioMode::Native
-        } else {
-            AioMode::Threads
-        },
+        aio: options.aio,
         locking: options.locking,
         aio_max_batch: 0,
     };

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use block::{EngineSettings, Engines};
-use engine::{AioSettings, PoolError, PoolSettings};
+use engine::{AioSettings, DefaultBatch, PoolError, PoolSettings};
 use event_loop::iothread::{Running, SpawnError};
 use event_loop::{IoThread, PollSettings, Remote, Stopped};
 use virtqueue::GuestMemory;
 
+use crate::affinity::{AffinityError, bind};
 use crate::message::Message;
 use crate::plane::StoragePlane;
 use crate::vring::{StartError, VringSetup};
@@ -30,6 +31,21 @@ pub struct DataThreadSettings {
     pub thread_pool_min: u32,
     /// Worker threads at most (`thread-pool-max`).
     pub thread_pool_max: u32,
+    /// CPUs that it may run on (`cpu-affinity`), each below 1024; empty: wherever the process may.
+    pub cpu_affinity: Vec<u16>,
+    /// Test knob: off, completions of Linux AIO are read with io_getevents(2).
+    pub x_completion_ring: bool,
+    /// Test knob: the loop looks at all handlers for those that are ready, and at all queues when it
+    /// polls.
+    pub x_scan_handlers: bool,
+    /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
+    /// engine's default.
+    pub x_adaptive_batch: Option<bool>,
+    /// Test knob: requests taken from one queue per iteration, 1 or more; `None`: as always.
+    pub x_admit_budget: Option<u32>,
+    /// Guests are signalled after the submit phase: the wrong order, which measurements compare the
+    /// right one with. Never a default.
+    pub x_late_notify: bool,
 }
 
 impl DataThreadSettings {
@@ -44,6 +60,12 @@ impl DataThreadSettings {
             aio_max_batch: aio.max_batch,
             thread_pool_min: pool.min_threads,
             thread_pool_max: pool.max_threads,
+            cpu_affinity: Vec::new(),
+            x_completion_ring: aio.completion_ring,
+            x_scan_handlers: false,
+            x_adaptive_batch: None,
+            x_admit_budget: None,
+            x_late_notify: false,
         }
     }
 }
@@ -57,9 +79,12 @@ pub enum DataThreadError {
     /// Its worker threads' limits.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Its engine's eventfd could not be watched.
-    #[error("cannot watch for completions: {0}")]
+    /// What its loop needs of the kernel.
+    #[error("cannot make its event loop: {0}")]
     Io(#[from] io::Error),
+    /// The CPUs that it was to run on.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
 }
 
 /// A running iothread. Dropping it stops the thread; its queues were stopped before.
@@ -80,24 +105,44 @@ impl DataThread {
             polling,
             aio_max_events,
             aio_max_batch,
+            x_late_notify,
             ..
         } = settings;
-        let engine_settings = EngineSettings {
+        let mut engine_settings = EngineSettings {
             aio: AioSettings {
                 max_events: aio_max_events,
                 max_batch: aio_max_batch,
-                ..AioSettings::default()
+                default_batch: match settings.x_adaptive_batch {
+                    None => DefaultBatch::default(),
+                    Some(true) => DefaultBatch::Adaptive,
+                    Some(false) => DefaultBatch::Fixed,
+                },
+                completion_ring: settings.x_completion_ring,
             },
             pool: PoolSettings {
                 min_threads: settings.thread_pool_min,
                 max_threads: settings.thread_pool_max,
                 name: format!("worker {id}"),
+                cpus: None,
             },
         };
+        let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
         let running = IoThread::spawn(&id, polling, move |cx, remote| {
+            // Before anything is allocated: memory comes from where it is first touched.
+            if !cpu_affinity.is_empty() {
+                engine_settings.pool.cpus = Some(bind(&name, &cpu_affinity)?);
+            }
             let waker = remote.waker();
             let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
-            Ok::<_, DataThreadError>(StoragePlane::new(cx, engines)?)
+            if settings.x_scan_handlers {
+                cx.scan_handlers();
+            }
+            let mut plane = StoragePlane::new(cx, engines);
+            plane.set_late_notify(x_late_notify);
+            if let Some(budget) = settings.x_admit_budget {
+                plane.set_admit_budget(budget);
+            }
+            Ok::<_, DataThreadError>(plane)
         })?;
         let remote = running.remote().clone();
         Ok(DataThread {
@@ -174,6 +219,14 @@ impl VringHandle {
         let _ = answer.recv();
     }
 
+    /// Returns once all is done that the queue had taken so far. It takes more meanwhile.
+    pub fn settle(&self) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::Settle(place, reply));
+        // Only fails when the iothread is gone, and the queue with it.
+        let _ = answer.recv();
+    }
+
     /// Signals the guest there.
     pub fn set_call(&self, call: Option<OwnedFd>) {
         self.send(|place| Message::SetCall(place, call));
@@ -194,14 +247,14 @@ impl VringHandle {
         answer.recv().map_err(|_| Stopped)?
     }
 
-    /// Takes no more requests, waits for those in flight and gives back the available index; `None`
-    /// when the iothread is gone.
+    /// Takes no more requests, waits for those in flight and says where the queue stands, as
+    /// `GET_VRING_BASE` wants it; `None` when the iothread is gone.
     #[must_use]
-    pub fn stop(mut self) -> Option<u16> {
+    pub fn stop(mut self) -> Option<u32> {
         self.stop_now()
     }
 
-    fn stop_now(&mut self) -> Option<u16> {
+    fn stop_now(&mut self) -> Option<u32> {
         let place = self.place.take()?;
         let (reply, answer) = mpsc::channel();
         self.remote.send(Message::Stop(place, reply)).ok()?;

@@ -4,12 +4,16 @@
 //! virtqueues ([`vring`]) that are mapped to it; nothing on a request's way leaves the thread. The
 //! control plane reaches it by messages only, through [`DataThread`] and [`VringHandle`].
 
+mod affinity;
 mod control;
+mod lists;
 mod message;
 mod plane;
+mod trace;
 mod vring;
 mod vrings;
 
+pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, VringHandle};
 pub use message::Message;
 pub use plane::StoragePlane;

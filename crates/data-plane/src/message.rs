@@ -12,12 +12,14 @@ use crate::vring::{StartError, VringSetup};
 pub enum Message {
     /// Start a queue; the answer is its place.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
-    /// Take no more requests, wait for those in flight; the answer is the available index.
-    Stop(u32, Sender<u16>),
+    /// Take no more requests, wait for those in flight; the answer is where it stands.
+    Stop(u32, Sender<u32>),
     /// Take requests, or do not.
     Enable(u32, bool),
     /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
     SetMemory(u32, Arc<GuestMemory>, Sender<()>),
+    /// Answer when all that was taken so far is done.
+    Settle(u32, Sender<()>),
     /// Signal the guest there.
     SetCall(u32, Option<OwnedFd>),
     /// Listen for kicks there; the answer says whether that is possible.

@@ -1,25 +1,19 @@
-//! The five phases over rings, devices and engines.
-//!
-//! Queues move between three lists, each entered at most once (a flag in the queue says so):
-//! - *active*: was kicked, or found non-empty; looked at in every iteration, its kicks suppressed,
-//!   until the loop is about to block and finds it empty;
-//! - *stalled*: an engine had no room; becomes active when something has completed, ahead of those
-//!   that did not wait. The list is in two parts: who got nothing at all goes before who got some;
-//! - *unpublished*: has used entries that the guest does not see yet.
+//! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
 use std::sync::mpsc::Sender;
 
-use block::Engines;
+use block::{Engines, Node};
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
-use event_loop::{HandlerId, Interest, Plane, Readiness, TimerId};
-use virtio_blk::Admission;
+use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, TimerId};
 use virtqueue::Chain;
 
 use std::os::fd::OwnedFd;
 
+use crate::lists::Lists;
 use crate::message::Message;
-use crate::vring::{StartError, Vring, VringSetup};
+use crate::trace::Trace;
+use crate::vring::{ADMIT_BUDGET, StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
 
 /// How long after the kernel had no memory for a request, with none in flight, it is asked again.
@@ -33,11 +27,15 @@ const UNKICKED_LOOK_NS: u64 = 100_000;
 /// as a thread pool that is busy everywhere could have finished at once. (With more the list grows.)
 const WORKER_COMPLETIONS: usize = 4096;
 
+/// Completions given back between two notify phases, at most: how long one queue's flood of them
+/// delays another's signal. What eight busy queues take in one iteration, so that it seldom cuts.
+const COMPLETE_BUDGET: usize = 512;
+
 /// A descriptor of the plane.
 #[derive(Clone, Copy)]
 pub enum Handler {
-    /// Linux AIO has completed something.
-    Aio,
+    /// Linux AIO or the ring has completed something.
+    Engine,
     /// The guest kicked the queue at this place.
     Kick(u32),
 }
@@ -47,44 +45,64 @@ pub struct StoragePlane {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     engines: Engines,
     vrings: Vrings,
-    active: Vec<u32>,
-    stalled: Vec<u32>,
-    /// The second part of *stalled*: queues that got some room before there was no more.
-    stalled_served: Vec<u32>,
-    unpublished: Vec<u32>,
+    lists: Lists,
     completions: Vec<Completion>,
+    /// How many of these were given back already.
+    given_back: usize,
     chain: Chain,
     /// A queue was left with work because its budget was used up.
     more: bool,
+    late_notify: bool,
+    /// Requests taken from one queue per iteration, at most.
+    admit_budget: usize,
+    trace: Trace,
     timer: Option<(u64, TimerId)>,
+    /// Test knob, see [`event_loop::Context::scan_handlers`].
+    scan: bool,
 }
 
 impl StoragePlane {
-    /// Around its engines, whose eventfd it registers.
-    ///
-    /// # Errors
-    /// When descriptors have run out.
-    pub fn new(cx: &mut PlaneContext<Self>, engines: Engines) -> std::io::Result<Self> {
-        if let Some(eventfd) = engines.aio_eventfd() {
-            cx.add(
-                eventfd.try_clone_to_owned()?,
-                Interest::ReadableEdge,
-                Handler::Aio,
-            )?;
-        }
-        let completions = Vec::with_capacity(engines.most_completions() + WORKER_COMPLETIONS);
-        Ok(StoragePlane {
+    /// Around its engines.
+    #[must_use]
+    pub fn new(cx: &PlaneContext<Self>, engines: Engines) -> Self {
+        StoragePlane {
             engines,
             vrings: Vrings::default(),
-            active: Vec::new(),
-            stalled: Vec::new(),
-            stalled_served: Vec::new(),
-            unpublished: Vec::new(),
-            completions,
+            lists: Lists::default(),
+            completions: Vec::new(),
+            given_back: 0,
             chain: Chain::new(),
             more: false,
+            late_notify: false,
+            admit_budget: ADMIT_BUDGET,
+            trace: Trace::default(),
             timer: None,
-        })
+            scan: cx.scans_handlers(),
+        }
+    }
+
+    /// Notifies behind the submit phase instead of right behind the completions: the wrong order,
+    /// for measurements.
+    pub fn set_late_notify(&mut self, late: bool) {
+        self.late_notify = late;
+    }
+
+    /// Takes up to so many requests from one queue per iteration: for measurements.
+    pub fn set_admit_budget(&mut self, budget: u32) {
+        self.admit_budget = budget as usize;
+    }
+
+    /// Each queue with something to publish does so once, and signals at most once.
+    fn publish(&mut self) {
+        while let Some(place) = self.lists.unpublished.pop() {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                vring.unpublished = false;
+                vring.publish(|| self.trace.signals(place));
+                if vring.stopping.is_some() {
+                    self.end_if_drained(place);
+                }
+            }
+        }
     }
 
     fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
@@ -98,8 +116,11 @@ impl StoragePlane {
                 });
         match started {
             Ok(vring) => {
+                self.attach(cx, vring.node());
+                vring.join_memory(&mut self.engines);
                 self.vrings.put(place, vring);
-                self.make_room_in_lists();
+                self.lists.make_room(self.vrings.count());
+                self.trace.make_room(self.vrings.count());
                 self.activate(place);
                 Ok(place)
             }
@@ -110,7 +131,19 @@ impl StoragePlane {
         }
     }
 
-    fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u16>) {
+    /// Makes what the requests of a queue need, and room for their completions.
+    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Node) {
+        self.engines.attach(node, &mut |eventfd| {
+            let eventfd = eventfd.try_clone_to_owned()?;
+            cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?;
+            Ok(())
+        });
+        let most = self.engines.most_completions() + WORKER_COMPLETIONS;
+        self.completions
+            .reserve(most.saturating_sub(self.completions.len()));
+    }
+
+    fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
         };
@@ -118,52 +151,9 @@ impl StoragePlane {
             cx.delete(kick);
         }
         vring.stopping = Some(reply);
-        if vring.stalled {
-            vring.stalled = false;
-            self.stalled.retain(|other| *other != place);
-            self.stalled_served.retain(|other| *other != place);
-        }
-        if vring.active {
-            vring.active = false;
-            self.active.retain(|other| *other != place);
-        }
+        self.lists.remove(vring, place);
         // The notify phase ends it, now or after its last completion.
-        self.mark_unpublished(place);
-    }
-
-    /// Every queue may be in every list: none of them grows on a request's way.
-    fn make_room_in_lists(&mut self) {
-        let queues = self.vrings.count();
-        for list in [
-            &mut self.active,
-            &mut self.stalled,
-            &mut self.stalled_served,
-            &mut self.unpublished,
-        ] {
-            list.reserve(queues.saturating_sub(list.len()));
-        }
-    }
-
-    /// Something has completed, so there is room again: who waited for it goes first.
-    fn resume_stalled(&mut self) {
-        let StoragePlane {
-            vrings,
-            active,
-            stalled,
-            stalled_served,
-            ..
-        } = self;
-        let others = active.len();
-        for place in stalled.drain(..).chain(stalled_served.drain(..)) {
-            if let Some(vring) = vrings.get_mut(place) {
-                vring.stalled = false;
-                if vring.runs() {
-                    vring.active = true;
-                    active.push(place);
-                }
-            }
-        }
-        active.rotate_left(others);
+        self.lists.mark_unpublished(vring, place);
     }
 
     fn set_kick(
@@ -184,25 +174,9 @@ impl StoragePlane {
         Ok(())
     }
 
-    /// Puts a queue among those that are looked at, if requests may be taken from it.
     fn activate(&mut self, place: u32) {
-        if let Some(vring) = self.vrings.get_mut(place)
-            && vring.runs()
-            && !vring.active
-            && !vring.stalled
-        {
-            vring.active = true;
-            vring.disable_kicks();
-            self.active.push(place);
-        }
-    }
-
-    fn mark_unpublished(&mut self, place: u32) {
-        if let Some(vring) = self.vrings.get_mut(place)
-            && !vring.unpublished
-        {
-            vring.unpublished = true;
-            self.unpublished.push(place);
+        if let Some(vring) = self.vrings.get_mut(place) {
+            self.lists.activate(vring, place);
         }
     }
 
@@ -217,13 +191,27 @@ impl StoragePlane {
         if let Some(reply) = vring.stopping.take() {
             // Whoever uses the rings next expects to be kicked.
             vring.enable_kicks();
-            let base = vring.next_avail();
+            let base = vring.base();
             // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
             // that nobody else holds them.
+            vring.end(&mut self.engines);
+            self.engines.detach(vring.node());
             self.vrings.remove(place);
+            self.trace.print();
             // A front-end that is gone does not want to know.
             let _ = reply.send(base);
         }
+    }
+
+    /// Test knob: as [`Plane::poll`], with a look at every queue instead of the active ones.
+    fn poll_all(&self) -> bool {
+        let has_work = |vring: &crate::vring::Vring| {
+            // What a queue has that is not active is for its kick to tell: it is only looked at.
+            let available = std::hint::black_box(vring.has_available());
+            available && vring.active && vring.runs()
+        };
+        let queues = self.vrings.iter().filter(|vring| has_work(vring)).count();
+        self.engines.has_completions() || queues > 0
     }
 
     /// A timer for what no descriptor will announce.
@@ -267,7 +255,7 @@ impl Plane for StoragePlane {
     fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
         match handler {
             // The reap phase looks at the ring anyway.
-            Handler::Aio => {}
+            Handler::Engine => {}
             Handler::Kick(place) => self.activate(place),
         }
     }
@@ -291,9 +279,14 @@ impl Plane for StoragePlane {
             }
             Message::SetMemory(place, memory, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_memory(memory);
+                    vring.set_memory(memory, &mut self.engines);
                 }
                 let _ = reply.send(());
+            }
+            Message::Settle(place, reply) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.settle(reply, &mut self.engines);
+                }
             }
             Message::SetCall(place, call) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
@@ -315,106 +308,92 @@ impl Plane for StoragePlane {
     }
 
     fn reap(&mut self, _: &mut PlaneContext<Self>) {
-        self.engines.reap(&mut self.completions);
+        if self.completions.is_empty() {
+            self.engines.reap(&mut self.completions);
+        }
     }
 
     fn complete(&mut self, _: &mut PlaneContext<Self>) {
         if self.completions.is_empty() {
             return;
         }
-        for Completion { token, result } in self.completions.drain(..) {
+        let StoragePlane {
+            engines,
+            vrings,
+            lists,
+            completions,
+            given_back,
+            trace,
+            ..
+        } = self;
+        let now = completions[*given_back..].iter().take(COMPLETE_BUDGET);
+        for &Completion { token, result } in now {
             // The halves of a token: the queue's place and the request's slot.
             #[allow(clippy::cast_possible_truncation)]
             let (place, slot) = ((token >> 32) as u32, token as u32);
-            let Some(vring) = self.vrings.get_mut(place) else {
+            let Some(vring) = vrings.get_mut(place) else {
                 debug_assert!(
                     false,
                     "a queue is kept until its last request has completed"
                 );
                 continue;
             };
-            vring.complete(slot, result);
+            vring.complete(slot, result, engines);
+            trace.completed(place);
             if !vring.unpublished {
-                vring.unpublished = true;
-                self.unpublished.push(place);
+                lists.mark_unpublished(vring, place);
+                // Its guest is likely to ask again: it need not kick for that.
+                lists.activate(vring, place);
             }
         }
-        self.resume_stalled();
+        *given_back += COMPLETE_BUDGET;
+        if *given_back >= completions.len() {
+            completions.clear();
+            *given_back = 0;
+        }
+        lists.resume_stalled(vrings);
     }
 
     fn notify(&mut self, _: &mut PlaneContext<Self>) {
-        while let Some(place) = self.unpublished.pop() {
-            if let Some(vring) = self.vrings.get_mut(place) {
-                vring.unpublished = false;
-                vring.publish();
-                if vring.stopping.is_some() {
-                    self.end_if_drained(place);
-                }
-            }
+        if !self.late_notify {
+            self.publish();
         }
     }
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
-        self.more = false;
         let StoragePlane {
             engines,
             vrings,
-            active,
-            stalled,
-            stalled_served,
-            unpublished,
+            lists,
             chain,
-            more,
+            admit_budget,
             ..
         } = self;
-        // In order: who waited longest is first in the list, and takes what room there is.
-        active.retain(|&place| {
-            let Some(vring) = vrings.get_mut(place) else {
-                return false;
-            };
-            if !vring.runs() {
-                vring.active = false;
-                return false;
-            }
-            let first = vring.next_avail();
-            let admission = vring.admit(chain, engines);
-            if vring.take_answered() && !vring.unpublished {
-                vring.unpublished = true;
-                unpublished.push(place);
-            }
-            vring.active = match admission {
-                Some(Admission::Drained) => true,
-                Some(Admission::Budget) => {
-                    *more = true;
-                    true
-                }
-                Some(Admission::Stalled) => {
-                    vring.stalled = true;
-                    if vring.next_avail() == first {
-                        stalled.push(place);
-                    } else {
-                        stalled_served.push(place);
-                    }
-                    false
-                }
-                None => false,
-            };
-            vring.active
-        });
+        let budget = *admit_budget;
+        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines, budget));
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
         self.engines.flush_batch();
+        if self.late_notify {
+            self.publish();
+        }
         self.arm_timer(cx);
     }
 
     fn busy(&self) -> bool {
-        self.more || !self.unpublished.is_empty() || self.engines.has_completions()
+        self.more
+            || !self.lists.unpublished.is_empty()
+            || !self.completions.is_empty()
+            || self.engines.has_completions()
     }
 
     fn poll(&mut self) -> bool {
+        if self.scan {
+            return self.poll_all();
+        }
         self.engines.has_completions()
-            || self.active.iter().any(|place| {
+            || self.lists.active.iter().any(|place| {
                 self.vrings
                     .get(*place)
                     .is_some_and(|vring| vring.runs() && vring.has_available())
@@ -422,36 +401,57 @@ impl Plane for StoragePlane {
     }
 
     fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
-        let (mut found, mut unkicked) = (false, false);
-        let vrings = &mut self.vrings;
-        self.active.retain(|place| {
-            let Some(vring) = vrings.get_mut(*place) else {
-                return false;
-            };
-            if !vring.runs() {
-                vring.active = false;
-                return false;
-            }
-            if vring.kick.is_none() {
-                unkicked = true;
-                found |= vring.has_available();
-                return true;
-            }
-            vring.active = vring.enable_kicks();
-            if vring.active {
-                vring.disable_kicks();
-                found = true;
-            }
-            vring.active
-        });
-        if unkicked {
+        let parked = self.lists.park(&mut self.vrings);
+        if parked.unkicked {
             let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
             self.arm_timer_for(cx, look_ns);
         }
-        found || self.engines.has_completions()
+        self.engines.prepare_to_block() || parked.found
     }
 
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
-        tracing::debug!("iothread stopped");
+    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        let mut until_ns = 0;
+        for place in &self.lists.active {
+            if let Some(vring) = self.vrings.get_mut(*place) {
+                until_ns = until_ns.max(vring.poll_until(settings, now_ns));
+            }
+        }
+        until_ns
+    }
+
+    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        for place in &self.lists.active {
+            if let Some(vring) = self.vrings.get_mut(*place) {
+                vring.learn(settings, idle);
+            }
+        }
+    }
+
+    fn stopped(&mut self, cx: &mut PlaneContext<Self>) {
+        self.trace.print();
+        tracing::debug!(handlers_scanned = cx.handlers_scanned(), "iothread stopped");
+        if let Some(aio) = self.engines.aio_stats() {
+            tracing::debug!(
+                submitted = aio.submitted,
+                submit_calls = aio.submit_calls,
+                largest_batch = aio.largest_batch,
+                max_batch = aio.max_batch,
+                completed = aio.completed,
+                getevents_calls = aio.getevents_calls,
+                "Linux AIO in all"
+            );
+        }
+        if let Some(ring) = self.engines.ring_stats() {
+            tracing::debug!(
+                submitted = ring.submitted,
+                submit_calls = ring.submit_calls,
+                largest_batch = ring.largest_batch,
+                max_batch = ring.max_batch,
+                completed = ring.completed,
+                getevents_calls = ring.getevents_calls,
+                fixed = ring.fixed,
+                "io_uring in all"
+            );
+        }
     }
 }

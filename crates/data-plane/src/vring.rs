@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{Node, Request};
-use event_loop::HandlerId;
+use event_loop::{HandlerId, Idle, Pace, PollSettings, Turn};
 use virtio_blk::{Admission, Finished};
-use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout, SplitQueue};
+use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
 
+use crate::lists::EMPTY_LOOKS;
+
 /// Requests taken from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
-const ADMIT_BUDGET: usize = 64;
+pub(crate) const ADMIT_BUDGET: usize = 64;
 
 /// What a queue is started with.
 pub struct VringSetup {
@@ -30,8 +32,8 @@ pub struct VringSetup {
     pub layout: RingLayout,
     /// What the driver chose.
     pub features: RingFeatures,
-    /// The available index to take next.
-    pub base: u16,
+    /// Where it stands, as `SET_VRING_BASE` says.
+    pub base: u32,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
@@ -40,6 +42,8 @@ pub struct VringSetup {
     pub err: Option<OwnedFd>,
     /// Whether requests are taken from the start.
     pub enabled: bool,
+    /// Whether the guest's memory is pinned and made known to the iothread's ring.
+    pub fixed_buffers: bool,
 }
 
 /// Why a queue could not be started.
@@ -56,36 +60,45 @@ pub enum StartError {
     Stopped(#[from] event_loop::Stopped),
 }
 
-/// An older memory map that requests in flight still use.
+/// An older generation that has requests in flight, and the memory map that they use.
 struct Retired {
     epoch: u32,
     in_flight: u32,
-    _memory: Arc<GuestMemory>,
+    memory: Arc<GuestMemory>,
 }
 
-/// A started queue.
+/// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
+#[repr(align(128))]
 pub(crate) struct Vring {
     name: String,
-    ring: SplitQueue,
+    ring: virtqueue::Queue,
     queue: virtio_blk::Queue,
     node: Arc<Node>,
     memory: Arc<GuestMemory>,
-    /// Generation of `memory`.
+    /// Generation of requests; a new `memory` begins one.
     epoch: u32,
     retired: Vec<Retired>,
+    /// Its memory is known to the iothread's ring, each generation for itself.
+    fixed_buffers: bool,
+    /// Who waits until no older generation has requests in flight.
+    settling: Option<Sender<()>>,
     pub kick: Option<HandlerId>,
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
     pub enabled: bool,
     pub broken: bool,
-    /// Who waits for the queue to have drained, and hears the available index then.
-    pub stopping: Option<Sender<u16>>,
+    /// Who waits for the queue to have drained, and hears where it stands then.
+    pub stopping: Option<Sender<u32>>,
     /// In the plane's list of queues to admit from; the guest's kicks are suppressed.
     pub active: bool,
     /// In the plane's list of queues that wait for room in an engine.
     pub stalled: bool,
     /// In the plane's list of queues with entries to publish.
     pub unpublished: bool,
+    /// How often in a row nothing was found in it while it was active.
+    pub empty_looks: u16,
+    /// How long it keeps the loop waiting.
+    pace: Pace,
 }
 
 /// The engines as a device sees them.
@@ -101,6 +114,11 @@ impl virtio_blk::Sink for NodeSink<'_> {
     }
 
     #[inline]
+    fn merging_helps(&self) -> bool {
+        self.node.merging_helps()
+    }
+
+    #[inline(always)]
     unsafe fn submit(&mut self, request: Request) {
         // SAFETY: the device's promise reaches to the completion; the vring keeps the node, and the
         // memory map by its epoch, until then (`stopping` waits for all completions).
@@ -127,9 +145,10 @@ impl Vring {
             call,
             err,
             enabled,
+            fixed_buffers,
         } = setup;
         let size = layout.size;
-        let ring = SplitQueue::new(&memory, layout, features, base)?;
+        let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
         let vring = Vring {
             name,
             ring,
@@ -138,6 +157,8 @@ impl Vring {
             memory,
             epoch: 0,
             retired: Vec::new(),
+            fixed_buffers,
+            settling: None,
             kick: None,
             call,
             err,
@@ -147,8 +168,15 @@ impl Vring {
             active: false,
             stalled: false,
             unpublished: false,
+            empty_looks: 0,
+            pace: Pace::default(),
         };
         Ok((vring, kick))
+    }
+
+    /// The disk behind the device.
+    pub fn node(&self) -> &Node {
+        &self.node
     }
 
     /// Whether requests may be taken from it.
@@ -173,25 +201,99 @@ impl Vring {
         self.ring.enable_kicks()
     }
 
+    pub fn base(&self) -> u32 {
+        self.ring.base()
+    }
+
+    /// Asks for kicks. False, and still not kicked, when there is something already.
+    pub fn rests(&mut self) -> bool {
+        let found = self.enable_kicks();
+        if found {
+            self.disable_kicks();
+        }
+        !found
+    }
+
+    /// Nothing was found in it once more. True when that is the case for so long that it has to kick
+    /// again, and it was asked to.
+    #[inline]
+    pub fn aged(&mut self) -> bool {
+        self.empty_looks = self.empty_looks.wrapping_add(1);
+        self.empty_looks >= EMPTY_LOOKS && self.ages()
+    }
+
+    #[cold]
+    fn ages(&mut self) -> bool {
+        self.empty_looks = 0;
+        self.kick.is_some() && self.rests()
+    }
+
+    /// Until when it is worth polling for its next request or completion.
+    pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        let turn = match self.in_flight() {
+            0 => Turn::Guest,
+            in_flight => Turn::Disk { in_flight },
+        };
+        let progress = self.progress();
+        self.pace.poll_until(settings, now_ns, progress, turn)
+    }
+
+    /// The idle time after [`Vring::poll_until`] has ended.
+    pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        let progress = self.progress();
+        self.pace.learn(settings, idle, progress);
+    }
+
+    /// Changes with every request that is taken and every completion.
+    fn progress(&self) -> u64 {
+        u64::from(self.next_avail()) << 32 | u64::from(self.in_flight())
+    }
+
     pub fn next_avail(&self) -> u16 {
         self.ring.next_avail()
     }
 
-    /// Phase 4 of one queue. `None`: the guest broke it, and was told.
+    /// Phase 4 of one queue, of up to `budget` requests. `None`: the guest broke it, and was told.
     #[inline]
-    pub fn admit(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
+    pub fn admit(
+        &mut self,
+        chain: &mut Chain,
+        engines: &mut Engines,
+        budget: usize,
+    ) -> Option<Admission> {
+        // An active queue is empty in every other iteration: one load.
+        if !self.ring.has_available() {
+            return Some(Admission::Drained);
+        }
+        self.admit_available(chain, engines, budget)
+    }
+
+    fn admit_available(
+        &mut self,
+        chain: &mut Chain,
+        engines: &mut Engines,
+        budget: usize,
+    ) -> Option<Admission> {
         let mut sink = NodeSink {
             engines,
             node: &self.node,
         };
-        let admission = self.queue.admit(
-            &mut self.ring,
-            &self.memory,
-            self.epoch,
-            chain,
-            &mut sink,
-            ADMIT_BUDGET,
-        );
+        // The form of the ring matters once per batch.
+        let Vring {
+            ring,
+            queue,
+            memory,
+            epoch,
+            ..
+        } = self;
+        let admission = match ring {
+            virtqueue::Queue::Split(ring) => {
+                queue.admit(ring, memory, *epoch, chain, &mut sink, budget)
+            }
+            virtqueue::Queue::Packed(ring) => {
+                queue.admit(ring, memory, *epoch, chain, &mut sink, budget)
+            }
+        };
         match admission {
             Ok(admission) => Some(admission),
             Err(error) => {
@@ -209,43 +311,105 @@ impl Vring {
 
     /// Phase 2 of one block request.
     #[inline]
-    pub fn complete(&mut self, slot: u32, result: Result<(), engine::Errno>) {
-        let Finished { requests, epoch } = self.queue.complete(&mut self.ring, slot, result);
+    pub fn complete(
+        &mut self,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        engines: &mut Engines,
+    ) {
+        let Finished { requests, epoch } = match &mut self.ring {
+            virtqueue::Queue::Split(ring) => self.queue.complete(ring, slot, result),
+            virtqueue::Queue::Packed(ring) => self.queue.complete(ring, slot, result),
+        };
         if epoch != self.epoch {
-            self.release(epoch, requests);
+            self.release(epoch, requests, engines);
         }
     }
 
-    /// Phase 3 of one queue: one index, at most one signal.
+    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that.
     #[inline]
-    pub fn publish(&mut self) {
+    pub fn publish(&mut self, signals: impl FnOnce()) {
         if self.ring.publish()
             && let Some(call) = &self.call
         {
+            signals();
             signal(call);
         }
     }
 
     /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
-    pub fn set_memory(&mut self, memory: Arc<GuestMemory>) {
+    pub fn set_memory(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
+        self.join_memory(engines);
+        self.begin_generation(old, engines);
+        if let Err(error) = remapped {
+            self.break_down(&error.into());
+        }
+    }
+
+    /// The answer comes when all that was taken so far is done. The queue goes on meanwhile.
+    pub fn settle(&mut self, reply: Sender<()>, engines: &mut Engines) {
+        self.join_memory(engines);
+        self.begin_generation(self.memory.clone(), engines);
+        self.settling = Some(reply);
+        self.end_settling();
+    }
+
+    /// What is taken from now on is told apart from what is in flight, which uses `memory`.
+    fn begin_generation(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
         let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
         let in_flight = self.queue.in_flight() - older;
         if in_flight > 0 {
             self.retired.push(Retired {
                 epoch: self.epoch,
                 in_flight,
-                _memory: old,
+                memory,
             });
+        } else {
+            self.leave_memory(&memory, engines);
         }
         self.epoch = self.epoch.wrapping_add(1);
-        if let Err(error) = remapped {
-            self.break_down(&error.into());
+    }
+
+    /// The current generation begins to use its memory.
+    pub fn join_memory(&self, engines: &mut Engines) {
+        if !self.fixed_buffers {
+            return;
+        }
+        let regions = self.memory.regions().iter();
+        let ranges = regions.map(|region| {
+            let len = usize::try_from(region.len).expect("what is mapped fits an address space");
+            (region.host as usize, len)
+        });
+        // SAFETY: each generation keeps its map until it has left, which holds its regions.
+        unsafe { engines.join_memory(&self.node, key(&self.memory), ranges) };
+    }
+
+    /// A generation without requests in flight has no more use for its memory.
+    fn leave_memory(&self, memory: &Arc<GuestMemory>, engines: &mut Engines) {
+        if self.fixed_buffers {
+            engines.leave_memory(key(memory));
         }
     }
 
-    fn release(&mut self, epoch: u32, requests: u32) {
+    /// Nothing is in flight, and nothing will be.
+    pub fn end(&mut self, engines: &mut Engines) {
+        debug_assert!(self.retired.is_empty(), "they end with their requests");
+        self.leave_memory(&self.memory, engines);
+    }
+
+    fn end_settling(&mut self) {
+        if self.retired.is_empty()
+            && let Some(reply) = self.settling.take()
+        {
+            // A front-end that is gone does not want to know.
+            let _ = reply.send(());
+        }
+    }
+
+    #[cold]
+    fn release(&mut self, epoch: u32, requests: u32, engines: &mut Engines) {
         if let Some(index) = self
             .retired
             .iter()
@@ -253,7 +417,9 @@ impl Vring {
         {
             self.retired[index].in_flight -= requests;
             if self.retired[index].in_flight == 0 {
-                self.retired.swap_remove(index);
+                let retired = self.retired.swap_remove(index);
+                self.leave_memory(&retired.memory, engines);
+                self.end_settling();
             }
         }
     }
@@ -285,6 +451,11 @@ impl Vring {
             signal(err);
         }
     }
+}
+
+/// A map's name, as long as it is kept.
+fn key(memory: &Arc<GuestMemory>) -> usize {
+    Arc::as_ptr(memory) as usize
 }
 
 /// A full counter (EAGAIN) is a signal that is pending already; any other error is the front-end's

@@ -34,6 +34,11 @@ impl Vrings {
         self.free.push(place);
     }
 
+    /// All queues.
+    pub fn iter(&self) -> impl Iterator<Item = &Vring> {
+        self.places.iter().flatten().map(Box::as_ref)
+    }
+
     #[inline]
     pub fn get(&self, place: u32) -> Option<&Vring> {
         self.places.get(place as usize)?.as_deref()

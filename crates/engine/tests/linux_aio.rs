@@ -1,97 +1,16 @@
 //! The engine on the real kernel, with files: what a fake cannot vouch for.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+mod support;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 use engine::{AioSettings, Completion, Errno, Io, LinuxAio, Op};
 use rustix::event::{PollFd, PollFlags, poll};
 
-const BLOCK: usize = 4096;
-
-/// Memory that direct I/O accepts.
-#[derive(Clone)]
-#[repr(C, align(4096))]
-struct Block([u8; BLOCK]);
-
-struct TempFile {
-    file: File,
-    _name: tempfile::NamedTempFile,
-}
-
-impl TempFile {
-    /// Without the page cache where the file system can do that: only then is the kernel
-    /// asynchronous. The results are the same.
-    fn new(bytes: u64) -> Self {
-        let name = tempfile::NamedTempFile::new().unwrap();
-        name.as_file().set_len(bytes).unwrap();
-        let open = |flags| {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(flags)
-                .open(name.path())
-        };
-        let file = open(libc::O_DIRECT).or_else(|_| open(0)).unwrap();
-        Self { file, _name: name }
-    }
-
-    /// The same file through the page cache.
-    fn cached(&self) -> File {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self._name.path())
-            .unwrap()
-    }
-
-    fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-}
-
-/// A request's memory: blocks, cut into `parts` buffers of whole sectors.
-struct Buffers {
-    blocks: Vec<Block>,
-    iov: Vec<libc::iovec>,
-}
-
-impl Buffers {
-    fn new(blocks: usize, parts: usize, fill: u8) -> Self {
-        let mut blocks = vec![Block([fill; BLOCK]); blocks];
-        let total = blocks.len() * BLOCK;
-        let base = blocks.as_mut_ptr().cast::<u8>();
-        let part = total / parts / 512 * 512;
-        let iov = (0..parts)
-            .map(|i| libc::iovec {
-                iov_base: base.wrapping_add(i * part).cast(),
-                iov_len: if i + 1 == parts {
-                    total - i * part
-                } else {
-                    part
-                },
-            })
-            .collect();
-        Self { blocks, iov }
-    }
-
-    fn io(&mut self, op: Op, fd: RawFd, offset: u64, token: u64) -> Io {
-        Io {
-            op,
-            fd,
-            offset,
-            iov: self.iov.as_mut_ptr(),
-            iov_count: u32::try_from(self.iov.len()).unwrap(),
-            len: (self.blocks.len() * BLOCK) as u64,
-            token,
-        }
-    }
-
-    fn bytes(&self) -> impl Iterator<Item = u8> {
-        self.blocks.iter().flat_map(|block| block.0)
-    }
-}
+use support::{BLOCK, Buffers, TempFile, fill_of, ok};
 
 fn engine(completion_ring: bool) -> LinuxAio {
     let settings = AioSettings {
@@ -129,19 +48,6 @@ fn run(aio: &mut LinuxAio) -> Vec<Completion> {
         // Level-triggered here: it is read before the next look at the ring.
         let _ = rustix::io::read(fd, &mut [0; 8]);
     }
-}
-
-fn ok(tokens: std::ops::Range<u64>) -> Vec<Completion> {
-    tokens
-        .map(|token| Completion {
-            token,
-            result: Ok(()),
-        })
-        .collect()
-}
-
-fn fill_of(token: u64) -> u8 {
-    u8::try_from(token % 250).unwrap() + 1
 }
 
 #[test]
@@ -262,7 +168,7 @@ fn the_end_of_a_file_inside_a_sector_reads_as_zeros() {
 #[test]
 fn a_bad_request_fails_alone() {
     let temp = TempFile::new(16 * BLOCK as u64);
-    let read_only = File::open(temp._name.path()).unwrap();
+    let read_only = File::open(temp.name.path()).unwrap();
     let mut aio = engine(true);
     let mut buffers: Vec<_> = (0..6).map(|_| Buffers::new(1, 1, 1)).collect();
     let mut many = Buffers::new(1, 1, 1);

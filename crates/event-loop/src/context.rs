@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::handlers::{HandlerId, Handlers};
 use crate::poller::{Interest, Poller};
+use crate::scan::Scan;
 use crate::timers::{TimerId, Timers};
 
 /// The loop as its plane sees it, generic over the plane's tags for handlers and timers.
@@ -12,6 +13,8 @@ pub struct Context<H, T> {
     pub(crate) poller: Box<dyn Poller>,
     pub(crate) handlers: Handlers<H>,
     pub(crate) timers: Timers<T>,
+    /// Test knob, see [`Context::scan_handlers`].
+    pub(crate) scan: Option<Box<Scan>>,
 }
 
 impl<H: Copy, T: Copy> Context<H, T> {
@@ -22,7 +25,27 @@ impl<H: Copy, T: Copy> Context<H, T> {
             poller,
             handlers: Handlers::default(),
             timers: Timers::default(),
+            scan: None,
         }
+    }
+
+    /// Test knob: from now on each iteration looks at every registered handler to find those that
+    /// are ready. That is what the slab spares: the off position of a measurement, never a default.
+    pub fn scan_handlers(&mut self) {
+        self.scan = Some(Box::default());
+    }
+
+    /// Whether the loop looks at every handler: then the plane, when it is polled, looks at all of
+    /// its sources too.
+    #[must_use]
+    pub fn scans_handlers(&self) -> bool {
+        self.scan.is_some()
+    }
+
+    /// How many handlers were looked at for being ready so far; 0 unless all are looked at.
+    #[must_use]
+    pub fn handlers_scanned(&self) -> u64 {
+        self.scan.as_ref().map_or(0, |scan| scan.looked_at)
     }
 
     /// Watches `fd`, which the loop owns from now on; the plane hears `handler` when it is ready.

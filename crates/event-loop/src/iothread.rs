@@ -12,16 +12,26 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::handlers::HandlerId;
 use crate::mailbox::{Mail, Mailbox, Remote};
+use crate::pace::{Idle, PollSettings, Polled};
 use crate::poller::{Epoll, Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
+use crate::scan;
 use crate::wake::Wake;
-use crate::window::{PollSettings, Window};
 
 /// A busy loop looks at its descriptors every so many iterations: often enough that a kick of a
 /// quiet queue waits for a bounded amount of work, rarely enough that the syscall does not show.
 const BUSY_ITERATIONS_PER_LOOK: u32 = 16;
+
+/// The same for a loop that polls: it has time to look, and others should not wait for the end of its
+/// window.
+const POLLING_LOOK_NS: u64 = 10_000;
+
+/// How often a loop whose last polling was a success looks before it reads the clock: a guest that
+/// answers within a microsecond costs neither the clock nor the learning.
+const FREE_LOOKS: u32 = 16;
 
 /// What runs on an [`IoThread`].
 ///
@@ -63,6 +73,12 @@ pub trait Plane {
     fn busy(&self) -> bool;
     /// Looks, in user space only, whether anything that was lately active has work again.
     fn poll(&mut self) -> bool;
+    /// The loop has run dry. Until when polling pays for any of what was lately active, as its
+    /// [`crate::Pace`] says; a time that has passed when it does not pay. Only called when polling is on.
+    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
+    /// The idle time after [`Plane::poll_until`] has ended, and one iteration has run since: what has
+    /// made progress in it can learn.
+    fn learn(&mut self, settings: &PollSettings, idle: Idle);
     /// The loop is about to block: asks the guests for kicks again. True when something came in
     /// just before that: then the loop does not block.
     fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool;
@@ -80,9 +96,18 @@ pub struct IoThread<P: Plane> {
     cx: PlaneContext<P>,
     mailbox: Arc<Mailbox<P::Message>>,
     wake: Arc<Wake>,
-    window: Window,
+    polling: PollSettings,
+    budget: Budget,
+    /// The last polling was a success.
+    hot: bool,
+    /// How polling went since the loop ran dry.
+    polled: Polled,
+    /// The last idle time, if nobody has learnt from it yet.
+    idle: Option<Idle>,
     events: Vec<Event>,
     busy_iterations: u32,
+    /// When a polling loop looked at its descriptors.
+    looked_ns: u64,
 }
 
 /// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
@@ -168,9 +193,14 @@ impl<P: Plane> IoThread<P> {
             cx,
             mailbox,
             wake,
-            window: Window::new(polling),
+            polling,
+            budget: Budget::new(polling.cpu_max_percent),
+            hot: false,
+            polled: Polled::Not,
+            idle: None,
             events: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
             busy_iterations: 0,
+            looked_ns: 0,
         })
     }
 
@@ -183,6 +213,11 @@ impl<P: Plane> IoThread<P> {
     /// The plane, for tests that run the loop step by step.
     pub fn plane(&mut self) -> &mut P {
         &mut self.plane
+    }
+
+    /// What the plane sees of this loop, for tests that run it step by step.
+    pub fn context(&mut self) -> &mut PlaneContext<P> {
+        &mut self.cx
     }
 
     /// One iteration and the wait after it; false once the loop was told to stop.
@@ -203,6 +238,9 @@ impl<P: Plane> IoThread<P> {
         plane.notify(cx);
         plane.admit(cx);
         plane.submit(cx);
+        if let Some(idle) = self.idle.take() {
+            plane.learn(&self.polling, idle);
+        }
 
         if self.plane.busy() {
             self.busy()?;
@@ -227,7 +265,11 @@ impl<P: Plane> IoThread<P> {
         for mail in self.mailbox.take() {
             match mail {
                 Mail::Plane(message) => self.plane.message(&mut self.cx, message),
-                Mail::Polling(settings) => self.window.set(settings),
+                Mail::Polling(settings) => {
+                    self.polling = settings;
+                    (self.hot, self.idle) = (false, None);
+                    self.budget = Budget::new(settings.cpu_max_percent);
+                }
                 Mail::Stop => stop = true,
             }
         }
@@ -250,15 +292,16 @@ impl<P: Plane> IoThread<P> {
         if self.busy_iterations >= BUSY_ITERATIONS_PER_LOOK {
             self.busy_iterations = 0;
             self.wait(Some(0))?;
+        } else if self.cx.scans_handlers() {
+            self.events.clear();
+            self.dispatch();
         }
         Ok(())
     }
 
     /// Polls while it pays, then blocks.
     fn idle(&mut self) -> io::Result<()> {
-        let start_ns = self.cx.now_ns();
-        let deadline_ns = self.cx.timers.next_deadline_ns();
-        if self.poll_until(start_ns, deadline_ns) {
+        if self.polls() && self.poll()? {
             return self.busy();
         }
         if self.plane.park(&mut self.cx) || !self.wake.prepare_sleep() {
@@ -266,30 +309,79 @@ impl<P: Plane> IoThread<P> {
             return self.busy();
         }
         self.busy_iterations = 0;
-        // Parking may have set a timer.
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
         self.wake.awake();
         waited?;
-        // Before the handlers run: their time is not idle time.
-        self.window.learn(self.cx.now_ns().saturating_sub(start_ns));
+        if self.polls() {
+            // Before the handlers run: their time is not idle time.
+            self.woke_at(self.cx.now_ns());
+        }
         self.dispatch();
         Ok(())
     }
 
-    fn poll_until(&mut self, start_ns: u64, deadline_ns: Option<u64>) -> bool {
-        if self.window.ns() == 0 {
-            return false;
-        }
-        let mut end_ns = start_ns + self.window.ns();
-        end_ns = end_ns.min(deadline_ns.unwrap_or(u64::MAX));
-        loop {
-            if self.plane.poll() || self.wake.is_notified() {
-                return true;
+    fn polls(&self) -> bool {
+        self.polling.max_ns > 0 && self.polling.cpu_max_percent > 0
+    }
+
+    fn woke_at(&mut self, woke_ns: u64) {
+        let polled = self.polled;
+        self.idle = Some(Idle { woke_ns, polled });
+    }
+
+    fn looks_alive(&mut self) -> bool {
+        self.plane.poll() || self.wake.is_notified()
+    }
+
+    /// Polls for as long as what was lately active makes it worth while; true when there is work.
+    fn poll(&mut self) -> io::Result<bool> {
+        if self.hot && self.budget.is_unlimited() {
+            for _ in 0..FREE_LOOKS {
+                if self.looks_alive() {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
             }
-            if self.cx.now_ns() >= end_ns {
-                return false;
+        }
+        let start_ns = self.cx.now_ns();
+        let end_ns = self.plane.poll_until(&self.polling, start_ns);
+        let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
+        self.polled = Polled::Not;
+        self.hot = window_ns > 0
+            && self.budget.allows(start_ns, window_ns)
+            && self.poll_window(start_ns, start_ns + window_ns)?;
+        Ok(self.hot)
+    }
+
+    fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
+        let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
+        loop {
+            let found = self.looks_alive();
+            let now_ns = self.cx.now_ns();
+            // A timer that is due is work as well, but says nothing of any source.
+            if found || now_ns >= end_ns.min(due_ns) {
+                self.budget.spend(now_ns.saturating_sub(start_ns));
+                // Found behind the end: while we did not run, on a CPU that somebody else wanted.
+                self.polled = match (found, now_ns >= end_ns) {
+                    (true, false) => Polled::Found,
+                    (false, false) => Polled::Not,
+                    (_, true) => Polled::InVain,
+                };
+                self.woke_at(now_ns);
+                return Ok(found || now_ns >= due_ns);
+            }
+            if now_ns.saturating_sub(self.looked_ns) >= POLLING_LOOK_NS {
+                self.looked_ns = now_ns;
+                self.wait(Some(0))?;
+                // Not everything that a descriptor tells can be polled for as well: an iteration it is.
+                if !self.events.is_empty() {
+                    self.budget.spend(now_ns.saturating_sub(start_ns));
+                    self.polled = Polled::Found;
+                    self.woke_at(now_ns);
+                    return Ok(true);
+                }
             }
             std::hint::spin_loop();
         }
@@ -303,6 +395,9 @@ impl<P: Plane> IoThread<P> {
 
     /// Tells the plane of each ready descriptor whose handler still exists.
     fn dispatch(&mut self) {
+        if self.cx.scans_handlers() {
+            return scan::dispatch(&mut self.plane, &mut self.cx, &self.events);
+        }
         for index in 0..self.events.len() {
             let Event { cookie, readiness } = self.events[index];
             // The wake-up's own cookie is no handler's either: the mailbox is read anyway.

@@ -6,23 +6,25 @@
 //! - [`poller`], the seam to the kernel (`epoll`), small enough to put a fake under it;
 //! - [`timers`], deadlines;
 //! - [`wake`] and [`mailbox`], how other threads reach the loop, without a syscall while it is awake;
-//! - [`window`], how long the loop polls before it blocks;
+//! - [`pace`], how long it is worth polling for a source, and [`budget`], how much in all;
 //! - [`iothread`], the iteration itself.
 
+pub mod budget;
 mod context;
 pub mod handlers;
 pub mod iothread;
 pub mod mailbox;
+pub mod pace;
 pub mod poller;
+mod scan;
 pub mod testing;
 pub mod timers;
 pub mod wake;
-pub mod window;
 
 pub use context::Context;
 pub use handlers::HandlerId;
 pub use iothread::{IoThread, Plane, SpawnError};
 pub use mailbox::{Remote, Stopped};
+pub use pace::{Idle, Pace, PollSettings, Polled, Turn};
 pub use poller::{Epoll, Interest, Poller, Readiness};
 pub use timers::TimerId;
-pub use window::PollSettings;

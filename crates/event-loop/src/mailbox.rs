@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::pace::PollSettings;
 use crate::wake::Wake;
-use crate::window::PollSettings;
 
 /// What can be in the mailbox: the plane's messages, and those for the loop itself.
 pub(crate) enum Mail<M> {

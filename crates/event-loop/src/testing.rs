@@ -1,5 +1,5 @@
 //! A fake kernel to put under a loop: descriptors become ready when a test says so, and time
-//! passes only when the loop waits.
+//! passes only when the loop waits or reads the clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,6 +19,12 @@ pub struct FakeState {
     pub now_ns: u64,
     /// How far each reading of the clock moves it.
     pub tick_ns: u64,
+    /// Descriptors that become ready at a time to come, soonest first.
+    pub arrivals: VecDeque<(u64, RawFd)>,
+    /// How long a wait lasts beyond the arrival that ends it.
+    pub wake_ns: u64,
+    /// Time that passed in waits.
+    pub slept_ns: u64,
     /// Timeouts of all waits so far.
     pub waits: Vec<Option<u64>>,
 }
@@ -31,6 +37,33 @@ impl FakePoller {
     /// The state, to look at and to change.
     pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FakeState {
+    /// What has arrived by now is ready.
+    fn arrive(&mut self) {
+        while let Some((at_ns, fd)) = self.arrivals.front().copied() {
+            if at_ns > self.now_ns {
+                break;
+            }
+            self.arrivals.pop_front();
+            self.ready.push_back(fd);
+        }
+    }
+
+    /// Lets time pass until something arrives, or for `timeout_ns`.
+    fn sleep(&mut self, timeout_ns: Option<u64>) {
+        let begin_ns = self.now_ns;
+        let timeout_at_ns = timeout_ns.map(|timeout_ns| self.now_ns + timeout_ns);
+        match (self.arrivals.front(), timeout_at_ns) {
+            (Some((at_ns, _)), timeout) if timeout.is_none_or(|timeout| *at_ns <= timeout) => {
+                self.now_ns = at_ns + self.wake_ns;
+            }
+            (_, timeout) => self.now_ns = timeout.unwrap_or(self.now_ns),
+        }
+        self.slept_ns += self.now_ns - begin_ns;
+        self.arrive();
     }
 }
 
@@ -68,6 +101,10 @@ impl Poller for FakePoller {
         events.clear();
         let mut state = self.state();
         state.waits.push(timeout_ns);
+        state.arrive();
+        if state.ready.is_empty() {
+            state.sleep(timeout_ns);
+        }
         while events.len() < MAX_EVENTS_PER_WAIT {
             let Some(fd) = state.ready.pop_front() else {
                 break;
@@ -82,9 +119,6 @@ impl Poller for FakePoller {
                     readiness,
                 });
             }
-        }
-        if events.is_empty() {
-            state.now_ns += timeout_ns.unwrap_or(0);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use event_loop::iothread::PlaneContext;
 use event_loop::testing::FakePoller;
-use event_loop::{HandlerId, Interest, IoThread, Plane, PollSettings, Readiness};
+use event_loop::{HandlerId, Idle, Interest, IoThread, Pace, Plane, PollSettings, Readiness, Turn};
 use rustix::event::{EventfdFlags, eventfd};
 
 #[derive(Default)]
@@ -20,6 +20,8 @@ struct Recorder {
     poll_hits_after: Option<u32>,
     polls: u32,
     park_finds: bool,
+    pace: Pace,
+    progress: u64,
 }
 
 impl Plane for Recorder {
@@ -65,6 +67,14 @@ impl Plane for Recorder {
     fn poll(&mut self) -> bool {
         self.polls += 1;
         self.poll_hits_after.is_some_and(|after| self.polls > after)
+    }
+    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        self.pace
+            .poll_until(settings, now_ns, self.progress, Turn::Guest)
+    }
+    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        self.progress += 1;
+        self.pace.learn(settings, idle, self.progress);
     }
     fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
         self.log.push("park".into());
@@ -115,8 +125,7 @@ impl Bench {
         Bench::new(
             PollSettings {
                 max_ns: 0,
-                grow: 0,
-                shrink: 0,
+                ..PollSettings::default()
             },
             handlers,
         )
@@ -201,6 +210,10 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
         fn poll(&mut self) -> bool {
             false
         }
+        fn poll_until(&mut self, _: &PollSettings, _: u64) -> u64 {
+            0
+        }
+        fn learn(&mut self, _: &PollSettings, _: Idle) {}
         fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
             false
         }
@@ -333,6 +346,51 @@ fn an_idle_loop_stops_polling() {
     assert_eq!(bench.iothread.plane().polls, 0);
 }
 
+/// A loop whose window is open for about 70 us, and polls in vain.
+fn polling_in_vain() -> Bench {
+    let mut bench = Bench::new(PollSettings::default(), 2);
+    bench.kernel.state().tick_ns = 100;
+    bench.kernel.state().now_ns = 1;
+    for _ in 0..20 {
+        let at_ns = bench.kernel.state().now_ns + 60_000;
+        let fd = bench.raw[&0];
+        bench.kernel.state().arrivals.push_back((at_ns, fd));
+        bench.iterate();
+    }
+    bench.iterate();
+    bench
+}
+
+#[test]
+fn while_it_polls_a_descriptor_waits_ten_microseconds_and_gets_an_iteration() {
+    let mut bench = polling_in_vain();
+    for after_ns in [5_000, 20_000, 35_000] {
+        let at_ns = bench.kernel.state().now_ns + after_ns;
+        let fd = bench.raw[&1];
+        bench.kernel.state().arrivals.push_back((at_ns, fd));
+        let log = bench.iterate();
+        assert_eq!(log.last().unwrap(), "ready 1");
+        assert!(
+            !log.contains(&"park".to_owned()),
+            "what it told would be lost"
+        );
+        let late_ns = bench.kernel.state().now_ns - at_ns;
+        assert!(late_ns <= 11_000, "{late_ns}");
+    }
+}
+
+#[test]
+fn while_it_polls_a_timer_expires_in_time() {
+    let mut bench = polling_in_vain();
+    let remote = bench.iothread.remote();
+    remote.send(SET_TIMER + 20_000).unwrap();
+    let begin_ns = bench.kernel.state().now_ns;
+    let log = bench.iterate();
+    assert!(!log.contains(&"park".to_owned()));
+    assert!(bench.iterate().contains(&"timer 20000".to_owned()));
+    assert!(bench.kernel.state().now_ns - begin_ns < 60_000 * 2);
+}
+
 #[test]
 fn what_parking_finds_keeps_the_loop_awake() {
     let mut bench = Bench::no_polling(0);
@@ -371,4 +429,36 @@ fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
     assert!(!bench.iothread.iterate().unwrap());
     assert_eq!(bench.iothread.plane().log.last().unwrap(), "stopped");
     assert!(remote.send(3).is_err(), "a stopped loop takes no mail");
+}
+
+/// A plane that scans: the same handlers run, but all are looked at.
+#[test]
+fn the_knob_that_scans_looks_at_all_handlers_and_runs_those_that_are_ready() {
+    for scan in [false, true] {
+        let mut bench = Bench::no_polling(100);
+        if scan {
+            bench.iothread.context().scan_handlers();
+        }
+        let victim = bench.iothread.plane();
+        victim.deletes.insert(7, vec![50]);
+        bench.ready(&[99, 7, 50]);
+        let log = bench.iterate();
+        let ran = if scan {
+            ["ready 7", "ready 99"]
+        } else {
+            ["ready 99", "ready 7"]
+        };
+        assert_eq!(log[6..], ran);
+        let looked_at = bench.iothread.context().handlers_scanned();
+        assert_eq!(looked_at, if scan { 100 } else { 0 });
+        // The slot of the one that is gone is free, and no handler of its is told.
+        bench.ready(&[3]);
+        assert_eq!(bench.iterate()[6..], ["ready 3"]);
+        // In every iteration, also in one that does not ask the kernel.
+        bench.iothread.plane().busy = true;
+        bench.iterate();
+        assert_eq!(bench.kernel.state().waits.len(), 2);
+        let looked_at = bench.iothread.context().handlers_scanned();
+        assert_eq!(looked_at, if scan { 300 } else { 0 });
+    }
 }

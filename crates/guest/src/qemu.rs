@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     pub(crate) socket: PathBuf,
     /// Virtqueues that the driver may use.
     pub(crate) num_queues: u16,
+    /// Whether they may be packed ones.
+    pub(crate) packed: bool,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
 }
@@ -96,6 +98,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
         num_queues,
         ..
     } = machine;
+    let packed = if machine.packed { "on" } else { "off" };
     let path = |path: &PathBuf| path.display().to_string();
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
     let socket = path(&machine.socket).replace(',', ",,");
@@ -131,7 +134,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
         "-chardev",
         &format!("socket,id=disk,path={socket}"),
         "-device",
-        &format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues}"),
+        &format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}"),
     ]
     .map(str::to_owned)
     .to_vec()

@@ -108,6 +108,7 @@ impl<'a> Boot<'a> {
             parameters: self.parameters()?,
             socket: self.server.socket().to_owned(),
             num_queues: options.num_queues,
+            packed: options.packed,
             limit: self.limit,
         };
         qemu::run(&machine, ask, |step| progress.now(step))

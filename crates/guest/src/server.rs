@@ -74,6 +74,9 @@ pub struct ServerOptions {
     pub serial: String,
     /// Whether the guest may write.
     pub read_only: bool,
+    /// Packed queues, offered by the server and asked for by the VMM. Not with qemu-storage-daemon,
+    /// which has none.
+    pub packed: bool,
 }
 
 impl ServerOptions {
@@ -86,6 +89,7 @@ impl ServerOptions {
             num_queues: 1,
             serial: "BP-GUEST-0001".to_owned(),
             read_only: false,
+            packed: false,
         }
     }
 }
@@ -296,6 +300,9 @@ fn blockplane_command(program: &Path, options: &ServerOptions, socket: &Path) ->
     command.arg("--socket").arg(socket);
     command.args(["--num-queues", &options.num_queues.to_string()]);
     command.args(["--serial", &options.serial]);
+    if options.packed {
+        command.arg("--packed");
+    }
     if options.read_only {
         // Which takes the image as it is: creating one and not writing to it would be absurd.
         command.arg("--read-only");

@@ -74,6 +74,27 @@ fn four_queues_all_carry_data_and_it_outlives_the_server() {
     stop(server);
 }
 
+/// The same two with packed queues; the server is another process for the second guest.
+#[test]
+fn packed_queues_carry_data_with_one_and_with_four() {
+    for num_queues in [1, 4] {
+        let (_folder, mut options) = disk(num_queues);
+        options.packed = true;
+        let server = start(&options);
+        let first = boot(&server, Scenario::FirstBoot);
+        assert_eq!(first.fact("packed"), Some("1"));
+        assert_eq!(first.fact("queues"), Some(&*num_queues.to_string()));
+        stop(server);
+        // A guest without packed queues finds what one with them wrote.
+        options.packed = false;
+        let server = start(&options);
+        let second = boot(&server, Scenario::SecondBoot);
+        assert_eq!(second.fact("packed"), Some("0"));
+        assert_same_data(&first, &second, num_queues.into());
+        stop(server);
+    }
+}
+
 #[test]
 fn discard_and_trim_give_space_back_to_the_host() {
     let (_folder, options) = disk(2);

@@ -1,7 +1,8 @@
 //! `--blockdev`: the nodes that hold a disk's data.
 //!
 //! Defaults are those of qemu-storage-daemon, with one exception: nodes bypass the host's page cache
-//! and use Linux AIO unless told otherwise, since a guest has a page cache of its own.
+//! unless told otherwise, since a guest has a page cache of its own, and how their requests reach the
+//! kernel is left to what the host has.
 
 mod read;
 
@@ -74,8 +75,8 @@ impl Driver {
 pub struct FileOptions {
     /// `filename`: the path, never empty.
     pub filename: PathBuf,
-    /// `aio`: how requests reach the kernel.
-    pub aio: AioMode,
+    /// `aio`: how requests reach the kernel. `None`: as the host allows, see the documents.
+    pub aio: Option<AioMode>,
     /// `locking`: whether to lock the file against other writers. Default auto.
     pub locking: Locking,
     /// `aio-max-batch`: most requests handed to the kernel in one call; 0 = the iothread's own.
@@ -86,11 +87,12 @@ pub struct FileOptions {
 /// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AioMode {
-    /// Blocking calls on worker threads. The default with `cache.direct=off`.
+    /// Blocking calls on worker threads.
     Threads,
-    /// Linux AIO. The default, but not possible with `cache.direct=off`: on buffered files submission
-    /// blocks.
+    /// Linux AIO. Not possible with `cache.direct=off`: on buffered files submission blocks.
     Native,
+    /// A ring of io_uring per iothread.
+    IoUring,
 }
 
 /// Whether to lock the file against other programs that write it.

@@ -63,7 +63,7 @@ pub enum Problem {
         expected: String,
     },
     /// A number outside of what the key takes.
-    #[error("'{key}' is {value}, but must be from {min} to {max}")]
+    #[error("'{key}' value must be in range [{min}, {max}], not {value}")]
     OutOfRange {
         /// The full dotted key.
         key: String,

@@ -2,6 +2,7 @@
 //!
 //! Only `vhost-user-blk` exists. Defaults are those of qemu-storage-daemon.
 
+mod queues;
 mod read;
 
 use std::path::PathBuf;
@@ -19,9 +20,9 @@ pub struct ExportOptions {
     pub writable: bool,
     /// `writethrough`: complete a write only when it is on stable storage. Default off.
     pub writethrough: bool,
-    /// `iothread`: the threads its queues are spread over, in this order (`iothread=a`, or
-    /// `iothread.0=a,iothread.1=b`); checked to exist and to be distinct. Empty = the program's
-    /// own choice.
+    /// `iothread` or `iothread-vq-mapping`: queue *i* runs on the iothread that member *i* modulo
+    /// the length names. Either each name once, or one member for each of the `num_queues`. Checked
+    /// to exist. Empty = the program's own choice.
     pub iothreads: Vec<String>,
     /// `fixed-iothread`: keep the export on these threads. Default off.
     pub fixed_iothread: bool,
@@ -53,6 +54,17 @@ pub struct VhostUserBlkOptions {
     pub serial: Option<String>,
     /// `request-merging` (blockplane's own): join adjacent requests of one batch. Default on.
     pub request_merging: bool,
+    /// `max-merge-requests` (blockplane's own): how many of them become one at most; up to
+    /// [`MAX_MERGE_REQUESTS`], 0 or 1 = none. Default [`DEFAULT_MERGE_REQUESTS`].
+    pub max_merge_requests: u16,
+    /// `max-merge-bytes` (blockplane's own): how many bytes a joined request has at most. Default
+    /// [`DEFAULT_MERGE_BYTES`].
+    pub max_merge_bytes: u64,
+    /// `packed` (blockplane's own): offer packed queues. Default off.
+    pub packed: bool,
+    /// `fixed-buffers` (blockplane's own): pin the guest's memory and make it known to io_uring.
+    /// Default off.
+    pub fixed_buffers: bool,
 }
 
 /// Where a VMM connects.
@@ -76,5 +88,11 @@ pub enum SocketAddr {
 pub const MAX_QUEUES: u16 = 256;
 /// Most entries of one queue: the field's servers hold the same limit, so guests stay below it.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
+/// Most requests that become one.
+pub const MAX_MERGE_REQUESTS: u16 = 64;
+/// Default of `max-merge-requests`.
+pub const DEFAULT_MERGE_REQUESTS: u16 = 32;
+/// Default of `max-merge-bytes`: 1 MiB.
+pub const DEFAULT_MERGE_BYTES: u64 = 1 << 20;
 /// Most bytes of a serial number (virtio specification 1.2, section 5.2.6, `VIRTIO_BLK_T_GET_ID`).
 pub const MAX_SERIAL_BYTES: usize = 20;

@@ -5,7 +5,7 @@
 //! same table prints the option's help, so the two cannot differ.
 
 use crate::{
-    Problem,
+    Problem, knobs,
     size::{self, NumberError},
     suggest,
     tree::{Object, Value},
@@ -93,10 +93,11 @@ impl Fields {
                     instead: not_yet.instead.to_owned(),
                 });
             }
-            let suggestion = suggest::closest(&path, names.iter().copied())
+            // Test knobs are for those who know their names.
+            let shown = || names.iter().filter(|name| !name.starts_with(knobs::PREFIX));
+            let suggestion = suggest::closest(&path, shown().copied())
                 .map(|name| format!("{}{name}", self.prefix));
-            let known = names
-                .iter()
+            let known = shown()
                 .map(|name| format!("{}{name}", self.prefix))
                 .collect();
             return Err(Problem::UnknownKey {
@@ -134,6 +135,28 @@ impl Fields {
     pub(crate) fn take(&mut self, key: &'static str) -> Option<Value> {
         let position = self.values.iter().position(|(name, _)| *name == key)?;
         Some(self.values.swap_remove(position).1)
+    }
+
+    /// Takes a value that may also be a list of values; each with its full name, none if the key is
+    /// not there. A list that is there has at least one member.
+    pub(crate) fn one_or_list(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Vec<(String, Value)>, Problem> {
+        let items = match self.take(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::List(items)) => items,
+            Some(one) => return Ok(vec![(self.path(key), one)]),
+        };
+        if items.is_empty() {
+            let expected = "at least one member, or leave it out";
+            return Err(self.bad(key, &Value::List(items), expected));
+        }
+        let path = self.path(key);
+        let numbered = items.into_iter().enumerate();
+        Ok(numbered
+            .map(|(i, item)| (format!("{path}.{i}"), item))
+            .collect())
     }
 
     /// Takes a string.
@@ -207,13 +230,7 @@ impl Fields {
         min: u64,
         max: u64,
     ) -> Result<Option<u64>, Problem> {
-        self.ranged(
-            key,
-            min,
-            max,
-            size::integer,
-            "a whole number, decimal or 0x hexadecimal",
-        )
+        self.ranged(key, min, max, size::integer, NUMBER_EXPECTED)
     }
 
     /// As [`Self::number`], for a 32-bit setting.
@@ -252,37 +269,9 @@ impl Fields {
         read: fn(&str) -> Result<u64, NumberError>,
         expected: &str,
     ) -> Result<Option<u64>, Problem> {
-        let Some(value) = self.take(key) else {
-            return Ok(None);
-        };
-        let number = match &value {
-            Value::Text(text) => read(text),
-            Value::Number(text) => size::integer(text),
-            _ => Err(NumberError::Malformed),
-        };
-        match number {
-            Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
-            Ok(_) | Err(NumberError::Negative | NumberError::TooLarge) => {
-                Err(Problem::OutOfRange {
-                    key: self.path(key),
-                    value: value.shown(),
-                    min,
-                    max,
-                })
-            }
-            Err(NumberError::Malformed) => {
-                let in_json = "a whole number without quotes";
-                Err(self.bad(
-                    key,
-                    &value,
-                    if matches!(value, Value::Text(_)) {
-                        expected
-                    } else {
-                        in_json
-                    },
-                ))
-            }
-        }
+        let value = self.take(key);
+        let read = |value: Value| ranged(self.path(key), &value, min, max, read, expected);
+        value.map(read).transpose()
     }
 
     /// Takes one of several words.
@@ -316,6 +305,48 @@ impl Fields {
             "keys that nobody reads: {:?}",
             self.values
         );
+    }
+}
+
+/// What a whole number must be.
+const NUMBER_EXPECTED: &str = "a whole number, decimal or 0x hexadecimal";
+
+/// Reads a whole number that is not the value of a key, such as a member of a list.
+pub(crate) fn number(path: String, value: &Value, min: u64, max: u64) -> Result<u64, Problem> {
+    ranged(path, value, min, max, size::integer, NUMBER_EXPECTED)
+}
+
+fn ranged(
+    key: String,
+    value: &Value,
+    min: u64,
+    max: u64,
+    read: fn(&str) -> Result<u64, NumberError>,
+    expected: &str,
+) -> Result<u64, Problem> {
+    let number = match value {
+        Value::Text(text) => read(text),
+        Value::Number(text) => size::integer(text),
+        _ => Err(NumberError::Malformed),
+    };
+    let shown = value.shown();
+    match number {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        Ok(_) | Err(NumberError::Negative | NumberError::TooLarge) => Err(Problem::OutOfRange {
+            key,
+            value: shown,
+            min,
+            max,
+        }),
+        Err(NumberError::Malformed) => Err(Problem::BadValue {
+            key,
+            value: shown,
+            expected: match value {
+                Value::Text(_) => expected,
+                _ => "a whole number without quotes",
+            }
+            .to_owned(),
+        }),
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn top_level() -> String {
 const FACES: &str = "
 Usage:
   blockplane serve DISK [OPTIONS]     serve one disk; see blockplane serve --help
+  blockplane bench WHAT [OPTIONS]     measure it; see blockplane bench --help
   blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
 
 Serve a disk, creating it if need be, and give it to a guest:
@@ -78,7 +79,8 @@ writable=on,num-queues=4,iothread=io0
 
 Commands:
   serve DISK              serve one disk
-  help [serve]            this text, or that of serve
+  bench WHAT              measure blockplane, or any other vhost-user-blk server
+  help [serve|bench]      this text, or that of a command
 
 Options without a command (objects, nodes and exports are created in command-line order):
   --object …              create an object (below)
@@ -102,8 +104,11 @@ Values:
   on|off                  also yes|no, true|false, y|n
   help                    --blockdev file,help lists the keys of a driver, --object help the types
 
-Not there yet: --monitor, --chardev, --nbd-server, --trace, aio=io_uring, image formats such as qcow2,
+Not there yet: --monitor, --chardev, --nbd-server, --trace, image formats such as qcow2,
 exports other than vhost-user-blk.
+
+BLOCKPLANE_LOG in the environment says how much is logged without a command: error (the default), info,
+debug or trace.
 
 The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for any error.
 ";

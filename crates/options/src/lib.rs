@@ -8,6 +8,7 @@
 //! answer. Whether a file exists or a size fits is found out by who opens it.
 
 mod blockdev;
+mod cpus;
 mod daemon;
 mod error;
 mod export;
@@ -16,6 +17,7 @@ mod getopt;
 mod help;
 mod json;
 mod keyval;
+mod knobs;
 mod limits;
 mod names;
 mod object;
@@ -30,15 +32,17 @@ pub use blockdev::{
     AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
     NullOptions, RawOptions,
 };
+pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
 pub use error::{Problem, UsageError};
 pub use export::{
-    ExportKind, ExportOptions, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr,
-    VhostUserBlkOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
+    MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr, VhostUserBlkOptions,
 };
+pub use knobs::IothreadKnobs;
 pub use object::{
-    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX, IothreadOptions,
-    MAX_AIO_EVENTS, ObjectOptions,
+    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
+    IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
 };
 pub use serve::{DEFAULT_SERVE_QUEUES, Disk, LogLevel, Serve};
 
@@ -49,6 +53,8 @@ pub enum Invocation {
     Serve(Serve),
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
+    /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
+    Bench(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
     /// Print this line on standard output and exit with status 0.
@@ -68,9 +74,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
     match first.as_bytes() {
         [b'-', ..] => daemon::parse(args),
         b"serve" => serve::parse(args.skip(1)),
+        b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
+            Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
             Some(command) => {
                 let word = error::shown(&command.to_string_lossy());
                 Err(Problem::StrayWord {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(crate) use args::parse;
 
-use crate::{Discard, Locking};
+use crate::{AioMode, Discard, Locking};
 
 /// `blockplane serve`: one disk on one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Serve {
     pub serial: Option<String>,
     /// `--cache-direct`: bypass the host's page cache. Default on.
     pub cache_direct: bool,
+    /// `--aio`: how requests reach the kernel. `None`: as the host allows.
+    pub aio: Option<AioMode>,
     /// `--write-through`: complete a write only when it is on stable storage.
     pub write_through: bool,
     /// `--logical-block-size` in bytes; a power of two, 512 to 32768. `None` = 512, or more where
@@ -44,11 +46,19 @@ pub struct Serve {
     /// `--aio-max-events`: most requests in flight per iothread; 1 to [`crate::MAX_AIO_EVENTS`].
     /// Default [`crate::DEFAULT_AIO_MAX_EVENTS`].
     pub aio_max_events: u32,
+    /// `--cpu-affinity`: the CPUs of each iothread, one member for each, ascending and below
+    /// [`crate::MAX_CPUS`]. Empty = wherever the program may run.
+    pub cpu_affinity: Vec<Vec<u16>>,
     /// `--poll-max-ns`: the longest an iothread busy-polls before it blocks, in nanoseconds, up to
     /// `i64::MAX`; 0 = never. Default [`crate::DEFAULT_POLL_MAX_NS`].
     pub poll_max_ns: u64,
+    /// `--poll-cpu-max`: the share of a CPU that polling may use per iothread, in percent, 0 to 100.
+    /// Default [`crate::DEFAULT_POLL_CPU_MAX`].
+    pub poll_cpu_max: u32,
     /// `--request-merging`: join adjacent requests of one batch. Default on.
     pub request_merging: bool,
+    /// `--packed`: offer packed queues. Default off.
+    pub packed: bool,
     /// `--locking`: whether to lock the file against other writers. Default auto.
     pub locking: Locking,
     /// `--discard`: what a discard request does. Default unmap.
@@ -100,4 +110,18 @@ pub enum LogLevel {
     Debug,
     /// `--verbose` twice: everything.
     Trace,
+}
+
+impl LogLevel {
+    /// The level of this name: `error`, `info`, `debug` or `trace`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "error" => Some(Self::Error),
+            "info" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            "trace" => Some(Self::Trace),
+            _ => None,
+        }
+    }
 }

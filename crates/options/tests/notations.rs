@@ -32,24 +32,33 @@ fn as_json(keys: &[(&str, Value)]) -> String {
 }
 
 fn as_keyval(keys: &[(&str, Value)]) -> String {
-    let text = |value: &Value| match value {
+    let mut out = Vec::new();
+    for (path, value) in keys {
+        push_keyval(path, value, &mut out);
+    }
+    out.join(",")
+}
+
+fn push_keyval(path: &str, value: &Value, out: &mut Vec<String>) {
+    let text = match value {
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                push_keyval(&format!("{path}.{i}"), item, out);
+            }
+            return;
+        }
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                push_keyval(&format!("{path}.{key}"), value, out);
+            }
+            return;
+        }
         Value::Bool(true) => "on".to_owned(),
         Value::Bool(false) => "off".to_owned(),
         Value::String(text) => text.replace(',', ",,"),
         other => other.to_string(),
     };
-    let mut out = Vec::new();
-    for (path, value) in keys {
-        match value.as_array() {
-            Some(list) => out.extend(
-                list.iter()
-                    .enumerate()
-                    .map(|(i, item)| format!("{path}.{i}={}", text(item))),
-            ),
-            None => out.push(format!("{path}={}", text(value))),
-        }
-    }
-    out.join(",")
+    out.push(format!("{path}={text}"));
 }
 
 type Keys = Vec<(&'static str, Value)>;
@@ -93,6 +102,10 @@ fn iothread() -> impl Strategy<Value = Keys> {
         ),
         ("poll-grow", vec![json!(2)]),
         ("aio-max-batch", vec![json!(9), json!(u64::MAX)]),
+        (
+            "cpu-affinity",
+            vec![json!(1), json!([0, "2-3"]), json!("0,5"), json!(1024)],
+        ),
         ("thread-pool-min", vec![json!(3)]),
         ("thread-pool-max", vec![json!(4), json!(2)]),
     ];
@@ -149,7 +162,15 @@ fn export() -> impl Strategy<Value = Keys> {
             "iothread",
             vec![json!("i"), json!(["i", "j"]), json!(["i", "i"])],
         ),
-        ("num-queues", vec![json!(1), json!(300)]),
+        (
+            "iothread-vq-mapping",
+            vec![
+                json!([{"iothread": "i"}, {"iothread": "j"}]),
+                json!([{"iothread": "i", "vqs": [1]}, {"iothread": "j", "vqs": [0]}]),
+                json!([{"iothread": "i", "vqs": [0]}, {"iothread": "j"}]),
+            ],
+        ),
+        ("num-queues", vec![json!(1), json!(2), json!(300)]),
         ("serial", vec![json!("a"), json!("")]),
     ];
     with(

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use options::{Discard, Disk, Invocation, Locking, LogLevel, Serve, parse};
+use options::{AioMode, Discard, Disk, Invocation, Locking, LogLevel, Serve, parse};
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
     parse(std::iter::once("serve".into()).chain(args.iter().map(Into::into)))
@@ -35,13 +35,17 @@ fn defaults() {
         read_only: false,
         serial: None,
         cache_direct: true,
+        aio: None,
         write_through: false,
         logical_block_size: None,
         iothreads: 1,
         aio_max_batch: 0,
         aio_max_events: 1024,
-        poll_max_ns: 32768,
+        cpu_affinity: Vec::new(),
+        poll_max_ns: 200_000,
+        poll_cpu_max: 100,
         request_merging: true,
+        packed: false,
         locking: Locking::Auto,
         discard: Discard::Unmap,
         pidfile: None,
@@ -66,6 +70,8 @@ fn every_option() {
         "abc",
         "--cache-direct",
         "off",
+        "--aio",
+        "io_uring",
         "--write-through",
         "--logical-block-size",
         "4K",
@@ -75,9 +81,14 @@ fn every_option() {
         "5",
         "--aio-max-events",
         "0x10",
+        "--cpu-affinity",
+        "2-3,0",
         "--poll-max-ns",
         "0",
+        "--poll-cpu-max",
+        "50",
         "--request-merging=no",
+        "--packed",
         "--locking",
         "off",
         "--discard",
@@ -95,13 +106,17 @@ fn every_option() {
         read_only: true,
         serial: Some("abc".to_owned()),
         cache_direct: false,
+        aio: Some(AioMode::IoUring),
         write_through: true,
         logical_block_size: Some(4096),
         iothreads: 8,
         aio_max_batch: 5,
         aio_max_events: 16,
+        cpu_affinity: vec![vec![0, 2, 3]; 8],
         poll_max_ns: 0,
+        poll_cpu_max: 50,
         request_merging: false,
+        packed: true,
         locking: Locking::Off,
         discard: Discard::Ignore,
         pidfile: Some(PathBuf::from("/p")),
@@ -151,6 +166,12 @@ fn errors_name_the_option_and_what_is_right() {
             "65536",
             "a power of two from 512 to 32768",
         ),
+        ("--poll-cpu-max", "101", "must be from 0 to 100"),
+        (
+            "--cpu-affinity",
+            "3-1",
+            "expected numbers of CPUs below 1024",
+        ),
         ("--iothreads", "0", "must be from 1 to 256"),
         ("--aio-max-events", "65537", "must be from 1 to 65536"),
         (
@@ -162,6 +183,11 @@ fn errors_name_the_option_and_what_is_right() {
         ("--poll-max-ns", "fast", "not a number"),
         ("--serial", "123456789012345678901", "1 to 20 characters"),
         ("--cache-direct", "maybe", "expected 'on' or 'off'"),
+        (
+            "--aio",
+            "maybe",
+            "[possible values: native, io_uring, threads]",
+        ),
         ("--locking", "maybe", "[possible values: auto, on, off]"),
         ("--discard", "maybe", "[possible values: unmap, ignore]"),
         ("--socket", "", "a value is required"),
@@ -181,6 +207,19 @@ fn contradictions() {
     assert!(
         error(&["d", "--iothreads", "5", "--num-queues", "4"])
             .contains("--iothreads 5 is more than --num-queues 4")
+    );
+    assert!(
+        error(&["d", "--cache-direct", "off", "--aio", "native"])
+            .contains("--aio native contradicts --cache-direct off")
+    );
+    let cpus = ["--cpu-affinity", "0", "--cpu-affinity", "1-2"];
+    assert_eq!(
+        serve(&[&["d", "--iothreads=2"][..], &cpus].concat()).cpu_affinity,
+        [vec![0], vec![1, 2]]
+    );
+    assert!(
+        error(&[&["d", "--iothreads=3"][..], &cpus].concat())
+            .contains("--cpu-affinity is there 2 times for 3 threads")
     );
     assert!(
         error(&[&"x".repeat(103)]).contains("--socket"),
@@ -250,4 +289,15 @@ fn examples_of_both_helps_work() {
         }
     }
     assert_eq!(seen, 5, "examples were found");
+}
+
+#[test]
+fn what_follows_bench_is_left_to_it() {
+    let words = ["bench", "run", "--depth", "x"].map(Into::into);
+    let Ok(Invocation::Bench(rest)) = parse(words.into_iter()) else {
+        panic!("bench is a command");
+    };
+    assert_eq!(rest, ["run", "--depth", "x"]);
+    let help = parse(["help", "bench"].map(Into::into).into_iter());
+    assert_eq!(help, Ok(Invocation::Bench(vec!["--help".into()])));
 }

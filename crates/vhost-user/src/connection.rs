@@ -16,7 +16,9 @@ use vhost::vhost_user::message::{
     VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
-use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_config::{
+    VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
+};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -25,8 +27,11 @@ use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Vring};
 
-const RING_FEATURES: u64 =
-    1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC | 1 << VIRTIO_RING_F_EVENT_IDX;
+/// `VIRTIO_F_RING_RESET` needs nothing more than what `GET_VRING_BASE` does to a single queue.
+const RING_FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
+    | 1 << VIRTIO_RING_F_INDIRECT_DESC
+    | 1 << VIRTIO_RING_F_EVENT_IDX
+    | 1 << VIRTIO_F_RING_RESET;
 
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
@@ -58,13 +63,18 @@ impl Connection {
     }
 
     fn offered_features(&self) -> u64 {
-        self.target.features() | RING_FEATURES | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+        let packed = u64::from(self.target.packed_queues()) << VIRTIO_F_RING_PACKED;
+        self.target.features()
+            | RING_FEATURES
+            | packed
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
     }
 
     fn ring_features(&self) -> RingFeatures {
         RingFeatures {
             event_idx: self.acked_features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
             indirect: self.acked_features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0,
+            packed: self.acked_features & 1 << VIRTIO_F_RING_PACKED != 0,
         }
     }
 
@@ -114,6 +124,13 @@ impl Connection {
         }
         self.memory = Some(memory);
         Ok(())
+    }
+
+    /// Waits until all is done that the queues have taken so far.
+    fn settle(&self) {
+        for running in self.vrings.iter().filter_map(Vring::running) {
+            running.settle();
+        }
     }
 
     fn stop_all(&mut self) {
@@ -174,7 +191,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             return Err(Error::InvalidParam);
         }
         self.acked_features = features;
-        self.target.set_features(features);
+        self.target.set_features(features, &|| self.settle());
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without it there is no message to enable a queue: queues start enabled.
             for vring in &mut self.vrings {
@@ -204,7 +221,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             );
             Error::InvalidParam
         })?;
-        // That it is a power of two is checked when the queue starts.
+        // That a split queue's is a power of two is checked when the queue starts.
         self.stopped_vring(index)?.size = size;
         Ok(())
     }
@@ -231,14 +248,17 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        let vring = self.stopped_vring(index)?;
-        vring.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        // A packed queue's base is 32 bits of indices and wrap counters.
+        if base > u32::from(u16::MAX) && !self.ring_features().packed {
+            return Err(Error::InvalidParam);
+        }
+        self.stopped_vring(index)?.base = base;
         Ok(())
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let base = self.vring(index)?.stop();
-        Ok(VhostUserVringState::new(index, u32::from(base)))
+        Ok(VhostUserVringState::new(index, base))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
@@ -332,7 +352,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        if self.target.write_config(offset as usize, bytes) {
+        let settle = || self.settle();
+        if self.target.write_config(offset as usize, bytes, &settle) {
             Ok(())
         } else {
             Err(refused(format!(

@@ -13,16 +13,19 @@ pub trait Target: Send + Sync {
     fn name(&self) -> &str;
     /// The device's own feature bits, without those of the ring and of the transport.
     fn features(&self) -> u64;
-    /// The driver has chosen among them.
-    fn set_features(&self, acked: u64);
+    /// The driver has chosen among them. `settle` as for [`Target::write_config`].
+    fn set_features(&self, acked: u64, settle: &dyn Fn());
     /// Queues.
     fn num_queues(&self) -> u16;
     /// Entries that a queue may have at most.
     fn max_queue_size(&self) -> u16;
+    /// Whether packed queues are offered.
+    fn packed_queues(&self) -> bool;
     /// The configuration space; what lies behind its end reads as zero.
     fn config(&self) -> Vec<u8>;
-    /// The driver writes to it; false when it may not.
-    fn write_config(&self, offset: usize, bytes: &[u8]) -> bool;
+    /// The driver writes to it; false when it may not. `settle` waits until the queues have done all
+    /// that they had taken before it was called.
+    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool;
     /// Back to how it was made. All queues are stopped.
     fn reset(&self);
     /// Starts a queue.
@@ -42,8 +45,8 @@ pub struct QueueSetup {
     pub layout: RingLayout,
     /// What the driver chose.
     pub features: RingFeatures,
-    /// The available index to take next.
-    pub base: u16,
+    /// Where it stands, as `SET_VRING_BASE` says.
+    pub base: u32,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with; `None`: it polls.
@@ -72,6 +75,8 @@ pub trait StartedQueue: Send {
     fn enable(&self, enabled: bool);
     /// The guest's memory is mapped anew.
     fn set_memory(&self, memory: Arc<GuestMemory>);
+    /// Waits until all is done that was taken so far; takes more meanwhile.
+    fn settle(&self);
     /// Signals the guest there.
     fn set_call(&self, call: Option<OwnedFd>);
     /// Tells of a broken queue there.
@@ -81,6 +86,7 @@ pub trait StartedQueue: Send {
     /// # Errors
     /// When the descriptor cannot be watched.
     fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError>;
-    /// Takes no more requests, waits for those in flight, and gives back the available index.
-    fn stop(self: Box<Self>) -> Option<u16>;
+    /// Takes no more requests, waits for those in flight, and says where it stands, as
+    /// `GET_VRING_BASE` wants it.
+    fn stop(self: Box<Self>) -> Option<u32>;
 }

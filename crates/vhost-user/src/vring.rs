@@ -32,7 +32,7 @@ fn signal(fd: Option<&OwnedFd>) {
 pub(crate) struct Vring {
     pub size: u16,
     pub addresses: Option<RingAddresses>,
-    pub base: u16,
+    pub base: u32,
     pub enabled: bool,
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
@@ -146,7 +146,7 @@ impl Vring {
     }
 
     /// Stops the queue if it runs, and says where it stopped.
-    pub fn stop(&mut self) -> u16 {
+    pub fn stop(&mut self) -> u32 {
         if let Some(base) = self.running.take().and_then(StartedQueue::stop) {
             self.base = base;
         }

@@ -9,6 +9,9 @@ use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_WRITE_ZEROES,
 };
 
+use crate::merge::MergeLimits;
+use crate::parse::Checks;
+
 /// Longest serial: the answer to `GET_ID` has 20 bytes.
 pub const SERIAL_BYTES: usize = 20;
 
@@ -35,8 +38,10 @@ pub struct DeviceOptions {
     pub read_only: bool,
     /// Every write is stable when it completes, unless the driver turns the write cache on.
     pub write_through: bool,
-    /// Adjacent requests of one batch become one.
+    /// Adjacent requests of one batch become one,
     pub request_merging: bool,
+    /// as long as it does not grow beyond this.
+    pub merge_limits: MergeLimits,
 }
 
 impl Default for DeviceOptions {
@@ -49,6 +54,7 @@ impl Default for DeviceOptions {
             read_only: false,
             write_through: false,
             request_merging: true,
+            merge_limits: MergeLimits::default(),
         }
     }
 }
@@ -75,6 +81,7 @@ pub enum OptionsError {
 pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
+    checks: Checks,
     /// The cache mode in the configuration space: as made, or as a driver last set it.
     cache_mode: AtomicBool,
     /// The driver's features.
@@ -107,9 +114,17 @@ impl Device {
             return Err(OptionsError::QueueSize(size));
         }
         let write_back = !options.write_through;
+        let block = u64::from(block);
+        let checks = Checks {
+            capacity_bytes: geometry.size / block * block,
+            block_mask: block - 1,
+            max_discard_bytes: geometry.discard.max_bytes,
+            read_only: options.read_only,
+        };
         Ok(Device {
             options,
             geometry,
+            checks,
             cache_mode: AtomicBool::new(write_back),
             acked: AtomicU64::new(CACHE_FEATURES),
             write_cache: AtomicBool::new(write_back),
@@ -129,8 +144,12 @@ impl Device {
     /// Bytes that the guest sees.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        let block = u64::from(self.options.logical_block_size);
-        self.geometry.size / block * block
+        self.checks.capacity_bytes
+    }
+
+    /// What requests are checked against; it never changes.
+    pub(crate) fn checks(&self) -> Checks {
+        self.checks
     }
 
     /// Segments of data that one request may have: what a chain as long as the queue has left beside
@@ -201,6 +220,7 @@ impl Device {
     /// Whether completed writes may still be in a cache: if not, every write is stable when it
     /// completes.
     #[must_use]
+    #[inline]
     pub fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
     }

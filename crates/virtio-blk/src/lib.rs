@@ -14,10 +14,11 @@ mod parse;
 mod queue;
 mod slots;
 mod wire;
+mod zero_pages;
 
 pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
-pub use merge::MAX_MERGED_REQUESTS;
+pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use parse::RequestError;
 pub use queue::{Admission, AdmitError, Finished, Queue, Sink};
 pub use wire::Status;

@@ -5,41 +5,78 @@
 //! member gets its own used entry, and an error is every member's. Requests that overlap within a
 //! batch have no order among them, which a disk with several requests in flight never promises.
 
-use block::Op;
+use block::{Op, SECTOR_BYTES};
+use virtqueue::split::MAX_QUEUE_SIZE;
 
 use crate::slots::{NONE, Slots};
 
-/// How many requests become one at most.
-pub const MAX_MERGED_REQUESTS: usize = 32;
+/// How many requests can become one at most, whatever is asked for.
+pub const MAX_MERGED_REQUESTS: usize = 64;
 
-/// How many bytes one merged request has at most: large enough for a disk's full speed; beyond, the
-/// first bytes would only wait for the last.
-const MAX_MERGED_BYTES: u64 = 1 << 20;
+/// What becomes one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeLimits {
+    /// How many requests, at most [`MAX_MERGED_REQUESTS`]; 0 or 1: each stays as it is.
+    pub requests: usize,
+    /// How many bytes the merged request has at most.
+    pub bytes: u64,
+}
+
+impl Default for MergeLimits {
+    fn default() -> Self {
+        MergeLimits {
+            requests: 32,
+            // Large enough for a disk's full speed; beyond, the first bytes would only wait for the
+            // last.
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// Bits of a waiting request that name its slot.
+const SLOT_BITS: u32 = MAX_QUEUE_SIZE.trailing_zeros();
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+const _: () = assert!(MAX_QUEUE_SIZE.is_power_of_two());
 
 /// Requests that wait for neighbours.
 pub(crate) struct MergeBuffer {
+    limits: MergeLimits,
     op: Op,
-    /// (offset, slot)
-    waiting: [(u64, u32); MAX_MERGED_REQUESTS],
+    /// First sector, and slot in the lower bits: one number to sort by. (A disk beyond 2^63 bytes would
+    /// lose upper bits of the sector here, and with them neighbours to join, nothing else.)
+    waiting: [u64; MAX_MERGED_REQUESTS],
     count: usize,
+    /// They came in the disk's order.
+    sorted: bool,
 }
 
 impl MergeBuffer {
-    pub fn new() -> Self {
+    pub fn new(limits: MergeLimits) -> Self {
+        let requests = limits.requests.min(MAX_MERGED_REQUESTS);
         MergeBuffer {
+            limits: MergeLimits { requests, ..limits },
             op: Op::Read,
-            waiting: [(0, NONE); MAX_MERGED_REQUESTS],
+            waiting: [0; MAX_MERGED_REQUESTS],
             count: 0,
+            sorted: true,
         }
     }
 
+    /// Whether requests are to wait here at all.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.limits.requests > 1
+    }
+
+    #[inline]
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// Whether a request of this kind can wait with the others.
+    #[inline]
     pub fn takes(&self, op: Op) -> bool {
-        self.count == 0 || (self.op == op && self.count < MAX_MERGED_REQUESTS)
+        self.count == 0 || (self.op == op && self.count < self.limits.requests)
     }
 
     /// Whether writes wait.
@@ -47,31 +84,47 @@ impl MergeBuffer {
         self.count > 0 && self.op == Op::Write
     }
 
+    /// Adds a request that [is taken](Self::takes).
+    #[inline]
     pub fn push(&mut self, op: Op, offset: u64, slot: u32) {
-        self.op = op;
-        self.waiting[self.count] = (offset, slot);
+        let entry = (offset / SECTOR_BYTES) << SLOT_BITS | u64::from(slot);
+        if self.count == 0 {
+            self.op = op;
+            self.sorted = true;
+        } else {
+            self.sorted &= self.waiting[self.count - 1] <= entry;
+        }
+        self.waiting[self.count] = entry;
         self.count += 1;
     }
 
     /// Empties the buffer: joins neighbours and gives each resulting request's first slot to `out`.
+    #[inline]
     pub fn drain(&mut self, slots: &mut Slots, mut out: impl FnMut(&mut Slots, Op, u32)) {
-        let waiting = &mut self.waiting[..self.count];
-        self.count = 0;
-        waiting.sort_unstable_by_key(|(offset, _)| *offset);
+        let waiting = &mut self.waiting[..std::mem::take(&mut self.count)];
+        if !self.sorted {
+            waiting.sort_unstable();
+        }
         let mut leader = NONE;
         let mut last = NONE;
-        for (_, slot) in waiting.iter().copied() {
-            if leader != NONE && joins(slots, leader, slot) {
-                slots.append_segments(leader, slot);
-                slots.set_link(last, slot);
-                let bytes = slots.get(slot).len;
-                slots.get_mut(leader).len += bytes;
+        // Where the leader's request ends, and its neighbour would begin.
+        let mut end = 0;
+        for entry in waiting.iter() {
+            let slot = (entry & SLOT_MASK) as u32;
+            let (offset, len) = {
+                let slot = slots.get(slot);
+                (slot.offset, slot.len)
+            };
+            if leader != NONE && offset == end && fits(self.limits, slots, leader, slot) {
+                slots.join(leader, slot);
+                slots.set_next(last, slot);
             } else {
                 if leader != NONE {
                     out(slots, self.op, leader);
                 }
                 leader = slot;
             }
+            end = offset + len;
             last = slot;
         }
         if leader != NONE {
@@ -80,9 +133,7 @@ impl MergeBuffer {
     }
 }
 
-fn joins(slots: &Slots, leader: u32, next: u32) -> bool {
-    let (a, b) = (slots.get(leader), slots.get(next));
-    a.offset + a.len == b.offset
-        && a.len + b.len <= MAX_MERGED_BYTES
+fn fits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
+    slots.get(leader).len + slots.get(next).len <= limits.bytes
         && slots.segment_count(leader) + slots.segment_count(next) <= slots.max_segments()
 }

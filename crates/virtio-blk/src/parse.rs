@@ -3,11 +3,12 @@
 //! Framing is arbitrary: header, data and status may be cut into descriptors in any way. The header
 //! is the first 16 readable bytes, the status the last writable one, the data what lies between.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use block::{Op, SECTOR_BYTES};
 use libc::iovec;
 use virtqueue::Chain;
 
-use crate::device::Device;
 use crate::wire::{
     HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_BARRIER,
     T_DISCARD, T_FLUSH, T_GET_ID, T_IN, T_OUT, T_WRITE_ZEROES,
@@ -34,7 +35,7 @@ pub(crate) enum Parsed {
     Done(Status),
     /// `GET_ID`.
     GetId,
-    /// Data to move: the segments of the chain are the data now.
+    /// Data to move.
     Transfer { op: Op, offset: u64, len: u64 },
     /// A flush, discard or write-zeroes.
     NoData { op: Op, offset: u64, len: u64 },
@@ -42,59 +43,66 @@ pub(crate) enum Parsed {
 
 /// A request as it stands in the guest's memory.
 #[derive(Debug)]
-pub(crate) struct Parse {
+pub(crate) struct Parse<'a> {
     /// Where the status byte goes.
     pub status: *mut u8,
     /// Device-writable bytes, status included: what a used entry says was written.
     pub writable: u32,
     pub what: Parsed,
+    /// The data segments: of a write, what follows the header, else what precedes the status. None of
+    /// them is empty.
+    pub data: &'a [iovec],
 }
 
-impl Device {
-    /// Parses a chain, and leaves in it the data segments of a transfer (see [`data_of`]).
-    pub(crate) fn parse(&self, chain: &mut Chain) -> Result<Parse, RequestError> {
-        let mut header = [0; HEADER_BYTES];
-        if copy_from(chain.readable(), 0, &mut header) < HEADER_BYTES {
-            return Err(RequestError::ShortHeader(chain.readable_len()));
-        }
-        let last = chain
-            .writable_mut()
-            .last_mut()
-            .ok_or(RequestError::NoStatus)?;
+/// What of a device each of its requests is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checks {
+    pub capacity_bytes: u64,
+    /// Bits that no offset and no length may have: the block, less one.
+    pub block_mask: u64,
+    pub max_discard_bytes: u64,
+    pub read_only: bool,
+}
+
+impl Checks {
+    /// Parses a chain, and cuts header and status off its data.
+    #[inline(always)]
+    pub fn parse<'a>(&self, chain: &'a mut Chain) -> Result<Parse<'a>, RequestError> {
+        let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
+        let (readable, writable) = chain.parts_mut();
+        let header = read_header(readable, readable_len)?;
+        let Some(last) = writable.last_mut() else {
+            return Err(RequestError::NoStatus);
+        };
         last.iov_len -= 1;
         let status = last.iov_base.cast::<u8>().wrapping_add(last.iov_len);
-        let header = RequestHeader {
-            kind: u32::from_le_bytes([header[0], header[1], header[2], header[3]]),
-            reserved: 0,
-            sector: u64::from_le_bytes([
-                header[8], header[9], header[10], header[11], header[12], header[13], header[14],
-                header[15],
-            ]),
-        };
-        // A chain has at most 2^32 - 1 bytes.
-        let writable = u32::try_from(chain.writable_len()).unwrap_or(u32::MAX);
-        let readable_data = chain.readable_len() - HEADER_BYTES as u64;
-        let writable_data = chain.writable_len() - 1;
-        let what = match header.kind & !T_BARRIER {
-            T_IN => self.transfer(Op::Read, header.sector, writable_data),
-            T_OUT if self.options().read_only => Parsed::Done(Status::IoErr),
-            T_OUT => self.transfer(Op::Write, header.sector, readable_data),
-            T_FLUSH => Parsed::NoData {
-                op: Op::Flush,
-                offset: 0,
-                len: 0,
-            },
-            T_GET_ID => Parsed::GetId,
-            kind @ (T_DISCARD | T_WRITE_ZEROES) => self.range(kind, chain, readable_data),
-            _ => Parsed::Done(Status::Unsupported),
+        let only_status = last.iov_len == 0;
+        let (what, data) = match header.kind & !T_BARRIER {
+            T_OUT if !self.read_only => {
+                let len = readable_len - HEADER_BYTES as u64;
+                let what = self.transfer(Op::Write, header.sector, len);
+                (what, without_header(readable))
+            }
+            kind => {
+                let what = if kind == T_IN {
+                    self.transfer(Op::Read, header.sector, writable_len - 1)
+                } else {
+                    self.other(kind, readable, readable_len)
+                };
+                let count = writable.len() - usize::from(only_status);
+                (what, &writable[..count])
+            }
         };
         Ok(Parse {
             status,
-            writable,
+            // A chain has at most 2^32 - 1 bytes.
+            writable: u32::try_from(writable_len).unwrap_or(u32::MAX),
             what,
+            data,
         })
     }
 
+    #[inline]
     fn transfer(&self, op: Op, sector: u64, len: u64) -> Parsed {
         match self.checked_range(sector, len) {
             None => Parsed::Done(Status::IoErr),
@@ -103,8 +111,25 @@ impl Device {
         }
     }
 
-    fn range(&self, kind: u32, chain: &Chain, len: u64) -> Parsed {
-        if self.options().read_only || len < RANGE_BYTES as u64 {
+    #[inline(never)]
+    fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
+        match kind {
+            T_OUT => Parsed::Done(Status::IoErr),
+            T_FLUSH => Parsed::NoData {
+                op: Op::Flush,
+                offset: 0,
+                len: 0,
+            },
+            T_GET_ID => Parsed::GetId,
+            T_DISCARD | T_WRITE_ZEROES => {
+                self.range(kind, readable, readable_len - HEADER_BYTES as u64)
+            }
+            _ => Parsed::Done(Status::Unsupported),
+        }
+    }
+
+    fn range(&self, kind: u32, readable: &[iovec], len: u64) -> Parsed {
+        if self.read_only || len < RANGE_BYTES as u64 {
             return Parsed::Done(Status::IoErr);
         }
         if len > RANGE_BYTES as u64 {
@@ -112,7 +137,7 @@ impl Device {
             return Parsed::Done(Status::Unsupported);
         }
         let mut bytes = [0; RANGE_BYTES];
-        copy_from(chain.readable(), HEADER_BYTES, &mut bytes);
+        copy_from(readable, HEADER_BYTES, &mut bytes);
         let [
             b0,
             b1,
@@ -146,37 +171,68 @@ impl Device {
         let len = u64::from(segment.num_sectors) * SECTOR_BYTES;
         match self.checked_range(segment.sector, len) {
             Some(_) if len == 0 => Parsed::Done(Status::Ok),
-            Some(offset) if len <= self.geometry().discard.max_bytes => {
-                Parsed::NoData { op, offset, len }
-            }
+            Some(offset) if len <= self.max_discard_bytes => Parsed::NoData { op, offset, len },
             _ => Parsed::Done(Status::IoErr),
         }
     }
 
     /// The byte offset of a range that is whole blocks within the disk.
+    #[inline]
     fn checked_range(&self, sector: u64, len: u64) -> Option<u64> {
         let offset = sector.checked_mul(SECTOR_BYTES)?;
         let end = offset.checked_add(len)?;
-        let block = u64::from(self.options().logical_block_size) - 1;
-        (end <= self.capacity_bytes() && (offset | len) & block == 0).then_some(offset)
+        (end <= self.capacity_bytes && (offset | len) & self.block_mask == 0).then_some(offset)
     }
 }
 
-/// The data segments of a parsed transfer, in order, empty ones left out.
-pub(crate) fn data_of(chain: &Chain, op: Op) -> impl Iterator<Item = iovec> {
-    let (list, mut skip) = match op {
-        Op::Write => (chain.readable(), HEADER_BYTES),
-        _ => (chain.writable(), 0),
-    };
-    list.iter().filter_map(move |segment| {
-        let cut = skip.min(segment.iov_len);
-        skip -= cut;
-        let rest = iovec {
-            iov_base: segment.iov_base.wrapping_byte_add(cut),
-            iov_len: segment.iov_len - cut,
+/// The header, each byte of which is read once.
+#[inline(always)]
+fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
+    // Nearly every driver puts it into one buffer, aligned for its largest field.
+    if let Some(first) = readable.first()
+        && first.iov_len >= HEADER_BYTES
+        && first.iov_base.cast::<u64>().is_aligned()
+    {
+        let words = first.iov_base.cast::<u64>();
+        // SAFETY: the first 16 bytes of a segment of the chain, which is mapped guest memory, checked
+        // when the chain was popped; the map is held while we look. Aligned as just seen. Atomic
+        // because the guest may be writing it now.
+        let [low, sector] = unsafe {
+            [
+                AtomicU64::from_ptr(words).load(Ordering::Relaxed),
+                AtomicU64::from_ptr(words.add(1)).load(Ordering::Relaxed),
+            ]
         };
-        (rest.iov_len > 0).then_some(rest)
-    })
+        return Ok(RequestHeader::from_words(low, sector));
+    }
+    scattered_header(readable, len)
+}
+
+/// A header in pieces, or at an odd address.
+#[cold]
+fn scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
+    let mut words = [[0; 8]; 2];
+    if copy_from(readable, 0, words.as_flattened_mut()) < HEADER_BYTES {
+        return Err(RequestError::ShortHeader(len));
+    }
+    let [low, sector] = words.map(u64::from_ne_bytes);
+    Ok(RequestHeader::from_words(low, sector))
+}
+
+#[inline]
+fn without_header(readable: &mut [iovec]) -> &[iovec] {
+    let mut skip = HEADER_BYTES;
+    let mut index = 0;
+    while let Some(segment) = readable.get_mut(index) {
+        if segment.iov_len > skip {
+            segment.iov_base = segment.iov_base.wrapping_byte_add(skip);
+            segment.iov_len -= skip;
+            break;
+        }
+        skip -= segment.iov_len;
+        index += 1;
+    }
+    &readable[index..]
 }
 
 /// Copies bytes of the guest's, from `skip` on, and says how many there were.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use block::{Op, Request};
-use virtqueue::{Chain, GuestMemory, RingError, SplitQueue};
+use libc::iovec;
+use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 
 use crate::device::{Device, SERIAL_BYTES};
-use crate::merge::MergeBuffer;
-use crate::parse::{Parse, Parsed, RequestError, copy_to, data_of};
+use crate::merge::{MergeBuffer, MergeLimits};
+use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
 use crate::slots::{NONE, Slots};
 use crate::wire::Status;
 
@@ -20,6 +21,11 @@ const BORDER_SEGMENTS: u32 = 8;
 pub trait Sink {
     /// How many requests are taken for sure.
     fn room(&self) -> usize;
+
+    /// Whether one request costs it less than two for neighbours.
+    fn merging_helps(&self) -> bool {
+        true
+    }
 
     /// Takes a request; there was room.
     ///
@@ -62,13 +68,22 @@ pub struct Finished {
 
 /// The requests of one virtqueue.
 pub struct Queue {
-    device: Arc<Device>,
-    slots: Slots,
-    merge: MergeBuffer,
     /// Upper half of every token: the lower is the slot.
     token_base: u64,
+    checks: Checks,
+    slots: Slots,
     /// Used entries were pushed by admitting.
     answered: bool,
+    device: Arc<Device>,
+    merge: MergeBuffer,
+}
+
+/// Where chains come from while a queue is drained.
+struct Source<'a, R> {
+    ring: &'a mut R,
+    memory: &'a GuestMemory,
+    epoch: u32,
+    chain: &'a mut Chain,
 }
 
 impl Queue {
@@ -77,17 +92,28 @@ impl Queue {
     #[must_use]
     pub fn new(device: Arc<Device>, size: u16, token: u32) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
+        let options = device.options();
+        let limits = if options.request_merging {
+            options.merge_limits
+        } else {
+            MergeLimits {
+                requests: 1,
+                ..options.merge_limits
+            }
+        };
         Queue {
-            device,
-            slots,
-            merge: MergeBuffer::new(),
             token_base: u64::from(token) << 32,
+            checks: device.checks(),
+            slots,
             answered: false,
+            device,
+            merge: MergeBuffer::new(limits),
         }
     }
 
     /// Requests of the guest that are not finished.
     #[must_use]
+    #[inline]
     pub fn in_flight(&self) -> u32 {
         self.slots.in_flight()
     }
@@ -104,142 +130,173 @@ impl Queue {
     ///
     /// # Errors
     /// When the guest broke the queue. Requests before the breaking one were submitted.
+    #[inline]
     pub fn admit(
         &mut self,
-        ring: &mut SplitQueue,
+        ring: &mut impl Virtqueue,
         memory: &GuestMemory,
         epoch: u32,
         chain: &mut Chain,
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        let admission = self.drain(ring, memory, epoch, chain, sink, budget);
-        self.submit_merged(sink);
+        let mut source = Source {
+            ring,
+            memory,
+            epoch,
+            chain,
+        };
+        let merging = self.merge.is_on() && sink.merging_helps();
+        let admission = self.drain(&mut source, sink, budget, merging);
+        if merging {
+            self.submit_merged(sink);
+        }
         admission
     }
 
-    fn drain(
+    #[inline(always)]
+    fn drain<R: Virtqueue>(
         &mut self,
-        ring: &mut SplitQueue,
-        memory: &GuestMemory,
-        epoch: u32,
-        chain: &mut Chain,
+        source: &mut Source<'_, R>,
         sink: &mut impl Sink,
         budget: usize,
+        merging: bool,
     ) -> Result<Admission, AdmitError> {
+        // What the sink takes for sure, beside what waits to be merged. A request takes one place at
+        // most, so that the sink is asked again only when all of it could be used up.
+        let mut room = 0;
         for _ in 0..budget {
-            if sink.room() <= self.merge.len() {
-                return Ok(Admission::Stalled);
+            if room == 0 {
+                room = sink.room().saturating_sub(self.merge.len());
+                if room == 0 {
+                    return Ok(Admission::Stalled);
+                }
             }
-            let Some(head) = ring.pop(memory, chain)? else {
+            let Some(id) = source.ring.pop(source.memory, source.chain)? else {
                 return Ok(Admission::Drained);
             };
-            let parse = self.device.parse(chain)?;
-            self.start(ring, epoch, head, chain, &parse, sink)?;
+            self.start(source, id, sink, merging)?;
+            room -= 1;
         }
         Ok(Admission::Budget)
     }
 
-    fn start(
+    #[inline(always)]
+    fn start<R: Virtqueue>(
         &mut self,
-        ring: &mut SplitQueue,
-        epoch: u32,
-        head: u16,
-        chain: &Chain,
-        parse: &Parse,
+        source: &mut Source<'_, R>,
+        id: ChainId,
         sink: &mut impl Sink,
+        merging: bool,
     ) -> Result<(), RequestError> {
+        let parse = self.checks.parse(source.chain)?;
         match parse.what {
-            Parsed::Done(status) => self.answer(ring, head, parse, status),
-            Parsed::GetId => {
-                self.get_id(chain);
-                self.answer(ring, head, parse, Status::Ok);
-            }
             Parsed::Transfer { op, offset, len } => {
-                let slot = self.take_slot(epoch, head, parse, offset, len)?;
-                for segment in data_of(chain, op) {
-                    if !self.slots.push_segment(slot, segment) {
-                        // More segments than we announce, and than borders explain.
-                        self.slots.give_back(slot);
-                        self.answer(ring, head, parse, Status::IoErr);
-                        return Ok(());
-                    }
+                if parse.data.len() > self.slots.max_segments() {
+                    // More segments than we announce, and than borders explain.
+                    self.answer(source.ring, id, &parse, Status::IoErr);
+                    return Ok(());
                 }
-                self.transfer(op, slot, sink);
+                let slot = self.take_slot(source.epoch, id, &parse, offset, len, parse.data)?;
+                if merging {
+                    if !self.merge.takes(op) {
+                        self.submit_merged(sink);
+                    }
+                    self.merge.push(op, offset, slot);
+                } else {
+                    self.submit(op, slot, sink);
+                }
             }
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(epoch, head, parse, offset, len)?;
-                if self.merge.holds_writes() {
+                let slot = self.take_slot(source.epoch, id, &parse, offset, len, &[])?;
+                if merging && self.merge.holds_writes() {
                     self.submit_merged(sink);
                 }
                 self.submit(op, slot, sink);
+            }
+            Parsed::Done(status) => self.answer(source.ring, id, &parse, status),
+            Parsed::GetId => {
+                self.get_id(parse.data);
+                self.answer(source.ring, id, &parse, Status::Ok);
             }
         }
         Ok(())
     }
 
     /// Finishes a request that needs no disk.
-    fn answer(&mut self, ring: &mut SplitQueue, head: u16, parse: &Parse, status: Status) {
+    fn answer(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        parse: &Parse<'_>,
+        status: Status,
+    ) {
         write_status(parse.status, status);
-        ring.push(head, parse.writable);
+        ring.push(id, parse.writable);
         self.answered = true;
     }
 
+    #[inline(always)]
     fn take_slot(
         &mut self,
         epoch: u32,
-        head: u16,
-        parse: &Parse,
+        id: ChainId,
+        parse: &Parse<'_>,
         offset: u64,
         len: u64,
+        data: &[iovec],
     ) -> Result<u32, RequestError> {
         let count = self.slots.count();
-        let slot = self.slots.take().ok_or(RequestError::TooMany(count))?;
-        let taken = self.slots.get_mut(slot);
-        taken.head = head;
-        taken.status = parse.status;
-        taken.written = parse.writable;
-        taken.epoch = epoch;
-        taken.offset = offset;
-        taken.len = len;
-        Ok(slot)
+        let (index, slot) = self.slots.take(data).ok_or(RequestError::TooMany(count))?;
+        slot.id = id;
+        slot.status = parse.status;
+        slot.written = parse.writable;
+        slot.epoch = epoch;
+        slot.offset = offset;
+        slot.len = len;
+        Ok(index)
     }
 
-    fn transfer(&mut self, op: Op, slot: u32, sink: &mut impl Sink) {
-        if !self.device.options().request_merging {
-            return self.submit(op, slot, sink);
-        }
-        if !self.merge.takes(op) {
-            self.submit_merged(sink);
-        }
-        let offset = self.slots.get(slot).offset;
-        self.merge.push(op, offset, slot);
-    }
-
+    /// Out of line, so that what is not merged has the registers.
+    #[inline(never)]
     fn submit_merged(&mut self, sink: &mut impl Sink) {
-        let (token_base, fua) = (self.token_base, !self.device.write_cache());
-        self.merge.drain(&mut self.slots, |slots, op, slot| {
-            hand_over(slots, op, slot, fua, token_base, sink);
+        let Queue {
+            merge,
+            slots,
+            device,
+            token_base,
+            ..
+        } = self;
+        merge.drain(slots, |slots, op, slot| {
+            hand_over(slots, op, slot, device, *token_base, sink);
         });
     }
 
+    #[inline(always)]
     fn submit(&mut self, op: Op, slot: u32, sink: &mut impl Sink) {
-        let fua = !self.device.write_cache();
-        hand_over(&mut self.slots, op, slot, fua, self.token_base, sink);
+        hand_over(
+            &mut self.slots,
+            op,
+            slot,
+            &self.device,
+            self.token_base,
+            sink,
+        );
     }
 
-    fn get_id(&self, chain: &Chain) {
+    fn get_id(&self, data: &[iovec]) {
         let serial = self.device.options().serial.as_bytes();
         // A shorter one ends with a zero byte.
         let mut id = [0; SERIAL_BYTES];
         id[..serial.len()].copy_from_slice(serial);
-        copy_to(chain.writable(), &id[..SERIAL_BYTES.min(serial.len() + 1)]);
+        copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
     /// A block request is done: fills in the used entries of all that was merged into it.
+    #[inline]
     pub fn complete(
         &mut self,
-        ring: &mut SplitQueue,
+        ring: &mut impl Virtqueue,
         slot: u32,
         result: Result<(), engine::Errno>,
     ) -> Finished {
@@ -248,35 +305,34 @@ impl Queue {
         } else {
             Status::IoErr
         };
-        let mut finished = Finished {
-            requests: 0,
-            epoch: self.slots.get(slot).epoch,
-        };
+        let mut requests = 0;
         let mut next = slot;
-        while next != NONE {
-            let slot = next;
-            next = self.slots.link(slot);
-            let done = self.slots.get(slot);
-            write_status(done.status, status);
-            ring.push(done.head, done.written);
-            self.slots.give_back(slot);
-            finished.requests += 1;
+        loop {
+            let done = self.slots.give_back(next);
+            write_status(done.slot.status, status);
+            ring.push(done.slot.id, done.slot.written);
+            requests += 1;
+            next = done.next;
+            if next == NONE {
+                // One request is of one map, all that was merged into it likewise.
+                let epoch = done.slot.epoch;
+                return Finished { requests, epoch };
+            }
         }
-        finished
     }
 }
 
+#[inline(always)]
 fn hand_over(
     slots: &mut Slots,
     op: Op,
     slot: u32,
-    write_through: bool,
+    device: &Device,
     token_base: u64,
     sink: &mut impl Sink,
 ) {
-    let fua = write_through && matches!(op, Op::Write | Op::WriteZeroes { .. });
-    let (offset, len) = (slots.get(slot).offset, slots.get(slot).len);
-    let iov = slots.segments(slot);
+    let fua = matches!(op, Op::Write | Op::WriteZeroes { .. }) && !device.write_cache();
+    let (offset, len, iov) = slots.with_segments(slot);
     // A request has at most a ring's worth of segments.
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();
@@ -296,6 +352,7 @@ fn hand_over(
     };
 }
 
+#[inline]
 fn write_status(status: *mut u8, value: Status) {
     // SAFETY: `parse` found the byte in checked guest memory, and the map is held until the request
     // is finished. The guest may look at any time: one volatile byte.

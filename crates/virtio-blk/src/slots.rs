@@ -1,19 +1,24 @@
-//! Requests in flight, allocated when their queue starts: as many as the ring has entries.
+//! Requests in flight: as many as the ring has entries.
 //!
 //! A slot has room for a few data segments in itself, which is where nearly all requests stay; the
-//! rest goes to the slot's row of a table beside. Both are taken from the kernel as zero pages and
-//! handed out last-in first-out, so that a queue only ever touches as much memory as it once had
+//! rest goes to the slot's row of a table beside. A request of one segment is one cache line. Slots
+//! are handed out last-in first-out, so that a queue only ever touches as much memory as it once had
 //! requests in flight.
 
 use libc::iovec;
+use virtqueue::ChainId;
 
-/// Segments that a slot holds in itself.
-const INLINE_SEGMENTS: usize = 4;
+use crate::zero_pages::{ZeroPages, Zeroed};
+
+/// Segments that a slot holds in itself: what fits its two cache lines.
+const INLINE_SEGMENTS: usize = 5;
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// One request. All-zero bytes are a valid value.
+/// One request.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
 pub(crate) struct Slot {
     /// Where the status byte goes.
     pub status: *mut u8,
@@ -24,17 +29,23 @@ pub(crate) struct Slot {
     pub written: u32,
     /// Generation of the memory map that the addresses are of.
     pub epoch: u32,
+    /// What the ring calls its chain.
+    pub id: ChainId,
     /// The next request merged into this one, or the next free slot, plus one; 0: none.
     link: u32,
     segments: u32,
-    pub head: u16,
     inline: [iovec; INLINE_SEGMENTS],
 }
 
+const _: () = assert!(size_of::<Slot>() == 128);
+
+// SAFETY: integers and raw pointers.
+unsafe impl Zeroed for Slot {}
+
 pub(crate) struct Slots {
-    slots: Box<[Slot]>,
+    slots: ZeroPages<Slot>,
     /// `row` segments for each slot.
-    table: Box<[iovec]>,
+    table: ZeroPages<iovec>,
     row: usize,
     free: u32,
     /// Slots from here on were never used.
@@ -42,24 +53,17 @@ pub(crate) struct Slots {
     in_flight: u32,
 }
 
-// SAFETY: the addresses in the slots are plain numbers to this type.
+// SAFETY: the addresses in the slots are plain numbers to this type, and its pages belong to nobody
+// else.
 unsafe impl Send for Slots {}
-
-/// Zero pages of the kernel's, untouched until used.
-fn zeroed<T>(count: usize) -> Box<[T]> {
-    let memory = Box::new_zeroed_slice(count);
-    // SAFETY: only used for `Slot` and `iovec`, for which all-zero bytes are a valid value:
-    // integers and raw pointers.
-    unsafe { memory.assume_init() }
-}
 
 impl Slots {
     /// `count` slots of up to `max_segments` data segments each.
     pub fn new(count: u16, max_segments: u32) -> Self {
         let row = max_segments as usize;
         Slots {
-            slots: zeroed(usize::from(count)),
-            table: zeroed(usize::from(count) * row),
+            slots: ZeroPages::new(usize::from(count)),
+            table: ZeroPages::new(usize::from(count) * row),
             row,
             free: NONE,
             fresh: 0,
@@ -82,46 +86,62 @@ impl Slots {
         self.row
     }
 
-    /// A slot for a request; `None`: all are in flight.
-    pub fn take(&mut self) -> Option<u32> {
-        let slot = if self.free != NONE {
-            let slot = self.free;
-            self.free = self.link(slot);
-            slot
-        } else if (self.fresh as usize) < self.slots.len() {
-            self.fresh += 1;
-            self.fresh - 1
+    /// A slot for a request with these data segments; `None`: all are in flight. The caller has seen
+    /// that there are at most [`max_segments`](Self::max_segments), and fills in the rest.
+    #[inline(always)]
+    pub fn take(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
+        let index = if self.free != NONE {
+            self.free
         } else {
-            return None;
+            self.fresh
         };
+        let slot = self.slots.get_mut(index as usize)?;
+        if self.free != NONE {
+            self.free = slot.link.wrapping_sub(1);
+        } else {
+            self.fresh += 1;
+        }
         self.in_flight += 1;
-        let taken = self.get_mut(slot);
-        taken.link = 0;
-        taken.segments = 0;
-        Some(slot)
+        slot.link = 0;
+        // A slice of the chain's, which has fewer than 2^32.
+        slot.segments = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        match data {
+            [] => {}
+            [only] => slot.inline[0] = *only,
+            [..] if data.len() <= INLINE_SEGMENTS => {
+                slot.inline[..data.len()].copy_from_slice(data)
+            }
+            [..] => {
+                let start = index as usize * self.row;
+                self.table[start..start + data.len()].copy_from_slice(data);
+            }
+        }
+        Some((index, slot))
     }
 
-    pub fn give_back(&mut self, slot: u32) {
-        let free = self.free;
-        self.set_link(slot, free);
-        self.free = slot;
+    /// Gives a slot back, which still holds what it held until the next is taken.
+    #[inline]
+    pub fn give_back(&mut self, index: u32) -> Finished<'_> {
+        let slot = &mut self.slots[index as usize];
+        let next = slot.link.wrapping_sub(1);
+        slot.link = self.free.wrapping_add(1);
+        self.free = index;
         self.in_flight -= 1;
+        Finished { slot, next }
     }
 
+    #[inline]
     pub fn get(&self, slot: u32) -> &Slot {
         &self.slots[slot as usize]
     }
 
+    #[inline]
     pub fn get_mut(&mut self, slot: u32) -> &mut Slot {
         &mut self.slots[slot as usize]
     }
 
-    /// The request merged behind this one.
-    pub fn link(&self, slot: u32) -> u32 {
-        self.get(slot).link.wrapping_sub(1)
-    }
-
-    pub fn set_link(&mut self, slot: u32, next: u32) {
+    /// Names the request merged behind this one.
+    pub fn set_next(&mut self, slot: u32, next: u32) {
         self.get_mut(slot).link = next.wrapping_add(1);
     }
 
@@ -130,81 +150,110 @@ impl Slots {
         self.get(slot).segments as usize
     }
 
-    /// The segments of a request.
-    pub fn segments(&mut self, slot: u32) -> &mut [iovec] {
-        let count = self.segment_count(slot);
-        if count <= INLINE_SEGMENTS {
-            &mut self.get_mut(slot).inline[..count]
+    /// A request with its segments.
+    #[inline]
+    pub fn with_segments(&mut self, index: u32) -> (u64, u64, &mut [iovec]) {
+        let slot = &mut self.slots[index as usize];
+        let count = slot.segments as usize;
+        let (offset, len) = (slot.offset, slot.len);
+        let segments = if count <= INLINE_SEGMENTS {
+            &mut slot.inline[..count]
         } else {
-            let start = slot as usize * self.row;
+            let start = index as usize * self.row;
             &mut self.table[start..start + count]
-        }
+        };
+        (offset, len, segments)
     }
 
-    /// Adds a segment; false: there are too many.
-    pub fn push_segment(&mut self, slot: u32, segment: iovec) -> bool {
-        let count = self.segment_count(slot);
-        if count >= self.row {
-            return false;
+    /// Joins a request to the one before it: its segments move behind those of `leader`, which have
+    /// room for them, and its bytes count there.
+    pub fn join(&mut self, leader: u32, from: u32) {
+        let (have, more) = (self.segment_count(leader), self.segment_count(from));
+        let (total, row) = (have + more, self.row);
+        debug_assert!(total <= row);
+        let start = leader as usize * row;
+        if have <= INLINE_SEGMENTS && total > INLINE_SEGMENTS {
+            let inline = self.get(leader).inline;
+            self.table[start..start + have].copy_from_slice(&inline[..have]);
         }
-        let start = slot as usize * self.row;
-        if count == INLINE_SEGMENTS {
-            let inline = self.get(slot).inline;
-            self.table[start..start + count].copy_from_slice(&inline);
+        for index in 0..more {
+            let (_, _, segments) = self.with_segments(from);
+            let segment = segments[index];
+            if total <= INLINE_SEGMENTS {
+                self.get_mut(leader).inline[have + index] = segment;
+            } else {
+                self.table[start + have + index] = segment;
+            }
         }
-        if count < INLINE_SEGMENTS {
-            self.get_mut(slot).inline[count] = segment;
-        } else {
-            self.table[start + count] = segment;
-        }
-        self.get_mut(slot).segments += 1;
-        true
+        let len = self.get(from).len;
+        let leader = self.get_mut(leader);
+        leader.len += len;
+        // At most a row.
+        leader.segments += u32::try_from(more).unwrap_or(0);
     }
+}
 
-    /// Adds the segments of `from` behind those of `to`; there is room for them.
-    pub fn append_segments(&mut self, to: u32, from: u32) {
-        for index in 0..self.segment_count(from) {
-            let segment = self.segments(from)[index];
-            let fits = self.push_segment(to, segment);
-            debug_assert!(fits);
-        }
-    }
+/// A request that has left its slot.
+pub(crate) struct Finished<'a> {
+    pub slot: &'a Slot,
+    /// The request that was merged behind it, or [`NONE`].
+    pub next: u32,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn segment(address: usize) -> iovec {
-        iovec {
-            iov_base: std::ptr::without_provenance_mut(address),
-            iov_len: address,
-        }
+    fn segments(lengths: std::ops::RangeInclusive<usize>) -> Vec<iovec> {
+        lengths
+            .map(|iov_len| iovec {
+                iov_base: std::ptr::without_provenance_mut(iov_len),
+                iov_len,
+            })
+            .collect()
+    }
+
+    fn lengths(slots: &mut Slots, slot: u32) -> Vec<usize> {
+        let (_, _, segments) = slots.with_segments(slot);
+        segments.iter().map(|segment| segment.iov_len).collect()
     }
 
     #[test]
-    fn segments_move_to_the_table_when_they_outgrow_the_slot() {
-        let mut slots = Slots::new(4, 10);
-        for slot in [slots.take().unwrap(), slots.take().unwrap()] {
-            for address in 1..=10 {
-                assert!(slots.push_segment(slot, segment(address)));
-                let addresses: Vec<_> = slots.segments(slot).iter().map(|s| s.iov_len).collect();
-                assert_eq!(addresses, (1..=address).collect::<Vec<_>>());
+    fn segments_are_kept_however_many_and_however_joined() {
+        for have in 1..=10 {
+            for more in 1..=20 - have {
+                let mut slots = Slots::new(3, 20);
+                // The first row is not the one that is looked at.
+                slots.take(&segments(1..=20)).unwrap();
+                let (leader, slot) = slots.take(&segments(1..=have)).unwrap();
+                slot.len = 100;
+                let (next, slot) = slots.take(&segments(have + 1..=have + more)).unwrap();
+                slot.len = 10;
+                slots.join(leader, next);
+                let expected: Vec<_> = (1..=have + more).collect();
+                assert_eq!(lengths(&mut slots, leader), expected, "{have} + {more}");
+                assert_eq!(slots.get(leader).len, 110);
+                assert_eq!(lengths(&mut slots, 0), (1..=20).collect::<Vec<_>>());
             }
-            assert!(!slots.push_segment(slot, segment(11)));
         }
     }
 
     #[test]
     fn slots_are_reused_last_in_first_out_and_end() {
         let mut slots = Slots::new(2, 1);
-        let (a, b) = (slots.take().unwrap(), slots.take().unwrap());
+        let take = |slots: &mut Slots| slots.take(&[]).map(|(index, _)| index);
+        let (a, b) = (take(&mut slots).unwrap(), take(&mut slots).unwrap());
         assert_ne!(a, b);
-        assert_eq!(slots.take(), None);
-        slots.give_back(a);
-        slots.give_back(b);
+        assert_eq!(take(&mut slots), None);
+        assert_eq!(slots.give_back(a).next, NONE);
         assert_eq!(
-            (slots.take(), slots.take(), slots.take()),
+            slots.give_back(b).next,
+            NONE,
+            "a free slot is nobody's next"
+        );
+        assert_eq!(slots.in_flight(), 0);
+        assert_eq!(
+            (take(&mut slots), take(&mut slots), take(&mut slots)),
             (Some(b), Some(a), None)
         );
         assert_eq!(slots.in_flight(), 2);

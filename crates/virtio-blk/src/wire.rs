@@ -10,6 +10,19 @@ pub(crate) struct RequestHeader {
     pub sector: u64,
 }
 
+impl RequestHeader {
+    /// From its two words as they lie in memory.
+    #[inline]
+    pub fn from_words(low: u64, sector: u64) -> Self {
+        let low = u64::from_le(low);
+        RequestHeader {
+            kind: (low & 0xffff_ffff) as u32,
+            reserved: (low >> 32) as u32,
+            sector: u64::from_le(sector),
+        }
+    }
+}
+
 const _: () = assert!(size_of::<RequestHeader>() == 16);
 const _: () = assert!(offset_of!(RequestHeader, sector) == 8);
 

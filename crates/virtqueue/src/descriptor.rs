@@ -1,4 +1,5 @@
-//! One descriptor, as it lies in guest memory (section 2.7.5), and how to read it.
+//! One descriptor of a split queue (section 2.7.5), and how to read one of either kind: both have
+//! 16 bytes, which begin with the address of the buffer and its length.
 //!
 //! A descriptor is read once, into a value of ours; everything after works on that value. The guest
 //! may change the original in between and gains nothing by it.
@@ -25,39 +26,47 @@ pub(crate) struct Descriptor {
     pub next: u16,
 }
 
-impl Descriptor {
-    /// Reads the descriptor at `at`, every byte exactly once.
-    ///
-    /// # Safety
-    /// The 16 bytes at `at` are mapped and readable, and no Rust reference to them exists.
-    #[inline]
-    pub unsafe fn read(at: NonNull<u8>) -> Descriptor {
-        let words = if at.cast::<AtomicU64>().is_aligned() {
-            let words = at.cast::<u64>();
-            // SAFETY: mapped and unborrowed by the caller's promise, aligned as just seen. Atomic
-            // because the guest may be writing it now.
-            unsafe {
-                [
-                    AtomicU64::from_ptr(words.as_ptr()).load(Ordering::Relaxed),
-                    AtomicU64::from_ptr(words.add(1).as_ptr()).load(Ordering::Relaxed),
-                ]
-            }
-        } else {
-            // An indirect table may be anywhere: no section asks for its alignment.
-            let mut words = [[0u8; 8]; 2];
-            for (offset, byte) in words.as_flattened_mut().iter_mut().enumerate() {
-                // SAFETY: within the 16 bytes that the caller promised; a byte is always aligned.
-                *byte =
-                    unsafe { AtomicU8::from_ptr(at.add(offset).as_ptr()) }.load(Ordering::Relaxed);
-            }
-            words.map(u64::from_ne_bytes)
-        };
-        Descriptor::from_words(words)
+/// Reads the descriptor at `at`, every byte exactly once.
+///
+/// # Safety
+/// The 16 bytes at `at` are mapped and readable, and no Rust reference to them exists.
+#[inline]
+pub(crate) unsafe fn read_words(at: NonNull<u8>) -> [u64; 2] {
+    if at.cast::<AtomicU64>().is_aligned() {
+        // SAFETY: the caller's promise, and aligned as just seen.
+        unsafe { read_aligned_words(at) }
+    } else {
+        // An indirect table may be anywhere: no section asks for its alignment.
+        let mut words = [[0u8; 8]; 2];
+        for (offset, byte) in words.as_flattened_mut().iter_mut().enumerate() {
+            // SAFETY: within the 16 bytes that the caller promised; a byte is always aligned.
+            *byte = unsafe { AtomicU8::from_ptr(at.add(offset).as_ptr()) }.load(Ordering::Relaxed);
+        }
+        words.map(u64::from_ne_bytes)
     }
+}
 
+/// As [`read_words`], for one that is in a ring.
+///
+/// # Safety
+/// As for [`read_words`], and `at` is aligned to eight bytes.
+#[inline]
+pub(crate) unsafe fn read_aligned_words(at: NonNull<u8>) -> [u64; 2] {
+    let words = at.cast::<u64>();
+    // SAFETY: mapped, unborrowed and aligned by the caller's promise. Atomic because the guest may be
+    // writing it now.
+    unsafe {
+        [
+            AtomicU64::from_ptr(words.as_ptr()).load(Ordering::Relaxed),
+            AtomicU64::from_ptr(words.add(1).as_ptr()).load(Ordering::Relaxed),
+        ]
+    }
+}
+
+impl Descriptor {
     /// Takes the descriptor's two little-endian words apart.
     #[inline]
-    fn from_words(words: [u64; 2]) -> Descriptor {
+    pub fn from_words(words: [u64; 2]) -> Descriptor {
         let rest = u64::from_le(words[1]);
         Descriptor {
             addr: u64::from_le(words[0]),
@@ -90,7 +99,7 @@ mod tests {
             let read = unsafe {
                 let at = start.add(offset);
                 at.copy_from_nonoverlapping(NonNull::from(bytes.as_slice()).cast(), 16);
-                Descriptor::read(at)
+                Descriptor::from_words(read_words(at))
             };
             assert_eq!(read, expected, "at offset {offset}");
         }

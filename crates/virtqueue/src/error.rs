@@ -7,7 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The three parts of a split virtqueue (section 2.7).
+/// The parts of a virtqueue: three of a split one (section 2.7), three of a packed one
+/// (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
     /// The descriptor table.
@@ -16,6 +17,12 @@ pub enum Ring {
     Available,
     /// The used ring, which the device writes.
     Used,
+    /// The packed queue's ring of descriptors, which both write.
+    DescriptorRing,
+    /// The packed queue's driver event suppression area.
+    DriverEvent,
+    /// The packed queue's device event suppression area.
+    DeviceEvent,
 }
 
 impl fmt::Display for Ring {
@@ -24,6 +31,9 @@ impl fmt::Display for Ring {
             Ring::Descriptors => "descriptor table",
             Ring::Available => "available ring",
             Ring::Used => "used ring",
+            Ring::DescriptorRing => "descriptor ring",
+            Ring::DriverEvent => "driver event area",
+            Ring::DeviceEvent => "device event area",
         })
     }
 }
@@ -40,7 +50,25 @@ pub enum RingError {
         /// The largest size that is taken.
         max: u16,
     },
-    /// A ring's guest address is not aligned as section 2.7 wants it.
+    /// The number of descriptors of a packed queue is zero, or more than we take.
+    #[error("queue size {size}: expected 1 to {max}")]
+    BadPackedSize {
+        /// The size asked for.
+        size: u16,
+        /// The largest size that is taken.
+        max: u16,
+    },
+    /// A packed queue is to start behind its end.
+    #[error(
+        "base {base:#x}: expected an index below the queue size {size} in bits 0 to 14 (15: wrap counter)"
+    )]
+    BadBase {
+        /// What the front-end said, lower half.
+        base: u16,
+        /// The queue's size.
+        size: u16,
+    },
+    /// A ring's guest address is not aligned as section 2.7 or 2.8 wants it.
     #[error("{ring} at {addr:#x}: expected an address aligned to {align} bytes")]
     Misaligned {
         /// Which ring.
@@ -128,6 +156,30 @@ pub enum RingError {
     IndirectWithNext {
         /// The descriptor.
         index: u16,
+    },
+    /// A packed chain goes on, after a direct descriptor, with an indirect one.
+    #[error("descriptor {index} is indirect, but not the only one of its chain")]
+    IndirectInChain {
+        /// The descriptor.
+        index: u16,
+    },
+    /// A packed chain goes on with a descriptor that was not made available.
+    #[error(
+        "descriptor {index} belongs to a chain, but its AVAIL and USED flags do not say available"
+    )]
+    NotAvailable {
+        /// The descriptor.
+        index: u16,
+    },
+    /// A packed chain has more descriptors than the driver can have left.
+    #[error(
+        "descriptor chain runs into {taken} descriptors that the device has: the ring is of {size}"
+    )]
+    TooManyDescriptors {
+        /// The queue's size.
+        size: u16,
+        /// Descriptors that the device had before.
+        taken: u16,
     },
     /// An indirect table refers to a further one.
     #[error("descriptor {index} of an indirect table is indirect itself")]

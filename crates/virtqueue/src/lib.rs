@@ -8,6 +8,9 @@
 //! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
 //! - [`chain`]: the host ranges of one descriptor chain.
 //! - [`split`]: the split virtqueue itself: pop, push, publish, kicks.
+//! - [`packed`]: the packed virtqueue, which does the same in another form.
+//! - [`queue`]: one of either form.
+//! - [`virtqueue`]: what a device needs of a queue of either form.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
 //! What the bytes of a request mean, who kicks and who calls, and what is marked as written for
@@ -15,17 +18,24 @@
 //!
 //! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
 
+mod buffers;
 pub mod chain;
 mod descriptor;
 mod error;
 pub mod memory;
+pub mod packed;
+pub mod queue;
 mod ring;
 pub mod split;
 pub mod testing;
+pub mod virtqueue;
 mod walk;
 
 pub use chain::{Chain, MAX_SEGMENTS};
 pub use error::{Ring, RingError};
 pub use memory::{GuestMemory, MemoryError, Region};
+pub use packed::PackedQueue;
+pub use queue::Queue;
 pub use split::{RingFeatures, RingLayout, SplitQueue};
+pub use virtqueue::{ChainId, Virtqueue};
 pub use walk::MAX_CHAIN_DESCRIPTORS;

@@ -170,6 +170,18 @@ impl GuestMemory {
         &self.regions
     }
 
+    /// Region `index`, at hand for many look-ups; any index is allowed.
+    #[inline]
+    pub(crate) fn span(&self, index: usize) -> Span {
+        self.regions
+            .get(index)
+            .map_or(Span::NOTHING, |region| Span {
+                guest_addr: region.guest_addr,
+                len: region.len,
+                host: region.host,
+            })
+    }
+
     /// The first piece of a buffer of `len` bytes at `guest_addr`: where it is in our address space
     /// and how many of the `len` bytes are there. What remains begins at `guest_addr` plus that
     /// number, in the next region if there is one. `None` when `guest_addr` is in no region.
@@ -196,6 +208,39 @@ impl GuestMemory {
         let slice = slice_in(&self.regions[index], guest_addr, len)?;
         *hint = index;
         Some(slice)
+    }
+}
+
+/// Where a region is, for look-ups in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    guest_addr: u64,
+    len: u64,
+    host: *mut u8,
+}
+
+impl Span {
+    /// A region in which nothing is.
+    const NOTHING: Span = Span {
+        guest_addr: 0,
+        len: 0,
+        host: std::ptr::null_mut(),
+    };
+
+    /// Where `len` bytes at `guest_addr` are, if there is at least one and they are all in here.
+    #[inline]
+    pub fn whole(self, guest_addr: u64, len: u32) -> Option<*mut u8> {
+        let offset = guest_addr.wrapping_sub(self.guest_addr);
+        // No bytes wrap to more than any region has.
+        if offset >= self.len || u64::from(len).wrapping_sub(1) >= self.len - offset {
+            return None;
+        }
+        // As in `slice_in`.
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "offset < len <= isize::MAX"
+        )]
+        Some(self.host.wrapping_add(offset as usize))
     }
 }
 

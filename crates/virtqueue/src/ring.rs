@@ -1,7 +1,7 @@
 //! The three rings of a split virtqueue as host pointers.
 //!
-//! The only place that reads the rings' words, and the only one that writes into guest memory: what
-//! the device writes there goes through [`RingView::store_used`] and its two neighbours, so that
+//! The only place that reads these rings' words, and, with `packed/ring.rs`, the only one that writes
+//! into guest memory: what the device writes there goes through [`RingView::store_used`] and its two neighbours, so that
 //! a log of written memory has one place to hook in. Which index comes next is not known here.
 
 use std::any::Any;
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor};
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor, read_aligned_words};
 use crate::error::{Ring, RingError};
 use crate::memory::GuestMemory;
 use crate::split::{MAX_QUEUE_SIZE, RingFeatures, RingLayout};
@@ -112,8 +112,9 @@ impl RingView {
     #[inline]
     pub fn descriptor(&self, index: u16) -> Descriptor {
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index & self.mask);
-        // SAFETY: the offset is below `16 * size`, the length that `new` looked up.
-        unsafe { Descriptor::read(self.desc.add(offset)) }
+        // SAFETY: the offset is below `16 * size`, the length that `new` looked up; it and the table
+        // are aligned to 16 bytes.
+        Descriptor::from_words(unsafe { read_aligned_words(self.desc.add(offset)) })
     }
 
     /// `used.idx`.
@@ -173,7 +174,7 @@ impl RingView {
 }
 
 /// One ring's host address and what keeps it mapped.
-fn find(
+pub(crate) fn find(
     memory: &GuestMemory,
     ring: Ring,
     addr: u64,

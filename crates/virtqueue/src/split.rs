@@ -20,10 +20,12 @@
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::buffers::Buffers;
 use crate::chain::Chain;
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 use crate::ring::RingView;
+use crate::virtqueue::{ChainId, Virtqueue};
 use crate::walk::Walk;
 
 /// The largest queue that is taken. The specification allows 32768, but the servers of this field
@@ -36,16 +38,18 @@ const AVAIL_F_NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`: the device does not want to be kicked (section 2.7.8).
 const USED_F_NO_NOTIFY: u16 = 1;
 
-/// Where the driver put the rings.
+/// Where the driver put the rings. A packed queue has other parts with as many addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
-    /// Entries per ring: a power of two, 1 to [`MAX_QUEUE_SIZE`].
+    /// Entries per ring, 1 to [`MAX_QUEUE_SIZE`]; a power of two, unless packed.
     pub size: u16,
-    /// Guest address of the descriptor table, aligned to 16 bytes.
+    /// Guest address of the descriptor table or (packed) ring, aligned to 16 bytes.
     pub desc: u64,
-    /// Guest address of the available ring, aligned to 2 bytes.
+    /// Guest address of the available ring, aligned to 2 bytes. Packed: of the driver event
+    /// suppression area, aligned to 4.
     pub avail: u64,
-    /// Guest address of the used ring, aligned to 4 bytes.
+    /// Guest address of the used ring, aligned to 4 bytes. Packed: of the device event suppression
+    /// area, aligned to 4.
     pub used: u64,
 }
 
@@ -56,6 +60,8 @@ pub struct RingFeatures {
     pub event_idx: bool,
     /// `VIRTIO_F_INDIRECT_DESC`: a chain may end in an indirect table.
     pub indirect: bool,
+    /// `VIRTIO_F_RING_PACKED`: the queue has the packed form.
+    pub packed: bool,
 }
 
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
@@ -135,7 +141,7 @@ impl SplitQueue {
     /// # Errors
     /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
     /// moved on and would say the same again. What `chain` holds is then of no use.
-    #[inline]
+    #[inline(always)]
     pub fn pop(
         &mut self,
         memory: &GuestMemory,
@@ -150,13 +156,13 @@ impl SplitQueue {
         if head >= size {
             return Err(RingError::HeadOutOfRange { head, size });
         }
-        let mut walk = Walk {
+        let walk = Walk {
             rings: &self.rings,
             memory,
+            buffers: Buffers::new(memory, self.region_hint),
             indirect: self.features.indirect,
-            region_hint: &mut self.region_hint,
         };
-        walk.chain(head, chain)?;
+        self.region_hint = walk.chain(head, chain)?;
         self.next_avail = self.next_avail.wrapping_add(1);
         Ok(Some(head))
     }
@@ -256,6 +262,23 @@ impl SplitQueue {
     #[inline]
     pub fn size(&self) -> u16 {
         self.rings.size()
+    }
+}
+
+impl Virtqueue for SplitQueue {
+    #[inline(always)]
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        let head = SplitQueue::pop(self, memory, chain)?;
+        Ok(head.map(|id| ChainId { id, descriptors: 0 }))
+    }
+
+    #[inline]
+    fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        SplitQueue::push(self, chain.id, written_bytes);
     }
 }
 

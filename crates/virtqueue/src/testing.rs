@@ -3,7 +3,7 @@
 //! [`TestMemory`] is guest memory without a guest: shared anonymous memory, as one region or several,
 //! with unmapped pages around each so that an access outside ends the test. [`DriverRing`] lays out
 //! a split virtqueue in it and does what a guest driver does; it also does what a driver must not,
-//! through raw writes of descriptors and indices.
+//! through raw writes of descriptors and indices. [`PackedDriverRing`] is the same for a packed one.
 //!
 //! For tests only: it panics on misuse and on exhaustion, and it is not fast.
 //!
@@ -32,6 +32,10 @@
 
 mod driver;
 mod memory;
+mod packed_driver;
 
 pub use driver::{Buffer, DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, DriverRing, RawDescriptor};
 pub use memory::{TestMemory, USER_ADDR_OFFSET};
+pub use packed_driver::{
+    Event, PACKED_DESC_F_AVAIL, PACKED_DESC_F_USED, PackedDriverRing, RawPackedDescriptor,
+};

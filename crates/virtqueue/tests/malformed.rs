@@ -20,10 +20,12 @@ const LEN: u64 = 0x10_0000;
 const INDIRECT: RingFeatures = RingFeatures {
     event_idx: false,
     indirect: true,
+    packed: false,
 };
 const EVENT_IDX: RingFeatures = RingFeatures {
     event_idx: true,
     indirect: false,
+    packed: false,
 };
 
 /// Starts a queue of `size` entries with its rings at these addresses in `BASE..BASE + LEN`.

@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use virtqueue::testing::{Buffer, DriverRing, TestMemory};
+use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use virtqueue::{Chain, MAX_SEGMENTS, RingFeatures};
 
 thread_local! {
@@ -37,6 +37,7 @@ fn popping_and_pushing_allocate_nothing() {
     let features = RingFeatures {
         event_idx: true,
         indirect: true,
+        packed: false,
     };
     let memory = TestMemory::with_regions(&[(0, 0x10_0000), (0x10_0000, 0x10_0000)]);
     let mut driver = DriverRing::new(&memory, 8, features);
@@ -86,4 +87,44 @@ fn popping_and_pushing_allocate_nothing() {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(ALLOCATIONS.get(), before + 1, "the count counts");
+}
+
+#[test]
+fn a_packed_queue_allocates_nothing_either() {
+    let features = RingFeatures {
+        event_idx: true,
+        indirect: true,
+        packed: true,
+    };
+    let memory = TestMemory::with_regions(&[(0, 0x10_0000), (0x10_0000, 0x10_0000)]);
+    let mut driver = PackedDriverRing::new(&memory, 8, features);
+    let mut queue = driver.device_queue();
+    let guest_memory = memory.guest_memory();
+    let mut chain = Chain::new();
+    let across = [Buffer::readable(0xf_ffff, 2); MAX_SEGMENTS / 2];
+    let too_many = vec![Buffer::readable(0xf_ffff, 2); MAX_SEGMENTS / 2 + 1];
+    for round in 0..10 {
+        driver.add_indirect(&across);
+        driver.add(&across[..5]);
+        if round == 9 {
+            driver.add_indirect(&too_many);
+        }
+        driver.publish();
+        let before = ALLOCATIONS.get();
+        queue.disable_kicks();
+        let mut popped = 0;
+        let end = loop {
+            match queue.pop(&guest_memory, &mut chain) {
+                Ok(Some(chain)) => queue.push(chain, 0),
+                end => break end,
+            }
+            popped += 1;
+        };
+        queue.publish();
+        queue.enable_kicks();
+        let allocations = ALLOCATIONS.get() - before;
+        assert_eq!((popped, end.is_err()), (2, round == 9));
+        assert_eq!(allocations, 0);
+        driver.take_used();
+    }
 }

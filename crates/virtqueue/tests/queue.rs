@@ -13,10 +13,12 @@ const BASE: u64 = 0x10_0000;
 const FLAGS: RingFeatures = RingFeatures {
     event_idx: false,
     indirect: true,
+    packed: false,
 };
 const EVENT_IDX: RingFeatures = RingFeatures {
     event_idx: true,
     indirect: true,
+    packed: false,
 };
 
 /// Both sides of a queue.

@@ -18,6 +18,8 @@ pub const TESTS: &[Test] = &[
     Test::new("queues::four", || all_busy(4)),
     Test::new("queues::eight", || all_busy(8)),
     Test::new("queues::sixteen", || all_busy(16)),
+    Test::new("queues::sixteen_on_three_iothreads", on_three_iothreads)
+        .qsd_cannot("its export runs on one iothread"),
     Test::new("queues::client_uses_fewer", client_uses_fewer),
     Test::new("queues::client_wants_more", client_wants_more),
 ];
@@ -49,7 +51,20 @@ fn verify(queue: &mut Queue, model: &Model, seed: u64) {
 
 fn all_busy(count: usize) {
     let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).queues(count).start();
+    all_busy_on(&image, count, Setup::file(image.path()));
+}
+
+fn on_three_iothreads() {
+    for direct in [true, false] {
+        let image = Image::sparse(DISK_BYTES);
+        let setup = Setup::file(image.path()).iothreads(3);
+        let setup = if direct { setup } else { setup.buffered() };
+        all_busy_on(&image, 16, setup);
+    }
+}
+
+fn all_busy_on(image: &Image, count: usize, setup: Setup) {
+    let server = setup.queues(count).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(count));
     assert_eq!(disk.property("max-queues"), count as u64);
     // parts with a gap between them and no common boundary with pages

@@ -1,11 +1,12 @@
 //! The socket: one message at a time, descriptors beside it, an answer to each.
 
-use std::io::{IoSlice, Read};
+use std::io::{ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::wire::{HEADER_BYTES, Payload, Request, header, reply_bytes};
@@ -90,8 +91,10 @@ impl Connection {
             debug_assert!(pushed);
         }
         let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-        let sent = sendmsg(&self.stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)
-            .map_err(Error::io(format!("send {request:?} to the server")))?;
+        let sent = match sendmsg(&self.stream, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Gone),
+            sent => sent.map_err(Error::io(format!("send {request:?} to the server")))?,
+        };
         if sent != header.len() + payload.len() {
             // A blocking stream takes a message as short as ours whole, or has failed.
             return Err(Error::Protocol(format!("{request:?} was cut off")));
@@ -111,19 +114,30 @@ impl Connection {
     }
 
     fn receive(&mut self, request: Request) -> Result<Vec<u8>> {
-        let doing = || format!("wait for the server's reply to {request:?}");
         let mut header = [0; HEADER_BYTES];
-        self.stream
-            .read_exact(&mut header)
-            .map_err(Error::io(doing()))?;
+        self.read(&mut header, request)?;
         let bytes = reply_bytes(&header, request).ok_or_else(|| {
             Error::Protocol(format!("what the server sent is no reply to {request:?}"))
         })?;
         let mut payload = vec![0; bytes];
-        self.stream
-            .read_exact(&mut payload)
-            .map_err(Error::io(doing()))?;
+        self.read(&mut payload, request)?;
         Ok(payload)
+    }
+
+    fn read(&mut self, bytes: &mut [u8], request: Request) -> Result<()> {
+        self.stream.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Error::Gone,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Protocol(format!(
+                "no reply to {request:?} within {ANSWER_LIMIT:?}: does somebody else use this disk?"
+            )),
+            _ => Error::io(format!("wait for the server's reply to {request:?}"))(error),
+        })
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

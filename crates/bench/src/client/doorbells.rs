@@ -8,6 +8,9 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::error::{Error, Result};
 
+/// Calls taken by one wait: those of more queues are there at the next.
+const MAX_EVENTS: usize = 16;
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
@@ -57,36 +60,71 @@ impl Doorbells {
         // The counter can only be full when the server has not looked for 2^64 - 1 kicks.
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
     }
-
-    /// Something to wait for calls with.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when descriptors have run out.
-    pub fn waiter(&self) -> Result<Waiter> {
-        let doing = "watch an eventfd";
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::io(doing))?;
-        // Told once per call: nobody needs to read it, which is a syscall less.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &self.call, epoll::EventData::new_u64(0), flags)
-            .map_err(Error::io(doing))?;
-        Ok(Waiter {
-            epoll,
-            events: Vec::with_capacity(1),
-        })
-    }
 }
 
-/// Waits for calls: one syscall each.
+/// Waits for calls of some queues, or the end of the server: one syscall each.
 pub struct Waiter {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
 }
 
+/// Tells a server's end from calls.
+const SERVER: u64 = 1;
+const CALL: u64 = 0;
+
 impl Waiter {
+    /// For whatever `fd`, an eventfd, says.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when descriptors have run out.
+    pub fn on(fd: BorrowedFd<'_>) -> Result<Self> {
+        let mut waiter = Waiter::empty()?;
+        waiter.watch(fd)?;
+        Ok(waiter)
+    }
+
+    /// For calls of all `doorbells`, and the end of `server`, a socket that it closes when it ends.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when descriptors have run out.
+    pub fn new<'d>(
+        doorbells: impl IntoIterator<Item = &'d Doorbells>,
+        server: BorrowedFd<'_>,
+    ) -> Result<Self> {
+        let mut waiter = Waiter::empty()?;
+        for doorbells in doorbells {
+            waiter.watch(doorbells.call_fd())?;
+        }
+        // Told each time: the server stays gone.
+        epoll::add(
+            &waiter.epoll,
+            server,
+            epoll::EventData::new_u64(SERVER),
+            epoll::EventFlags::RDHUP,
+        )
+        .map_err(Error::io("watch the server's socket"))?;
+        Ok(waiter)
+    }
+
+    fn empty() -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        Ok(Waiter {
+            epoll: epoll.map_err(Error::io("make an epoll"))?,
+            events: Vec::with_capacity(MAX_EVENTS),
+        })
+    }
+
+    fn watch(&mut self, eventfd: BorrowedFd<'_>) -> Result<()> {
+        // Told once per call: nobody needs to read it, which is a syscall less.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, eventfd, epoll::EventData::new_u64(CALL), flags)
+            .map_err(Error::io("watch an eventfd"))
+    }
+
     /// Waits until the server has called since the last wait, or `limit` has passed.
     ///
     /// # Errors
-    /// What `epoll_wait(2)` says.
+    /// [`Error::Gone`] when the server closed its socket; what `epoll_wait(2)` says.
     pub fn wait(&mut self, limit: Duration) -> Result<Woken> {
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -96,6 +134,9 @@ impl Waiter {
             self.events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&limit)) {
                 Ok(0) => return Ok(Woken::TimedOut),
+                Ok(_) if self.events.iter().any(|event| event.data.u64() == SERVER) => {
+                    return Err(Error::Gone);
+                }
                 Ok(_) => return Ok(Woken::Called),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Error::io("wait for the server's call")(errno)),
@@ -107,15 +148,24 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_call_wakes_once() {
-        let doorbells = Doorbells::new().unwrap();
-        let mut waiter = doorbells.waiter().unwrap();
-        rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(waiter.wait(Duration::from_secs(20)).unwrap(), Woken::Called);
-        assert_eq!(waiter.wait(Duration::ZERO).unwrap(), Woken::TimedOut);
-        rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(waiter.wait(Duration::from_secs(20)).unwrap(), Woken::Called);
+    fn a_call_wakes_once_and_the_servers_end_always() {
+        let doorbells = [Doorbells::new().unwrap(), Doorbells::new().unwrap()];
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut waiter = Waiter::new(&doorbells, ours.as_fd()).unwrap();
+        for doorbells in &doorbells {
+            rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
+            assert_eq!(waiter.wait(Duration::from_secs(20)).unwrap(), Woken::Called);
+            assert_eq!(waiter.wait(Duration::ZERO).unwrap(), Woken::TimedOut);
+        }
+        drop(theirs);
+        for _ in 0..2 {
+            assert!(matches!(
+                waiter.wait(Duration::from_secs(20)),
+                Err(Error::Gone)
+            ));
+        }
     }
 }

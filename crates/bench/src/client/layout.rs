@@ -53,6 +53,12 @@ impl Layout {
         self.take(bytes, PAGE_BYTES)
     }
 
+    /// `bytes` rounded up to whole pages.
+    #[must_use]
+    pub fn whole_pages(bytes: usize) -> usize {
+        bytes.next_multiple_of(PAGE_BYTES)
+    }
+
     /// Memory that is needed for all that was handed out.
     #[must_use]
     pub fn len_bytes(&self) -> usize {

@@ -1,7 +1,7 @@
 //! The guest's memory: a memfd that both sides have mapped.
 //!
-//! The server reads and writes it at any time, so bytes are only accessed as atomics. All unsafe
-//! code of this crate is here.
+//! The server reads and writes it at any time, so bytes are only accessed as atomics. What the kernel is
+//! told of it directly goes by pointer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -60,6 +60,17 @@ impl SharedMemory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where `bytes` from `guest_addr` on are in this process, for the kernel to read and write.
+    ///
+    /// # Panics
+    /// When they are not all inside.
+    #[must_use]
+    pub fn host_pointer(&self, guest_addr: usize, bytes: usize) -> *mut u8 {
+        let end = guest_addr.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.len), "inside");
+        self.base.as_ptr().wrapping_add(guest_addr)
     }
 
     /// To share with the server.

@@ -2,68 +2,138 @@
 
 use std::os::unix::net::UnixStream;
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use super::connection::Connection;
 use super::doorbells::Doorbells;
 use super::layout::QueuePlace;
 use super::memory::SharedMemory;
+use super::requests::SECTOR_BYTES;
 use super::wire::{
     F_PROTOCOL_FEATURES, PROTOCOL_F_CONFIG, PROTOCOL_F_MQ, PROTOCOL_F_REPLY_ACK, Payload, Request,
 };
 use crate::error::{Error, Result};
 
-/// Virtio features (specification 1.2, sections 2.7.10 and 6).
+/// Virtio features (specification 1.2, sections 2.7.10 and 6), and those of block devices (5.2.3).
+const F_SIZE_MAX: u64 = 1 << 1;
+const F_RO: u64 = 1 << 5;
+const F_BLK_SIZE: u64 = 1 << 6;
+const F_FLUSH: u64 = 1 << 9;
+const F_MQ: u64 = 1 << 12;
+const F_INDIRECT_DESC: u64 = 1 << 28;
 const F_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;
 
-/// Sectors of virtio-blk.
-const SECTOR_BYTES: u64 = 512;
+/// Without these there is no disk to measure: old devices have another byte order, and the disk's
+/// size is in the configuration.
+const DEMANDED: u64 = F_VERSION_1 | F_PROTOCOL_FEATURES;
+const DEMANDED_PROTOCOL: u64 = PROTOCOL_F_CONFIG;
+/// Taken where they are offered.
+const OPTIONAL: u64 =
+    F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ | F_INDIRECT_DESC | F_EVENT_IDX;
+const OPTIONAL_PROTOCOL: u64 = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK;
+
+/// What server and client agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    features: u64,
+    /// The disk's size.
+    pub capacity_bytes: u64,
+    /// Smallest unit of a request.
+    pub block_bytes: u32,
+    /// Longest data segment.
+    pub segment_bytes: u32,
+    /// How many queues the server has.
+    pub num_queues: u64,
+}
+
+impl Agreed {
+    /// Kicks and calls are asked for by index, and not by flags.
+    #[must_use]
+    pub fn event_idx(&self) -> bool {
+        self.features & F_EVENT_IDX != 0
+    }
+
+    /// Requests may have a descriptor table of their own.
+    #[must_use]
+    pub fn indirect(&self) -> bool {
+        self.features & F_INDIRECT_DESC != 0
+    }
+
+    /// The disk refuses writes.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.features & F_RO != 0
+    }
+
+    /// Writes are durable only after a flush.
+    #[must_use]
+    pub fn flush(&self) -> bool {
+        self.features & F_FLUSH != 0
+    }
+}
 
 /// A front-end that has agreed on features with the server. Dropped, it disconnects.
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
-    sectors: u64,
-    num_queues: u64,
+    agreed: Agreed,
 }
 
 impl Session {
     /// Negotiates over a connected socket.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the server has not what we need; [`Error::Io`].
+    /// [`Error::Protocol`] when the server has not what we need; [`Error::Gone`]; [`Error::Io`].
     pub fn negotiate(stream: UnixStream) -> Result<Self> {
         let mut connection = Connection::new(stream)?;
-        let wanted = F_VERSION_1 | F_EVENT_IDX | F_PROTOCOL_FEATURES;
         let offered = connection.get_u64(Request::GetFeatures)?;
-        demand("virtio", wanted, offered)?;
-        let protocol = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK | PROTOCOL_F_CONFIG;
+        demand("virtio", DEMANDED, offered)?;
+        let features = offered & (DEMANDED | OPTIONAL);
         let offered = connection.get_u64(Request::GetProtocolFeatures)?;
-        demand("protocol", protocol, offered)?;
+        demand("protocol", DEMANDED_PROTOCOL, offered)?;
+        let protocol = offered & (DEMANDED_PROTOCOL | OPTIONAL_PROTOCOL);
         let payload = Payload::default().u64(protocol);
         connection.set(Request::SetProtocolFeatures, &payload, None)?;
-        connection.acknowledged = true;
+        connection.acknowledged = protocol & PROTOCOL_F_REPLY_ACK != 0;
         connection.set(Request::SetOwner, &Payload::default(), None)?;
-        let num_queues = connection.get_u64(Request::GetQueueNum)?;
-        let sectors = capacity(&mut connection)?;
-        let payload = Payload::default().u64(wanted);
+        let num_queues = if protocol & PROTOCOL_F_MQ == 0 {
+            1
+        } else {
+            connection.get_u64(Request::GetQueueNum)?
+        };
+        let payload = Payload::default().u64(features);
         connection.set(Request::SetFeatures, &payload, None)?;
-        Ok(Session {
-            connection,
-            sectors,
-            num_queues,
-        })
+        let agreed = disk(&mut connection, features, num_queues)?;
+        Ok(Session { connection, agreed })
     }
 
-    /// The disk's size in bytes.
+    /// What was agreed on.
     #[must_use]
-    pub fn capacity_bytes(&self) -> u64 {
-        self.sectors * SECTOR_BYTES
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
     }
 
-    /// How many queues the server has.
+    /// The socket: readable, it says that the server has ended, since nothing else is sent unasked.
     #[must_use]
-    pub fn num_queues(&self) -> u64 {
-        self.num_queues
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// The process that listens, if the kernel knows it (`SO_PEERCRED`, unix(7)).
+    #[must_use]
+    pub fn server_pid(&self) -> Option<u32> {
+        let credentials = rustix::net::sockopt::socket_peercred(self.connection.as_fd()).ok()?;
+        u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
+    }
+
+    /// Returns once the server has done all that it was told: the way to see that it did where it
+    /// does not acknowledge.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when it closed the connection over something; [`Error::Io`].
+    pub fn settle(&mut self) -> Result<()> {
+        self.connection.get_u64(Request::GetFeatures).map(drop)
     }
 
     /// Gives the server the guest's memory: all of it, as one region.
@@ -131,17 +201,35 @@ fn demand(kind: &str, wanted: u64, offered: u64) -> Result<()> {
     }
 }
 
-/// The first field of the configuration (virtio specification 1.2, section 5.2.4), in sectors.
-fn capacity(connection: &mut Connection) -> Result<u64> {
-    const CAPACITY_BYTES: u32 = 8;
+/// Reads the configuration as far as it matters (virtio specification 1.2, section 5.2.4):
+/// capacity in sectors, `size_max`, and `blk_size`.
+fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<Agreed> {
+    const CONFIG_BYTES: u32 = 24;
+    /// Of a `CONFIG` message, before the bytes: offset, size, flags.
+    const BEFORE: usize = 12;
     let request = Payload::default()
         .u32(0) // offset
-        .u32(CAPACITY_BYTES)
+        .u32(CONFIG_BYTES)
         .u32(0) // flags
-        .zeroes(CAPACITY_BYTES as usize);
+        .zeroes(CONFIG_BYTES as usize);
     let config = connection.get(Request::GetConfig, &request)?;
-    let capacity = config.get(12..20).and_then(|bytes| bytes.try_into().ok());
-    capacity
-        .map(u64::from_le_bytes)
-        .ok_or_else(|| Error::Protocol("the server did not tell the disk's capacity".to_owned()))
+    let config = config
+        .get(BEFORE..BEFORE + CONFIG_BYTES as usize)
+        .ok_or_else(|| Error::Protocol("the server did not tell the disk's size".to_owned()))?;
+    let word = |at: usize| {
+        u32::from_le_bytes([config[at], config[at + 1], config[at + 2], config[at + 3]])
+    };
+    let sectors = u64::from(word(0)) | u64::from(word(4)) << 32;
+    let optional = |feature: u64, at: usize, otherwise: u32| {
+        let value = if features & feature == 0 { 0 } else { word(at) };
+        // Servers that have nothing to say say 0.
+        if value == 0 { otherwise } else { value }
+    };
+    Ok(Agreed {
+        features,
+        capacity_bytes: sectors.saturating_mul(u64::from(SECTOR_BYTES)),
+        block_bytes: optional(F_BLK_SIZE, 20, SECTOR_BYTES),
+        segment_bytes: optional(F_SIZE_MAX, 8, u32::MAX),
+        num_queues,
+    })
 }

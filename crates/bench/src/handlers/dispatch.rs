@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use event_loop::iothread::PlaneContext;
-use event_loop::{Epoll, HandlerId, Interest, IoThread, Plane, PollSettings, Readiness};
+use event_loop::{Epoll, HandlerId, Idle, Interest, IoThread, Plane, PollSettings, Readiness};
 
 use super::no_kernel::NoKernel;
 use super::{Cost, descriptor};
@@ -68,6 +68,10 @@ impl Plane for Counter {
     fn poll(&mut self) -> bool {
         false
     }
+    fn poll_until(&mut self, _: &PollSettings, _: u64) -> u64 {
+        0
+    }
+    fn learn(&mut self, _: &PollSettings, _: Idle) {}
     fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
         false
     }
@@ -116,8 +120,7 @@ impl Dispatch {
     pub fn new(kernel: Kernel, registered: usize, reaction: Reaction) -> Result<Self> {
         let polling = PollSettings {
             max_ns: 0,
-            grow: 0,
-            shrink: 0,
+            ..PollSettings::default()
         };
         let audible = choose(registered);
         let no_kernel = NoKernel::default();

@@ -32,9 +32,9 @@ pub struct Options {
     /// Numbers of registered handlers, smallest first
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,1000,100000", value_parser = clap::value_parser!(u32).range(1..))]
     pub registered: Vec<u32>,
-    /// How often each figure is measured; the median is shown
+    /// How often each figure of the loop is measured; the median is shown
     #[arg(long, value_name = "N", default_value = "15", value_parser = clap::value_parser!(u32).range(1..))]
-    pub repetitions: u32,
+    pub loop_repetitions: u32,
     /// Operations per repetition
     #[arg(long, value_name = "N", default_value = "20000", value_parser = clap::value_parser!(u32).range(1..))]
     pub operations: u32,
@@ -85,7 +85,7 @@ fn measure(
     };
     let (mut adding, mut deleting) = (Vec::new(), Vec::new());
     let mut registry = Registry::new(poller(kernel)?, registered)?;
-    for _ in 0..options.repetitions {
+    for _ in 0..options.loop_repetitions {
         let (add_ns, delete_ns) = registry.measure(operations, clock_ns)?;
         adding.push(add_ns);
         deleting.push(delete_ns);
@@ -112,7 +112,7 @@ fn measure(
         let mut values = Vec::new();
         if ready <= registered {
             let mut dispatch = Dispatch::new(kernel, registered, reaction)?;
-            for _ in 0..options.repetitions {
+            for _ in 0..options.loop_repetitions {
                 values.push(dispatch.measure(ready, operations, clock_ns)?);
             }
         }
@@ -227,7 +227,7 @@ mod tests {
     fn too_many_handlers_are_cut_down_and_that_is_said() {
         let options = |registered: Vec<u32>| Options {
             registered,
-            repetitions: 1,
+            loop_repetitions: 1,
             operations: 1,
         };
         let (fit, note) = registered_that_fit(&options(vec![100, 10]));

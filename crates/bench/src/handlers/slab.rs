@@ -14,7 +14,7 @@ use crate::stats::Summary;
 pub(crate) fn measure(registered: usize, options: &Options, clock_ns: f64, report: &mut Report) {
     let mut slab = Slab::new(registered);
     let mut costs = [const { Vec::new() }; 2];
-    for _ in 0..options.repetitions {
+    for _ in 0..options.loop_repetitions {
         let figures = slab.measure(options.operations as usize, clock_ns);
         for (costs, figure) in costs.iter_mut().zip(figures) {
             costs.push(figure);

@@ -6,7 +6,7 @@ use block::FileOptions;
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
-    LoopDevice, allocated, cached, device, file, folder, mount, options, tmpfs_folder, try_device,
+    LoopDevice, allocated, device, file, folder, mount, options, tmpfs_folder, try_device, ways,
 };
 
 const LEN: usize = 1 << 20;
@@ -17,7 +17,7 @@ fn files_shrink_by_what_is_discarded() {
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
         let data = pattern(1, LEN);
-        for how in [options(&path), cached(&path)] {
+        for how in ways(&path) {
             fs::write(&path, &data).unwrap();
             let full = allocated(&path);
             let (node, mut rig) = (file(&how), Rig::new());
@@ -40,7 +40,7 @@ fn without_unmap_a_discard_does_nothing() {
     let folder = folder();
     let path = folder.path().join("disk");
     let data = pattern(1, LEN);
-    for how in [options(&path), cached(&path)] {
+    for how in ways(&path) {
         fs::write(&path, &data).unwrap();
         let full = allocated(&path);
         let node = file(&FileOptions {
@@ -60,7 +60,7 @@ fn devices_are_told_of_whole_blocks_only() {
         let Some(disk) = LoopDevice::new(LEN as u64, block) else {
             return;
         };
-        for how in [options(&disk.path), cached(&disk.path)] {
+        for how in ways(&disk.path) {
             let node = device(&how);
             node.use_block_size(512).unwrap();
             let mut rig = Rig::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::{FileOptions, Node, NodeOptions, NullOptions, Op, Request};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{cached, file, folder, image, options};
+use crate::storage::{cached, file, folder, image, options, ring, ways};
 
 fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
     let lazy = |how| FileOptions {
@@ -24,7 +24,9 @@ fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
     };
     vec![
         file(&lazy(options(path))),
+        file(&lazy(ring(options(path)))),
         file(&lazy(cached(path))),
+        file(&lazy(ring(cached(path)))),
         null(0),
         null(1_000_000),
     ]
@@ -45,6 +47,7 @@ fn room_keeps_its_word() {
             &[Op::Flush, Op::Read, Op::Discard],
         ] {
             let mut rig = Rig::with_max_events(64);
+            rig.attach(&node);
             let room = rig.engines.room(&node);
             assert!(room >= 64);
             let base = memory.as_mut_ptr().wrapping_add(start);
@@ -86,6 +89,57 @@ fn room_keeps_its_word() {
     }
 }
 
+/// A disk that asks for an engine is served where none can be had or watched.
+#[test]
+fn without_an_engine_workers_carry_the_requests() {
+    let folder = folder();
+    let path = image(&folder, "disk", 1 << 20);
+    for how in ways(&path) {
+        let node = file(&how);
+        let mut rig = Rig::new();
+        let mut refuse = |_: std::os::fd::BorrowedFd<'_>| Err(std::io::ErrorKind::Other.into());
+        rig.engines.attach(&node, &mut refuse);
+        rig.ok(&node, Call::write(512, &[7; 512]));
+        assert_eq!(rig.read(&node, 512, 512), [7; 512]);
+        rig.ok(&node, Call::flush());
+        rig.ok(&node, Call::discard(0, 8192));
+        assert_eq!(rig.read(&node, 512, 512), [0; 512]);
+        assert_eq!(rig.submitted(), 0);
+    }
+}
+
+/// A queue that is the last of its disk leaves nothing behind: the file is closed with the node.
+#[test]
+fn an_iothread_lets_go_of_a_disk_with_its_last_queue() {
+    let folder = folder();
+    let path = image(&folder, "disk", 1 << 20);
+    let open = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        targets.filter(|target| *target == path).count()
+    };
+    for how in ways(&path) {
+        let mut rig = Rig::new();
+        for _ in 0..3 {
+            let node = file(&how);
+            rig.attach(&node);
+            rig.attach(&node);
+            rig.read(&node, 0, 4096);
+            rig.engines.detach(&node);
+            rig.read(&node, 0, 4096);
+            rig.engines.detach(&node);
+            drop(node);
+            assert_eq!(open(), 0);
+            // Nor does the ring's table hold it, and with it the lock on the image.
+            let locked = FileOptions {
+                locking: block::Locking::On,
+                ..how.clone()
+            };
+            drop(file(&locked));
+        }
+    }
+}
+
 #[test]
 fn more_requests_than_room_all_complete() {
     let folder = folder();
@@ -108,12 +162,17 @@ fn more_requests_than_room_all_complete() {
 fn a_nodes_own_batch_limit_submits_early() {
     let folder = folder();
     let path = image(&folder, "disk", 1 << 20);
-    for (limit, batches) in [(0, vec![0, 0, 0, 0, 0]), (2, vec![0, 2, 2, 4, 4])] {
+    let limits = [(0, vec![0, 0, 0, 0, 0]), (2, vec![0, 2, 2, 4, 4])];
+    for ((limit, batches), how) in limits
+        .iter()
+        .flat_map(|limit| [options(&path), ring(options(&path))].map(|how| (limit, how)))
+    {
         let node = file(&FileOptions {
-            aio_max_batch: limit,
-            ..options(&path)
+            aio_max_batch: *limit,
+            ..how
         });
         let mut rig = Rig::new();
+        rig.attach(&node);
         let mut submitted = Vec::new();
         for token in 0..5 {
             let request = Request {
@@ -127,9 +186,9 @@ fn a_nodes_own_batch_limit_submits_early() {
             };
             // SAFETY: a flush names no memory; the node outlives the engines.
             unsafe { rig.engines.submit(&node, request) }.unwrap();
-            submitted.push(rig.engines.aio_stats().unwrap().submitted);
+            submitted.push(rig.submitted());
         }
-        assert_eq!(submitted, batches);
+        assert_eq!(submitted, *batches);
         drop(rig);
     }
 }

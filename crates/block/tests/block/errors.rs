@@ -7,7 +7,9 @@ use std::path::Path;
 use block::{Created, NodeError, create_sparse};
 
 use crate::harness::skipped;
-use crate::storage::{LoopDevice, cached, file, folder, image, options, try_device, try_file};
+use crate::storage::{
+    LoopDevice, cached, file, folder, image, options, try_device, try_file, ways,
+};
 
 /// What opening says, the same with direct I/O and without, for reading and for writing.
 fn file_says(path: &Path) -> String {
@@ -22,7 +24,7 @@ fn always(
     path: &Path,
     open: impl Fn(&block::FileOptions, bool) -> Result<std::sync::Arc<block::Node>, NodeError>,
 ) -> String {
-    let mut said: Vec<String> = [options(path), cached(path)]
+    let mut said: Vec<String> = ways(path)
         .iter()
         .flat_map(|how| [(how, false), (how, true)])
         .map(|(how, read_only)| open(how, read_only).err().unwrap().to_string())
@@ -81,7 +83,7 @@ fn block_devices() {
         file_says(&disk.path),
         "PATH is a block device, driver file needs a regular file (use driver=host_device)"
     );
-    for how in [options(&disk.path), cached(&disk.path)] {
+    for how in ways(&disk.path) {
         let error = try_device(&how, false).err().unwrap();
         // auto-read-only takes either for a reason to open it for reading.
         assert!(

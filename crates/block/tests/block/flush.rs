@@ -7,23 +7,14 @@ use std::fs;
 use block::FileOptions;
 
 use crate::harness::{Call, Rig};
-use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options, try_device};
-
-fn ways(disk: &LoopDevice) -> [FileOptions; 3] {
-    let direct = options(&disk.path);
-    let threads = FileOptions {
-        native_aio: false,
-        ..direct.clone()
-    };
-    [direct, threads, cached(&disk.path)]
-}
+use crate::storage::{LoopDevice, device, file, large_block_folder, options, try_device, ways};
 
 #[test]
 fn what_is_flushed_is_sent_to_the_disk() {
     let Some(disk) = LoopDevice::new(1 << 20, 512) else {
         return;
     };
-    for how in ways(&disk) {
+    for how in ways(&disk.path) {
         for no_flush in [false, true] {
             let node = device(&FileOptions {
                 no_flush,
@@ -76,7 +67,7 @@ fn who_cannot_write_has_nothing_to_flush() {
     let Some(disk) = LoopDevice::new(1 << 20, 512) else {
         return;
     };
-    for how in ways(&disk) {
+    for how in ways(&disk.path) {
         let node = try_device(&how, true).unwrap();
         let before = disk.flushes();
         Rig::new().ok(&node, Call::flush());
@@ -93,12 +84,7 @@ fn files_are_flushed_down_to_the_disk() {
     };
     let path = folder.path().join("disk");
     fs::write(&path, vec![0; 1 << 20]).unwrap();
-    let direct = options(&path);
-    let threads = FileOptions {
-        native_aio: false,
-        ..direct.clone()
-    };
-    for how in [direct, threads, cached(&path)] {
+    for how in ways(&path) {
         let node = file(&how);
         let mut rig = Rig::new();
         for (write, flush) in [

@@ -21,6 +21,7 @@ pub fn skipped(what: &str) {
 const PAGE: usize = 4096;
 
 /// One request and the memory that it names.
+#[derive(Debug)]
 pub struct Call {
     op: Op,
     fua: bool,
@@ -179,6 +180,8 @@ impl Placed {
 pub struct Rig {
     pub engines: Engines,
     woken: Arc<OwnedFd>,
+    /// Descriptors of engines.
+    watched: Vec<OwnedFd>,
 }
 
 impl Rig {
@@ -203,7 +206,24 @@ impl Rig {
         Rig {
             engines: Engines::new(settings, Arc::new(wake)).unwrap(),
             woken,
+            watched: Vec::new(),
         }
+    }
+
+    /// A queue of the node's starts.
+    pub fn attach(&mut self, node: &Node) {
+        let watched = &mut self.watched;
+        self.engines.attach(node, &mut |fd| {
+            watched.push(fd.try_clone_to_owned()?);
+            Ok(())
+        });
+    }
+
+    /// Requests that the kernel took of Linux AIO and the ring.
+    pub fn submitted(&self) -> u64 {
+        let aio = self.engines.aio_stats().map_or(0, |stats| stats.submitted);
+        let ring = self.engines.ring_stats();
+        aio + ring.map_or(0, |stats| stats.submitted)
     }
 
     /// Runs one request to its end.
@@ -233,6 +253,9 @@ impl Rig {
             .into_iter()
             .map(|(node, call)| (node, Placed::new(call)))
             .unzip();
+        for node in &nodes {
+            self.attach(node);
+        }
         let mut results = vec![None; placed.len()];
         let mut next = 0;
         let mut left = placed.len();
@@ -256,6 +279,9 @@ impl Rig {
             }
         }
         assert!(!self.engines.has_completions(), "a completion of nothing");
+        for node in &nodes {
+            self.engines.detach(node);
+        }
         let outcomes = placed.into_iter().zip(results);
         outcomes
             .map(|(placed, result)| placed.outcome(result.unwrap()))
@@ -263,8 +289,8 @@ impl Rig {
     }
 
     /// Sleeps until something may have completed.
-    fn wait(&self) {
-        if self.engines.has_completions() {
+    fn wait(&mut self) {
+        if self.engines.prepare_to_block() {
             return;
         }
         let by_clock = self.engines.next_deadline_ns().is_some() || self.engines.needs_retry();
@@ -273,13 +299,16 @@ impl Rig {
             tv_nsec: if by_clock { 1_000_000 } else { 0 },
         };
         let mut fds = vec![self.woken.as_fd()];
-        fds.extend(self.engines.aio_eventfd());
+        fds.extend(self.watched.iter().map(AsFd::as_fd));
         let mut polled: Vec<_> = fds
             .iter()
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
-        let ready = poll(&mut polled, Some(&timeout)).unwrap();
-        assert!(by_clock || ready > 0, "a request was lost");
+        match poll(&mut polled, Some(&timeout)) {
+            // The kernel wants the thread for a moment, to start a worker for its ring.
+            Err(Errno::INTR) => {}
+            ready => assert!(by_clock || ready.unwrap() > 0, "a request was lost"),
+        }
         for fd in fds {
             let _ = rustix::io::read(fd, &mut [0; 8]);
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
-    LoopDevice, cached, device, file, folder, image, large_block_folder, options, tmpfs_folder,
+    LoopDevice, device, file, folder, image, large_block_folder, options, tmpfs_folder, ways,
 };
 
 const SECTORS: usize = 256;
@@ -151,7 +151,7 @@ const BYTES: u64 = (SECTORS * SECTOR) as u64;
 fn files() {
     for folder in [Some(folder()), tmpfs_folder()].iter().flatten() {
         let path = image(folder, "disk", BYTES);
-        for how in [options(&path), cached(&path)] {
+        for how in ways(&path) {
             property(&file(&how));
         }
     }
@@ -172,7 +172,7 @@ fn devices() {
         let Some(disk) = LoopDevice::new(BYTES, block) else {
             return;
         };
-        for how in [options(&disk.path), cached(&disk.path)] {
+        for how in ways(&disk.path) {
             property(&device(&how));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::{Node, NodeOptions, NullOptions, Request};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{cached, file, folder, image, options};
+use crate::storage::{file, folder, image, ways};
 
 fn null(latency_ns: u64, read_zeroes: bool) -> Arc<Node> {
     let options = NullOptions {
@@ -21,7 +21,7 @@ fn everything_succeeds() {
     for latency_ns in [0, 1000] {
         let node = null(latency_ns, true);
         assert_eq!(node.geometry().size, 1 << 20);
-        assert!(!node.unmap() && !node.native_aio());
+        assert!(!node.unmap() && node.aio().is_none());
         node.use_block_size(512).unwrap();
         let calls = vec![
             Call::write(0, &pattern(1, 4096)),
@@ -95,7 +95,7 @@ fn a_slow_disk_fills_only_itself() {
         unmap: false,
         ..how
     };
-    for how in [options(&path), cached(&path)] {
+    for how in ways(&path) {
         let node = file(&unflushed(how));
         rig.ok(&node, Call::read(0, 512));
         rig.ok(&node, Call::flush());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Node, NodeError};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options};
+use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options, ways};
 
 const SECTOR: usize = 512;
 
@@ -67,7 +67,7 @@ fn neighbours_on_a_device_do_not_lose_writes() {
     let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
         return;
     };
-    for how in [options(&disk.path), cached(&disk.path)] {
+    for how in ways(&disk.path) {
         let node = device(&how);
         assert_eq!(node.geometry().logical_block_size, 4096);
         node.use_block_size(512).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{FileOptions, Locking, Node, NodeError, NodeOptions};
+use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions};
 use tempfile::TempDir;
 
 use crate::harness::skipped;
@@ -99,7 +99,7 @@ pub fn options(path: &Path) -> FileOptions {
         direct: true,
         no_flush: false,
         unmap: true,
-        native_aio: true,
+        aio: Aio::Native,
         aio_max_batch: 0,
         locking: Locking::Auto,
     }
@@ -111,6 +111,29 @@ pub fn cached(path: &Path) -> FileOptions {
         direct: false,
         ..options(path)
     }
+}
+
+/// The same through a ring.
+pub fn ring(options: FileOptions) -> FileOptions {
+    FileOptions {
+        aio: Aio::IoUring,
+        ..options
+    }
+}
+
+/// Every way to the disk: with Linux AIO, a ring, threads, and the latter two through the page cache.
+pub fn ways(path: &Path) -> [FileOptions; 5] {
+    let threads = FileOptions {
+        aio: Aio::Threads,
+        ..options(path)
+    };
+    [
+        options(path),
+        ring(options(path)),
+        threads,
+        cached(path),
+        ring(cached(path)),
+    ]
 }
 
 /// Opens a file that nobody has.

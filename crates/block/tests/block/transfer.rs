@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use block::{FileOptions, Node};
+use block::{Aio, Node};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{cached, file, folder, image, options, tmpfs_folder};
+use crate::storage::{file, folder, image, tmpfs_folder, ways};
 
 const MIB: usize = 1 << 20;
 
@@ -28,24 +28,11 @@ fn round_trip(node: &Arc<Node>, path: &std::path::Path, offset: u64, data: &[u8]
     }
 }
 
-/// The forms that a file can be opened in: (options, whether Linux AIO carries aligned requests).
-fn ways(path: &std::path::Path) -> [(FileOptions, bool); 3] {
-    let threads = FileOptions {
-        native_aio: false,
-        ..options(path)
-    };
-    [
-        (options(path), true),
-        (threads, false),
-        (cached(path), false),
-    ]
-}
-
 #[test]
 fn every_way_moves_the_same_bytes() {
     let folder = folder();
     let path = image(&folder, "disk", 4 * MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let node = file(&how);
         for (offset, len, segment) in [
             (0, 4096, 4096),
@@ -61,27 +48,42 @@ fn every_way_moves_the_same_bytes() {
 }
 
 #[test]
-fn aligned_requests_go_through_linux_aio_and_others_do_not() {
+fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
     let folder = folder();
     let path = image(&folder, "disk", MIB as u64);
-    for (how, carried) in ways(&path) {
+    for how in ways(&path) {
         let node = file(&how);
-        assert_eq!(node.native_aio(), carried);
+        let carrier = node.aio().unwrap();
         let mut rig = Rig::new();
         let submitted = |rig: &mut Rig, call| {
-            let before = rig.engines.aio_stats().unwrap().submitted;
+            let before = rig.submitted();
             rig.ok(&node, call);
-            rig.engines.aio_stats().unwrap().submitted - before
+            rig.submitted() > before
         };
         let bytes = pattern(1, 8192);
-        let by_aio = u64::from(carried);
-        assert_eq!(submitted(&mut rig, Call::read(0, 8192).cut(4096)), by_aio);
-        assert_eq!(submitted(&mut rig, Call::write(0, &bytes)), by_aio);
-        assert_eq!(submitted(&mut rig, Call::flush()), by_aio);
-        assert_eq!(submitted(&mut rig, Call::read(0, 8192).skewed(1)), 0);
-        assert_eq!(submitted(&mut rig, Call::write(0, &bytes).cut(1000)), 0);
-        assert_eq!(submitted(&mut rig, Call::write_zeroes(0, 512, false)), 0);
-        assert_eq!(submitted(&mut rig, Call::discard(0, 4096)), 0);
+        let carried = carrier != Aio::Threads;
+        let ring = carrier == Aio::IoUring;
+        // The page cache takes any memory and any offset.
+        let lenient = ring && !how.direct;
+        for (call, expected) in [
+            (Call::read(0, 8192).cut(4096), carried),
+            (Call::write(0, &bytes), carried),
+            (Call::write(0, &bytes).fua(), carried),
+            (Call::flush(), carried),
+            (Call::read(0, 8192).skewed(1), lenient),
+            (Call::write(0, &bytes).cut(1000), lenient),
+            (Call::write_zeroes(0, 512, false), ring),
+            (Call::write_zeroes(0, 4096, true), ring),
+            (Call::discard(0, 4096), ring),
+        ] {
+            let shown = format!("{how:?} {call:?}");
+            assert_eq!(submitted(&mut rig, call), expected, "{shown}");
+        }
+        let made = (
+            rig.engines.aio_stats().is_some(),
+            rig.engines.ring_stats().is_some(),
+        );
+        assert_eq!(made, (carrier == Aio::Native, ring), "made when wanted");
     }
 }
 
@@ -89,7 +91,7 @@ fn aligned_requests_go_through_linux_aio_and_others_do_not() {
 fn more_segments_than_a_system_call_takes() {
     let folder = folder();
     let path = image(&folder, "disk", 4 * MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let node = file(&how);
         for segments in [1024, 1025, 2500] {
             let data = pattern(segments, usize::try_from(segments).unwrap() * 512);
@@ -104,7 +106,7 @@ fn more_segments_than_a_system_call_takes() {
 fn large_requests() {
     let folder = folder();
     let path = image(&folder, "disk", 33 * MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let data = pattern(5, 16 * MIB);
         round_trip(&file(&how), &path, MIB as u64 - 512, &data, 128 * 1024);
     }
@@ -114,7 +116,7 @@ fn large_requests() {
 fn requests_of_nothing_and_empty_segments() {
     let folder = folder();
     let path = image(&folder, "disk", MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let (node, mut rig) = (file(&how), Rig::new());
         rig.ok(&node, Call::read(0, 0));
         rig.ok(&node, Call::write(0, &[]));
@@ -141,7 +143,7 @@ fn a_file_that_was_truncated_reads_as_zeroes() {
     for folder in folders.iter().flatten() {
         let path = image(folder, "disk", 256 * 1024);
         let data = pattern(7, 256 * 1024);
-        for (how, _) in ways(&path) {
+        for how in ways(&path) {
             let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
             outside.set_len(256 * 1024).unwrap();
             outside.write_all_at(&data, 0).unwrap();
@@ -176,7 +178,7 @@ fn the_last_sector_need_not_be_whole() {
     for folder in folders.iter().flatten() {
         for bytes in [1u64, 100, 1000, 5000] {
             let path = folder.path().join("disk");
-            for (how, _) in ways(&path) {
+            for how in ways(&path) {
                 for (segment, skew) in [(512, 0), (512, 1), (100, 0)] {
                     let content = pattern(bytes, usize::try_from(bytes).unwrap());
                     fs::write(&path, &content).unwrap();
@@ -206,7 +208,7 @@ fn the_last_sector_need_not_be_whole() {
 fn an_error_of_the_disk_is_the_requests_result() {
     let folder = folder();
     let path = image(&folder, "disk", MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let node = crate::storage::try_file(&how, true).unwrap();
         let mut rig = Rig::new();
         let calls = vec![
@@ -232,7 +234,7 @@ fn a_full_disk_is_an_error() {
         return;
     };
     let path = image(&folder, "disk", 4 * MIB as u64);
-    for (how, _) in ways(&path) {
+    for how in ways(&path) {
         let (node, mut rig) = (file(&how), Rig::new());
         let data = pattern(1, 2 * MIB);
         for skew in [0, 1] {

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use block::{FileOptions, Node, NodeError};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{
-    LoopDevice, allocated, cached, device, file, folder, image, options, try_file,
-};
+use crate::storage::{LoopDevice, allocated, device, file, folder, image, options, try_file, ways};
 
 const LEN: u64 = 1 << 20;
 
@@ -20,7 +18,7 @@ fn window(below: &Arc<Node>, offset: u64, size: Option<u64>) -> Result<Arc<Node>
 fn requests_land_in_the_window() {
     let folder = folder();
     let path = image(&folder, "disk", LEN);
-    for how in [options(&path), cached(&path)] {
+    for how in ways(&path) {
         fs::write(&path, pattern(1, 1 << 20)).unwrap();
         let mut model = pattern(1, 1 << 20);
         let node = file(&how);
@@ -28,7 +26,7 @@ fn requests_land_in_the_window() {
         let inner = window(&outer, 4096, None).unwrap();
         assert_eq!(outer.geometry().size, 131_072);
         assert_eq!(inner.geometry().size, 126_976);
-        assert_eq!((outer.name(), inner.native_aio()), ("part", how.direct));
+        assert_eq!((outer.name(), inner.aio()), ("part", node.aio()));
         let mut rig = Rig::new();
         let base = 65_536 + 4096;
         let place = |model: &mut Vec<u8>, at: usize, data: &[u8]| {

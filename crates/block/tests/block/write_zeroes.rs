@@ -8,7 +8,7 @@ use block::{FileOptions, Node};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
-    LoopDevice, allocated, cached, device, file, folder, large_block_folder, options, tmpfs_folder,
+    LoopDevice, allocated, device, file, folder, large_block_folder, options, tmpfs_folder, ways,
 };
 
 const LEN: usize = 1 << 20;
@@ -47,7 +47,7 @@ fn in_files() {
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
         fs::write(&path, vec![1; LEN]).unwrap();
-        for how in [options(&path), cached(&path)] {
+        for how in ways(&path) {
             zeroes_are_exact(&file(&how));
             assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);
         }
@@ -70,7 +70,7 @@ fn on_devices() {
         let Some(disk) = LoopDevice::new(LEN as u64, block) else {
             return;
         };
-        for how in [options(&disk.path), cached(&disk.path)] {
+        for how in ways(&disk.path) {
             zeroes_are_exact(&device(&how));
         }
     }
@@ -95,7 +95,7 @@ fn unmap_gives_the_space_back_and_without_it_stays() {
     let folders = [Some(folder()), tmpfs_folder()];
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
-        for how in [options(&path), cached(&path)] {
+        for how in ways(&path) {
             let (before, after) = space_after(&path, &how, false);
             assert!(after >= before, "space must stay reserved: {how:?}");
             let (before, after) = space_after(&path, &how, true);
@@ -134,7 +134,7 @@ fn up_to_the_end_of_a_file_with_a_partial_sector() {
     let folders = [Some(folder()), tmpfs_folder()];
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
-        for how in [options(&path), cached(&path)] {
+        for how in ways(&path) {
             for unmap in [false, true] {
                 fs::write(&path, pattern(1, 5000)).unwrap();
                 let (node, mut rig) = (file(&how), Rig::new());

@@ -22,6 +22,32 @@ fn all_is_silent_when_all_is_well() {
     assert_eq!(folder.names(), ["disk.img"]);
 }
 
+/// What cannot be said on a command line that is another program's.
+#[test]
+fn the_environment_says_how_much_is_logged() {
+    let folder = Folder::new();
+    let args = [
+        "--object",
+        "iothread,id=io0",
+        "--blockdev",
+        "driver=null-co,node-name=d",
+        "--export",
+        "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0",
+    ];
+    for (level, said) in [("error", false), ("debug", true)] {
+        let mut command = folder.command(args);
+        command.env("BLOCKPLANE_LOG", level);
+        let mut server = Process::spawn(command);
+        server.accepts(&folder.join("s"));
+        let ended = server.stop();
+        assert_eq!(ended.stderr.contains("iothread stopped"), said, "{level}");
+    }
+    let mut command = folder.command(args);
+    command.env("BLOCKPLANE_LOG", "loud");
+    let ended = Process::spawn(command).ended();
+    ended.failed_naming(&["BLOCKPLANE_LOG", "loud", "debug"]);
+}
+
 #[test]
 fn json_and_key_value_say_the_same() {
     let folder = Folder::new();

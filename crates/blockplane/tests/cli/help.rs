@@ -48,6 +48,18 @@ fn help_of_serve_names_its_options() {
 }
 
 #[test]
+fn help_of_bench_names_what_it_measures() {
+    let help = Folder::new().run("bench --help");
+    for what in ["handlers", "idle", "--json"] {
+        assert!(help.succeeded().contains(what), "no {what}");
+    }
+    assert_eq!(Folder::new().run("help bench").succeeded(), help.stdout);
+    let wrong = Folder::new().run("bench idle --queues 0");
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
+    assert!(wrong.stderr.contains("--queues"), "{wrong:?}");
+}
+
+#[test]
 fn help_inside_an_option_lists_its_keys() {
     let help = |line| Folder::new().run(line).succeeded().to_owned();
     assert!(help("--object help").contains("iothread"));

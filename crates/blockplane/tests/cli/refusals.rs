@@ -73,10 +73,6 @@ fn what_the_other_daemon_has_and_we_lack_is_named() {
                 "--blockdev qcow2,node-name=q,file=f",
                 &["--blockdev", "qcow2"],
             ),
-            (
-                "--blockdev file,node-name=f,filename=x,aio=io_uring",
-                &["--blockdev", "io_uring"],
-            ),
         ],
     );
     check(

@@ -54,10 +54,13 @@ pub fn rows() -> Vec<Row> {
                 });
                 let chain = read(guest);
                 for (index, descriptor) in (0..).zip(chain) {
-                    guest.queues[0].ring.write_descriptor(index, descriptor);
+                    guest.queues[0]
+                        .ring
+                        .split()
+                        .write_descriptor(index, descriptor);
                 }
                 for _ in 0..50 {
-                    guest.queues[0].ring.make_available(0);
+                    guest.queues[0].ring.split().make_available(0);
                     guest.queues[0].kick();
                     assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
                 }
@@ -69,12 +72,12 @@ pub fn rows() -> Vec<Row> {
 }
 
 /// Something done over and over on another thread.
-struct Meanwhile {
+pub struct Meanwhile {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<()>,
 }
 
-fn meanwhile(work: impl Fn(u16) + Send + 'static) -> Meanwhile {
+pub fn meanwhile(work: impl Fn(u16) + Send + 'static) -> Meanwhile {
     let stop = Arc::<AtomicBool>::default();
     let stopped = stop.clone();
     let thread = thread::spawn(move || {
@@ -88,7 +91,7 @@ fn meanwhile(work: impl Fn(u16) + Send + 'static) -> Meanwhile {
 }
 
 impl Meanwhile {
-    fn stop(self) {
+    pub fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
     }
@@ -103,7 +106,7 @@ pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
     let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
     let data = guest.memory.alloc(4096, 16);
     for index in 0..ENTRIES / 2 {
-        let ring = &guest.queues[0].ring;
+        let ring = guest.queues[0].ring.split();
         ring.write_descriptor(2 * index, desc(header, 16, DESC_F_NEXT, 2 * index + 1));
         ring.write_descriptor(2 * index + 1, desc(data, 513, DESC_F_WRITE, 0));
     }

@@ -55,10 +55,10 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blockplane"));
         command.args(["--object", "iothread,id=io"]);
         for (name, node, export) in [
-            (HOSTILE, "", "writable=on"),
+            (HOSTILE, "", "writable=on,packed=on"),
             (QUIET, "", "writable=on"),
             (READ_ONLY, "", "logical-block-size=4096"),
-            (SLOW, "null-co", "writable=on"),
+            (SLOW, "null-co", "writable=on,packed=on"),
         ] {
             let node = if node.is_empty() {
                 let image = File::create(folder.path().join(name)).unwrap();

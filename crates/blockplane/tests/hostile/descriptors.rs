@@ -154,7 +154,7 @@ fn eventfds() -> Vec<Row> {
                 let err = event();
                 rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
                 guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
-                guest.queues[0].ring.make_available(500);
+                guest.queues[0].ring.split().make_available(500);
                 guest.queues[0].kick();
                 // Nothing says when; the other queue of this iothread says that it was not held up.
                 assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use virtqueue::RingFeatures;
-use virtqueue::testing::{Buffer, DriverRing, RawDescriptor, TestMemory};
+use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, RawDescriptor, TestMemory};
 
 use crate::daemon::{QUEUES, STUCK_AFTER};
+use crate::ring::Ring;
 use crate::row::Answer;
 use crate::wire::*;
 
@@ -21,6 +22,8 @@ pub const INDIRECT_DESC: u64 = 1 << 28;
 pub const EVENT_IDX: u64 = 1 << 29;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// `VIRTIO_F_RING_PACKED`
+pub const RING_PACKED: u64 = 1 << 34;
 /// `VIRTIO_F_VERSION_1`
 pub const VERSION_1: u64 = 1 << 32;
 /// What a guest chooses unless the row says otherwise; with `VIRTIO_BLK_F_FLUSH`.
@@ -44,14 +47,12 @@ const IO_BYTES: usize = 4096;
 
 /// A queue from the guest's side.
 pub struct Queue {
-    pub ring: DriverRing,
+    pub ring: Ring,
     pub kick: OwnedFd,
     pub call: OwnedFd,
     pub err: OwnedFd,
     /// Where the last request's status byte is.
     pub status: u64,
-    /// `used.idx` when the last request was made.
-    seen: u16,
     /// Header, data and status of verified requests.
     buffers: u64,
 }
@@ -68,6 +69,8 @@ pub struct Guest {
     pub memory: TestMemory,
     pub queues: Vec<Queue>,
     features: u64,
+    /// Chosen beside what the row says.
+    also: u64,
 }
 
 impl Guest {
@@ -78,7 +81,13 @@ impl Guest {
             memory: TestMemory::new(MEMORY_BYTES),
             queues: Vec::new(),
             features: 0,
+            also: 0,
         }
+    }
+
+    /// From here on what is negotiated includes packed queues.
+    pub fn choose_packed(&mut self) {
+        self.also = RING_PACKED;
     }
 
     /// Does all that a front-end does until its queues run.
@@ -96,6 +105,7 @@ impl Guest {
     }
 
     pub fn negotiate(&mut self, features: u64) {
+        let features = features | self.also;
         self.features = features;
         self.wire.message(SET_OWNER, VERSION, &[], &[]);
         assert!(self.wire.lives());
@@ -164,25 +174,50 @@ impl Guest {
 
     /// Makes the next queue and says where it is.
     pub fn set_up(&mut self, index: u32, entries: u16) {
+        let queue = self.new_queue(entries);
+        self.queues.push(queue);
+        self.announce(index);
+    }
+
+    /// Makes a stopped queue anew, at another place, and says where it is.
+    pub fn set_up_anew(&mut self, index: u32, entries: u16) {
+        self.queues[index as usize] = self.new_queue(entries);
+        self.announce(index);
+    }
+
+    fn new_queue(&self, entries: u16) -> Queue {
         let features = RingFeatures {
             event_idx: self.features & EVENT_IDX != 0,
             indirect: self.features & INDIRECT_DESC != 0,
+            packed: self.features & RING_PACKED != 0,
         };
-        let ring = DriverRing::new(&self.memory, entries, features);
+        let ring = if features.packed {
+            Ring::Packed(PackedDriverRing::new(&self.memory, entries, features))
+        } else {
+            let ring = DriverRing::new(&self.memory, entries, features);
+            Ring::Split { ring, seen: 0 }
+        };
         let buffers = self.memory.alloc(16 + IO_BYTES as u64 + 1, 16);
-        self.queues.push(Queue {
+        Queue {
             ring,
             kick: event(),
             call: event(),
             err: event(),
             status: 0,
-            seen: 0,
             buffers,
-        });
-        self.must(SET_VRING_NUM, &u32s(&[index, u32::from(entries)]), &[]);
-        self.must(SET_VRING_BASE, &u32s(&[index, 0]), &[]);
-        self.must(SET_VRING_ADDR, &self.addresses(index, 0), &[]);
+        }
+    }
+
+    fn announce(&self, index: u32) {
         let queue = &self.queues[index as usize];
+        let entries = u32::from(queue.ring.layout().size);
+        self.must(SET_VRING_NUM, &u32s(&[index, entries]), &[]);
+        self.must(
+            SET_VRING_BASE,
+            &u32s(&[index, queue.ring.first_base()]),
+            &[],
+        );
+        self.must(SET_VRING_ADDR, &self.addresses(index, 0), &[]);
         let number = u64s(&[u64::from(index)]);
         self.must(SET_VRING_CALL, &number, &[queue.call.as_fd()]);
         self.must(SET_VRING_ERR, &number, &[queue.err.as_fd()]);
@@ -215,13 +250,10 @@ impl Guest {
         }
     }
 
-    /// Writes a chain into the first descriptors of queue 0, as it is, and hands it over.
+    /// Hands a chain to queue 0 as it is.
     pub fn chain(&mut self, chain: &[RawDescriptor]) -> Answer {
         let queue = &mut self.queues[0];
-        for (index, descriptor) in (0..).zip(chain) {
-            queue.ring.write_descriptor(index, *descriptor);
-        }
-        queue.ring.make_available(0);
+        queue.ring.add_raw(chain);
         queue.kick();
         self.outcome(0)
     }
@@ -243,19 +275,18 @@ impl Guest {
     pub fn wait_for_used(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         let start = Instant::now();
-        while queue.ring.used_idx() == queue.seen {
+        while !queue.ring.has_answered() {
             assert!(start.elapsed() < STUCK_AFTER, "the request never ends");
             std::thread::sleep(Duration::from_millis(1));
         }
-        queue.seen = queue.seen.wrapping_add(1);
     }
 
-    /// Waits until the device has taken so many chains of queue 0 (with [`EVENT_IDX`]), or has found
-    /// the queue broken.
-    pub fn wait_until_taken(&self, count: u16) {
+    /// Waits until the device has taken what is in queue 0 up to here, in chains of a split queue or
+    /// descriptors of a packed one (with [`EVENT_IDX`]), or has found the queue broken.
+    pub fn wait_until_taken(&mut self, count: u16) {
         let queue = &self.queues[0];
         let start = Instant::now();
-        while queue.ring.avail_event() != count && !is_readable(&queue.err) {
+        while queue.ring.kick_at() != Some(count) && !is_readable(&queue.err) {
             assert!(start.elapsed() < STUCK_AFTER, "the request is never taken");
             std::thread::yield_now();
         }
@@ -291,7 +322,7 @@ impl Guest {
         }
         let queue = &mut self.queues[0];
         queue.ring.add(&buffers);
-        queue.ring.set_used_event(queue.seen);
+        queue.ring.signal_next();
         queue.ring.publish();
         queue.kick();
     }
@@ -309,8 +340,7 @@ impl Guest {
             if is_readable(&queue.err) {
                 return Answer::Broken;
             }
-            if queue.ring.used_idx() != queue.seen {
-                queue.seen = queue.seen.wrapping_add(1);
+            if queue.ring.has_answered() {
                 return Answer::Status(self.memory.read(queue.status, 1)[0]);
             }
             let hung_up = wait(&[queue.err.as_fd(), queue.call.as_fd(), self.wire.socket()]);
@@ -345,6 +375,17 @@ impl Guest {
 
     /// 4 KiB, in whole blocks.
     fn transfer(&mut self, index: usize, kind: u32, block: u64) -> Result<(), String> {
+        self.begin(index, kind, block);
+        let outcome = self.outcome(index);
+        self.queues[index].ring.take_used();
+        match outcome {
+            Answer::Status(0) => Ok(()),
+            other => Err(format!("a good request: {other}")),
+        }
+    }
+
+    /// Hands over a request of 4 KiB.
+    pub fn begin(&mut self, index: usize, kind: u32, block: u64) {
         let queue = &mut self.queues[index];
         let (head, data) = (queue.buffers, queue.buffers + 16);
         self.memory.write(head, &request_header(kind, block * 8));
@@ -361,15 +402,9 @@ impl Guest {
             },
             Buffer::writable(queue.status, 1),
         ]);
-        queue.ring.set_used_event(queue.seen);
+        queue.ring.signal_next();
         queue.ring.publish();
         queue.kick();
-        let outcome = self.outcome(index);
-        self.queues[index].ring.take_used();
-        match outcome {
-            Answer::Status(0) => Ok(()),
-            other => Err(format!("a good request: {other}")),
-        }
     }
 }
 

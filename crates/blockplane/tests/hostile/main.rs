@@ -8,7 +8,7 @@
 //! while the offender is connected and in the middle of it.
 //!
 //! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `memory` (with
-//! `placement` and `gone`), `rings` (with `changing`) and `requests`; `cargo test --test hostile
+//! `placement` and `gone`), `rings` (with `changing`), `packed` and `requests`; `cargo test --test hostile
 //! survived -- --nocapture` prints them with what was observed. `floods` does one thing many times.
 
 #![allow(
@@ -30,9 +30,12 @@ mod gone;
 mod guest;
 mod memory;
 mod messages;
+mod packed;
 mod placement;
 mod queues;
 mod requests;
+mod ring;
+mod ring_reset;
 mod rings;
 mod row;
 mod wire;
@@ -77,6 +80,16 @@ fn rings_survived() {
 #[test]
 fn rings_and_sigterm() {
     each_stops_in_good_order(rings::rows());
+}
+
+#[test]
+fn packed_survived() {
+    one_daemon_survives(packed::rows());
+}
+
+#[test]
+fn packed_and_sigterm() {
+    each_stops_in_good_order(packed::rows());
 }
 
 #[test]

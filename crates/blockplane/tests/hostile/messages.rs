@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use crate::daemon::READ_ONLY;
 use crate::descriptors::read_only_file;
 use crate::guest::*;
 use crate::row::Answer::{Accepted, Dropped, Refused, Waiting};
@@ -203,7 +204,7 @@ fn features() -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, features) in [
         ("all bits", u64::MAX),
-        ("bit 34, packed rings", FEATURES | 1 << 34),
+        ("bit 35, IN_ORDER", FEATURES | 1 << 35),
         ("bit 26, LOG_ALL", FEATURES | 1 << 26),
         ("bit 5, read-only", FEATURES | 1 << 5),
     ] {
@@ -214,6 +215,18 @@ fn features() -> Vec<Row> {
             move |guest| guest.tell(SET_FEATURES, VERSION, &u64s(&[features]), &[]),
         ));
     }
+    rows.push(
+        row(
+            "SET_FEATURES: bit 34, packed queues, of an export without packed=on",
+            Dropped,
+            "were not offered: 0x400000000",
+            |guest| {
+                let features = FEATURES | RING_PACKED;
+                guest.tell(SET_FEATURES, VERSION, &u64s(&[features]), &[])
+            },
+        )
+        .on(READ_ONLY),
+    );
     for (what, features) in [("all bits", u64::MAX), ("bit 12, INFLIGHT_SHMFD", 1 << 12)] {
         rows.push(row(
             format!("SET_PROTOCOL_FEATURES: {what}"),

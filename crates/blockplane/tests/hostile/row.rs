@@ -55,7 +55,16 @@ pub struct Row {
     /// What the log says of it; empty: nothing at all.
     says: &'static str,
     export: &'static str,
+    forms: Forms,
     act: Act,
+}
+
+/// The forms of queues that a row is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forms {
+    Split,
+    Both,
+    Packed,
 }
 
 /// A row: what is wrong, the answer, what the log says, and how it is done.
@@ -70,6 +79,7 @@ pub fn row(
         answer,
         says,
         export: HOSTILE,
+        forms: Forms::Both,
         act: Box::new(act),
     }
 }
@@ -79,6 +89,30 @@ impl Row {
     pub fn on(mut self, export: &'static str) -> Self {
         self.export = export;
         self
+    }
+
+    /// Only split queues can have this.
+    pub fn split_only(mut self) -> Self {
+        self.forms = Forms::Split;
+        self
+    }
+
+    /// The same with packed queues; `None` if that makes no sense.
+    pub fn packed(mut self) -> Option<Self> {
+        if self.forms == Forms::Split {
+            return None;
+        }
+        self.forms = Forms::Packed;
+        self.what = format!("packed: {}", self.what);
+        Some(self)
+    }
+
+    fn guest(&self, daemon: &Daemon) -> Guest {
+        let mut guest = Guest::connect(&daemon.socket(self.export));
+        if self.forms == Forms::Packed {
+            guest.choose_packed();
+        }
+        guest
     }
 
     /// The most lines that it may cost in the log: what is wrong, and what follows for the
@@ -101,7 +135,7 @@ pub fn one_daemon_survives(rows: Vec<Row>) {
     println!("{:20} {:9} {:5} what", "answer", "export", "lines");
     for row in &rows {
         let log_before = daemon.log().len();
-        let mut guest = Guest::connect(&daemon.socket(row.export));
+        let mut guest = row.guest(&daemon);
         let seen = (row.act)(&mut guest);
         daemon.lives(&row.what);
         assert_eq!(
@@ -146,7 +180,7 @@ pub fn each_stops_in_good_order(rows: Vec<Row>) {
         // Which one it was, when it fails.
         println!("{}", row.what);
         let mut daemon = Daemon::start();
-        let mut guest = Guest::connect(&daemon.socket(row.export));
+        let mut guest = row.guest(&daemon);
         let seen = (row.act)(&mut guest);
         daemon.lives(&row.what);
         assert_eq!(seen, row.answer, "{}; {}", row.what, daemon.log());

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{FileOptions, Locking, Node, NodeOptions, NullOptions};
+use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
 use data_plane::VringSetup;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tempfile::TempDir;
@@ -98,6 +98,7 @@ impl Guest {
         let features = RingFeatures {
             event_idx,
             indirect: false,
+            packed: false,
         };
         let slots = size / 3;
         // Each with a page for the alignment of its data.
@@ -124,7 +125,7 @@ impl Guest {
     }
 
     /// What starts its queue at `base`, enabled.
-    pub fn setup(&self, node: &Arc<Node>, base: u16) -> VringSetup {
+    pub fn setup(&self, node: &Arc<Node>, base: u32) -> VringSetup {
         let options = DeviceOptions::default();
         VringSetup {
             name: "test:0".to_owned(),
@@ -138,6 +139,7 @@ impl Guest {
             call: Some(self.call.try_clone().unwrap()),
             err: Some(self.err.try_clone().unwrap()),
             enabled: true,
+            fixed_buffers: false,
         }
     }
 
@@ -267,6 +269,14 @@ pub fn null_disk(latency_ns: u64) -> Arc<Node> {
 
 /// A file behind direct I/O and Linux AIO, gone with the folder.
 pub fn file_disk() -> (Arc<Node>, TempDir) {
+    disk_by(Aio::Native)
+}
+
+/// The engines that carry requests by themselves.
+pub const CARRIERS: [Aio; 2] = [Aio::Native, Aio::IoUring];
+
+/// A file behind direct I/O, gone with the folder.
+pub fn disk_by(aio: Aio) -> (Arc<Node>, TempDir) {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("disk");
     std::fs::write(&path, vec![0; usize::try_from(DISK_BYTES).unwrap()]).unwrap();
@@ -275,7 +285,7 @@ pub fn file_disk() -> (Arc<Node>, TempDir) {
         direct: true,
         no_flush: false,
         unmap: true,
-        native_aio: true,
+        aio,
         aio_max_batch: 0,
         locking: Locking::Off,
     });

@@ -3,12 +3,14 @@
 //! - `serve`: starting, kicking, enabling, stopping, starting again.
 //! - `signals`: how often the guest is signalled, and that no signal is lost.
 //! - `share`: queues on one thread do not disturb each other.
+//! - `fair`: what queues without end cost others, and idle ones the busy.
 //! - `steps`: control messages between chosen iterations, the loop run by hand.
 //! - `idle`: a thread without work does nothing.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
+mod fair;
 mod guest;
 mod idle;
 mod quiet;

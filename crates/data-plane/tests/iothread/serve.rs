@@ -1,17 +1,27 @@
 //! Starting, kicking, enabling, stopping, starting again.
 
+use block::Aio;
 use data_plane::{DataThread, DataThreadSettings, StartError};
 
-use crate::guest::{FLUSH, Guest, add_one, elsewhere, event, file_disk, null_disk, wait_for};
+use crate::guest::{
+    CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,
+};
 
 fn iothread() -> DataThread {
     DataThread::spawn(DataThreadSettings::named("test")).unwrap()
 }
 
+/// With and without event index, by each engine.
+fn forms() -> impl Iterator<Item = (bool, Aio)> {
+    [false, true]
+        .into_iter()
+        .flat_map(|event_idx| CARRIERS.map(|aio| (event_idx, aio)))
+}
+
 #[test]
 fn what_waits_at_the_start_is_served_without_a_kick() {
-    for event_idx in [false, true] {
-        let (disk, _folder) = file_disk();
+    for (event_idx, aio) in forms() {
+        let (disk, _folder) = disk_by(aio);
         let iothread = iothread();
         let mut guest = Guest::new(64, event_idx);
         for block in 0..8 {
@@ -29,8 +39,8 @@ fn what_waits_at_the_start_is_served_without_a_kick() {
 
 #[test]
 fn what_was_written_is_read() {
-    for event_idx in [false, true] {
-        let (disk, _folder) = file_disk();
+    for (event_idx, aio) in forms() {
+        let (disk, _folder) = disk_by(aio);
         let iothread = iothread();
         let mut guest = Guest::at_base(128, event_idx, 65_500);
         let _vring = iothread.start_vring(guest.setup(&disk, 65_500)).unwrap();
@@ -97,9 +107,13 @@ fn stopping_waits_for_what_is_in_flight() {
     }
     guest.submit();
     let base = vring.stop().unwrap();
-    assert_eq!(guest.driver.used_idx(), base, "what was taken is answered");
+    assert_eq!(
+        u32::from(guest.driver.used_idx()),
+        base,
+        "what was taken is answered"
+    );
     let answered = guest.take_done().len();
-    assert_eq!(answered, usize::from(base));
+    assert_eq!(answered, base as usize);
 
     // Whoever comes next goes on there.
     let _vring = iothread.start_vring(guest.setup(&disk, base)).unwrap();
@@ -108,8 +122,8 @@ fn stopping_waits_for_what_is_in_flight() {
 
 #[test]
 fn stopped_at_any_time_nothing_is_lost_or_done_twice() {
-    for event_idx in [false, true] {
-        let (disk, _folder) = file_disk();
+    for (event_idx, aio) in forms() {
+        let (disk, _folder) = disk_by(aio);
         let iothread = iothread();
         let mut guest = Guest::at_base(128, event_idx, 65_000);
         let mut base = 65_000;
@@ -134,7 +148,7 @@ fn stopped_at_any_time_nothing_is_lost_or_done_twice() {
                 }
             }
             base = vring.stop().unwrap();
-            assert_eq!(guest.driver.used_idx(), base);
+            assert_eq!(u32::from(guest.driver.used_idx()), base);
             let done = guest.take_done();
             assert!(done.iter().all(|done| done.status == 0));
             answered += done.len();

@@ -70,7 +70,7 @@ fn a_ring_outside_the_new_memory_breaks_its_queue_alone() {
     }
     // Requests from before are answered where the rings were.
     let base = broken_vring.stop().unwrap();
-    assert_eq!(broken.driver.used_idx(), base);
+    assert_eq!(u32::from(broken.driver.used_idx()), base);
     assert_eq!(good_vring.stop(), Some(100));
 }
 

@@ -74,12 +74,6 @@ impl AioError {
     }
 }
 
-/// Refusal of [`push`](super::LinuxAio::push): no record is free. The request was not taken; push
-/// it again after a reap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the engine has no room for another request")]
-pub struct Full;
-
 /// Shows a number, or that nobody knows it.
 struct Known<'a>(&'a Option<u64>);
 

@@ -18,13 +18,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::abi::{IoEvent, Iocb};
-use super::error::{AioError, Full};
+use super::error::AioError;
 use super::kernel::{AioKernel, ContextId, Kernel};
-use super::request::{Io, Progress, Request};
-use super::settings::{AioSettings, AioStats, DEFAULT_MAX_BATCH, MAX_EVENTS_LIMIT};
-use super::slots::Slots;
+use super::request::Request;
+use super::settings::{AioSettings, AioStats, MAX_EVENTS_LIMIT};
 use super::source::Source;
 use crate::Completion;
+use crate::batch::BatchLimit;
+use crate::io::{Full, Io};
+use crate::slots::Slots;
+use crate::transfer::Progress;
 
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
@@ -39,7 +42,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     context: ContextId,
     source: Source,
     event_fd: OwnedFd,
-    slots: Slots,
+    slots: Slots<Request>,
     /// Slots that wait for io_submit(2), in order.
     pending: VecDeque<u32>,
     /// Slots with a rest after a short transfer; empty between calls.
@@ -49,7 +52,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     /// The array that io_submit(2) reads; meaningless between calls.
     iocbs: Vec<*mut Iocb>,
     in_flight: usize,
-    max_batch: u32,
+    batch: BatchLimit,
     max_events: u32,
     blocked: bool,
     fdsync: bool,
@@ -89,7 +92,8 @@ impl<K: AioKernel> LinuxAio<K> {
         let fdsync = kernel.supports_fdsync(context);
         let source = Source::new(&kernel, context, settings);
         let capacity = max_events as usize;
-        let mut engine = Self {
+        let batch = BatchLimit::new(settings.max_batch, settings.default_batch, max_events);
+        let engine = Self {
             kernel,
             context,
             source,
@@ -100,13 +104,12 @@ impl<K: AioKernel> LinuxAio<K> {
             refused: Vec::with_capacity(capacity),
             iocbs: Vec::with_capacity(capacity),
             in_flight: 0,
-            max_batch: 0,
+            batch,
             max_events,
             blocked: false,
             fdsync,
             stats: AioStats::default(),
         };
-        engine.set_max_batch(settings.max_batch);
         Ok(engine)
     }
 
@@ -129,6 +132,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// else, as the engine changes it; the buffers that it names stay valid for the kernel to
     /// write (read) or read (write); and all of it may be used from whatever thread owns the
     /// engine. Buffers that lie in guest memory may be accessed by the guest at any time.
+    #[inline(always)]
     pub unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
         let event_fd = self.event_fd.as_raw_fd();
         // SAFETY: our caller's promise is the one that `Request::new` wants.
@@ -163,7 +167,7 @@ impl<K: AioKernel> LinuxAio<K> {
         let before = out.len();
         for (slot, errno) in self.refused.drain(..) {
             out.push(Completion {
-                token: self.slots.release(slot),
+                token: self.slots.release(slot).token,
                 result: Err(errno),
             });
         }
@@ -207,21 +211,22 @@ impl<K: AioKernel> LinuxAio<K> {
         self.blocked
     }
 
-    /// Most requests in one io_submit(2).
+    /// Most requests in the next io_submit(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.max_batch
+        self.batch.now()
     }
 
-    /// Changes the batch limit from the next call on; 0 means [`DEFAULT_MAX_BATCH`], and more than
-    /// `max_events` means `max_events`.
+    /// Changes the batch limit from the next call on; 0 means the settings' `default_batch`, and more
+    /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        let wanted = if max_batch == 0 {
-            DEFAULT_MAX_BATCH
-        } else {
-            max_batch
-        };
-        self.max_batch = wanted.min(self.max_events);
+        self.batch.set(max_batch);
+    }
+
+    /// Most requests in flight and pending together.
+    #[must_use]
+    pub fn max_events(&self) -> u32 {
+        self.max_events
     }
 
     /// Requests that the kernel has.
@@ -236,7 +241,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.pending.len()
     }
 
-    /// Whether [`Op::Flush`](super::Op::Flush) works here (Linux 4.18). If not, a flush must be
+    /// Whether [`Op::Flush`](crate::Op::Flush) works here (Linux 4.18). If not, a flush must be
     /// made by a thread that can block.
     #[must_use]
     pub fn supports_fdsync(&self) -> bool {
@@ -252,24 +257,28 @@ impl<K: AioKernel> LinuxAio<K> {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> AioStats {
-        self.stats
+        AioStats {
+            max_batch: self.batch.now(),
+            ..self.stats
+        }
     }
 
     /// The batch limit for the next call. The room of the context bounds it as well, but needs no
     /// look: a record is taken for every request that is pending or in flight.
     fn batch(&self) -> usize {
-        self.max_batch as usize
+        self.batch.now() as usize
     }
 
+    #[inline(never)]
     fn submit_pending(&mut self) {
         self.blocked = false;
         while !self.pending.is_empty() {
             let count = self.pending.len().min(self.batch());
             debug_assert!(self.in_flight + count <= self.max_events as usize);
             self.iocbs.clear();
-            for &slot in self.pending.iter().take(count) {
-                self.iocbs.push(self.slots.iocb(slot));
-            }
+            let first = self.pending.iter().take(count);
+            let iocbs = first.map(|&slot| &raw mut self.slots.get_mut(slot).iocb);
+            self.iocbs.extend(iocbs);
             self.stats.submit_calls += 1;
             // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
             // for what they name, the submitters promised to keep it until completion.
@@ -281,9 +290,22 @@ impl<K: AioKernel> LinuxAio<K> {
                     self.blocked = true;
                     return;
                 }
-                Ok(accepted) => self.accepted(accepted.min(count)),
+                Ok(accepted) => {
+                    if self.batch.adapts() && accepted == count {
+                        self.learn(count);
+                    }
+                    self.accepted(accepted.min(count));
+                }
                 Err(errno) => self.refuse_first(errno),
             }
+        }
+    }
+
+    /// Lets the batch limit see what a call of `count` requests has left behind. Without the ring
+    /// nothing can be seen, and the limit stays.
+    fn learn(&mut self, count: usize) {
+        if let Source::Ring(ring) = &self.source {
+            self.batch.learn(count, self.in_flight, ring.len());
         }
     }
 
@@ -349,11 +371,11 @@ impl<K: AioKernel> LinuxAio<K> {
         match request.advance(event.res) {
             Progress::Done(result) => {
                 out.push(Completion {
-                    token: self.slots.release(slot),
+                    token: self.slots.release(slot).token,
                     result,
                 });
             }
-            Progress::Resume => {
+            Progress::Resume { .. } => {
                 self.stats.resumed += 1;
                 self.resumed.push(slot);
             }
@@ -367,7 +389,5 @@ impl<K: AioKernel> Drop for LinuxAio<K> {
     }
 }
 
-#[cfg(test)]
-mod model_test;
 #[cfg(test)]
 mod tests;

@@ -58,6 +58,17 @@ impl CompletionRing {
         self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Relaxed)
     }
 
+    /// How many events wait.
+    pub(super) fn len(self) -> usize {
+        let Events { next, tail, .. } = self.events();
+        let len = if tail >= next {
+            tail - next
+        } else {
+            tail + (self.nr - next)
+        };
+        len as usize
+    }
+
     /// The events that are there now. Later ones wait for the next look, so that a fast disk
     /// cannot keep the caller in one pass.
     pub(super) fn events(self) -> Events {

@@ -1,5 +1,7 @@
 //! What an engine can be told, and what it counts.
 
+use crate::batch::DefaultBatch;
+
 /// Requests in flight and pending, unless told otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;
 
@@ -7,17 +9,15 @@ pub const DEFAULT_MAX_EVENTS: u32 = 1024;
 /// processes of the machine share.
 pub const MAX_EVENTS_LIMIT: u32 = 65_536;
 
-/// Most requests in one io_submit(2) unless told otherwise. With 1024 the kernel is busy
-/// submitting while the first of them are long finished; 32 measured best over queue depths.
-pub const DEFAULT_MAX_BATCH: u32 = 32;
-
 /// How an engine is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AioSettings {
     /// Requests in flight and pending together, `1..=MAX_EVENTS_LIMIT`.
     pub max_events: u32,
-    /// Most requests in one io_submit(2); 0 means [`DEFAULT_MAX_BATCH`].
+    /// Most requests in one io_submit(2); 0 means `default_batch`.
     pub max_batch: u32,
+    /// What a `max_batch` of 0 means. Without the completion ring none adapts.
+    pub default_batch: DefaultBatch,
     /// Read completions in user space where the kernel allows it. Off, every reap is an
     /// io_getevents(2), and polling sees nothing: for experiments.
     pub completion_ring: bool,
@@ -28,6 +28,7 @@ impl Default for AioSettings {
         Self {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
+            default_batch: DefaultBatch::default(),
             completion_ring: true,
         }
     }
@@ -42,6 +43,8 @@ pub struct AioStats {
     pub submit_calls: u64,
     /// Requests in the largest accepted call.
     pub largest_batch: u64,
+    /// Most requests in the next call.
+    pub max_batch: u32,
     /// Calls that the kernel refused with `EAGAIN`.
     pub eagain: u64,
     /// Requests that the kernel refused for good; they count as completed too.

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use error::PoolError;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{Completion, Errno};
 use shared::Shared;
@@ -57,6 +58,8 @@ pub struct PoolSettings {
     pub max_threads: u32,
     /// Name of the threads; the kernel shows the first 15 bytes.
     pub name: String,
+    /// The CPUs that the threads may run on; `None`: those of the owner.
+    pub cpus: Option<CpuSet>,
 }
 
 impl Default for PoolSettings {
@@ -65,6 +68,7 @@ impl Default for PoolSettings {
             min_threads: 0,
             max_threads: DEFAULT_MAX_THREADS,
             name: "worker".to_owned(),
+            cpus: None,
         }
     }
 }
@@ -82,6 +86,7 @@ pub struct Pool<J: Job> {
     spare: Vec<Completion>,
     in_flight: usize,
     name: String,
+    cpus: Option<CpuSet>,
     stack_bytes: usize,
 }
 
@@ -106,6 +111,7 @@ impl<J: Job> Pool<J> {
             min_threads,
             max_threads,
             name,
+            cpus,
         } = settings;
         check_limits(min_threads, max_threads)?;
         let mut pool = Self {
@@ -114,6 +120,7 @@ impl<J: Job> Pool<J> {
             spare: Vec::new(),
             in_flight: 0,
             name: name.replace('\0', "_"),
+            cpus,
             stack_bytes: STACK_BYTES,
         };
         pool.start_min()?;
@@ -188,10 +195,17 @@ impl<J: Job> Pool<J> {
     fn start(&mut self) -> std::io::Result<()> {
         self.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(&self.shared);
+        let cpus = self.cpus;
         let thread = thread::Builder::new()
             .name(self.name.clone())
             .stack_size(self.stack_bytes)
-            .spawn(move || worker::run(&shared))?;
+            .spawn(move || {
+                if let Some(cpus) = &cpus {
+                    // If these CPUs are gone meanwhile, those of the owner have to do.
+                    let _ = sched_setaffinity(None, cpus);
+                }
+                worker::run(&shared);
+            })?;
         self.threads.push(thread);
         Ok(())
     }

@@ -65,6 +65,8 @@ look() {
     fact serial "$serial"
     fact write_cache "$cache"
     fact read_only "$read_only"
+    # One digit per feature that was negotiated; 34 is VIRTIO_F_RING_PACKED.
+    fact packed "$(cut -c35 "$sys/device/features")"
     fact max_segments "$(cat $queue/max_segments)"
     fact discard_max_bytes "$(cat $queue/discard_max_bytes)"
     fact discard_granularity "$(cat $queue/discard_granularity)"

@@ -67,8 +67,8 @@ pub(crate) const FILE_KEYS: &[Key] = &[
     },
     Key {
         name: "aio",
-        value: "threads|native",
-        help: "how requests reach the kernel (default native, with cache.direct=off threads)",
+        value: "threads|native|io_uring",
+        help: "how requests reach the kernel (default native if it can be had, with cache.direct=off threads)",
     },
     Key {
         name: "locking",
@@ -165,11 +165,6 @@ const DRIVERS_NOT_YET: &[NotYet] = drivers_not_yet![
     "nvme-io_uring" "parallels" "preallocate" "qcow" "qcow2" "qed" "quorum" "rbd" "replication" "snapshot-access" "ssh"
     "throttle" "vdi" "vhdx" "virtio-blk-vfio-pci" "virtio-blk-vhost-user" "virtio-blk-vhost-vdpa" "vmdk" "vpc" "vvfat"
 ];
-
-const AIO_NOT_YET: &[NotYet] = &[NotYet {
-    name: "io_uring",
-    instead: "use aio=native or aio=threads",
-}];
 
 /// What a child written in place takes from its parent where it says nothing itself.
 #[derive(Clone, Copy)]
@@ -296,14 +291,15 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
         return Err(fields.bad_text("filename", &filename, "a path"));
     }
     let direct = cache_direct != Some(false);
-    let aio = fields.choice(
-        "aio",
-        &[("threads", AioMode::Threads), ("native", AioMode::Native)],
-        AIO_NOT_YET,
-    )?;
+    let modes = [
+        ("threads", AioMode::Threads),
+        ("native", AioMode::Native),
+        ("io_uring", AioMode::IoUring),
+    ];
+    let aio = fields.choice("aio", &modes, &[])?;
     if aio == Some(AioMode::Native) && !direct {
         let reason = format!(
-            "'{}=native' contradicts '{}=off': the kernel would block on every buffered request",
+            "'{}=native' contradicts '{}=off': the kernel would block on every buffered request; use io_uring or threads",
             fields.path("aio"),
             fields.path("cache.direct")
         );
@@ -316,11 +312,7 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
     ];
     Ok(FileOptions {
         filename: PathBuf::from(filename),
-        aio: aio.unwrap_or(if direct {
-            AioMode::Native
-        } else {
-            AioMode::Threads
-        }),
+        aio,
         locking: fields
             .choice("locking", &lockings, &[])?
             .unwrap_or(Locking::Auto),

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use crate::{
-    ExportKind, ExportOptions, MAX_QUEUE_SIZE, MAX_QUEUES, Problem, SocketAddr,
-    VhostUserBlkOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
+    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, SocketAddr, VhostUserBlkOptions,
+    export::queues,
     fields::{Fields, Key, NotYet, kind},
     limits,
     names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
     size,
-    tree::{Object, Value},
+    tree::Object,
 };
 
 pub(crate) const KEYS: &[Key] = &[
@@ -59,6 +60,11 @@ pub(crate) const KEYS: &[Key] = &[
         help: "thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)",
     },
     Key {
+        name: "iothread-vq-mapping",
+        value: "LIST",
+        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID,iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
+    },
+    Key {
         name: "fixed-iothread",
         value: "on|off",
         help: "keep it on these threads (default off)",
@@ -87,6 +93,26 @@ pub(crate) const KEYS: &[Key] = &[
         name: "request-merging",
         value: "on|off",
         help: "join adjacent requests of one batch (default on; blockplane's own)",
+    },
+    Key {
+        name: "max-merge-requests",
+        value: "N",
+        help: "join so many at most, up to 64; 0 or 1 = none (default 32; blockplane's own)",
+    },
+    Key {
+        name: "max-merge-bytes",
+        value: "BYTES",
+        help: "join up to so many bytes (default 1M; blockplane's own)",
+    },
+    Key {
+        name: "packed",
+        value: "on|off",
+        help: "offer packed queues; the VMM must ask for them too (default off; blockplane's own)",
+    },
+    Key {
+        name: "fixed-buffers",
+        value: "on|off",
+        help: "pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)",
     },
     Key {
         name: "allow-inactive",
@@ -177,15 +203,22 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     }
     fields.must_be_off("allow-inactive", "leave it out: nodes are always active")?;
     let addr = addr(&mut fields)?;
+    let num_queues = num_queues(&mut fields)?;
     let disk = VhostUserBlkOptions {
-        num_queues: num_queues(&mut fields)?,
+        num_queues,
         queue_size: queue_size(&mut fields)?,
         logical_block_size: logical_block_size(&mut fields)?,
         serial: serial(&mut fields)?,
         request_merging: fields.boolean("request-merging")?.unwrap_or(true),
+        max_merge_requests: max_merge_requests(&mut fields)?,
+        max_merge_bytes: fields
+            .size("max-merge-bytes", 0, i64::MAX.unsigned_abs())?
+            .unwrap_or(DEFAULT_MERGE_BYTES),
+        packed: fields.boolean("packed")?.unwrap_or(false),
+        fixed_buffers: fields.boolean("fixed-buffers")?.unwrap_or(false),
         addr,
     };
-    let iothreads = iothreads(&mut fields, names)?;
+    let iothreads = queues::iothreads(&mut fields, names, num_queues)?;
     let export = ExportOptions {
         writethrough: fields.boolean("writethrough")?.unwrap_or(false),
         fixed_iothread: fields.boolean("fixed-iothread")?.unwrap_or(false),
@@ -257,6 +290,13 @@ fn num_queues(fields: &mut Fields) -> Result<u16, Problem> {
     Ok(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(1))
 }
 
+fn max_merge_requests(fields: &mut Fields) -> Result<u16, Problem> {
+    let number = fields.number("max-merge-requests", 0, MAX_MERGE_REQUESTS.into())?;
+    Ok(number
+        .and_then(|n| u16::try_from(n).ok())
+        .unwrap_or(DEFAULT_MERGE_REQUESTS))
+}
+
 fn queue_size(fields: &mut Fields) -> Result<u16, Problem> {
     let Some(entries) = fields.number("queue-size", 0, u64::MAX)? else {
         return Ok(MAX_QUEUE_SIZE);
@@ -291,36 +331,4 @@ fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
         return Ok(Some(serial));
     }
     Err(fields.bad_text("serial", &serial, limits::SERIAL_EXPECTED))
-}
-
-fn iothreads(fields: &mut Fields, names: &Names) -> Result<Vec<String>, Problem> {
-    let items = match fields.take("iothread") {
-        None => return Ok(Vec::new()),
-        Some(Value::List(items)) => items
-            .into_iter()
-            .enumerate()
-            .map(|(i, v)| (format!("iothread.{i}"), v))
-            .collect(),
-        Some(one) => vec![("iothread".to_owned(), one)],
-    };
-    let mut ids: Vec<String> = Vec::with_capacity(items.len());
-    for (key, item) in items {
-        let (Value::Text(id) | Value::String(id)) = item else {
-            let expected = "the id of an iothread, or a list of ids".to_owned();
-            return Err(Problem::BadValue {
-                key,
-                value: item.shown(),
-                expected,
-            });
-        };
-        names.check_iothread(&key, &id)?;
-        if ids.contains(&id) {
-            let reason = format!(
-                "'{key}' names iothread '{id}' a second time; queues are spread evenly, name each once"
-            );
-            return Err(Problem::Conflict { reason });
-        }
-        ids.push(id);
-    }
-    Ok(ids)
 }

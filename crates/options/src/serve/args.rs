@@ -9,9 +9,9 @@ use std::{
 use clap::{Parser, ValueEnum, error::ErrorKind};
 
 use crate::{
-    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation,
-    Locking, LogLevel, MAX_AIO_EVENTS, MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError,
-    limits,
+    AioMode, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
+    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogLevel, MAX_AIO_EVENTS,
+    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError, cpus, limits,
     size::{self, NumberError},
 };
 
@@ -89,6 +89,10 @@ struct Args {
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Storage")]
     cache_direct: bool,
 
+    /// How requests reach the kernel [default: native if it can be had; with --cache-direct off, threads]
+    #[arg(long, value_name = "HOW", value_enum, help_heading = "Storage")]
+    aio: Option<AioArg>,
+
     /// Complete a write only when it is on stable storage, without waiting for a flush
     #[arg(long, help_heading = "Storage")]
     write_through: bool,
@@ -101,9 +105,19 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = queues, default_value_t = 1, help_heading = "Performance")]
     iothreads: u16,
 
+    /// CPUs that the threads may run on, such as 0-3,8; once for each thread, or once for all
+    ///
+    /// Worker threads, which wait for what the kernel cannot do in the background, are not bound.
+    #[arg(long, value_name = "CPUS", value_parser = cpus, help_heading = "Performance")]
+    cpu_affinity: Vec<Cpus>,
+
     /// Longest busy-polling before a thread blocks, in nanoseconds; 0 = never poll
     #[arg(long, value_name = "NS", value_parser = nanoseconds, default_value_t = DEFAULT_POLL_MAX_NS, help_heading = "Performance")]
     poll_max_ns: u64,
+
+    /// Share of a CPU that polling may use per thread, 0 to 100 percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = DEFAULT_POLL_CPU_MAX, help_heading = "Performance")]
+    poll_cpu_max: u32,
 
     /// Most requests handed to the kernel in one call; 0 = automatic
     #[arg(long, value_name = "N", value_parser = batch, default_value_t = 0, help_heading = "Performance")]
@@ -116,6 +130,10 @@ struct Args {
     /// Join adjacent requests of one batch
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Performance")]
     request_merging: bool,
+
+    /// Offer packed queues; the VMM must ask for them too (QEMU: packed=on)
+    #[arg(long, help_heading = "Performance")]
+    packed: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -142,6 +160,14 @@ Examples:
 enum DiscardArg {
     Unmap,
     Ignore,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum AioArg {
+    Native,
+    #[value(name = "io_uring")]
+    IoUring,
+    Threads,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -190,6 +216,19 @@ fn batch(text: &str) -> Result<u32, String> {
 
 fn events(text: &str) -> Result<u32, String> {
     narrow(text, 1, MAX_AIO_EVENTS.into())
+}
+
+/// A set of CPUs. (A list of numbers alone would be several options to `clap`.)
+#[derive(Clone)]
+struct Cpus(Vec<u16>);
+
+fn cpus(text: &str) -> Result<Cpus, String> {
+    let cpus = cpus::read(text).map(Cpus);
+    cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    narrow(text, 0, 100)
 }
 
 fn nanoseconds(text: &str) -> Result<u64, String> {
@@ -257,6 +296,14 @@ fn checked(args: Args) -> Result<Serve, String> {
             args.iothreads, args.num_queues
         ));
     }
+    if let (Some(AioArg::Native), false) = (args.aio, args.cache_direct) {
+        return Err(
+            "--aio native contradicts --cache-direct off: the kernel would block on every buffered \
+             request; use io_uring or threads"
+                .to_owned(),
+        );
+    }
+    let cpu_affinity = cpu_affinity(args.cpu_affinity, args.iothreads.into())?;
     let log_level = match (args.quiet, args.verbose) {
         (true, _) => LogLevel::Error,
         (false, 0) => LogLevel::Info,
@@ -272,13 +319,21 @@ fn checked(args: Args) -> Result<Serve, String> {
         read_only: args.read_only,
         serial: args.serial,
         cache_direct: args.cache_direct,
+        aio: args.aio.map(|aio| match aio {
+            AioArg::Native => AioMode::Native,
+            AioArg::IoUring => AioMode::IoUring,
+            AioArg::Threads => AioMode::Threads,
+        }),
         write_through: args.write_through,
         logical_block_size: args.logical_block_size,
         iothreads: args.iothreads,
         aio_max_batch: args.aio_max_batch,
         aio_max_events: args.aio_max_events,
+        cpu_affinity,
         poll_max_ns: args.poll_max_ns,
+        poll_cpu_max: args.poll_cpu_max,
         request_merging: args.request_merging,
+        packed: args.packed,
         locking: match args.locking {
             LockingArg::Auto => Locking::Auto,
             LockingArg::On => Locking::On,
@@ -316,4 +371,20 @@ fn disk(word: &OsString) -> Result<Disk, String> {
         )),
         _ => Ok(Disk::Path(Path::new(word).to_owned())),
     }
+}
+
+/// One set for each thread.
+fn cpu_affinity(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, String> {
+    let mut sets: Vec<Vec<u16>> = given.into_iter().map(|Cpus(cpus)| cpus).collect();
+    match sets.len() {
+        0 => {}
+        1 => sets.resize(iothreads, sets[0].clone()),
+        number if number == iothreads => {}
+        number => {
+            return Err(format!(
+                "--cpu-affinity is there {number} times for {iothreads} threads (--iothreads); give it once for all, or once for each"
+            ));
+        }
+    }
+    Ok(sets)
 }

@@ -45,12 +45,17 @@ pub struct Submitted {
 /// A sink with as much room as a test says.
 pub struct FakeSink {
     pub room: usize,
+    pub merging_helps: bool,
     pub submitted: Vec<Submitted>,
 }
 
 impl Sink for FakeSink {
     fn room(&self) -> usize {
         self.room
+    }
+
+    fn merging_helps(&self) -> bool {
+        self.merging_helps
     }
 
     unsafe fn submit(&mut self, request: Request) {
@@ -135,6 +140,7 @@ impl Rig {
         let features = RingFeatures {
             event_idx: false,
             indirect: true,
+            packed: false,
         };
         let device = Arc::new(Device::new(options, geometry()).unwrap());
         let driver = DriverRing::new(&memory, size, features);
@@ -148,6 +154,7 @@ impl Rig {
             chain: Chain::new(),
             sink: FakeSink {
                 room: usize::MAX,
+                merging_helps: true,
                 submitted: Vec::new(),
             },
         }

@@ -2,7 +2,8 @@
 
 use block::Op;
 use engine::Errno;
-use virtio_blk::{DeviceOptions, MAX_MERGED_REQUESTS};
+use virtio_blk::{DeviceOptions, MAX_MERGED_REQUESTS, MergeLimits};
+use virtqueue::testing::TestMemory;
 
 use crate::harness::{DISCARD, FLUSH, GET_ID, IOERR, OK, Rig, WRITE_ZEROES, range};
 
@@ -88,13 +89,78 @@ fn an_error_is_every_members() {
 #[test]
 fn only_so_many_become_one() {
     let mut rig = rig();
-    let count = u64::try_from(MAX_MERGED_REQUESTS).unwrap();
-    for sector in 0..2 * count + 1 {
+    for sector in 0..65 {
         rig.read(sector, 1);
     }
     rig.admit_all();
     let op = Op::Read;
     assert_eq!(reached(&rig), [(op, 0, 32), (op, 32, 32), (op, 64, 1)]);
+}
+
+/// What reaches the disk of `count` reads of a sector each, in sectors.
+fn lengths_with(limits: MergeLimits, count: u64) -> Vec<u64> {
+    let options = DeviceOptions {
+        merge_limits: limits,
+        ..DeviceOptions::default()
+    };
+    let mut rig = Rig::with(options, TestMemory::new(8 << 20), 1024);
+    for sector in 0..count {
+        rig.read(sector, 1);
+    }
+    rig.admit_all();
+    let reached = reached(&rig);
+    rig.complete_all();
+    assert_eq!(rig.used().len() as u64, count, "an entry for each");
+    reached.into_iter().map(|(_, _, len)| len).collect()
+}
+
+#[test]
+fn limits_are_kept_up_to_what_is_possible() {
+    let bytes = MergeLimits::default().bytes;
+    for requests in [0, 1] {
+        let off = MergeLimits { requests, bytes };
+        assert_eq!(lengths_with(off, 4), [1; 4], "{requests} is off");
+    }
+    for requests in [2, 7, 64] {
+        let limits = MergeLimits { requests, bytes };
+        let sectors = requests as u64;
+        assert_eq!(
+            lengths_with(limits, 2 * sectors + 1),
+            [sectors, sectors, 1],
+            "{requests} requests"
+        );
+    }
+    let limits = MergeLimits {
+        requests: usize::MAX,
+        bytes,
+    };
+    let most = MAX_MERGED_REQUESTS as u64;
+    assert_eq!(lengths_with(limits, most + 1), [most, 1]);
+    for (bytes, lengths) in [
+        (1024, vec![2, 2, 1]),
+        (1535, vec![2, 2, 1]),
+        (512, vec![1; 5]),
+    ] {
+        let limits = MergeLimits {
+            requests: 32,
+            bytes,
+        };
+        assert_eq!(lengths_with(limits, 5), lengths, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn nothing_is_joined_or_sorted_where_it_does_not_help() {
+    let mut rig = rig();
+    rig.sink.merging_helps = false;
+    rig.write(2, 1, 1);
+    rig.write(1, 1, 1);
+    rig.read(3, 1);
+    rig.admit_all();
+    assert_eq!(
+        reached(&rig),
+        [(Op::Write, 2, 1), (Op::Write, 1, 1), (Op::Read, 3, 1)]
+    );
 }
 
 #[test]

@@ -100,7 +100,7 @@ proptest! {
         events: [u16; 2],
     ) {
         let memory = TestMemory::with_regions(&REGIONS);
-        let features = RingFeatures { event_idx, indirect };
+        let features = RingFeatures { event_idx, indirect, packed: false, };
         let driver = DriverRing::with_base(&memory, SIZE, features, base);
         let mut queue = driver.device_queue();
         let mut peer = Peer::new(&REGIONS, &driver, base);
@@ -159,6 +159,7 @@ fn a_chain_that_changes_while_it_is_read_stays_inside_memory() {
     let features = RingFeatures {
         event_idx: false,
         indirect: true,
+        packed: false,
     };
     let mut driver = DriverRing::new(&memory, SIZE, features);
     let mut queue = driver.device_queue();

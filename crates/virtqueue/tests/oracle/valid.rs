@@ -111,7 +111,7 @@ proptest! {
         rounds in vec(round(), 1..8),
     ) {
         let memory = TestMemory::with_regions(&REGIONS);
-        let features = RingFeatures { event_idx, indirect: true };
+        let features = RingFeatures { event_idx, indirect: true, packed: false, };
         let mut driver = DriverRing::with_base(&memory, 1 << size_exponent, features, base);
         let mut peer = Peer::new(&REGIONS, &driver, base);
         let mut queue = driver.device_queue();

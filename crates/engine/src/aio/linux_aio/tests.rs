@@ -1,7 +1,9 @@
 //! Every rule of the engine, one by one, on a kernel that does what it is told.
 
+use std::collections::VecDeque;
+
 use super::*;
-use crate::aio::Op;
+use crate::Op;
 use crate::testing::{FakeKernel, Outcome};
 
 const WRITE: Op = Op::Write { dsync: false };
@@ -99,6 +101,83 @@ impl Fake {
     }
 }
 
+impl crate::model_test::Subject for Fake {
+    fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
+        let mut kernel = FakeKernel::new(disk);
+        kernel.ring_unused = plain;
+        let settings = AioSettings {
+            max_events,
+            completion_ring: !plain,
+            ..AioSettings::default()
+        };
+        LinuxAio::with_kernel(kernel, settings).unwrap()
+    }
+
+    const ERRORS_REFUSE: bool = true;
+
+    unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
+        // SAFETY: our caller's promise.
+        unsafe { self.push(io) }
+    }
+
+    fn submit(&mut self) {
+        self.submit();
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        self.reap(out);
+    }
+
+    fn set_max_batch(&mut self, max_batch: u32) {
+        self.set_max_batch(max_batch);
+    }
+
+    fn room(&self) -> usize {
+        self.room()
+    }
+
+    fn pending(&self) -> usize {
+        self.pending()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight()
+    }
+
+    fn blocked(&self) -> bool {
+        self.blocked()
+    }
+
+    fn has_completions(&self) -> bool {
+        self.has_completions() || !self.uses_completion_ring()
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.stats().resumed, self.stats().completed)
+    }
+
+    fn script(&mut self) -> &mut VecDeque<Result<usize, Errno>> {
+        &mut self.kernel.script
+    }
+
+    fn calls(&self) -> &[usize] {
+        &self.kernel.calls
+    }
+
+    fn held(&self) -> usize {
+        self.kernel.held.len()
+    }
+
+    fn complete(&mut self, index: usize, outcome: Outcome) {
+        self.kernel.complete(index, outcome);
+    }
+
+    fn disk(&self) -> &[u8] {
+        &self.kernel.disk
+    }
+}
+
+mod batch;
 mod life;
 mod source;
 mod submit;

@@ -1,0 +1,312 @@
+//! Several servers, and the host itself, behind the same disk and under the same load in turn.
+//!
+//! All servers run all the time; one that is not loaded sleeps, unless it is of the kind that does
+//! not. A repetition visits each contender once, and the next one in the other direction: whatever
+//! else the machine does befalls all, and what drifts favours nobody.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::cpus::Pinned;
+use crate::crowd::{self, Crowd};
+use crate::error::{Error, Result};
+use crate::load::raw::{self, RawEngine};
+use crate::load::{Load, Measured, measure};
+use crate::progress::Progress;
+use crate::run::connect;
+use crate::server::{Backing, Disk, OWN_CHOICE, Server, Threads};
+use crate::stats::Summary;
+
+/// Somebody to compare with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// This blockplane.
+    Ours,
+    /// This blockplane, with other disks beside the one that is loaded, all idle.
+    OursInACrowd {
+        /// Other disks.
+        disks: u16,
+        /// Queues of each.
+        queues: u8,
+    },
+    /// qemu-storage-daemon, or what takes its options, with an engine of its own if one is named.
+    Peer(Option<&'static str>),
+    /// No server at all.
+    Raw(RawEngine),
+    /// A server that runs already.
+    Socket(PathBuf),
+}
+
+/// The names of engines, as `aio=` has them.
+pub(crate) const ENGINES: [&str; 3] = ["native", "io_uring", "threads"];
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, engine) = match text.split_once(':') {
+            Some((name, engine)) => {
+                let known = ENGINES.into_iter().find(|&known| known == engine);
+                let known = known.ok_or("the engine is native, io_uring or threads")?;
+                (name, Some(known))
+            }
+            None => (text, None),
+        };
+        match (name, engine) {
+            ("ours", None) => Ok(Contender::Ours),
+            ("raw", Some("io_uring")) => Ok(Contender::Raw(RawEngine::IoUring)),
+            ("raw", Some("threads")) => Ok(Contender::Raw(RawEngine::Threads)),
+            ("raw", _) => Ok(Contender::Raw(RawEngine::Native)),
+            ("qemu-storage-daemon", engine) => Ok(Contender::Peer(engine)),
+            _ => Err("ours, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contender::Ours => f.write_str("ours"),
+            Contender::OursInACrowd { disks, queues } => {
+                let idle = u32::from(*disks) * u32::from(*queues);
+                write!(f, "ours beside {idle} idle queues")
+            }
+            Contender::Peer(None) => f.write_str("qemu-storage-daemon"),
+            Contender::Peer(Some(engine)) => write!(f, "qemu-storage-daemon:{engine}"),
+            Contender::Raw(RawEngine::Native) => f.write_str("raw:native"),
+            Contender::Raw(RawEngine::IoUring) => f.write_str("raw:io_uring"),
+            Contender::Raw(RawEngine::Threads) => f.write_str("raw:threads"),
+            Contender::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// The disk and how servers are started.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// Our program.
+    pub ours: PathBuf,
+    /// The other one, if there is one.
+    pub peer: Option<PathBuf>,
+    /// What is behind the disk. Its engine is ours, and the peer's unless it has one of its own.
+    pub backing: Backing,
+    /// Queues of the disk.
+    pub queues: u16,
+    /// Whether it is written to.
+    pub writable: bool,
+    /// Iothreads of ours. The peer has one.
+    pub iothreads: u16,
+    /// Options of ours.
+    pub iothread_options: String,
+    /// More words for our command line.
+    pub server_options: Vec<String>,
+    /// Where servers run, and the host's own load; empty: anywhere.
+    pub server_cpus: Vec<usize>,
+}
+
+/// How long a load is.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Before it counts.
+    pub warm_up: Duration,
+    /// While it counts.
+    pub time: Duration,
+    /// How often.
+    pub repetitions: u32,
+}
+
+enum Running {
+    Server(Box<Server>, Option<Crowd>),
+    Raw(PathBuf, RawEngine),
+    Socket(PathBuf),
+}
+
+/// Contenders that are ready.
+pub struct Arena {
+    /// Who is there.
+    pub contenders: Vec<Contender>,
+    running: Vec<Running>,
+    ground: Ground,
+}
+
+/// One load on all of them.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The load.
+    pub load: Load,
+    /// By contender, then by repetition.
+    pub measured: Vec<Vec<Measured>>,
+}
+
+impl Arena {
+    /// Starts those that have to be started.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] where one cannot be: there is no file to read without a server, no such
+    /// program; [`Error::Server`] and others when one fails.
+    pub fn open(ground: Ground, contenders: &[Contender]) -> Result<Self> {
+        let mut running = Vec::new();
+        for contender in contenders {
+            running.push(ground.start(contender)?);
+        }
+        Ok(Arena {
+            contenders: contenders.to_vec(),
+            running,
+            ground,
+        })
+    }
+
+    /// Puts a load on all of them in turn. A step of `progress` is one measurement.
+    ///
+    /// # Errors
+    /// When a request or a server fails.
+    pub(crate) fn row(&mut self, load: &Load, times: Times, progress: &Progress) -> Result<Row> {
+        let mut measured = vec![Vec::new(); self.running.len()];
+        for repetition in 0..times.repetitions {
+            let mut order: Vec<usize> = (0..self.running.len()).collect();
+            if repetition % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                let name = &self.contenders[index];
+                progress.now(format!("{}: {name}", crate::run::describe(load)));
+                let one = self.running[index].measure(load, times, &self.ground);
+                measured[index].push(one.map_err(|error| error.of(&name.to_string()))?);
+                progress.step();
+            }
+        }
+        Ok(Row {
+            load: load.clone(),
+            measured,
+        })
+    }
+
+    /// Ends what was started.
+    ///
+    /// # Errors
+    /// [`Error::Server`] when one does not end well.
+    pub fn close(self) -> Result<()> {
+        for running in self.running {
+            if let Running::Server(server, crowd) = running {
+                drop(crowd);
+                server.stop()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn measure(&mut self, load: &Load, times: Times, ground: &Ground) -> Result<Measured> {
+        let Times { warm_up, time, .. } = times;
+        match self {
+            Running::Server(server, _) => {
+                let pid = Some(server.pid());
+                let stream = server.connect(0)?;
+                measure(stream, load, warm_up, time, pid).map_err(|error| server.explain(error))
+            }
+            Running::Raw(path, engine) => {
+                raw::measure(path, *engine, load, &ground.server_cpus, warm_up, time)
+            }
+            Running::Socket(path) => measure(connect(path)?, load, warm_up, time, None),
+        }
+    }
+}
+
+impl Ground {
+    fn start(&self, contender: &Contender) -> Result<Running> {
+        match contender {
+            Contender::Ours => self.server(&self.ours, self.iothreads, &self.backing, None),
+            Contender::OursInACrowd { disks, queues } => {
+                let crowd = Some((*disks, *queues));
+                self.server(&self.ours, self.iothreads, &self.backing, crowd)
+            }
+            Contender::Peer(engine) => {
+                let peer = self.peer.as_deref().ok_or_else(|| {
+                    Error::Unsuitable("qemu-storage-daemon is not installed: see --peer".to_owned())
+                })?;
+                // Told nothing, it would use threads, which are no match.
+                let engine = |ours: &'static str| match engine {
+                    Some(engine) => engine,
+                    None if ours == OWN_CHOICE => ENGINES[0],
+                    None => ours,
+                };
+                let backing = match &self.backing {
+                    Backing::Null => Backing::Null,
+                    Backing::File(path, aio) => Backing::File(path.clone(), engine(aio)),
+                    Backing::Device(path, aio) => Backing::Device(path.clone(), engine(aio)),
+                };
+                self.server(peer, 1, &backing, None)
+            }
+            Contender::Raw(engine) => match &self.backing {
+                Backing::File(path, _) | Backing::Device(path, _) => {
+                    Ok(Running::Raw(path.clone(), *engine))
+                }
+                Backing::Null => Err(Error::Unsuitable(
+                    "without storage there is nothing to compare with on the host".to_owned(),
+                )),
+            },
+            Contender::Socket(path) => Ok(Running::Socket(path.clone())),
+        }
+    }
+
+    fn server(
+        &self,
+        program: &Path,
+        iothreads: u16,
+        backing: &Backing,
+        crowd: Option<(u16, u8)>,
+    ) -> Result<Running> {
+        // What we start runs where we do at that moment.
+        let _pinned = Pinned::to(&self.server_cpus)?;
+        let ours = program == self.ours;
+        let threads = Threads {
+            count: iothreads,
+            options: if ours { &self.iothread_options } else { "" },
+        };
+        let more: &[String] = if ours { &self.server_options } else { &[] };
+        let mut disks = vec![Disk {
+            backing: backing.clone(),
+            num_queues: self.queues,
+            writable: self.writable,
+        }];
+        if let Some((count, queues)) = crowd {
+            disks.extend((0..count).map(|_| crowd::disk(queues)));
+        }
+        let mut server = Server::start_as(program, threads, more, &disks)?;
+        // It listens before anything is measured.
+        drop(server.connect(0)?);
+        let crowd = crowd
+            .map(|(count, queues)| crowd::gather(&mut server, count, queues))
+            .transpose()
+            .map_err(|error| server.explain(error))?;
+        Ok(Running::Server(Box::new(server), crowd))
+    }
+}
+
+/// A figure of one measurement.
+pub type Figure = fn(&Measured) -> Option<f64>;
+
+impl Row {
+    /// The repetitions of one contender, summed up.
+    #[must_use]
+    pub fn summary(&self, contender: usize, figure: Figure) -> Option<Summary> {
+        let values: Option<Vec<f64>> = self.measured.get(contender)?.iter().map(figure).collect();
+        Summary::of(&values?)
+    }
+
+    /// How many times one contender's figure is another's, from each repetition's pair.
+    #[must_use]
+    pub fn ratio(&self, of: usize, over: usize, figure: Figure) -> Option<Summary> {
+        let pairs = self.measured.get(of)?.iter().zip(self.measured.get(over)?);
+        let ratios: Option<Vec<f64>> = pairs
+            .map(|(of, over)| {
+                let over = figure(over).filter(|&over| over > 0.0)?;
+                Some(figure(of)? / over)
+            })
+            .collect();
+        Summary::of(&ratios?)
+    }
+}

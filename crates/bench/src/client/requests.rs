@@ -1,0 +1,476 @@
+//! Requests whose descriptors are written once: to send one again is to write its sector and push
+//! its head.
+//!
+//! Headers, which the server reads, are packed, and so are the status bytes, which it writes, right
+//! behind them. A cache line that goes from one processor to the other is what a request costs most:
+//! with one request in flight there is one such line for both, with many a line serves several.
+//! A line for each request alone was tried: fewer requests at depths 32 and 128, not more at 1 and 8.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use super::layout::{Layout, QueuePlace};
+use super::memory::SharedMemory;
+use crate::error::{Error, Result};
+
+/// Smallest unit of the disk.
+pub const SECTOR_BYTES: u32 = 512;
+
+/// Entries of the largest queue that servers take.
+const MAX_QUEUE_SIZE: u16 = 1024;
+/// Descriptors beside those for data: header and status (virtio specification 1.2, section 5.2.6).
+const HEADER_AND_STATUS: u16 = 2;
+const HEADER_BYTES: usize = 16;
+const HEADER_WORDS: usize = HEADER_BYTES / 8;
+/// In a header: type, then sector.
+const SECTOR_WORD: usize = 1;
+
+/// Request types.
+const T_IN: u64 = 0;
+const T_OUT: u64 = 1;
+const T_FLUSH: u64 = 4;
+
+// Descriptor flags, section 2.7.5.
+const NEXT: u64 = 1;
+const WRITE: u64 = 2;
+const INDIRECT: u64 = 4;
+const DESC_WORDS: usize = 2;
+const DESC_BYTES: usize = 16;
+
+/// What the status byte is until the device has written it: no status of the device's.
+const PENDING: u8 = 0xff;
+const STATUS_OK: u8 = 0;
+const STATUS_IOERR: u8 = 1;
+const STATUS_UNSUPP: u8 = 2;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads a block.
+    Read,
+    /// Writes a block.
+    Write,
+    /// Makes all completed writes durable; its sector is 0.
+    Flush,
+}
+
+/// What the requests of a queue have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Requests in flight at most.
+    pub depth: u16,
+    /// Bytes of each.
+    pub block_bytes: u32,
+    /// Data descriptors of each.
+    segments: u16,
+    /// Each has a table of its own, and takes one entry of the queue.
+    indirect: bool,
+}
+
+impl Shape {
+    /// Descriptors in the queue itself while they fit, which is the lighter way; else in tables
+    /// of their own. A segment has at most `segment_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] when the largest queue is too small and the server has no indirect
+    /// descriptors.
+    pub fn new(depth: u16, block_bytes: u32, segment_bytes: u32, indirect: bool) -> Result<Self> {
+        let unsuitable = |why: String| Err(Error::Unsuitable(why));
+        let segments = block_bytes.div_ceil(segment_bytes.max(1));
+        let Ok(segments) = u16::try_from(segments) else {
+            return unsuitable(format!(
+                "{block_bytes} bytes are too many segments for this server: lower --bs"
+            ));
+        };
+        let shape = |indirect| Shape {
+            depth,
+            block_bytes,
+            segments,
+            indirect,
+        };
+        let entries = u32::from(depth) * u32::from(segments + HEADER_AND_STATUS);
+        if entries <= u32::from(MAX_QUEUE_SIZE) {
+            Ok(shape(false))
+        } else if indirect && depth <= MAX_QUEUE_SIZE {
+            Ok(shape(true))
+        } else {
+            unsuitable(format!(
+                "{depth} requests of {} descriptors do not fit into a queue of {MAX_QUEUE_SIZE} \
+                 entries, and the server has no indirect descriptors: lower --depth or --bs",
+                segments + HEADER_AND_STATUS
+            ))
+        }
+    }
+
+    /// Entries that the queue needs.
+    #[must_use]
+    pub fn queue_size(&self) -> u16 {
+        let entries = self.depth * if self.indirect { 1 } else { self.chain() };
+        // A queue of one entry is something that servers have not tried.
+        entries.next_power_of_two().max(2)
+    }
+
+    fn chain(&self) -> u16 {
+        self.segments + HEADER_AND_STATUS
+    }
+
+    /// Distance of two requests' heads.
+    fn stride(&self) -> u16 {
+        if self.indirect { 1 } else { self.chain() }
+    }
+
+    /// Makes room for them.
+    pub fn place(&self, layout: &mut Layout) -> Buffers {
+        let depth = usize::from(self.depth);
+        let tables = if self.indirect {
+            layout.pages(depth * usize::from(self.chain()) * DESC_BYTES)
+        } else {
+            0
+        };
+        Buffers {
+            headers: layout.pages((HEADER_BYTES + 1) * depth),
+            data: layout.pages(self.data_stride() * depth),
+            tables,
+        }
+    }
+
+    /// Data begins at a page, as direct I/O likes it.
+    fn data_stride(&self) -> usize {
+        Layout::whole_pages(self.block_bytes as usize)
+    }
+}
+
+/// Where headers, status bytes, data and tables are.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// All headers, and all status bytes right after them.
+    headers: usize,
+    data: usize,
+    tables: usize,
+}
+
+/// As many requests as may be in flight; each knows its place by its index.
+pub struct Requests<'m> {
+    shape: Shape,
+    headers: &'m [AtomicU64],
+    statuses: &'m [AtomicU8],
+    data: &'m [AtomicU64],
+    /// The descriptors, wherever they are: `chain` of each request, one after the other.
+    descriptors: &'m [AtomicU64],
+    kinds: Vec<Kind>,
+    /// 2^32 over the heads' distance, rounded up: a division without a division.
+    reciprocal: u64,
+}
+
+impl<'m> Requests<'m> {
+    /// Writes the descriptors of all requests, as reads.
+    #[must_use]
+    pub fn prepare(
+        memory: &'m SharedMemory,
+        place: QueuePlace,
+        buffers: Buffers,
+        shape: Shape,
+    ) -> Self {
+        let depth = usize::from(shape.depth);
+        let chain = usize::from(shape.chain());
+        let table = if shape.indirect {
+            let entries = memory.u64s(place.desc, DESC_WORDS * depth);
+            for (index, entry) in entries.chunks_exact(DESC_WORDS).enumerate() {
+                let table = buffers.tables + index * chain * DESC_BYTES;
+                describe(entry, table, chain * DESC_BYTES, INDIRECT, 0);
+            }
+            buffers.tables
+        } else {
+            place.desc
+        };
+        let mut requests = Requests {
+            shape,
+            headers: memory.u64s(buffers.headers, HEADER_WORDS * depth),
+            statuses: memory.u8s(buffers.headers + HEADER_BYTES * depth, depth),
+            data: memory.u64s(buffers.data, shape.data_stride() / 8 * depth),
+            descriptors: memory.u64s(table, DESC_WORDS * chain * depth),
+            kinds: vec![Kind::Write; depth],
+            reciprocal: (1u64 << 32).div_ceil(u64::from(shape.stride())),
+        };
+        for slot in 0..depth {
+            requests.describe_chain(slot, buffers);
+            requests.turn(slot, Kind::Read);
+        }
+        requests
+    }
+
+    fn describe_chain(&self, slot: usize, buffers: Buffers) {
+        let chain = usize::from(self.shape.chain());
+        let header = buffers.headers + HEADER_BYTES * slot;
+        let status = buffers.headers + HEADER_BYTES * usize::from(self.shape.depth) + slot;
+        let data = buffers.data + self.shape.data_stride() * slot;
+        let base = self.base(slot);
+        let bytes = self.shape.block_bytes as usize;
+        let segment = bytes.div_ceil(usize::from(self.shape.segments));
+        let segment = segment.next_multiple_of(SECTOR_BYTES as usize);
+        for (index, entry) in self.chain_of(slot).chunks_exact(DESC_WORDS).enumerate() {
+            let next = base + index + 1;
+            if index == 0 {
+                describe(entry, header, HEADER_BYTES, NEXT, next);
+            } else if index == chain - 1 {
+                describe(entry, status, 1, WRITE, 0);
+            } else {
+                let from = (segment * (index - 1)).min(bytes);
+                let len = segment.min(bytes - from);
+                describe(entry, data + from, len, NEXT, next);
+            }
+        }
+    }
+
+    fn chain_of(&self, slot: usize) -> &'m [AtomicU64] {
+        let words = DESC_WORDS * usize::from(self.shape.chain());
+        &self.descriptors[words * slot..words * (slot + 1)]
+    }
+
+    /// What they have in common.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What `slot` does.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self, slot: usize) -> Kind {
+        self.kinds[slot]
+    }
+
+    /// The data of `slot`, as words of memory: for the request only while it is in flight.
+    #[must_use]
+    pub fn data(&self, slot: usize) -> &'m [AtomicU64] {
+        let stride = self.shape.data_stride() / 8;
+        &self.data[stride * slot..stride * slot + self.shape.block_bytes as usize / 8]
+    }
+
+    /// Makes `slot` a request of this `kind` at `sector`. Returns its head, to push.
+    #[inline]
+    pub fn aim(&mut self, slot: usize, kind: Kind, sector: u64) -> u16 {
+        if self.kinds[slot] != kind {
+            self.turn(slot, kind);
+        }
+        self.headers[HEADER_WORDS * slot + SECTOR_WORD].store(sector.to_le(), Ordering::Relaxed);
+        self.statuses[slot].store(PENDING, Ordering::Relaxed);
+        // Below the queue's size, which is 16 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        let head = slot as u16 * self.shape.stride();
+        head
+    }
+
+    /// Makes it a request of another kind: while it runs, in mixed loads only.
+    #[inline(never)]
+    fn turn(&mut self, slot: usize, kind: Kind) {
+        let (request_type, data_flags) = match kind {
+            Kind::Read => (T_IN, NEXT | WRITE),
+            Kind::Write => (T_OUT, NEXT),
+            Kind::Flush => (T_FLUSH, 0),
+        };
+        self.headers[HEADER_WORDS * slot].store(request_type.to_le(), Ordering::Relaxed);
+        let chain = self.chain_of(slot);
+        let (header, rest) = chain.split_at(DESC_WORDS);
+        let data = &rest[..rest.len() - DESC_WORDS];
+        // A flush has no data: from its header to its status byte.
+        let skipped = if kind == Kind::Flush {
+            self.shape.segments
+        } else {
+            0
+        };
+        let next = self.base(slot) + 1 + usize::from(skipped);
+        let link = HEADER_BYTES as u64 | NEXT << 32 | (next as u64) << 48;
+        header[1].store(link.to_le(), Ordering::Relaxed);
+        for entry in data.chunks_exact(DESC_WORDS) {
+            let word = u64::from_le(entry[1].load(Ordering::Relaxed));
+            let word = word & !(0xffff << 32) | data_flags << 32;
+            entry[1].store(word.to_le(), Ordering::Relaxed);
+        }
+        self.kinds[slot] = kind;
+    }
+
+    /// Index of the header's descriptor in the table that the chain is in.
+    fn base(&self, slot: usize) -> usize {
+        if self.shape.indirect {
+            0
+        } else {
+            usize::from(self.shape.chain()) * slot
+        }
+    }
+
+    /// Which request completed, by its head.
+    ///
+    /// # Errors
+    /// [`Error::Requests`] when none has that head, or it failed.
+    #[inline]
+    pub fn completed(&self, head: u32) -> Result<usize> {
+        // Exact for heads of 16 bits, and whatever else comes out is compared below.
+        let slot = usize::try_from((u64::from(head) * self.reciprocal) >> 32).unwrap_or(usize::MAX);
+        let Some(_) = self.kinds.get(slot) else {
+            return Err(no_request(head));
+        };
+        if slot as u64 * u64::from(self.shape.stride()) != u64::from(head) {
+            return Err(no_request(head));
+        }
+        let status = self.statuses[slot].load(Ordering::Relaxed);
+        if status != STATUS_OK {
+            return Err(self.failed(slot, status));
+        }
+        Ok(slot)
+    }
+
+    #[cold]
+    fn failed(&self, slot: usize, status: u8) -> Error {
+        let sector = self.headers[HEADER_WORDS * slot + SECTOR_WORD].load(Ordering::Relaxed);
+        let offset = u64::from_le(sector) * u64::from(SECTOR_BYTES);
+        let how = match status {
+            STATUS_IOERR => "failed: the server says VIRTIO_BLK_S_IOERR".to_owned(),
+            STATUS_UNSUPP => "failed: the server says VIRTIO_BLK_S_UNSUPP".to_owned(),
+            PENDING => "came back without a status".to_owned(),
+            other => format!("came back with status {other}, which there is not"),
+        };
+        let what = match self.kinds[slot] {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => return Error::Requests(format!("a flush {how}")),
+        };
+        let bytes = self.shape.block_bytes;
+        Error::Requests(format!("a {what} of {bytes} bytes at {offset} {how}"))
+    }
+}
+
+#[cold]
+fn no_request(head: u32) -> Error {
+    Error::Requests(format!(
+        "the server completed a request with head {head}, which there is not"
+    ))
+}
+
+fn describe(entry: &[AtomicU64], guest_addr: usize, len: usize, flags: u64, next: usize) {
+    let next = if flags & NEXT == 0 { 0 } else { next };
+    let rest = len as u64 | flags << 32 | (next as u64) << 48;
+    entry[0].store((guest_addr as u64).to_le(), Ordering::Relaxed);
+    entry[1].store(rest.to_le(), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Address, length, flags and next of each descriptor from `head` on.
+    fn chain(memory: &SharedMemory, table: usize, head: u16) -> Vec<(usize, u64, u64)> {
+        let mut chain = Vec::new();
+        let mut index = usize::from(head);
+        loop {
+            let words = memory.u64s(table + DESC_BYTES * index, 2);
+            let rest = words[1].load(Ordering::Relaxed);
+            let addr = usize::try_from(words[0].load(Ordering::Relaxed)).unwrap();
+            let flags = rest >> 32 & 0xffff;
+            chain.push((addr, rest & 0xffff_ffff, flags));
+            if flags & NEXT == 0 {
+                return chain;
+            }
+            index = usize::try_from(rest >> 48).unwrap();
+        }
+    }
+
+    fn prepared(shape: Shape) -> (SharedMemory, QueuePlace, Buffers) {
+        let mut layout = Layout::new();
+        let place = layout.queue(shape.queue_size());
+        let buffers = shape.place(&mut layout);
+        (
+            SharedMemory::new(layout.len_bytes()).unwrap(),
+            place,
+            buffers,
+        )
+    }
+
+    #[test]
+    fn a_chain_of_header_data_and_status() {
+        let shape = Shape::new(5, 4096, u32::MAX, true).unwrap();
+        assert_eq!(shape.queue_size(), 16);
+        let (memory, place, buffers) = prepared(shape);
+        let mut requests = Requests::prepare(&memory, place, buffers, shape);
+        let head = requests.aim(4, Kind::Read, 56);
+        assert_eq!(head, 12);
+        let read = chain(&memory, place.desc, head);
+        assert_eq!((read[0].1, read[0].2), (16, NEXT));
+        assert_eq!((read[1].1, read[1].2), (4096, NEXT | WRITE));
+        assert_eq!((read[2].1, read[2].2), (1, WRITE));
+        assert_eq!(read.len(), 3);
+        let header = memory.u64s(read[0].0, 2);
+        assert_eq!(header[0].load(Ordering::Relaxed), T_IN);
+        assert_eq!(header[1].load(Ordering::Relaxed), 56);
+
+        requests.aim(4, Kind::Write, 57);
+        assert_eq!(header[0].load(Ordering::Relaxed), T_OUT);
+        assert_eq!(header[1].load(Ordering::Relaxed), 57);
+        assert_eq!(chain(&memory, place.desc, head)[1].2, NEXT);
+
+        requests.aim(4, Kind::Flush, 0);
+        assert_eq!(header[0].load(Ordering::Relaxed), T_FLUSH);
+        let flush = chain(&memory, place.desc, head);
+        assert_eq!(flush, [read[0], read[2]]);
+
+        requests.aim(4, Kind::Read, 58);
+        assert_eq!(chain(&memory, place.desc, head), read);
+    }
+
+    #[test]
+    fn completions_are_checked() {
+        for depth in [1, 5, 200] {
+            let shape = Shape::new(depth, 512, u32::MAX, false).unwrap();
+            let (memory, place, buffers) = prepared(shape);
+            let mut requests = Requests::prepare(&memory, place, buffers, shape);
+            for slot in 0..usize::from(depth) {
+                let head = requests.aim(slot, Kind::Read, 8);
+                let status = chain(&memory, place.desc, head)[2].0;
+                let answer = |requests: &Requests<'_>, status_byte: u8| {
+                    memory.u8s(status, 1)[0].store(status_byte, Ordering::Relaxed);
+                    requests
+                        .completed(u32::from(head))
+                        .map_err(|error| error.to_string())
+                };
+                assert_eq!(answer(&requests, STATUS_OK), Ok(slot));
+                let failed = answer(&requests, STATUS_IOERR).unwrap_err();
+                assert!(failed.contains("read of 512 bytes at 4096"), "{failed}");
+                assert!(failed.contains("IOERR"), "{failed}");
+                assert!(answer(&requests, PENDING).unwrap_err().contains("without"));
+                assert!(requests.completed(u32::from(head) + 1).is_err());
+            }
+            for head in [3 * u32::from(depth), 0xffff, u32::MAX] {
+                assert!(requests.completed(head).is_err(), "{head}");
+            }
+        }
+    }
+
+    #[test]
+    fn indirect_tables_where_the_queue_is_too_small() {
+        let shape = Shape::new(512, 4096, u32::MAX, true).unwrap();
+        assert_eq!(shape.queue_size(), 512);
+        let (memory, place, buffers) = prepared(shape);
+        let mut requests = Requests::prepare(&memory, place, buffers, shape);
+        let head = requests.aim(300, Kind::Write, 1);
+        assert_eq!(head, 300);
+        let entry = chain(&memory, place.desc, head);
+        assert_eq!((entry.len(), entry[0].1, entry[0].2), (1, 48, INDIRECT));
+        let table = chain(&memory, entry[0].0, 0);
+        assert_eq!(table.len(), 3);
+        assert_eq!((table[1].1, table[1].2), (4096, NEXT));
+        assert!(Shape::new(512, 4096, u32::MAX, false).is_err());
+        assert!(Shape::new(341, 4096, u32::MAX, false).is_ok());
+    }
+
+    #[test]
+    fn data_is_cut_where_the_server_wants_it() {
+        let shape = Shape::new(2, 10 * 512, 4096, false).unwrap();
+        let (memory, place, buffers) = prepared(shape);
+        let mut requests = Requests::prepare(&memory, place, buffers, shape);
+        let head = requests.aim(1, Kind::Read, 0);
+        let chain = chain(&memory, place.desc, head);
+        let lengths: Vec<u64> = chain.iter().map(|&(_, len, _)| len).collect();
+        assert_eq!(lengths, [16, 2560, 2560, 1]);
+        assert_eq!(chain[2].0, chain[1].0 + 2560);
+        assert_eq!(requests.data(1).len(), 640);
+    }
+}

@@ -1,0 +1,153 @@
+//! What all experiments may be told: where the disk is, who runs where, how long.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::load::Waiting;
+use crate::server::{Backing, image_folder, write_file};
+
+/// Where Linux mounts a file system in memory (`shm_overview(7)`).
+const TMPFS: &str = "/dev/shm";
+
+/// Options of all experiments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Setup {
+    /// How often each figure is measured, all servers in turn
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Length of one repetition, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub run_ms: u64,
+    /// Load before each repetition that is not counted, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "200")]
+    pub warm_up_ms: u64,
+    /// Processor of the servers
+    #[arg(long, value_name = "CPU", default_value = "0")]
+    pub server_cpu: usize,
+    /// Processor of the client
+    #[arg(long, value_name = "CPU", default_value = "1")]
+    pub client_cpu: usize,
+    /// How the client learns of completions: it watches the ring, or sleeps until it is called
+    #[arg(long, value_enum, default_value = "polling")]
+    pub client: Waiting,
+    /// The blockplane to measure [default: BLOCKPLANE_BIN, else one that is built now]
+    #[arg(long, value_name = "PATH")]
+    pub server: Option<PathBuf>,
+    /// Put the disk's file into memory (a tmpfs): a disk without latency
+    #[arg(long, conflicts_with = "folder")]
+    pub tmpfs: bool,
+    /// Where to put the disk's file for the time being [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub folder: Option<PathBuf>,
+    /// A block device instead of a file, such as a loop device; it is only read
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tmpfs", "folder", "file_mib", "null"])]
+    pub device: Option<PathBuf>,
+    /// No disk at all but null-co, which completes at once
+    #[arg(long, conflicts_with_all = ["tmpfs", "folder", "file_mib"])]
+    pub null: bool,
+    /// Size of the file, in MiB; it is written first
+    #[arg(long, value_name = "MIB", default_value = "1024", value_parser = clap::value_parser!(u64).range(1..))]
+    pub file_mib: u64,
+    /// The engine that carries the requests
+    #[arg(long, value_enum, default_value = "native")]
+    pub aio: Aio,
+    /// More options for the servers' iothreads
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    pub iothread: Option<String>,
+    /// Write a plot to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// An engine, by its name in `aio=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Aio {
+    /// Linux AIO
+    Native,
+    /// io_uring
+    #[value(name = "io_uring")]
+    IoUring,
+    /// Worker threads
+    Threads,
+}
+
+impl Aio {
+    /// The name in the server's options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Aio::Native => "native",
+            Aio::IoUring => "io_uring",
+            Aio::Threads => "threads",
+        }
+    }
+}
+
+/// The disk, as long as it is needed.
+pub(crate) struct Storage {
+    pub backing: Backing,
+    /// For a subtitle.
+    pub name: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Setup {
+    pub(crate) fn run(&self) -> Duration {
+        Duration::from_millis(self.run_ms)
+    }
+
+    pub(crate) fn warm_up(&self) -> Duration {
+        Duration::from_millis(self.warm_up_ms)
+    }
+
+    /// `own` options of an iothread, and those that were asked for.
+    pub(crate) fn iothread_with(&self, own: &str) -> String {
+        match &self.iothread {
+            Some(more) if own.is_empty() => more.clone(),
+            Some(more) => format!("{own},{more}"),
+            None => own.to_owned(),
+        }
+    }
+
+    /// Makes the disk.
+    pub(crate) fn storage(&self) -> Result<Storage> {
+        let aio = self.aio.name();
+        if self.null {
+            return Ok(Storage {
+                backing: Backing::Null,
+                name: "null-co".to_owned(),
+                _folder: None,
+            });
+        }
+        if let Some(device) = &self.device {
+            return Ok(Storage {
+                backing: Backing::Device(device.clone(), aio),
+                name: format!("block device, aio={aio}"),
+                _folder: None,
+            });
+        }
+        let parent = self.tmpfs.then(|| PathBuf::from(TMPFS));
+        let folder = image_folder(parent.as_deref().or(self.folder.as_deref()))?;
+        let path = folder.path().join("disk.img");
+        write_file(&path, self.file_mib << 20)?;
+        let place = if self.tmpfs { "file on tmpfs" } else { "file" };
+        Ok(Storage {
+            backing: Backing::File(path, aio),
+            name: format!("{place}, direct I/O, aio={aio}"),
+            _folder: Some(folder),
+        })
+    }
+
+    /// Under what conditions it was measured, for a subtitle.
+    pub(crate) fn conditions(&self, storage: &Storage) -> String {
+        format!(
+            "{}; server and {} client on one processor each; mean of {} interleaved repetitions of {} ms, \
+             error bars: standard error",
+            storage.name,
+            self.client.name(),
+            self.repetitions,
+            self.run_ms
+        )
+    }
+}

@@ -1,0 +1,229 @@
+//! The loop of one client thread: takes what has completed, sends it again, waits.
+//!
+//! This is what has to be light: a client that needs longer for a request than the server hides the
+//! server. Per request: a head out of the used ring, a status byte, a block number, a head into the
+//! available ring; per batch: a look at the clock, one index, one look whether to kick.
+
+use std::time::{Duration, Instant};
+
+use super::meter::{Meter, Tally};
+use super::phases::Phases;
+use super::plan::Plan;
+use crate::client::{Doorbells, DriverRing, Requests, SECTOR_BYTES, Waiter, Woken};
+use crate::error::{Error, Result};
+
+/// A server that does not answer for this long will not.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Looks at the rings of a polling client between two looks at everything else: half a millisecond.
+const LOOKS_PER_CHECK: u32 = 1 << 14;
+/// Looks before a polling client tells its processor that it only waits, which takes that longer to
+/// see the answer.
+const EAGER_LOOKS: u32 = 256;
+
+/// How the client learns of completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Waiting {
+    /// It watches the used ring and asks for no calls.
+    Polling,
+    /// It sleeps until the server calls.
+    Blocking,
+}
+
+impl Waiting {
+    /// For tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Waiting::Polling => "polling",
+            Waiting::Blocking => "blocking",
+        }
+    }
+}
+
+/// One queue of a thread.
+pub(crate) struct Driver<'m, P> {
+    ring: DriverRing<'m>,
+    requests: Requests<'m>,
+    doorbells: &'m Doorbells,
+    plan: P,
+    sent_ns: Vec<u64>,
+    sectors_per_block: u64,
+    in_flight: u16,
+}
+
+impl<'m, P: Plan> Driver<'m, P> {
+    pub fn new(
+        ring: DriverRing<'m>,
+        requests: Requests<'m>,
+        doorbells: &'m Doorbells,
+        plan: P,
+    ) -> Self {
+        let shape = requests.shape();
+        Driver {
+            ring,
+            requests,
+            doorbells,
+            plan,
+            sent_ns: vec![0; usize::from(shape.depth)],
+            sectors_per_block: u64::from(shape.block_bytes / SECTOR_BYTES),
+            in_flight: 0,
+        }
+    }
+
+    /// To be waited on.
+    pub fn doorbells(&self) -> &'m Doorbells {
+        self.doorbells
+    }
+
+    /// Goes on with another plan; nothing is in flight.
+    pub fn exchange<Q: Plan>(self, plan: Q) -> (Driver<'m, Q>, P) {
+        let driver = Driver {
+            ring: self.ring,
+            requests: self.requests,
+            doorbells: self.doorbells,
+            plan,
+            sent_ns: self.sent_ns,
+            sectors_per_block: self.sectors_per_block,
+            in_flight: self.in_flight,
+        };
+        (driver, self.plan)
+    }
+
+    #[inline]
+    fn send(&mut self, slot: usize, now_ns: u64) {
+        // A plan that is done leaves the slot empty.
+        let Some((block, kind)) = self.plan.next(slot, &self.requests) else {
+            return;
+        };
+        let head = self
+            .requests
+            .aim(slot, kind, block * self.sectors_per_block);
+        self.ring.push(head);
+        self.sent_ns[slot] = now_ns;
+        self.in_flight += 1;
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        if self.ring.publish() {
+            self.doorbells.kick();
+        }
+    }
+
+    fn start(&mut self, now_ns: u64) {
+        for slot in 0..self.sent_ns.len() {
+            self.send(slot, now_ns);
+        }
+        self.ring.suppress_calls();
+        self.publish();
+    }
+
+    /// Takes what has completed and sends it again: a function of its own, so that its instructions can
+    /// be counted.
+    #[inline(never)]
+    fn reap(&mut self, meter: &mut Meter<'_>, now_ns: u64) -> Result<()> {
+        let completed = self.ring.completed();
+        if completed == 0 {
+            return Ok(());
+        }
+        if completed > self.in_flight {
+            return Err(too_many(completed, self.in_flight));
+        }
+        let again = meter.again();
+        for _ in 0..completed {
+            let slot = self.requests.completed(self.ring.pop())?;
+            meter.record(self.requests.kind(slot), self.sent_ns[slot], now_ns);
+            self.plan.done(slot, &self.requests)?;
+            self.in_flight -= 1;
+            if again {
+                self.send(slot, now_ns);
+            }
+        }
+        self.publish();
+        self.ring.suppress_calls();
+        Ok(())
+    }
+}
+
+#[cold]
+fn too_many(completed: u16, in_flight: u16) -> Error {
+    Error::Requests(format!(
+        "the server completed {completed} requests of {in_flight} that it had"
+    ))
+}
+
+/// The queues of one thread, until the phases or all plans end; returns what was counted.
+pub(crate) fn run<P: Plan>(
+    drivers: &mut [Driver<'_, P>],
+    waiter: &mut Waiter,
+    waiting: Waiting,
+    latency: bool,
+    phases: &Phases,
+) -> Result<Tally> {
+    let mut meter = Meter::new(phases, latency);
+    let now_ns = meter.begin();
+    for driver in &mut *drivers {
+        driver.start(now_ns);
+    }
+    loop {
+        if drivers.iter().any(|driver| driver.ring.completed() > 0) {
+            let now_ns = meter.found();
+            for driver in &mut *drivers {
+                driver.reap(&mut meter, now_ns)?;
+            }
+            meter.handled();
+        } else if drivers.iter().all(|driver| driver.in_flight == 0) {
+            // Only once nothing is sent again.
+            meter.idle();
+            if !meter.again() || drivers.iter().all(|driver| driver.plan.is_done()) {
+                return Ok(meter.finish());
+            }
+        } else {
+            wait(drivers, waiter, waiting, &mut meter)?;
+        }
+    }
+}
+
+/// Returns when something has completed, or the phase may have changed.
+fn wait<P: Plan>(
+    drivers: &mut [Driver<'_, P>],
+    waiter: &mut Waiter,
+    waiting: Waiting,
+    meter: &mut Meter<'_>,
+) -> Result<()> {
+    let lost = || Error::Requests(format!("the server has not answered for {ANSWER_LIMIT:?}"));
+    match waiting {
+        Waiting::Polling => {
+            let mut looks = 0u32;
+            let mut since = None;
+            while !drivers.iter().any(|driver| driver.ring.completed() > 0) {
+                looks = looks.wrapping_add(1);
+                if looks > EAGER_LOOKS {
+                    std::hint::spin_loop();
+                }
+                if looks.is_multiple_of(LOOKS_PER_CHECK) {
+                    // A server that has ended answers no more.
+                    waiter.wait(Duration::ZERO)?;
+                    meter.idle();
+                    let since = since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > ANSWER_LIMIT {
+                        return Err(lost());
+                    }
+                }
+            }
+        }
+        Waiting::Blocking => {
+            let mut ready = false;
+            for driver in &mut *drivers {
+                ready |= driver.ring.request_call();
+            }
+            if !ready && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
+                return Err(lost());
+            }
+            for driver in drivers {
+                driver.ring.suppress_calls();
+            }
+        }
+    }
+    Ok(())
+}

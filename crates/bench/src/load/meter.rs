@@ -1,0 +1,169 @@
+//! What one worker thread counts, with at most one look at the clock per batch.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::histogram::Histogram;
+use super::phases::{Phase, Phases};
+use crate::client::Kind;
+
+/// Of so many batches one is looked at more closely: how long it took, and how long the thread had
+/// nothing to do after it.
+const BATCHES_PER_SAMPLE: u32 = 16;
+
+/// What a worker did in the part of a measurement that counts.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Reads that completed.
+    pub reads: u64,
+    /// Writes that completed.
+    pub writes: u64,
+    /// How long each took, if that was measured.
+    pub latencies: Option<Histogram>,
+    /// In this time.
+    pub elapsed: Duration,
+    /// In the batches looked at: time with requests, and time without.
+    pub busy_ns: u64,
+    /// See `busy_ns`.
+    pub idle_ns: u64,
+}
+
+/// Counts while a worker works. It calls [`Meter::found`], then [`Meter::record`] for each request,
+/// then [`Meter::handled`].
+pub struct Meter<'p> {
+    phases: &'p Phases,
+    phase: Phase,
+    latency: bool,
+    tally: Tally,
+    result: Tally,
+    histogram: Histogram,
+    since_ns: u64,
+    until_sample: u32,
+    sample: Sample,
+}
+
+/// Where the closer look at a batch is.
+#[derive(Clone, Copy)]
+enum Sample {
+    None,
+    /// The batch was found at this time.
+    Batch(u64),
+    /// It was handled at this time.
+    Idle(u64),
+}
+
+impl<'p> Meter<'p> {
+    /// With or without latencies.
+    #[must_use]
+    pub fn new(phases: &'p Phases, latency: bool) -> Self {
+        Meter {
+            phases,
+            phase: Phase::WarmUp,
+            latency,
+            tally: Tally::default(),
+            result: Tally::default(),
+            histogram: Histogram::default(),
+            since_ns: 0,
+            until_sample: BATCHES_PER_SAMPLE,
+            sample: Sample::None,
+        }
+    }
+
+    /// The first requests are sent now.
+    #[must_use]
+    pub fn begin(&self) -> u64 {
+        now_ns()
+    }
+
+    /// Something has completed. The time is that of all requests found, and of those sent in their
+    /// place; 0 if nobody wants to know.
+    #[inline]
+    pub fn found(&mut self) -> u64 {
+        let phase = self.phases.now();
+        let sampling = !matches!(self.sample, Sample::None);
+        self.until_sample -= 1;
+        if !self.latency && !sampling && self.until_sample > 0 && phase == self.phase {
+            return 0;
+        }
+        let now_ns = now_ns();
+        if let Sample::Idle(since_ns) = self.sample {
+            self.tally.idle_ns += now_ns - since_ns;
+            self.sample = Sample::None;
+        }
+        if phase != self.phase {
+            self.enter(phase, now_ns);
+        }
+        if self.until_sample == 0 {
+            self.until_sample = BATCHES_PER_SAMPLE;
+            self.sample = Sample::Batch(now_ns);
+        }
+        now_ns
+    }
+
+    /// Nothing has completed for a while: the phase may have changed all the same.
+    pub fn idle(&mut self) {
+        let phase = self.phases.now();
+        if phase != self.phase {
+            self.enter(phase, now_ns());
+        }
+    }
+
+    /// One of the requests found, which was sent at `sent_ns`.
+    #[inline]
+    pub fn record(&mut self, kind: Kind, sent_ns: u64, now_ns: u64) {
+        match kind {
+            Kind::Read => self.tally.reads += 1,
+            Kind::Write => self.tally.writes += 1,
+            Kind::Flush => {}
+        }
+        if self.latency {
+            self.histogram.record(now_ns - sent_ns);
+        }
+    }
+
+    /// All that was found is dealt with.
+    #[inline]
+    pub fn handled(&mut self) {
+        if let Sample::Batch(found_ns) = self.sample {
+            let now_ns = now_ns();
+            self.tally.busy_ns += now_ns - found_ns;
+            self.sample = Sample::Idle(now_ns);
+        }
+    }
+
+    /// Whether requests that have completed are sent again.
+    #[inline]
+    #[must_use]
+    pub fn again(&self) -> bool {
+        self.phase != Phase::Stop
+    }
+
+    /// What was counted; nothing where the part that counts never came.
+    #[must_use]
+    pub fn finish(self) -> Tally {
+        self.result
+    }
+
+    #[cold]
+    fn enter(&mut self, phase: Phase, now_ns: u64) {
+        if self.phase == Phase::Measure {
+            self.result = std::mem::take(&mut self.tally);
+            self.result.elapsed = Duration::from_nanos(now_ns - self.since_ns);
+            self.result.latencies = self.latency.then(|| self.histogram.clone());
+        }
+        // What completes later belongs to another part.
+        self.tally = Tally::default();
+        self.histogram.clear();
+        self.sample = Sample::None;
+        self.since_ns = now_ns;
+        self.phase = phase;
+    }
+}
+
+/// The monotonic clock.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Since the machine started: neither is negative.
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}

@@ -1,0 +1,407 @@
+//! The load generator: a number of requests that is always in flight, over a vhost-user-blk socket.
+//!
+//! [`Load`] says what to do, [`measure`] does it once on a connected socket and says what came of
+//! it. How it is done: `plan` (what a request is to be), `driver` (the loop of a client thread),
+//! `meter` (what it counts), `phases` (warm-up, the part that counts, the end).
+
+mod driver;
+mod histogram;
+pub(crate) mod meter;
+mod pattern;
+pub(crate) mod phases;
+mod plan;
+pub mod raw;
+mod usage;
+mod verify;
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use driver::Driver;
+pub use driver::Waiting;
+pub use histogram::Histogram;
+pub use meter::Tally;
+pub use pattern::{Order, Pattern, Walk};
+use phases::{Phase, Phases, Worker, conduct};
+use plan::Plan;
+pub use usage::{Saturated, ServerUsage};
+use verify::{Flush, ReadBack, Territory, WriteAndCheck};
+
+use crate::client::Buffers;
+use crate::client::{
+    Agreed, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape, SharedMemory,
+    Waiter,
+};
+use crate::cpus::pin;
+use crate::error::{Error, Result};
+use crate::random::Random;
+
+/// What to do to a disk.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Which blocks, and whether they are read or written.
+    pub pattern: Pattern,
+    /// Bytes of a request, a multiple of 512.
+    pub block_bytes: u32,
+    /// Requests in flight on each queue.
+    pub depth: u16,
+    /// Queues.
+    pub queues: u16,
+    /// How the client learns of completions.
+    pub waiting: Waiting,
+    /// Threads of the client, which share the queues; at least 1, at most one per queue.
+    pub threads: u16,
+    /// Processors that they run on, in turn; empty: wherever the kernel likes.
+    pub cpus: Vec<usize>,
+    /// How long each request takes is measured too.
+    pub latency: bool,
+    /// Only this much of the disk, from its beginning; 0: all.
+    pub span_bytes: u64,
+}
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Of each thread.
+    pub threads: Vec<Tally>,
+    /// What the server used meanwhile; `None` when nobody knows which process it is.
+    pub server: Option<ServerUsage>,
+}
+
+/// What `verify` has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Writes made.
+    pub writes: u64,
+    /// Blocks compared while others were written.
+    pub checked: u64,
+    /// Blocks read back at the end: all that were written.
+    pub read_back: u64,
+}
+
+impl Measured {
+    /// Requests per second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        // Threads that share a processor learn at different times that it began.
+        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
+        let seconds = longest.unwrap_or_default().as_secs_f64();
+        if seconds == 0.0 {
+            return 0.0;
+        }
+        self.completed() as f64 / seconds
+    }
+
+    /// Millions of bytes per second.
+    #[must_use]
+    pub fn mb_per_s(&self) -> f64 {
+        self.iops() * f64::from(self.block_bytes) / 1e6
+    }
+
+    /// Requests completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        let completed = |tally: &Tally| tally.reads + tally.writes;
+        self.threads.iter().map(completed).sum()
+    }
+
+    /// How long requests took; `None` if that was not measured.
+    #[must_use]
+    pub fn latencies(&self) -> Option<Histogram> {
+        let mut all = Histogram::default();
+        for tally in &self.threads {
+            all.add(tally.latencies.as_ref()?);
+        }
+        Some(all)
+    }
+
+    /// Share of its time, from 0 to 1, that the client found nothing to do.
+    #[must_use]
+    pub fn client_idle(&self) -> f64 {
+        let sum = |part: fn(&Tally) -> u64| self.threads.iter().map(part).sum::<u64>() as f64;
+        let (busy, idle) = (sum(|tally| tally.busy_ns), sum(|tally| tally.idle_ns));
+        if busy + idle == 0.0 {
+            0.0
+        } else {
+            idle / (busy + idle)
+        }
+    }
+
+    /// Processor time of the server per request, in nanoseconds.
+    #[must_use]
+    pub fn server_cpu_ns(&self) -> Option<f64> {
+        let completed = self.completed();
+        let server = self.server.as_ref().filter(|_| completed > 0)?;
+        Some(server.used.cpu_ns as f64 / completed as f64)
+    }
+
+    /// Who could not have done more.
+    #[must_use]
+    pub fn saturated(&self) -> Saturated {
+        Saturated::of(self.client_idle(), self.server.as_ref())
+    }
+}
+
+impl Load {
+    /// The blocks that it goes over, of a disk of so many bytes.
+    fn blocks_of(&self, capacity_bytes: u64) -> Result<u64> {
+        let bytes = match self.span_bytes {
+            0 => capacity_bytes,
+            span if span <= capacity_bytes => span,
+            span => {
+                return Err(Error::Unsuitable(format!(
+                    "the disk has {capacity_bytes} bytes, not {span}"
+                )));
+            }
+        };
+        match bytes / u64::from(self.block_bytes) {
+            0 => Err(Error::Unsuitable(format!(
+                "the disk is too small: {bytes} bytes are no block of {}",
+                self.block_bytes
+            ))),
+            blocks => Ok(blocks),
+        }
+    }
+
+    fn suits(&self, agreed: &Agreed) -> Result<()> {
+        let unsuitable = |why: String| Err(Error::Unsuitable(why));
+        if self.pattern.writes() && agreed.read_only() {
+            return unsuitable("the disk is read-only".to_owned());
+        }
+        if !self.block_bytes.is_multiple_of(agreed.block_bytes) {
+            return unsuitable(format!(
+                "requests of {} bytes are not made of the disk's blocks of {}",
+                self.block_bytes, agreed.block_bytes
+            ));
+        }
+        if u64::from(self.queues) > agreed.num_queues {
+            return unsuitable(format!(
+                "the server has {} queues, not {}",
+                agreed.num_queues, self.queues
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A server with a load's queues started, and the memory that they are in.
+struct Attached {
+    session: Session,
+    memory: SharedMemory,
+    shape: Shape,
+    queues: Vec<(QueuePlace, Buffers)>,
+    doorbells: Vec<Doorbells>,
+    blocks: u64,
+}
+
+impl Attached {
+    fn new(stream: UnixStream, load: &Load) -> Result<Self> {
+        let mut session = Session::negotiate(stream)?;
+        let agreed = *session.agreed();
+        load.suits(&agreed)?;
+        let blocks = load.blocks_of(agreed.capacity_bytes)?;
+        let shape = Shape::new(
+            load.depth,
+            load.block_bytes,
+            agreed.segment_bytes,
+            agreed.indirect(),
+        )?;
+        let mut layout = Layout::new();
+        let queues: Vec<_> = (0..load.queues)
+            .map(|_| (layout.queue(shape.queue_size()), shape.place(&mut layout)))
+            .collect();
+        let memory = SharedMemory::new(layout.len_bytes())?;
+        // Every page is there before anything is measured.
+        for page in 0..layout.len_bytes() / Layout::whole_pages(1) {
+            memory.u8s(page * Layout::whole_pages(1), 1)[0].store(0, Ordering::Relaxed);
+        }
+        session.share(&memory)?;
+        let mut doorbells = Vec::new();
+        for (index, &(place, _)) in (0..=u8::MAX).zip(&queues) {
+            let bells = Doorbells::new()?;
+            session.start_queue(index, &memory, place, &bells)?;
+            doorbells.push(bells);
+        }
+        session.settle()?;
+        Ok(Attached {
+            session,
+            memory,
+            shape,
+            queues,
+            doorbells,
+            blocks,
+        })
+    }
+
+    /// The driver of each queue. Rings are empty only once.
+    fn drivers<P: Plan>(&self, mut plan: impl FnMut(u16) -> P) -> Vec<Driver<'_, P>> {
+        let event_idx = self.session.agreed().event_idx();
+        let queues = (0..u16::MAX).zip(self.queues.iter().zip(&self.doorbells));
+        queues
+            .map(|(index, (&(place, buffers), doorbells))| {
+                Driver::new(
+                    DriverRing::new(&self.memory, place, event_idx),
+                    Requests::prepare(&self.memory, place, buffers, self.shape),
+                    doorbells,
+                    plan(index),
+                )
+            })
+            .collect()
+    }
+
+    /// Random data, so that nothing finds it easy to write.
+    fn scatter(&self) {
+        let mut random = Random::new(1);
+        for &(place, buffers) in &self.queues {
+            let requests = Requests::prepare(&self.memory, place, buffers, self.shape);
+            for slot in 0..usize::from(self.shape.depth) {
+                for word in requests.data(slot) {
+                    word.store(random.below(u64::MAX), Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn stop(mut self) -> Result<()> {
+        for (index, _) in (0..=u8::MAX).zip(&self.queues) {
+            self.session.stop_queue(index)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the threads that drive `drivers`; they are there afterwards.
+fn drive<P: Plan + Send>(
+    drivers: &mut [Driver<'_, P>],
+    attached: &Attached,
+    load: &Load,
+    warm_up: Duration,
+    time: Duration,
+    observe: impl FnMut(Phase) -> Result<()>,
+) -> Result<Vec<Tally>> {
+    let threads = usize::from(load.threads).clamp(1, drivers.len().max(1));
+    let per_thread = drivers.len().div_ceil(threads);
+    let workers = drivers.chunks_mut(per_thread).enumerate();
+    let workers: Vec<Worker<'_>> = workers
+        .map(|(index, drivers)| {
+            let cpu = load.cpus.get(index % load.cpus.len().max(1)).copied();
+            let (waiting, latency) = (load.waiting, load.latency);
+            let worker = move |phases: &Phases| {
+                if let Some(cpu) = cpu {
+                    pin(cpu)?;
+                }
+                let doorbells = drivers.iter().map(|driver| driver.doorbells());
+                let mut waiter = Waiter::new(doorbells, attached.session.socket())?;
+                driver::run(drivers, &mut waiter, waiting, latency, phases)
+            };
+            Box::new(worker) as Worker<'_>
+        })
+        .collect();
+    conduct(workers, warm_up, time, observe)
+}
+
+/// Puts `load` on the server behind `stream`: for `warm_up`, which does not count, then for `time`.
+/// `server` is its process, if that is not the one that the kernel names.
+///
+/// # Errors
+/// [`Error::Unsuitable`] when the disk is not one for this load; [`Error::Requests`] when a request
+/// fails or is not answered; [`Error::Gone`] when the server ends; [`Error::Protocol`];
+/// [`Error::Interrupted`].
+pub fn measure(
+    stream: UnixStream,
+    load: &Load,
+    warm_up: Duration,
+    time: Duration,
+    server: Option<u32>,
+) -> Result<Measured> {
+    let attached = Attached::new(stream, load)?;
+    if load.pattern.writes() {
+        attached.scatter();
+    }
+    let pid = server.or_else(|| attached.session.server_pid());
+    let walk = |index| Walk::new(load.pattern, attached.blocks, index, load.queues);
+    let mut drivers = attached.drivers(walk);
+    let mut usage = usage::Watch::new(pid);
+    let threads = drive(&mut drivers, &attached, load, warm_up, time, |phase| {
+        usage.look(phase);
+        Ok(())
+    })?;
+    drop(drivers);
+    attached.stop()?;
+    Ok(Measured {
+        block_bytes: load.block_bytes,
+        threads,
+        server: usage.used(),
+    })
+}
+
+/// Writes blocks that know where they belong, checks those that it reads meanwhile, and reads back
+/// all at the end, each through another queue than the one that wrote it. All data on the disk, or
+/// the part of it that the load goes over, is lost.
+///
+/// # Errors
+/// [`Error::Mismatch`] for the first difference; others as for [`measure`].
+pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Result<Verified> {
+    let load = &Load {
+        latency: false,
+        ..load.clone()
+    };
+    let attached = Attached::new(stream, load)?;
+    let blocks = attached.blocks / u64::from(load.queues);
+    if blocks < 2 * u64::from(load.depth) {
+        return Err(Error::Unsuitable(format!(
+            "{blocks} blocks per queue are too few for {} requests in flight",
+            load.depth
+        )));
+    }
+    let territory = |index: u16| {
+        let first = blocks * u64::from(index);
+        Territory::new(seed, first, blocks, load.block_bytes)
+    };
+    let plan = |index| {
+        let walk = Walk::new(load.pattern, blocks, index, load.queues);
+        WriteAndCheck::new(walk, territory(index), load.depth)
+    };
+    let mut drivers = attached.drivers(plan);
+    drive(&mut drivers, &attached, load, Duration::ZERO, time, |_| {
+        Ok(())
+    })?;
+    let mut verified = Verified::default();
+    let mut territories = Vec::new();
+    let mut flushing = Vec::new();
+    for driver in drivers {
+        let first = territories.is_empty();
+        let flush = Flush::new(first && attached.session.agreed().flush());
+        let (driver, plan) = driver.exchange(flush);
+        verified.writes += plan.writes;
+        verified.checked += plan.checked;
+        territories.push(plan.territory);
+        flushing.push(driver);
+    }
+    drive_to_end(&mut flushing, &attached, load)?;
+    // To whoever did not write it.
+    territories.rotate_left(1);
+    let reading = flushing.into_iter().zip(territories);
+    let mut reading: Vec<_> = reading
+        .map(|(driver, territory)| driver.exchange(ReadBack::new(territory, load.depth)).0)
+        .collect();
+    drive_to_end(&mut reading, &attached, load)?;
+    for driver in reading {
+        verified.read_back += driver.exchange(Flush::new(false)).1.checked;
+    }
+    attached.stop()?;
+    Ok(verified)
+}
+
+/// For plans that come to an end by themselves.
+fn drive_to_end<P: Plan + Send>(
+    drivers: &mut [Driver<'_, P>],
+    attached: &Attached,
+    load: &Load,
+) -> Result<()> {
+    const NEVER: Duration = Duration::from_secs(1 << 30);
+    drive(drivers, attached, load, Duration::ZERO, NEVER, |_| Ok(())).map(drop)
+}

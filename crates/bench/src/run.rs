@@ -1,0 +1,374 @@
+//! `bench run`: a load on a server that is running already, ours or anybody's.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::load::{Load, Measured, Order, Pattern, Verified, Waiting, measure, verify};
+use crate::progress::Progress;
+use crate::stats::{Summary, count, number};
+use crate::table::Table;
+use crate::units;
+
+/// What the load is; for whatever is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadOptions {
+    /// randread, randwrite, randrw[:READS], read, write or rw[:READS]: fio's names
+    #[arg(long, value_name = "PATTERN", default_value = "randread")]
+    pub pattern: Pattern,
+    /// Of a mixed pattern: percentage of reads [default: 50]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: Option<u8>,
+    /// Bytes of a request, a multiple of 512 up to 1M
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = units::block_bytes)]
+    pub bs: u32,
+    /// Queues of the disk that are used
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: u16,
+    /// Threads of the client, which share the queues [default: one per processor in --client-cpus, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub client_threads: Option<u16>,
+    /// Use only this much of the disk, from its beginning
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub span: Option<u64>,
+    /// Do not measure how long each request takes: a look at the clock less per batch
+    #[arg(long)]
+    pub no_latency: bool,
+    /// How long each measurement is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub time: Duration,
+    /// Load before it that does not count
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = units::time_or_none)]
+    pub warm_up: Duration,
+    /// How often it is measured
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Allow patterns that write: what is on the disk is lost
+    #[arg(long)]
+    pub destroy_data: bool,
+}
+
+impl LoadOptions {
+    /// The pattern with what else is said of it.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for a mix of what is not mixed.
+    pub fn pattern(&self) -> Result<Pattern> {
+        match self.rwmixread {
+            None => Ok(self.pattern),
+            Some(read_percent) if self.pattern.is_mixed() => Ok(Pattern {
+                read_percent,
+                ..self.pattern
+            }),
+            Some(_) => Err(Error::Unsuitable(format!(
+                "--rwmixread needs --pattern randrw or rw; {} is not mixed",
+                self.pattern
+            ))),
+        }
+    }
+
+    /// The load with `depth` requests in flight per queue.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for options that do not go together.
+    pub fn load(&self, depth: u16, waiting: Waiting, cpus: &[usize]) -> Result<Load> {
+        let per_cpu = u16::try_from(cpus.len()).unwrap_or(u16::MAX).max(1);
+        let threads = self.client_threads.unwrap_or(per_cpu.min(self.queues));
+        if threads > self.queues {
+            return Err(Error::Unsuitable(format!(
+                "--client-threads {threads} is more than --queues {}: a thread without a queue has \
+                 nothing to do",
+                self.queues
+            )));
+        }
+        Ok(Load {
+            pattern: self.pattern()?,
+            block_bytes: self.bs,
+            depth,
+            queues: self.queues,
+            waiting,
+            threads,
+            cpus: cpus.to_vec(),
+            latency: !self.no_latency,
+            span_bytes: self.span.unwrap_or(0),
+        })
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The socket on which a vhost-user-blk server listens
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    /// Requests in flight on each queue, 1 to 512
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub depth: u16,
+    /// How the client learns of completions: it watches the ring, or sleeps until it is called
+    #[arg(long, value_name = "HOW", value_enum, default_value = "polling")]
+    pub client: Waiting,
+    /// Processors that the client's threads run on, in turn
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
+    pub client_cpus: Vec<usize>,
+    /// The server's process, whose processor time is shown [default: the one that listens]
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Instead of measuring: write data that knows where it belongs, and look whether it comes back
+    #[arg(long)]
+    pub verify: bool,
+    /// The load
+    #[command(flatten)]
+    pub load: LoadOptions,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Of each repetition.
+    Measured(Vec<Measured>),
+    /// Of `--verify`.
+    Verified(Verified),
+}
+
+/// The figures.
+#[derive(Clone, Debug)]
+pub struct Report {
+    socket: PathBuf,
+    load: Load,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`Error::Unsuitable`] for a load that the disk is not for; what [`measure`] and [`verify`] say.
+pub fn run(options: &Options) -> Result<Report> {
+    let load = options
+        .load
+        .load(options.depth, options.client, &options.client_cpus)?;
+    if load.pattern.writes() && !options.load.destroy_data {
+        return Err(Error::Unsuitable(format!(
+            "{} writes to the disk, and what is on it is lost: say --destroy-data if that is meant",
+            load.pattern
+        )));
+    }
+    if options.verify && !load.pattern.writes() {
+        return Err(Error::Unsuitable(format!(
+            "--verify needs a pattern that writes, such as randrw; {} does not",
+            load.pattern
+        )));
+    }
+    let report = |outcome| Report {
+        socket: options.socket.clone(),
+        load: load.clone(),
+        outcome,
+    };
+    let seconds = options.load.time.as_secs_f64();
+    if options.verify {
+        let progress = Progress::start("run", 1);
+        progress.now(format!("writing for {seconds} s, then reading back"));
+        let seed = u64::from(std::process::id());
+        let verified = verify(connect(&options.socket)?, &load, options.load.time, seed)?;
+        return Ok(report(Outcome::Verified(verified)));
+    }
+    let progress = Progress::start("run", options.load.repetitions as usize);
+    let mut measured: Vec<Measured> = Vec::new();
+    for _ in 0..options.load.repetitions {
+        let last = measured.last().map(|last| number(last.iops()));
+        let last = last.map_or(String::new(), |iops| format!("; the last had {iops} IOPS"));
+        progress.now(format!("{} for {seconds} s each{last}", describe(&load)));
+        measured.push(measure(
+            connect(&options.socket)?,
+            &load,
+            options.load.warm_up,
+            options.load.time,
+            options.server_pid,
+        )?);
+        progress.step();
+    }
+    Ok(report(Outcome::Measured(measured)))
+}
+
+/// Connects to a server.
+///
+/// # Errors
+/// [`Error::Unsuitable`] when nobody listens there; [`Error::Io`].
+pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
+    UnixStream::connect(socket).map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => Error::Unsuitable(format!(
+            "nobody listens on {}: is the server running?",
+            socket.display()
+        )),
+        ErrorKind::NotFound => Error::Unsuitable(format!(
+            "there is no socket {}: is the server running?",
+            socket.display()
+        )),
+        _ => Error::io(format!("connect to {}", socket.display()))(error),
+    })
+}
+
+/// A load in a few words.
+pub(crate) fn describe(load: &Load) -> String {
+    let queues = match load.queues {
+        1 => "1 queue".to_owned(),
+        queues => format!("{queues} queues"),
+    };
+    format!(
+        "{} {}, {queues}, depth {}, {} client",
+        load.pattern,
+        units::shown_bytes(load.block_bytes.into()),
+        load.depth,
+        load.waiting.name()
+    )
+}
+
+/// What is shown of latencies.
+pub(crate) const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)];
+
+type Figure = fn(&Measured) -> Option<f64>;
+
+/// What there is to know of each repetition: for people, for scripts, how to get it.
+const FIGURES: [(&str, &str, Figure); 9] = [
+    ("IOPS", "iops", |measured| Some(measured.iops())),
+    ("MB/s", "mb_per_s", |measured| Some(measured.mb_per_s())),
+    ("latency p50, us", "latency_p50_us", |measured| {
+        latency_us(measured, PERCENTILES[0].1)
+    }),
+    ("latency p99, us", "latency_p99_us", |measured| {
+        latency_us(measured, PERCENTILES[1].1)
+    }),
+    ("latency p99.9, us", "latency_p99_9_us", |measured| {
+        latency_us(measured, PERCENTILES[2].1)
+    }),
+    ("latency max, us", "latency_max_us", |measured| {
+        latency_us(measured, 100.0)
+    }),
+    (
+        "server CPU ns per I/O",
+        "server_cpu_ns_per_io",
+        Measured::server_cpu_ns,
+    ),
+    (
+        "server busiest thread, % of a CPU",
+        "server_busiest_percent",
+        |measured| {
+            let server = measured.server.as_ref()?;
+            Some(100.0 * server.busiest_ns as f64 / server.watched_ns as f64)
+        },
+    ),
+    ("client idle, %", "client_idle_percent", |measured| {
+        Some(100.0 * measured.client_idle())
+    }),
+];
+
+/// So many percent of the requests were this fast, in microseconds; 100: all.
+pub(crate) fn latency_us(measured: &Measured, percent: f64) -> Option<f64> {
+    let latencies = measured.latencies()?;
+    let ns = if percent < 100.0 {
+        latencies.percentile_ns(percent)
+    } else {
+        latencies.max_ns()
+    };
+    Some(ns as f64 / 1e3)
+}
+
+fn summary(measured: &[Measured], figure: Figure) -> Option<Summary> {
+    let values: Option<Vec<f64>> = measured.iter().map(figure).collect();
+    Summary::of(&values?)
+}
+
+impl Report {
+    /// For whoever looks.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let title = format!("{}: {}", self.socket.display(), describe(&self.load));
+        match &self.outcome {
+            Outcome::Measured(measured) => measured_table(&title, measured),
+            Outcome::Verified(verified) => {
+                let mut table = Table::new(&title, &["verified".to_owned(), "blocks".to_owned()]);
+                for (what, blocks) in [
+                    ("written", verified.writes),
+                    ("read meanwhile and compared", verified.checked),
+                    ("read back and compared", verified.read_back),
+                ] {
+                    table.row([what.to_owned(), count(blocks)]);
+                }
+                table.note("no difference was found");
+                table
+            }
+        }
+    }
+
+    /// For scripts.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut run = json!({
+            "socket": self.socket.display().to_string(),
+            "load": load_json(&self.load),
+        });
+        match &self.outcome {
+            Outcome::Measured(measured) => {
+                for (_, key, figure) in FIGURES {
+                    run[key] =
+                        summary(measured, figure).map_or(Value::Null, |summary| summary.json());
+                }
+                run["repetitions"] = measured.len().into();
+                run["saturated"] = measured.iter().map(|one| one.saturated().name()).collect();
+            }
+            Outcome::Verified(verified) => {
+                run["verified"] = json!({
+                    "writes": verified.writes,
+                    "checked": verified.checked,
+                    "read_back": verified.read_back,
+                });
+            }
+        }
+        json!({ "run": run })
+    }
+}
+
+fn measured_table(title: &str, measured: &[Measured]) -> Table {
+    let columns = ["", "median", "min", "max", "±"].map(str::to_owned);
+    let mut table = Table::new(title, &columns);
+    for (name, _, figure) in FIGURES {
+        if let Some(summary) = summary(measured, figure) {
+            table.row([
+                name.to_owned(),
+                number(summary.median),
+                number(summary.min),
+                number(summary.max),
+                format!("{:.1} %", summary.spread_percent()),
+            ]);
+        }
+    }
+    let mut saturated: Vec<&str> = measured.iter().map(|one| one.saturated().name()).collect();
+    saturated.dedup();
+    table.note(saturated.join(", then "));
+    if measured.iter().all(|one| one.server.is_none()) {
+        table.note("nobody knows which process the server is: see --server-pid");
+    }
+    table
+}
+
+/// A load for scripts.
+pub(crate) fn load_json(load: &Load) -> Value {
+    let order = match load.pattern.order {
+        Order::Random => "random",
+        Order::Sequential => "sequential",
+    };
+    json!({
+        "pattern": load.pattern.to_string(),
+        "order": order,
+        "read_percent": load.pattern.read_percent,
+        "block_bytes": load.block_bytes,
+        "depth": load.depth,
+        "queues": load.queues,
+        "client": load.waiting.name(),
+        "client_threads": load.threads,
+    })
+}

@@ -1,0 +1,111 @@
+//! Sizes and times as people write them on a command line.
+
+use std::time::Duration;
+
+/// `512`, `4k`, `1M`, `10G`: bytes, with suffixes that are powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let expected = || format!("'{text}': a size such as 512, 4k, 1M or 10G is expected");
+    let digits = text.trim_end_matches(|suffix: char| suffix.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err(expected()),
+    };
+    let number: u64 = digits.parse().map_err(|_| expected())?;
+    number.checked_mul(1 << shift).ok_or_else(expected)
+}
+
+/// A request's size: a multiple of 512 from 512 to 1M.
+pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
+    const MAX: u32 = 1 << 20;
+    match u32::try_from(bytes(text)?) {
+        Ok(bytes @ 512..=MAX) if bytes.is_multiple_of(512) => Ok(bytes),
+        _ => Err("a multiple of 512 from 512 to 1M is expected".to_owned()),
+    }
+}
+
+/// `5s`, `500ms`, `1.5m`; without a unit, seconds. At least a millisecond.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    match time_or_none(text) {
+        Ok(time) if time < Duration::from_millis(1) => Err("at least 1ms is expected".to_owned()),
+        time => time,
+    }
+}
+
+/// The same, and 0 is allowed.
+pub(crate) fn time_or_none(text: &str) -> Result<Duration, String> {
+    const MAX_SECONDS: f64 = 1e6;
+    let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
+    let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(expected()),
+    };
+    let number: f64 = number.parse().map_err(|_| expected())?;
+    let seconds = number * unit;
+    if (0.0..=MAX_SECONDS).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(expected())
+    }
+}
+
+/// Bytes as they were written: 4k, 1M, 512.
+pub(crate) fn shown_bytes(bytes: u64) -> String {
+    for (shift, suffix) in [(30, "G"), (20, "M"), (10, "k")] {
+        if bytes > 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{suffix}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, value) in [
+            ("512", 512),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("1M", 1 << 20),
+            ("2GiB", 2 << 30),
+        ] {
+            assert_eq!(bytes(text), Ok(value));
+        }
+        for wrong in ["", "k", "4x", "-1", "1.5k", "99999999999999T", "4 k"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(block_bytes("1M"), Ok(1 << 20));
+        for wrong in ["0", "511", "513", "2M", "99T"] {
+            assert!(block_bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(shown_bytes(4096), "4k");
+        assert_eq!(shown_bytes(1536), "1536");
+        assert_eq!(shown_bytes(0), "0");
+    }
+
+    #[test]
+    fn times() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("5s", 5000),
+            ("5", 5000),
+            ("1.5s", 1500),
+            ("2m", 120_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
+        }
+        for wrong in ["", "s", "5x", "-1s", "0", "nan", "inf", "1e300"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(time_or_none("0"), Ok(Duration::ZERO));
+    }
+}

@@ -1,0 +1,157 @@
+//! Every experiment has all its rows, as JSON and as a plot, and its knob moves the mechanism that
+//! it names. What that does to a figure is not asserted.
+#![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
+
+use std::sync::{Mutex, PoisonError};
+
+use bench::cli::{Cli, run};
+use clap::Parser;
+use serde_json::Value;
+
+const SHORT: &str = "--repetitions 2 --run-ms 100 --warm-up-ms 5 --file-mib 16";
+
+/// All of them bind servers and clients to the same two processors: side by side, one could find none of
+/// its time left to be served in.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The command's JSON, its table and how many bars are in its plot.
+struct Outcome {
+    json: Value,
+    bars: usize,
+}
+
+fn measure(command_line: &str) -> Outcome {
+    // Another test's failure is its own.
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("plot.svg");
+    let line = format!("{command_line} {SHORT} --json --svg {}", svg.display());
+    let args = std::iter::once("bench").chain(line.split(' '));
+    let mut out = Vec::new();
+    run(&Cli::try_parse_from(args).unwrap(), &mut out).unwrap();
+    let plot = std::fs::read_to_string(svg).unwrap();
+    let document = roxmltree::Document::parse(&plot).unwrap();
+    let is_bar = |node: &roxmltree::Node<'_, '_>| node.attribute("class") == Some("bar");
+    Outcome {
+        json: serde_json::from_slice(&out).unwrap(),
+        bars: document.descendants().filter(is_bar).count(),
+    }
+}
+
+/// Asserts that a part of a report has `loads` x `variants` figures.
+fn complete(part: &Value, loads: usize, variants: &[&str]) {
+    let rows = part["loads"].as_array().unwrap();
+    assert_eq!(rows.len(), loads, "{part:#}");
+    for row in rows {
+        let figures = row["figures"].as_array().unwrap();
+        let names: Vec<_> = figures.iter().map(|figure| &figure["variant"]).collect();
+        assert_eq!(names, variants);
+        for figure in figures {
+            assert!(figure["iops"]["mean"].as_f64().unwrap() > 0.0, "{row:#}");
+            assert!(figure["iops"]["error_percent"].is_f64(), "{row:#}");
+            for per_request in ["cpu_ns_per_request", "sleeps_per_request"] {
+                assert!(figure[per_request]["mean"].is_f64(), "{row:#}");
+            }
+        }
+    }
+}
+
+/// A count of the server of this variant.
+fn counted(part: &Value, variant: &str, counter: &str) -> u64 {
+    let servers = part["servers"].as_array().unwrap();
+    let server = servers.iter().find(|server| server["variant"] == variant);
+    let count = server.unwrap()["counters"][counter].as_u64();
+    count.unwrap_or_else(|| panic!("{variant} has no {counter}: {part:#}"))
+}
+
+#[test]
+fn batch_limit_limits_batches() {
+    let outcome = measure("batch-limit --limit 8,64 --queues 1,2 --depth 1,64 --block-kib 4,16");
+    let part = &outcome.json["batch_limit"];
+    complete(part, 2 * 2 * 2, &["limit 8", "limit 64"]);
+    assert_eq!(outcome.bars, 2 * 2 * 2 * 2);
+    assert_eq!(counted(part, "limit 8", "largest_batch"), 8);
+    let larger = counted(part, "limit 64", "largest_batch");
+    assert!((9..=64).contains(&larger), "{larger}");
+}
+
+/// A file in memory has done everything when a submission returns: the adaptive limit grows. Only the
+/// pile-up takes more than 64 from its one queue at once.
+#[test]
+fn batch_limit_takes_off_limits() {
+    let outcome = measure(
+        "batch-limit --limit pile-up,1024,adaptive --queues 1 --depth 256 --block-kib 4 --tmpfs",
+    );
+    let part = &outcome.json["batch_limit"];
+    complete(part, 1, &["pile-up", "limit 1024", "adaptive"]);
+    assert!(counted(part, "pile-up", "largest_batch") > 64);
+    assert!(counted(part, "limit 1024", "largest_batch") <= 64);
+    assert!(counted(part, "adaptive", "largest_batch") > 32);
+    assert!(counted(part, "adaptive", "max_batch") > 32);
+}
+
+#[test]
+fn completion_ring_spares_io_getevents() {
+    let outcome = measure("completion-ring --queues 2 --depth 1,8 --block-kib 4,8");
+    for kind in ["read", "write"] {
+        let part = &outcome.json["completion_ring"][kind];
+        complete(part, 2 * 2, &["io_getevents", "ring in user space"]);
+        assert!(counted(part, "io_getevents", "getevents_calls") > 0);
+        assert_eq!(counted(part, "ring in user space", "getevents_calls"), 0);
+        assert!(counted(part, "ring in user space", "submitted") > 0);
+    }
+    assert_eq!(outcome.bars, 2 * 2 * 2 * 2);
+}
+
+/// That the knob moves the signal is asserted where the loop runs step by step (`data-plane`).
+#[test]
+fn notify_has_both_orders() {
+    let outcome = measure("notify --queues 1,2 --depth 1,16 --client blocking");
+    complete(
+        &outcome.json["notify"],
+        2 * 2,
+        &["after the submission", "after the last completion"],
+    );
+    assert_eq!(outcome.bars, 2 * 2 * 2);
+}
+
+#[test]
+fn handlers_has_a_busy_queue_beside_idle_ones_that_only_a_scan_looks_at() {
+    let line = "handlers --only server --idle-disks 3 --idle-queues 5";
+    let outcome = measure(line);
+    assert!(outcome.json["handlers"].is_null(), "only the server");
+    let variants = ["alone", "beside 15 idle", "beside 15 idle, scanning"];
+    for polling in ["no_polling", "polling"] {
+        let part = &outcome.json["many_queues"][polling];
+        complete(part, 1, &variants);
+        assert_eq!(counted(part, variants[0], "handlers_scanned"), 0);
+        assert_eq!(counted(part, variants[1], "handlers_scanned"), 0);
+        // Every wait looks at the kick of every queue.
+        assert!(counted(part, variants[2], "handlers_scanned") >= 16);
+    }
+    assert_eq!(outcome.bars, 2 * 3);
+}
+
+#[test]
+fn a_load_without_a_disk_and_a_table_in_the_published_shape() {
+    let line =
+        "batch-limit --limit 0,8,32 --depth 4 --block-kib 4 --null --repetitions 1 --run-ms 5";
+    let args = std::iter::once("bench").chain(line.split(' '));
+    let mut out = Vec::new();
+    run(&Cli::try_parse_from(args).unwrap(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for wanted in ["own: 1q", "8: 1q", "8: 4q", "32: 1q", "32: 4q", "4k qd 4"] {
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+#[test]
+fn a_knob_that_the_server_does_not_know_is_told() {
+    let args = "bench notify --null --iothread x-nonsense=on --repetitions 1 --run-ms 5";
+    let error = run(
+        &Cli::try_parse_from(args.split(' ')).unwrap(),
+        &mut Vec::new(),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("unknown option 'x-nonsense'"), "{error}");
+}

@@ -1,0 +1,72 @@
+//! Small numbers for what is open, so that an iothread finds what it knows of it in a plain array.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The number of something that is open, its own until it is dropped. The smallest that is free.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BackingId(u32);
+
+struct Numbers {
+    next: u32,
+    free: BinaryHeap<Reverse<u32>>,
+}
+
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers {
+    next: 0,
+    free: BinaryHeap::new(),
+});
+
+fn numbers() -> MutexGuard<'static, Numbers> {
+    // Nothing that can panic runs under the lock.
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl BackingId {
+    /// For the control plane: takes a lock.
+    pub fn new() -> Self {
+        let mut numbers = numbers();
+        if let Some(Reverse(number)) = numbers.free.pop() {
+            return BackingId(number);
+        }
+        let number = numbers.next;
+        numbers.next += 1;
+        BackingId(number)
+    }
+
+    pub fn number(&self) -> u32 {
+        self.0
+    }
+
+    pub fn index(&self) -> usize {
+        // A u32 fits a usize here.
+        self.0 as usize
+    }
+}
+
+impl Drop for BackingId {
+    fn drop(&mut self) {
+        numbers().free.push(Reverse(self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_small_and_used_again() {
+        let mut ids: Vec<_> = (0..100).map(|_| BackingId::new()).collect();
+        let mut numbers: Vec<_> = ids.iter().map(BackingId::number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 100);
+        // Other tests open things meanwhile.
+        for _ in 0..1000 {
+            ids.pop();
+            ids.push(BackingId::new());
+        }
+        assert!(ids.iter().all(|id| id.number() < 1000));
+    }
+}

@@ -1,0 +1,41 @@
+//! How requests to the disks reach the kernel: what was asked for or what this host can do, said once.
+
+use std::path::Path;
+
+use block::{Aio, AioChoice, AioProbe};
+use options::AioMode;
+
+/// The choices so far.
+#[derive(Default)]
+pub(crate) struct AioChoices {
+    probe: AioProbe,
+    said: Vec<AioChoice>,
+}
+
+impl AioChoices {
+    /// For the disk at `path`, with or without direct I/O.
+    pub fn choose(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
+        let wanted = wanted.map(|mode| match mode {
+            AioMode::Threads => Aio::Threads,
+            AioMode::Native => Aio::Native,
+            AioMode::IoUring => Aio::IoUring,
+        });
+        let choice = self.probe.choose(wanted, path, direct);
+        if !self.said.contains(&choice) {
+            say(wanted, &choice);
+            self.said.push(choice.clone());
+        }
+        choice.aio
+    }
+}
+
+fn say(wanted: Option<Aio>, choice: &AioChoice) {
+    let AioChoice { aio, why, instead } = choice;
+    match wanted {
+        Some(wanted) if *instead => {
+            tracing::warn!("aio={wanted} cannot be had: {why}; aio={aio} is used instead");
+        }
+        Some(_) => {}
+        None => tracing::info!("aio={aio}: {why}"),
+    }
+}

@@ -1,0 +1,125 @@
+//! On which CPUs the threads of the program may run, read back from the kernel.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::Pid;
+
+use crate::process::Folder;
+
+/// By the names of a process's threads: the CPUs that they may run on, as the kernel lists them.
+fn cpus_by_thread(pid: Pid) -> BTreeMap<String, String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+    statuses
+        .map(|status| {
+            let status = status.unwrap();
+            (
+                field(&status, "Name:"),
+                field(&status, "Cpus_allowed_list:"),
+            )
+        })
+        .collect()
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line[name.len()..].trim().to_owned()
+}
+
+/// What this test, and a program that it starts, may use.
+fn usual() -> String {
+    field(
+        &fs::read_to_string("/proc/self/status").unwrap(),
+        "Cpus_allowed_list:",
+    )
+}
+
+/// The first and the last CPU of a list.
+fn ends(list: &str) -> [String; 2] {
+    let mut numbers = list.split([',', '-']);
+    let first = numbers.next().unwrap().to_owned();
+    let last = numbers.next_back().unwrap_or(&first).to_owned();
+    [first, last]
+}
+
+/// Only iothreads are bound: their workers, and the rest of the program, run anywhere.
+#[test]
+fn iothreads_are_bound_and_their_workers_are_not() {
+    let folder = Folder::new();
+    let usual = usual();
+    let [first, last] = ends(&usual);
+    let line = format!(
+        "--object iothread,id=a,cpu-affinity={first},thread-pool-min=1 \
+         --object iothread,id=b,cpu-affinity={last},thread-pool-min=1 \
+         --object iothread,id=free \
+         --blockdev null-co,node-name=d \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,num-queues=2,\
+         iothread.0=a,iothread.1=b"
+    );
+    let mut server = folder.start(&line, "s");
+    let threads = [
+        ("IO a", &first),
+        ("IO b", &last),
+        ("IO free", &usual),
+        ("worker a", &usual),
+        ("worker b", &usual),
+        ("vu e", &usual),
+        ("blockplane", &usual),
+    ];
+    // A thread names itself, which may be after the socket is there.
+    let (pid, mut cpus) = (server.pid(), BTreeMap::new());
+    server.until("its threads have their names", || {
+        cpus = cpus_by_thread(pid);
+        threads.iter().all(|(thread, _)| cpus.contains_key(*thread))
+    });
+    for (thread, wanted) in threads {
+        assert_eq!(cpus.get(thread), Some(wanted), "{thread} of {cpus:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn serve_binds_each_thread_or_all_and_says_so() {
+    let folder = Folder::new();
+    let [first, last] = ends(&usual());
+    let each = [&first, &last];
+    for (cpus, wanted) in [
+        (format!("--cpu-affinity {first}"), [&first, &first]),
+        (
+            format!("--cpu-affinity {first} --cpu-affinity {last}"),
+            each,
+        ),
+    ] {
+        let server = folder.start(
+            &format!("serve null-co: --socket s --iothreads 2 {cpus}"),
+            "s",
+        );
+        let found = cpus_by_thread(server.pid());
+        assert_eq!(found.get("IO io0"), Some(wanted[0]), "{found:?}");
+        assert_eq!(found.get("IO io1"), Some(wanted[1]), "{found:?}");
+        let log = server.stop().stderr;
+        for (thread, cpus) in ["io0", "io1"].iter().zip(wanted) {
+            assert!(
+                log.lines().any(|line| line.contains("bound to CPUs")
+                    && line.contains(thread)
+                    && line.contains(&format!("cpus={cpus}"))),
+                "no {thread} on {cpus} in: {log}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cpu_that_cannot_be_used_is_refused_with_those_that_can() {
+    let folder = Folder::new();
+    let [first, last] = ends(&usual());
+    for line in [
+        format!("--object iothread,id=io0,cpu-affinity.0={first},cpu-affinity.1=1023"),
+        format!("serve disk.img --size 1M --cpu-affinity {first},1023"),
+    ] {
+        let ended = folder.run(&line);
+        ended.failed_naming(&["iothread io0", "cpu-affinity", "CPU 1023", &first, &last]);
+        assert_eq!(folder.names(), [""; 0], "{line}");
+    }
+}

@@ -1,0 +1,270 @@
+//! A guest with several queues in one memory, each with room for some requests of 4 KiB.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use virtqueue::RingFeatures;
+use virtqueue::testing::{Buffer, DriverRing, TestMemory};
+
+use crate::process::{STUCK_AFTER, readable};
+use crate::wire::*;
+
+pub const IN: u32 = 0;
+pub const OUT: u32 = 1;
+pub const FLUSH: u32 = 4;
+pub const GET_ID: u32 = 8;
+
+/// Bytes of a request.
+pub const BLOCK: usize = 4096;
+/// Requests that a queue has room for.
+pub const SLOTS: usize = 8;
+
+const ENTRIES: u16 = 64;
+/// `VIRTIO_BLK_F_FLUSH`, `VIRTIO_BLK_F_CONFIG_WCE`, `VHOST_USER_F_PROTOCOL_FEATURES`,
+/// `VIRTIO_F_VERSION_1`
+const FEATURES: u64 = 1 << 9 | 1 << 11 | 1 << 30 | 1 << 32;
+/// `MQ`, `REPLY_ACK`, `CONFIG`
+const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
+/// What is in a status byte before the device writes one.
+const NO_STATUS: u8 = 0xff;
+
+/// Memory of one request.
+#[derive(Clone, Copy)]
+struct Slot {
+    header: u64,
+    data: u64,
+    status: u64,
+}
+
+/// One queue from the guest's side.
+struct Queue {
+    ring: DriverRing,
+    kick: OwnedFd,
+    call: OwnedFd,
+    slots: Vec<Slot>,
+    /// By slot: the head of its request, until that is answered.
+    asked: Vec<Option<u16>>,
+}
+
+pub struct Guest {
+    wire: Wire,
+    memory: TestMemory,
+    queues: Vec<Queue>,
+}
+
+impl Guest {
+    /// Connected, with that many queues running.
+    pub fn connect(socket: &Path, queues: u32) -> Self {
+        let mut guest = Guest {
+            wire: Wire::connect(socket),
+            memory: TestMemory::new(1 << 20),
+            queues: Vec::new(),
+        };
+        guest.wire.message(SET_OWNER, VERSION, &[], &[]);
+        // Who does not ask what is offered is not believed to have chosen from it.
+        assert!(guest.wire.lives());
+        let protocol = u64s(&[PROTOCOL_FEATURES]);
+        guest
+            .wire
+            .message(SET_PROTOCOL_FEATURES, VERSION, &protocol, &[]);
+        guest.must(SET_FEATURES, &u64s(&[FEATURES]), &[]);
+        let memory = guest.memory.guest_memory();
+        let regions: Vec<_> = memory
+            .regions()
+            .iter()
+            .map(|region| Region {
+                guest_addr: region.guest_addr,
+                len: region.len,
+                user_addr: region.user_addr,
+                offset: 0,
+            })
+            .collect();
+        let file = guest.memory.region_file(0);
+        guest.must(SET_MEM_TABLE, &mem_table(&regions), &[file]);
+        for index in 0..queues {
+            let queue = Queue::new(&guest.memory);
+            guest.queues.push(queue);
+            guest.start(index, 0);
+        }
+        guest
+    }
+
+    /// Starts a queue.
+    pub fn start(&self, index: u32, base: u16) {
+        let queue = &self.queues[index as usize];
+        let layout = queue.ring.layout();
+        let [desc, avail, used] =
+            [layout.desc, layout.avail, layout.used].map(|addr| self.memory.user_addr(addr));
+        let number = u64s(&[u64::from(index)]);
+        self.must(SET_VRING_NUM, &u32s(&[index, u32::from(ENTRIES)]), &[]);
+        self.must(SET_VRING_BASE, &u32s(&[index, u32::from(base)]), &[]);
+        let addr = vring_addr(index, 0, desc, avail, used);
+        self.must(SET_VRING_ADDR, &addr, &[]);
+        self.must(SET_VRING_CALL, &number, &[queue.call.as_fd()]);
+        self.must(SET_VRING_KICK, &number, &[queue.kick.as_fd()]);
+        self.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[]);
+    }
+
+    /// Stops a queue; all that it took is answered then. The answer is where it would go on.
+    pub fn stop(&self, index: u32) -> u16 {
+        let payload = u32s(&[index, 0]);
+        self.wire.message(GET_VRING_BASE, VERSION, &payload, &[]);
+        let reply = self.wire.reply(GET_VRING_BASE).expect("an answer");
+        u16::try_from(u32_at(&reply, 4)).unwrap()
+    }
+
+    /// Writes to the configuration space and waits until the device has taken it.
+    pub fn set_config(&self, offset: u32, byte: u8) {
+        self.must(SET_CONFIG, &config(offset, 1, 0, &[byte]), &[]);
+    }
+
+    #[track_caller]
+    fn must(&self, request: u32, payload: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) {
+        let answer = self.wire.ask(request, payload, fds);
+        assert_eq!(answer, Some(u64s(&[0])), "request {request}");
+    }
+
+    /// Makes a request of one block available and kicks. What is written is `byte` all over.
+    pub fn ask(&mut self, index: u32, slot: usize, kind: u32, block: u64, byte: u8) {
+        self.add(index, slot, kind, block, byte);
+        self.submit(index);
+    }
+
+    /// Shows the device all that was added at once.
+    pub fn submit(&mut self, index: u32) {
+        let queue = &mut self.queues[index as usize];
+        queue.ring.publish();
+        add_one(&queue.kick);
+    }
+
+    /// A request that the device does not see yet.
+    pub fn add(&mut self, index: u32, slot: usize, kind: u32, block: u64, byte: u8) {
+        let (memory, queue) = (&self.memory, &mut self.queues[index as usize]);
+        assert_eq!(queue.asked[slot], None, "its answer was awaited");
+        let Slot {
+            header,
+            data,
+            status,
+        } = queue.slots[slot];
+        let sector = block * (BLOCK as u64 / 512);
+        memory.write(
+            header,
+            &[&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat(),
+        );
+        memory.fill(data, BLOCK, byte);
+        memory.write(status, &[NO_STATUS]);
+        let len = u32::try_from(BLOCK).unwrap();
+        let data = match kind {
+            IN | GET_ID => Some(Buffer::writable(data, len)),
+            OUT => Some(Buffer::readable(data, len)),
+            _ => None,
+        };
+        let mut buffers = vec![Buffer::readable(header, 16)];
+        buffers.extend(data);
+        buffers.push(Buffer::writable(status, 1));
+        queue.asked[slot] = Some(queue.ring.add(&buffers));
+    }
+
+    /// Whether a request is answered.
+    pub fn is_answered(&mut self, index: u32, slot: usize) -> bool {
+        let queue = &mut self.queues[index as usize];
+        for (head, _) in queue.ring.take_used() {
+            let answered = queue.asked.iter().position(|asked| *asked == Some(head));
+            queue.asked[answered.expect("it was asked")] = None;
+        }
+        queue.asked[slot].is_none()
+    }
+
+    /// Sleeps until a request is answered with success.
+    #[track_caller]
+    pub fn wait(&mut self, index: u32, slot: usize) {
+        while !self.is_answered(index, slot) {
+            let call = &self.queues[index as usize].call;
+            assert!(readable(call), "queue {index} is never signalled");
+            // Another signal may have been taken with it.
+            let _ = rustix::io::read(call, &mut [0; 8]);
+        }
+        let status = self.queues[index as usize].slots[slot].status;
+        assert_eq!(self.memory.read(status, 1), [0], "the status");
+    }
+
+    /// The same without waiting for a signal.
+    #[track_caller]
+    pub fn watch(&mut self, index: u32, slot: usize) {
+        let start = Instant::now();
+        while !self.is_answered(index, slot) {
+            assert!(start.elapsed() < STUCK_AFTER, "queue {index} stands still");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// One request, from the first to the last.
+    #[track_caller]
+    pub fn request(&mut self, index: u32, kind: u32, block: u64, byte: u8) {
+        self.ask(index, 0, kind, block, byte);
+        self.wait(index, 0);
+    }
+
+    /// What a request has read.
+    pub fn data(&self, index: u32, slot: usize) -> Vec<u8> {
+        let data = self.queues[index as usize].slots[slot].data;
+        self.memory.read(data, BLOCK)
+    }
+
+    /// Sees to it that whoever signals this queue next waits in the kernel, until
+    /// [`Guest::release_signal`].
+    pub fn block_signal(&self, index: u32) {
+        let call = &self.queues[index as usize].call;
+        // What is pending would make room.
+        let _ = rustix::io::read(call, &mut [0; 8]);
+        rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        // The device has set it not to block; the flag belongs to both ends.
+        set_blocking(call, true);
+    }
+
+    pub fn release_signal(&self, index: u32) {
+        let call = &self.queues[index as usize].call;
+        rustix::io::read(call, &mut [0; 8]).unwrap();
+        set_blocking(call, false);
+    }
+}
+
+impl Queue {
+    fn new(memory: &TestMemory) -> Self {
+        let features = RingFeatures {
+            event_idx: false,
+            indirect: false,
+            packed: false,
+        };
+        let slot = |_| Slot {
+            header: memory.alloc(16, 16),
+            data: memory.alloc(BLOCK as u64, BLOCK as u64),
+            status: memory.alloc(1, 1),
+        };
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Queue {
+            ring: DriverRing::new(memory, ENTRIES, features),
+            kick: event(),
+            call: event(),
+            slots: (0..SLOTS).map(slot).collect(),
+            asked: vec![None; SLOTS],
+        }
+    }
+}
+
+fn add_one(event: &OwnedFd) {
+    rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
+}
+
+fn set_blocking(fd: &OwnedFd, blocking: bool) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(fd).unwrap();
+    let flags = if blocking {
+        flags - OFlags::NONBLOCK
+    } else {
+        flags | OFlags::NONBLOCK
+    };
+    fcntl_setfl(fd, flags).unwrap();
+}

@@ -1,0 +1,221 @@
+//! What queues on different iothreads owe each other.
+
+use std::fs;
+
+use crate::guest::{BLOCK, FLUSH, GET_ID, Guest, IN, OUT, SLOTS};
+use crate::process::{Folder, Process};
+
+const QUEUES: u32 = 4;
+const BLOCKS: u64 = 64;
+
+/// A disk of [`BLOCKS`] blocks on two iothreads; `blockdev` are further keys of its node.
+fn start(folder: &Folder, blockdev: &str) -> Process {
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let line = format!(
+        "--object iothread,id=a --object iothread,id=b \
+         --blockdev file,node-name=d,filename=disk.img{blockdev} \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
+         num-queues={QUEUES},iothread.0=a,iothread.1=b"
+    );
+    folder.start(&line, "s")
+}
+
+fn connect(folder: &Folder) -> Guest {
+    Guest::connect(&folder.join("s"), QUEUES)
+}
+
+fn byte(round: u64, queue: u32, slot: usize) -> u8 {
+    u8::try_from((round * 41 + u64::from(queue) * 11 + slot as u64 * 3) % 250 + 1).unwrap()
+}
+
+/// The block that a queue uses: neighbours are on different iothreads.
+fn block(queue: u32, slot: usize) -> u64 {
+    slot as u64 * u64::from(QUEUES) + u64::from(queue)
+}
+
+/// What is written on one queue and answered, is read on another.
+fn write_here_read_there(blockdev: &str) {
+    let folder = Folder::new();
+    let server = start(&folder, blockdev);
+    let mut guest = connect(&folder);
+    for round in 0..50 {
+        // All queues are busy at once.
+        for slot in 0..SLOTS {
+            for queue in 0..QUEUES {
+                let byte = byte(round, queue, slot);
+                guest.ask(queue, slot, OUT, block(queue, slot), byte);
+            }
+        }
+        for slot in 0..SLOTS {
+            for queue in 0..QUEUES {
+                guest.wait(queue, slot);
+            }
+        }
+        for distance in 1..QUEUES {
+            for slot in 0..SLOTS {
+                for queue in 0..QUEUES {
+                    let there = (queue + distance) % QUEUES;
+                    guest.ask(there, slot, IN, block(queue, slot), 0);
+                }
+            }
+            for slot in 0..SLOTS {
+                for queue in 0..QUEUES {
+                    let there = (queue + distance) % QUEUES;
+                    guest.wait(there, slot);
+                    let wanted = vec![byte(round, queue, slot); BLOCK];
+                    assert!(guest.data(there, slot) == wanted, "{round} {queue} {slot}");
+                }
+            }
+        }
+        // Any queue's flush is good for all.
+        guest.request(u32::try_from(round).unwrap() % QUEUES, FLUSH, 0, 0);
+    }
+    drop(guest);
+    server.stop();
+    let image = fs::read(folder.join("disk.img")).unwrap();
+    for slot in 0..SLOTS {
+        for queue in 0..QUEUES {
+            let from = usize::try_from(block(queue, slot)).unwrap() * BLOCK;
+            let wanted = vec![byte(49, queue, slot); BLOCK];
+            assert!(image[from..from + BLOCK] == wanted, "{queue} {slot}");
+        }
+    }
+}
+
+#[test]
+fn what_one_queue_wrote_all_read() {
+    write_here_read_there("");
+}
+
+#[test]
+fn what_one_queue_wrote_all_read_through_the_page_cache() {
+    write_here_read_there(",cache.direct=off");
+}
+
+#[test]
+fn a_queue_stops_and_starts_beside_busy_ones() {
+    let folder = Folder::new();
+    let server = start(&folder, "");
+    let mut guest = connect(&folder);
+    for round in 0..100 {
+        let stopped = u32::try_from(round % 4).unwrap();
+        let slots = [0, 1, 2];
+        for slot in slots {
+            for queue in 0..QUEUES {
+                guest.ask(
+                    queue,
+                    slot,
+                    OUT,
+                    block(queue, slot),
+                    byte(round, queue, slot),
+                );
+            }
+        }
+        let base = guest.stop(stopped);
+        // What was not taken before the stop is taken after the start.
+        guest.start(stopped, base);
+        for slot in slots {
+            for queue in 0..QUEUES {
+                let (there, free) = ((queue + 1) % QUEUES, slots.len());
+                guest.wait(queue, slot);
+                guest.ask(there, free, IN, block(queue, slot), 0);
+                guest.wait(there, free);
+                let wanted = vec![byte(round, queue, slot); BLOCK];
+                assert!(guest.data(there, free) == wanted, "{round}");
+            }
+        }
+    }
+    drop(guest);
+    server.stop();
+}
+
+#[test]
+fn a_guest_that_goes_in_the_middle_leaves_nothing() {
+    let folder = Folder::new();
+    let server = start(&folder, "");
+    // One front-end is served at a time: with one connected, none before it has left something.
+    let descriptors = || {
+        let guest = connect(&folder);
+        let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+        (guest, open.count())
+    };
+    let (_, before) = descriptors();
+    for _ in 0..20 {
+        let mut guest = connect(&folder);
+        for slot in 0..SLOTS {
+            for queue in 0..QUEUES {
+                guest.ask(queue, slot, OUT, block(queue, slot), 7);
+            }
+        }
+    }
+    let (mut guest, after) = descriptors();
+    assert_eq!(after, before);
+    for queue in 0..QUEUES {
+        guest.request(queue, OUT, u64::from(queue), 9);
+        guest.request((queue + 1) % QUEUES, IN, u64::from(queue), 0);
+        assert!(guest.data((queue + 1) % QUEUES, 0) == [9; BLOCK]);
+    }
+    drop(guest);
+    server.stop();
+}
+
+/// A front-end can make its iothread wait (docs/security.md). The other iothread does not.
+#[test]
+fn an_iothread_that_waits_does_not_stop_the_other() {
+    let folder = Folder::new();
+    let server = start(&folder, "");
+    let mut guest = connect(&folder);
+    guest.request(0, OUT, 0, 1);
+    guest.block_signal(0);
+    guest.ask(0, 0, IN, 0, 0);
+    // It is answered in the ring, and then its iothread waits to say so.
+    guest.watch(0, 0);
+    // Queue 2 is on the same iothread: it stays unanswered whatever happens meanwhile.
+    guest.ask(2, 0, IN, 0, 0);
+    for round in 0..200 {
+        for queue in [1, 3] {
+            guest.request(queue, OUT, block(queue, 1), byte(round, queue, 0));
+            guest.request(queue, FLUSH, 0, 0);
+        }
+    }
+    assert!(!guest.is_answered(2, 0), "its iothread is held up");
+    guest.release_signal(0);
+    guest.wait(2, 0);
+    assert!(guest.data(2, 0) == [1; BLOCK]);
+    guest.request(0, IN, 0, 0);
+    drop(guest);
+    server.stop();
+}
+
+/// Who turns the write cache off is answered when everything is stable that was taken before, and that is
+/// only known of what has completed.
+#[test]
+fn the_write_cache_is_off_when_nothing_from_before_is_under_way() {
+    const WRITE_CACHE: u32 = 32;
+    let folder = Folder::new();
+    let line = format!(
+        "--object iothread,id=a --object iothread,id=b \
+         --blockdev null-co,node-name=d,latency-ns=300000000 \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
+         num-queues={QUEUES},iothread.0=a,iothread.1=b"
+    );
+    let server = folder.start(&line, "s");
+    let mut guest = connect(&folder);
+    for (round, write_cache) in [0, 1, 0].into_iter().enumerate() {
+        for queue in 0..QUEUES {
+            guest.ask(queue, 0, OUT, block(queue, round), 1);
+            // It is under way when the one behind it, which needs no disk, is answered.
+            guest.ask(queue, 1, GET_ID, 0, 0);
+            guest.wait(queue, 1);
+        }
+        guest.set_config(WRITE_CACHE, write_cache);
+        for queue in 0..QUEUES {
+            if write_cache == 0 {
+                assert!(guest.is_answered(queue, 0), "queue {queue}");
+            }
+            guest.wait(queue, 0);
+        }
+    }
+    drop(guest);
+    server.stop();
+}

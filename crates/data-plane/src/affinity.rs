@@ -1,0 +1,149 @@
+//! An iothread on chosen CPUs (`cpu-affinity`).
+//!
+//! Only the iothread is bound. Our worker threads run where the process may: each is there because
+//! something blocks or copies, and on the CPU of its iothread it would stand in the way of the one
+//! thread that must not wait. The kernel's own workers for io_uring inherit the binding, and there is no
+//! way out of it: `IORING_REGISTER_IOWQ_AFF` is cut to what the iothread was bound to (seen on 6.18).
+//!
+//! The kernel leaves out silently what is offline or not in the cpuset of the process. Who names a
+//! CPU wants that CPU, so here it is an error.
+
+use std::fmt;
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Why an iothread cannot run where it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// A CPU that is not there, or not for this process.
+    #[error(
+        "iothread {iothread}: cpu-affinity: CPU {cpu} cannot be used; this process may use {allowed} (what is online and in its cpuset)"
+    )]
+    NotAllowed {
+        /// The iothread.
+        iothread: String,
+        /// The first such CPU.
+        cpu: u16,
+        /// The CPUs that it could have, as ranges.
+        allowed: String,
+    },
+    /// The kernel refuses for another reason.
+    #[error("iothread {iothread}: cpu-affinity: {error}")]
+    Kernel {
+        /// The iothread.
+        iothread: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// Binds the calling thread, an iothread of this name. The set is where it was allowed to run before:
+/// that is for its workers.
+pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError> {
+    let kernel = |error: rustix::io::Errno| AffinityError::Kernel {
+        iothread: iothread.to_owned(),
+        error: error.into(),
+    };
+    let before = sched_getaffinity(None).map_err(kernel)?;
+    // What is asked for may be more than what is usual, but not more than everything.
+    let everything = set(0..CpuSet::MAX_CPU);
+    sched_setaffinity(None, &everything).map_err(kernel)?;
+    let allowed = sched_getaffinity(None).map_err(kernel)?;
+    let is_allowed = |cpu: &&u16| allowed.is_set(usize::from(**cpu));
+    if let Some(cpu) = cpus.iter().find(|cpu| !is_allowed(cpu)) {
+        return Err(AffinityError::NotAllowed {
+            iothread: iothread.to_owned(),
+            cpu: *cpu,
+            allowed: Ranges(&allowed).to_string(),
+        });
+    }
+    let wanted = set(cpus.iter().copied().map(usize::from));
+    sched_setaffinity(None, &wanted).map_err(kernel)?;
+    tracing::info!(iothread, cpus = %Ranges(&wanted), "bound to CPUs");
+    Ok(before)
+}
+
+fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(cpu);
+    }
+    set
+}
+
+/// Shows a set as `0-3,8`.
+struct Ranges<'a>(&'a CpuSet);
+
+impl fmt::Display for Ranges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_set = |cpu: usize| cpu < CpuSet::MAX_CPU && self.0.is_set(cpu);
+        let mut comma = "";
+        let mut cpu = 0;
+        while cpu < CpuSet::MAX_CPU {
+            let first = cpu;
+            while is_set(cpu) {
+                cpu += 1;
+            }
+            match cpu - first {
+                0 => {}
+                1 => write!(f, "{comma}{first}")?,
+                _ => write!(f, "{comma}{first}-{}", cpu - 1)?,
+            }
+            if cpu > first {
+                comma = ",";
+            }
+            cpu += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        for (cpus, shown) in [
+            (&[][..], ""),
+            (&[0], "0"),
+            (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8"),
+            (&[1022, 1023], "1022-1023"),
+        ] {
+            assert_eq!(Ranges(&set(cpus.iter().copied())).to_string(), shown);
+        }
+    }
+
+    /// On a thread of its own: the binding ends with it.
+    fn on_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap())
+    }
+
+    #[test]
+    fn a_thread_is_bound_and_says_where_it_was() {
+        let usual = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
+        let (before, bound) = on_a_thread(|| {
+            let before = bind("io0", &[u16::try_from(cpu).unwrap()]).unwrap();
+            (before, sched_getaffinity(None).unwrap())
+        });
+        assert_eq!(before, usual);
+        assert_eq!(bound, set([cpu]));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+        let usual = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
+        // No machine that tests run on has that many.
+        let cpus = [u16::try_from(cpu).unwrap(), 1023];
+        let error = on_a_thread(|| bind("io0", &cpus)).unwrap_err();
+        let AffinityError::NotAllowed { cpu, allowed, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(*cpu, 1023);
+        assert!(!allowed.is_empty() && !allowed.contains("1023"), "{error}");
+    }
+}

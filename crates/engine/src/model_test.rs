@@ -1,0 +1,385 @@
+//! Random requests on a random kernel against a model of the disk: whatever the kernel does,
+//! every request completes exactly once, and all data is where it should be. For every engine that
+//! reads and writes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+
+use crate::aio::LinuxAio;
+use crate::testing::{FakeKernel, FakeRing, Outcome};
+use crate::{Completion, Errno, Full, Io, Op, Uring};
+
+/// What the model knows of an engine and the kernel under it.
+pub(crate) trait Subject {
+    /// An engine with room for `max_events` requests over this disk; `plain` is one of its two forms.
+    fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self;
+    /// Whether an error of a submission is one of its first request.
+    const ERRORS_REFUSE: bool;
+    /// # Safety
+    /// As for the engine's.
+    unsafe fn push(&mut self, io: Io) -> Result<(), Full>;
+    fn submit(&mut self);
+    fn reap(&mut self, out: &mut Vec<Completion>);
+    fn set_max_batch(&mut self, max_batch: u32);
+    fn room(&self) -> usize;
+    fn pending(&self) -> usize;
+    fn in_flight(&self) -> usize;
+    fn blocked(&self) -> bool;
+    fn has_completions(&self) -> bool;
+    /// Requests resumed, and completed.
+    fn counts(&self) -> (u64, u64);
+
+    fn script(&mut self) -> &mut VecDeque<Result<usize, Errno>>;
+    fn calls(&self) -> &[usize];
+    fn held(&self) -> usize;
+    fn complete(&mut self, index: usize, outcome: Outcome);
+    fn disk(&self) -> &[u8];
+}
+
+/// The disk is cut into regions with at most one request each: overlapping requests have no
+/// defined result.
+const REGIONS: usize = 12;
+const REGION_BYTES: usize = 48;
+/// The last region ends past the end of the disk.
+const DISK_BYTES: usize = REGIONS * REGION_BYTES - 29;
+const MAX_EVENTS: u32 = 8;
+/// Between and around buffers; nothing may change it.
+const GUARD: u8 = 0xee;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push {
+        op: Kind,
+        region: usize,
+        cuts: Vec<usize>,
+    },
+    Submit,
+    Reap,
+    Complete {
+        pick: usize,
+        outcome: Outcome,
+    },
+    Answer(Result<usize, Errno>),
+    Batch(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write(u8),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = prop_oneof![
+        4 => Just(Kind::Read),
+        4 => any::<u8>().prop_map(Kind::Write),
+        1 => Just(Kind::Flush),
+    ];
+    let push = (
+        kind,
+        0..REGIONS,
+        prop::collection::vec(0..=REGION_BYTES, 0..6),
+    )
+        .prop_map(|(op, region, cuts)| Step::Push { op, region, cuts });
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Whole),
+        3 => (1..REGION_BYTES).prop_map(Outcome::Short),
+        1 => Just(Outcome::Error(Errno::IO)),
+    ];
+    let answer = prop_oneof![
+        2 => Just(Err(Errno::AGAIN)),
+        1 => Just(Err(Errno::BADF)),
+        2 => (1..4_usize).prop_map(Ok),
+    ];
+    let step = prop_oneof![
+        6 => push,
+        3 => Just(Step::Submit),
+        3 => Just(Step::Reap),
+        6 => (any::<prop::sample::Index>(), outcome)
+            .prop_map(|(pick, outcome)| Step::Complete { pick: pick.index(1 << 20), outcome }),
+        1 => answer.prop_map(Step::Answer),
+        1 => (0..10_u32).prop_map(Step::Batch),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// A request on its way.
+struct Request {
+    kind: Kind,
+    region: usize,
+    /// Buffers and the guards around them.
+    memory: Vec<u8>,
+    /// (position in `memory`, bytes) of every buffer.
+    parts: Vec<(usize, usize)>,
+    _iov: Vec<libc::iovec>,
+}
+
+impl Request {
+    /// Cuts a region into buffers with guards between them.
+    fn new(kind: Kind, region: usize, mut cuts: Vec<usize>, token: u64) -> (Self, Io) {
+        cuts.extend([0, REGION_BYTES]);
+        cuts.sort_unstable();
+        let parts: Vec<_> = cuts
+            .windows(2)
+            .enumerate()
+            .map(|(index, cut)| (cut[0] + 4 * (index + 1), cut[1] - cut[0]))
+            .collect();
+        let mut memory = vec![GUARD; REGION_BYTES + 4 * (parts.len() + 1)];
+        if let Kind::Write(seed) = kind {
+            let mut data = pattern(seed).into_iter();
+            for &(at, len) in &parts {
+                memory[at..at + len]
+                    .iter_mut()
+                    .for_each(|byte| *byte = data.next().unwrap());
+            }
+        }
+        let base = memory.as_mut_ptr();
+        let mut iov: Vec<_> = parts
+            .iter()
+            .map(|&(at, len)| libc::iovec {
+                iov_base: base.wrapping_add(at).cast(),
+                iov_len: len,
+            })
+            .collect();
+        let io = Io {
+            op: match kind {
+                Kind::Read => Op::Read,
+                Kind::Write(seed) => Op::Write {
+                    dsync: seed & 1 == 1,
+                },
+                Kind::Flush => Op::Flush,
+            },
+            fd: 3,
+            offset: (region * REGION_BYTES) as u64,
+            iov: iov.as_mut_ptr(),
+            iov_count: u32::try_from(iov.len()).unwrap(),
+            len: REGION_BYTES as u64,
+            token,
+        };
+        (
+            Self {
+                kind,
+                region,
+                memory,
+                parts,
+                _iov: iov,
+            },
+            io,
+        )
+    }
+
+    fn data(&self) -> Vec<u8> {
+        self.parts
+            .iter()
+            .flat_map(|&(at, len)| &self.memory[at..at + len])
+            .copied()
+            .collect()
+    }
+
+    fn guards_intact(&self) -> bool {
+        let mut guards = self.memory.clone();
+        for &(at, len) in &self.parts {
+            guards[at..at + len].fill(GUARD);
+        }
+        guards.iter().all(|byte| *byte == GUARD)
+    }
+}
+
+fn pattern(seed: u8) -> Vec<u8> {
+    (0_u8..)
+        .map(|i| seed ^ i.wrapping_mul(7))
+        .take(REGION_BYTES)
+        .collect()
+}
+
+struct World<S> {
+    aio: S,
+    model: Vec<u8>,
+    requests: BTreeMap<u64, Request>,
+    next_token: u64,
+    /// Errors that the kernel was told to give, by kind; each must come out once.
+    io_errors: usize,
+    bad_fds: usize,
+}
+
+impl<S: Subject> World<S> {
+    fn new(plain: bool) -> Self {
+        let disk: Vec<u8> = (0..=250).cycle().take(DISK_BYTES).collect();
+        let aio = S::new(disk.clone(), MAX_EVENTS, plain);
+        Self {
+            aio,
+            model: disk,
+            requests: BTreeMap::new(),
+            next_token: 0,
+            io_errors: 0,
+            bad_fds: 0,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Push { op, region, cuts } => self.push(op, region, cuts),
+            Step::Submit => self.submit(),
+            Step::Reap => self.reap(),
+            Step::Complete { pick, outcome } => self.complete(pick, outcome),
+            Step::Answer(answer) => self.aio.script().push_back(answer),
+            Step::Batch(batch) => self.aio.set_max_batch(batch),
+        }
+        assert!(
+            self.aio
+                .calls()
+                .iter()
+                .all(|count| (1..=MAX_EVENTS as usize).contains(count))
+        );
+        assert!(self.aio.in_flight() + self.aio.pending() <= MAX_EVENTS as usize);
+        assert_eq!(self.aio.room(), MAX_EVENTS as usize - self.requests.len());
+    }
+
+    fn push(&mut self, kind: Kind, region: usize, cuts: Vec<usize>) {
+        if self
+            .requests
+            .values()
+            .any(|request| request.region == region)
+        {
+            return;
+        }
+        let token = self.next_token;
+        let (request, io) = Request::new(kind, region, cuts, token);
+        let room = self.aio.room();
+        self.counting_bad_fds(|aio| {
+            // SAFETY: `requests` keeps the buffers until the completion was seen.
+            let taken = unsafe { aio.push(io) };
+            assert_eq!(taken.is_ok(), room > 0);
+        });
+        if room > 0 {
+            self.requests.insert(token, request);
+            self.next_token += 1;
+        }
+    }
+
+    fn submit(&mut self) {
+        self.counting_bad_fds(S::submit);
+        // Whoever still waits has a reason, and the loop can see it.
+        assert!(self.aio.pending() == 0 || self.aio.blocked());
+    }
+
+    fn complete(&mut self, pick: usize, outcome: Outcome) {
+        let held = self.aio.held();
+        if held > 0 {
+            self.io_errors += usize::from(matches!(outcome, Outcome::Error(_)));
+            self.aio.complete(pick % held, outcome);
+            assert!(self.aio.has_completions(), "polling would not see it");
+        }
+    }
+
+    fn reap(&mut self) {
+        let mut out = Vec::new();
+        self.counting_bad_fds(|aio| {
+            aio.reap(&mut out);
+        });
+        for Completion { token, result } in out {
+            let request = self
+                .requests
+                .remove(&token)
+                .expect("a token completes exactly once");
+            assert!(
+                request.guards_intact(),
+                "memory outside of the buffers was changed"
+            );
+            self.check(&request, result);
+        }
+    }
+
+    fn check(&mut self, request: &Request, result: Result<(), Errno>) {
+        let start = request.region * REGION_BYTES;
+        let range = start..DISK_BYTES.min(start + REGION_BYTES);
+        match result {
+            Ok(()) => match request.kind {
+                Kind::Read => {
+                    let mut expected = self.model[range].to_vec();
+                    expected.resize(REGION_BYTES, 0);
+                    assert_eq!(request.data(), expected);
+                }
+                Kind::Write(seed) => {
+                    assert_eq!(range.len(), REGION_BYTES, "the disk cannot hold this");
+                    self.model[range].copy_from_slice(&pattern(seed));
+                }
+                Kind::Flush => {}
+            },
+            Err(errno) => {
+                match errno {
+                    Errno::IO => self.io_errors -= 1,
+                    Errno::BADF => self.bad_fds -= 1,
+                    Errno::NOSPC => assert!(range.len() < REGION_BYTES, "there was space"),
+                    other => panic!("nobody said {other}"),
+                }
+                // A failed write may have happened in part.
+                if matches!(request.kind, Kind::Write(_)) {
+                    self.model[range.clone()].copy_from_slice(&self.aio.disk()[range]);
+                }
+            }
+        }
+    }
+
+    /// Counts the hard errors that the script gives during `act`.
+    fn counting_bad_fds(&mut self, act: impl FnOnce(&mut S)) {
+        let scripted = |aio: &mut S| {
+            aio.script()
+                .iter()
+                .filter(|answer| **answer == Err(Errno::BADF))
+                .count()
+        };
+        let before = scripted(&mut self.aio);
+        act(&mut self.aio);
+        if S::ERRORS_REFUSE {
+            self.bad_fds += before - scripted(&mut self.aio);
+        }
+    }
+
+    fn drain(&mut self) {
+        self.aio.script().clear();
+        while !self.requests.is_empty() {
+            let waiting = self.requests.len();
+            let (resumed, _) = self.aio.counts();
+            self.submit();
+            while self.aio.held() > 0 {
+                self.aio.complete(0, Outcome::Whole);
+            }
+            self.reap();
+            let moved = self.requests.len() < waiting || self.aio.counts().0 > resumed;
+            assert!(moved, "requests are stuck");
+        }
+        assert_eq!((self.aio.in_flight(), self.aio.pending()), (0, 0));
+        assert_eq!(
+            (self.io_errors, self.bad_fds),
+            (0, 0),
+            "an error was swallowed"
+        );
+        assert_eq!(self.aio.counts().1, self.next_token);
+        assert!(self.aio.disk() == self.model);
+    }
+}
+
+fn run<S: Subject>(steps: Vec<Step>, plain: bool) {
+    let mut world = World::<S>::new(plain);
+    for step in steps {
+        world.step(step);
+    }
+    world.drain();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn linux_aio_completes_every_request_once_and_data_is_right(steps in steps(), plain in any::<bool>()) {
+        run::<LinuxAio<FakeKernel>>(steps, plain);
+    }
+
+    #[test]
+    fn io_uring_completes_every_request_once_and_data_is_right(steps in steps(), plain in any::<bool>()) {
+        run::<Uring<FakeRing>>(steps, plain);
+    }
+}

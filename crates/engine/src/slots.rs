@@ -1,0 +1,150 @@
+//! The records of all requests, allocated once.
+//!
+//! A record's index travels through the kernel and back, so finding the request of an event is an
+//! array access. Free records are taken last-in first-out: the ones used last are in the cache.
+//! Records that were never needed are never written, so an idle engine does not touch its memory.
+
+#[derive(Clone, Copy, Debug)]
+struct Slot<R> {
+    request: R,
+    /// The kernel has it; an event for any other slot is none of ours.
+    in_flight: bool,
+}
+
+/// A fixed number of records, named by their index.
+#[derive(Debug)]
+pub(crate) struct Slots<R> {
+    /// Reserved for `max` records and never more: they do not move.
+    slots: Vec<Slot<R>>,
+    free: Vec<u32>,
+    max: u32,
+}
+
+impl<R> Slots<R> {
+    pub(crate) fn new(max: u32) -> Self {
+        let capacity = max as usize;
+        Self {
+            slots: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            max,
+        }
+    }
+
+    /// How many records can still be taken.
+    pub(crate) fn room(&self) -> usize {
+        self.max as usize - self.slots.len() + self.free.len()
+    }
+
+    /// Takes a record for the request that `make` builds for its index; `None` if all are taken.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, make: impl FnOnce(u32) -> R) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Slot {
+                request: make(index),
+                in_flight: false,
+            };
+            return Some(index);
+        }
+        let index = u32::try_from(self.slots.len())
+            .ok()
+            .filter(|index| *index < self.max)?;
+        self.slots.push(Slot {
+            request: make(index),
+            in_flight: false,
+        });
+        Some(index)
+    }
+
+    /// Gives a record back; returns what was in it.
+    pub(crate) fn release(&mut self, index: u32) -> &R {
+        let slot = &mut self.slots[index as usize];
+        slot.in_flight = false;
+        self.free.push(index);
+        &slot.request
+    }
+
+    /// The request in a record.
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut R {
+        &mut self.slots[index as usize].request
+    }
+
+    /// Whether the kernel has a request like this.
+    pub(crate) fn any_in_flight(&self, mut like: impl FnMut(&R) -> bool) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| slot.in_flight && like(&slot.request))
+    }
+
+    /// The kernel has the record.
+    pub(crate) fn set_in_flight(&mut self, index: u32) {
+        self.slots[index as usize].in_flight = true;
+    }
+
+    /// Takes back from the kernel the record that an event names by its `data`; `None` if the
+    /// kernel does not have it.
+    pub(crate) fn take_back(&mut self, data: u64) -> Option<(u32, &mut R)> {
+        let index = u32::try_from(data).ok()?;
+        let slot = self
+            .slots
+            .get_mut(index as usize)
+            .filter(|slot| slot.in_flight)?;
+        slot.in_flight = false;
+        Some((index, &mut slot.request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(slot: u32) -> u64 {
+        100 + u64::from(slot)
+    }
+
+    #[test]
+    fn records_are_bounded_and_reused_last_in_first_out() {
+        let mut slots = Slots::new(3);
+        assert_eq!(
+            (0..3).map(|_| slots.take(request)).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2)]
+        );
+        assert_eq!((slots.room(), slots.take(request)), (0, None));
+        assert_eq!((*slots.release(1), *slots.release(0)), (101, 100));
+        assert_eq!(slots.room(), 2);
+        assert_eq!(
+            (
+                slots.take(request),
+                slots.take(request),
+                slots.take(request)
+            ),
+            (Some(0), Some(1), None)
+        );
+    }
+
+    #[test]
+    fn records_do_not_move() {
+        let mut slots = Slots::new(64);
+        let first = slots.take(request).unwrap();
+        let address = &raw const *slots.get_mut(first);
+        while slots.take(request).is_some() {}
+        assert_eq!(&raw const *slots.get_mut(first), address);
+    }
+
+    #[test]
+    fn only_what_the_kernel_has_can_come_back() {
+        let mut slots = Slots::new(2);
+        let slot = slots.take(request).unwrap();
+        assert!(
+            slots.take_back(u64::from(slot)).is_none(),
+            "not submitted yet"
+        );
+        slots.set_in_flight(slot);
+        for wrong in [1, 2, u64::from(u32::MAX), u64::MAX] {
+            assert!(slots.take_back(wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(*slots.take_back(u64::from(slot)).unwrap().1, 100);
+        assert!(
+            slots.take_back(u64::from(slot)).is_none(),
+            "came back twice"
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! A ring for tests: it does what the test says, when the test says it.
+//!
+//! Requests are held until [`FakeRing::complete`] ends them, in any order, whole, short or with an
+//! error; answers of io_uring_enter(2) can be scripted. A completion is invisible until the engine
+//! lets the kernel finish it, and the visible ones have few places.
+
+use std::collections::VecDeque;
+
+use io_uring::{opcode, squeue};
+use rustix::io::Errno;
+
+use super::{Outcome, transfer};
+use crate::uring::Ring;
+
+/// Visible completions at most, unless told otherwise: every test overflows it.
+const VISIBLE: usize = 3;
+
+/// A request that the kernel took.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) opcode: u8,
+    pub(crate) offset: u64,
+    pub(crate) rw_flags: i32,
+    pub(crate) user_data: u64,
+    /// (address, bytes), copied at submission like the kernel does.
+    buffers: Vec<(usize, usize)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeRing {
+    pub(crate) disk: Vec<u8>,
+    /// Answers to the next submissions; without one everything is taken.
+    pub(crate) script: VecDeque<Result<usize, Errno>>,
+    /// How many requests each submission was given.
+    pub(crate) calls: Vec<usize>,
+    /// Taken and not completed, in order.
+    pub(crate) held: Vec<Held>,
+    /// How many requests the disk has at the same time, if it works by itself: one more, and the
+    /// oldest is completed, while the submission goes on.
+    pub(crate) keeps: Option<usize>,
+    /// Visible completions at most.
+    pub(crate) max_visible: usize,
+    /// Calls that finished completions.
+    pub(crate) finishes: usize,
+    /// The wake-up descriptor, if it was written since the test looked.
+    pub(crate) woken: bool,
+    pub(crate) can_be_quiet: bool,
+    quiet: bool,
+    entries: u32,
+    submission: VecDeque<Held>,
+    unfinished: VecDeque<(u64, i32)>,
+    visible: VecDeque<(u64, i32)>,
+}
+
+impl FakeRing {
+    pub(crate) fn new(disk: Vec<u8>, entries: u32) -> Self {
+        Self {
+            disk,
+            script: VecDeque::new(),
+            calls: Vec::new(),
+            held: Vec::new(),
+            keeps: None,
+            max_visible: VISIBLE,
+            finishes: 0,
+            woken: false,
+            can_be_quiet: true,
+            quiet: true,
+            entries,
+            submission: VecDeque::new(),
+            unfinished: VecDeque::new(),
+            visible: VecDeque::new(),
+        }
+    }
+
+    /// Ends the `index`th held request.
+    pub(crate) fn complete(&mut self, index: usize, outcome: Outcome) {
+        let held = self.held.remove(index);
+        let write = [opcode::Write::CODE, opcode::Writev::CODE].contains(&held.opcode);
+        let mut run = |max| transfer(&mut self.disk, write, held.offset, &held.buffers, max);
+        let res = match outcome {
+            Outcome::Error(errno) => -errno.raw_os_error(),
+            Outcome::Whole => i32::try_from(run(usize::MAX)).unwrap(),
+            Outcome::Short(max) => i32::try_from(run(max)).unwrap(),
+        };
+        // Like the kernel: only the first on the list says so, and only if it is to.
+        if self.unfinished.is_empty() && !(self.quiet && self.can_be_quiet) {
+            self.woken = true;
+        }
+        self.unfinished.push_back((held.user_data, res));
+    }
+
+    fn show(&mut self) {
+        self.finishes += 1;
+        while self.visible.len() < self.max_visible
+            && let Some(completion) = self.unfinished.pop_front()
+        {
+            self.visible.push_back(completion);
+        }
+    }
+}
+
+/// What an entry says, by the layout of `struct io_uring_sqe`.
+fn read(entry: &squeue::Entry) -> Held {
+    // SAFETY: an entry is 64 bytes that the kernel would read.
+    let words = unsafe { std::ptr::from_ref(entry).cast::<[u64; 8]>().read() };
+    let [low, offset, addr, length, user_data, ..] = words;
+    let opcode = u8::try_from(low & 0xff).unwrap();
+    let len = usize::try_from(length & 0xffff_ffff).unwrap();
+    let addr = usize::try_from(addr).unwrap();
+    let buffers = match opcode {
+        opcode::Read::CODE | opcode::Write::CODE => vec![(addr, len)],
+        opcode::Readv::CODE | opcode::Writev::CODE if len > 0 => {
+            // SAFETY: the engine's promise: the array is valid until completion.
+            let array = unsafe {
+                std::slice::from_raw_parts(
+                    std::ptr::with_exposed_provenance::<libc::iovec>(addr),
+                    len,
+                )
+            };
+            array
+                .iter()
+                .map(|b| (b.iov_base as usize, b.iov_len))
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    Held {
+        opcode,
+        offset,
+        rw_flags: i32::try_from(length >> 32).unwrap(),
+        user_data,
+        buffers,
+    }
+}
+
+// SAFETY: buffers are only touched by `complete`, which only tests call, and which completes what is
+// held once.
+unsafe impl Ring for FakeRing {
+    fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        self.submission.push_back(read(entry));
+        assert!(self.submission.len() <= self.entries as usize, "overrun");
+    }
+
+    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno> {
+        self.calls.push(count as usize);
+        let answer = self.script.pop_front();
+        let count = answer.unwrap_or(Ok(count as usize))?.min(count as usize);
+        for _ in 0..count {
+            self.held.extend(self.submission.pop_front());
+            while self.keeps.is_some_and(|keeps| self.held.len() > keeps) {
+                self.complete(0, Outcome::Whole);
+            }
+        }
+        if finish {
+            self.show();
+        }
+        Ok(count)
+    }
+
+    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
+        if wait && self.unfinished.is_empty() && !self.held.is_empty() {
+            self.complete(0, Outcome::Whole);
+        }
+        self.show();
+        Ok(())
+    }
+
+    fn unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.visible.is_empty()
+    }
+
+    fn completed(&self) -> Option<usize> {
+        (!self.unfinished()).then_some(self.visible.len())
+    }
+
+    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+        for (user_data, res) in self.visible.drain(..) {
+            each(user_data, res);
+        }
+    }
+
+    fn can_be_quiet(&self) -> bool {
+        self.can_be_quiet
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+    }
+}

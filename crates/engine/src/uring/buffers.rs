@@ -1,0 +1,405 @@
+//! Memory that a ring knows: its pages are pinned once, and not for every request.
+//!
+//! The table of the kernel's has places, each for a piece of at most 1 GiB; a longer range takes
+//! several. Which place a request's buffers are in is a look at the last hit, else a search in a
+//! sorted list. A request that no piece holds in full names its memory by address, as without all this.
+//!
+//! Whoever wants a range counts as a user of it; it is forgotten with the last. It is not asked here
+//! who that is, and when.
+
+use libc::iovec;
+use rustix::io::Errno;
+
+/// Most bytes of one place in the table: the kernel's limit.
+const PIECE_BYTES: usize = 1 << 30;
+
+/// Why memory could not be made known to a ring, in words that name the remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BufferError {
+    /// The kernel said `ENOMEM`.
+    #[error(
+        "pinning {len} bytes of memory takes more than the limit of locked memory allows; \
+         raise it (ulimit -l, LimitMEMLOCK=), which each iothread needs for itself, or give the \
+         program CAP_IPC_LOCK"
+    )]
+    Locked {
+        /// Bytes of the range.
+        len: usize,
+    },
+    /// The kernel said `EFAULT` or `EOPNOTSUPP`.
+    #[error(
+        "memory in a file cannot be pinned, nor can what its file is too short for; \
+         let the VMM take it from memfd, tmpfs or hugetlbfs"
+    )]
+    Backing,
+    /// The table has no place left.
+    #[error("all {places} places of 1 GiB of the ring's table are taken; use more iothreads")]
+    Full {
+        /// Places in all.
+        places: u16,
+    },
+    /// The kernel has no table to fill in later.
+    #[error("this kernel is too old: Linux 5.19 is needed")]
+    TooOld,
+    /// Something else.
+    #[error("io_uring_register failed: {0}")]
+    Call(Errno),
+}
+
+impl BufferError {
+    pub(super) fn of(errno: Errno, len: usize) -> Self {
+        match errno {
+            Errno::NOMEM => Self::Locked { len },
+            Errno::FAULT | Errno::OPNOTSUPP => Self::Backing,
+            errno => Self::Call(errno),
+        }
+    }
+}
+
+/// The table itself.
+pub(super) trait Table {
+    /// Makes memory known at a place.
+    ///
+    /// # Safety
+    /// It is mapped.
+    unsafe fn register(&mut self, place: u16, buffer: &iovec) -> Result<(), BufferError>;
+
+    /// Empties a place.
+    fn unregister(&mut self, place: u16);
+}
+
+/// One place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start: usize,
+    len: usize,
+    place: u16,
+    users: u32,
+}
+
+impl Piece {
+    #[inline]
+    fn holds(&self, buffer: &iovec) -> bool {
+        // Of nothing the kernel says that it lies outside.
+        let (addr, len) = (buffer.iov_base as usize, buffer.iov_len);
+        addr >= self.start && len > 0 && len <= self.len && addr - self.start <= self.len - len
+    }
+}
+
+/// What the table of a ring holds.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// Sorted by address.
+    pieces: Vec<Piece>,
+    /// Where the last one was found.
+    hint: usize,
+    free: Vec<u16>,
+    /// Places that were never taken, from this one up.
+    fresh: u16,
+    places: u16,
+}
+
+impl Buffers {
+    pub fn new(places: u16) -> Self {
+        Self {
+            pieces: Vec::new(),
+            hint: 0,
+            free: Vec::new(),
+            fresh: 0,
+            places,
+        }
+    }
+
+    /// Whether there is anything to be found.
+    #[inline]
+    pub fn any(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    /// The place that holds all of these buffers.
+    #[inline]
+    pub fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
+        let (first, others) = buffers.split_first()?;
+        let piece = match self.pieces.get(self.hint) {
+            Some(piece) if piece.holds(first) => piece,
+            Some(_) => self.search(first)?,
+            None => return None,
+        };
+        let together = others.iter().all(|buffer| piece.holds(buffer));
+        together.then_some(piece.place)
+    }
+
+    fn search(&mut self, buffer: &iovec) -> Option<&Piece> {
+        let addr = buffer.iov_base as usize;
+        let after = self.pieces.partition_point(|piece| piece.start <= addr);
+        let index = after.checked_sub(1)?;
+        let piece = self.pieces.get(index).filter(|piece| piece.holds(buffer))?;
+        self.hint = index;
+        Some(piece)
+    }
+
+    /// One more user of a range. If it cannot be made known in full, none of it is.
+    ///
+    /// # Safety
+    /// It is mapped, and stays so until it has no users any more.
+    pub unsafe fn add(
+        &mut self,
+        start: usize,
+        len: usize,
+        table: &mut impl Table,
+    ) -> Result<(), BufferError> {
+        let mut done = 0;
+        for (piece_start, piece_len) in pieces_of(start, len) {
+            // SAFETY: our caller promises the same.
+            let added = unsafe { self.add_piece(piece_start, piece_len, table) };
+            if let Err(error) = added {
+                self.remove(start, done, table, |_| true);
+                return Err(error);
+            }
+            done += piece_len;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`add`](Self::add).
+    unsafe fn add_piece(
+        &mut self,
+        start: usize,
+        len: usize,
+        table: &mut impl Table,
+    ) -> Result<(), BufferError> {
+        if let Some(piece) = self.exactly(start, len) {
+            self.pieces[piece].users += 1;
+            return Ok(());
+        }
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.fresh < self.places => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+            None => {
+                let places = self.places;
+                return Err(BufferError::Full { places });
+            }
+        };
+        let buffer = iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(start),
+            iov_len: len,
+        };
+        // SAFETY: our caller promises the same.
+        if let Err(error) = unsafe { table.register(place, &buffer) } {
+            self.free.push(place);
+            return Err(error);
+        }
+        let index = self.pieces.partition_point(|piece| piece.start <= start);
+        let piece = Piece {
+            start,
+            len,
+            place,
+            users: 1,
+        };
+        self.pieces.insert(index, piece);
+        self.hint = index;
+        Ok(())
+    }
+
+    /// One user less. What has none any more is taken out of the table if it `rests`: no request is
+    /// under way there. False if one was, and its piece stays.
+    pub fn remove(
+        &mut self,
+        start: usize,
+        len: usize,
+        table: &mut impl Table,
+        rests: impl Fn(u16) -> bool,
+    ) -> bool {
+        let mut all = true;
+        for (start, len) in pieces_of(start, len) {
+            let Some(index) = self.exactly(start, len) else {
+                continue;
+            };
+            let piece = &mut self.pieces[index];
+            if piece.users > 1 {
+                piece.users -= 1;
+            } else if rests(piece.place) {
+                table.unregister(piece.place);
+                self.free.push(piece.place);
+                self.pieces.remove(index);
+                self.hint = 0;
+            } else {
+                all = false;
+            }
+        }
+        all
+    }
+
+    fn exactly(&self, start: usize, len: usize) -> Option<usize> {
+        self.pieces
+            .iter()
+            .position(|piece| (piece.start, piece.len) == (start, len))
+    }
+}
+
+fn pieces_of(start: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..len)
+        .step_by(PIECE_BYTES)
+        .map(move |offset| (start + offset, PIECE_BYTES.min(len - offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: usize = PIECE_BYTES;
+
+    fn iov(start: usize, len: usize) -> iovec {
+        iovec {
+            iov_base: std::ptr::without_provenance_mut(start),
+            iov_len: len,
+        }
+    }
+
+    /// Counts what is known; knows no more than it may.
+    struct Counted {
+        known: usize,
+        most: usize,
+    }
+
+    impl Table for Counted {
+        unsafe fn register(&mut self, _: u16, _: &iovec) -> Result<(), BufferError> {
+            if self.known == self.most {
+                return Err(BufferError::Backing);
+            }
+            self.known += 1;
+            Ok(())
+        }
+
+        fn unregister(&mut self, _: u16) {
+            self.known -= 1;
+        }
+    }
+
+    /// The list and its table.
+    struct Both(Buffers, Counted);
+
+    impl Both {
+        fn new(places: u16) -> Self {
+            let most = usize::MAX;
+            Both(Buffers::new(places), Counted { known: 0, most })
+        }
+
+        fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
+            // SAFETY: nobody looks at the memory.
+            unsafe { self.0.add(start, len, &mut self.1) }
+        }
+
+        fn remove(&mut self, start: usize, len: usize) -> bool {
+            self.0.remove(start, len, &mut self.1, |_| true)
+        }
+
+        fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
+            self.0.find(buffers)
+        }
+    }
+
+    #[test]
+    fn a_place_holds_what_is_inside_of_it_in_full() {
+        let mut both = Both::new(8);
+        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        for start in [0x9000, 0x2000, 0x3000] {
+            both.add(start, 0x1000).unwrap();
+        }
+        for (start, len, place) in [
+            (0x1fff, 1, None),
+            (0x1fff, 2, None),
+            (0x2000, 0, None),
+            (0x2000, 1, Some(1)),
+            (0x2000, 0x1000, Some(1)),
+            (0x2000, 0x1001, None),
+            (0x2fff, 2, None),
+            (0x3fff, 1, Some(2)),
+            (0x4000, 1, None),
+            (0x9fff, 1, Some(0)),
+            (0x9800, usize::MAX, None),
+            (usize::MAX, 1, None),
+        ] {
+            // Whatever was found before.
+            for before in [0x2000, 0x3000, 0x9000] {
+                both.find(&[iov(before, 1)]);
+                let found = both.find(&[iov(start, len)]);
+                assert_eq!(
+                    found, place,
+                    "{start:#x}, {len:#x} bytes, after {before:#x}"
+                );
+            }
+        }
+        assert_eq!(both.find(&[iov(0x2000, 8), iov(0x2800, 8)]), Some(1));
+        assert_eq!(both.find(&[iov(0x2000, 8), iov(0x3000, 8)]), None);
+        assert_eq!(both.find(&[]), None);
+    }
+
+    #[test]
+    fn long_ranges_take_several_places() {
+        let mut both = Both::new(4);
+        both.add(0x1000, 2 * GIB + 0x1000).unwrap();
+        assert_eq!(both.1.known, 3);
+        for (start, place) in [(0x1000, 0), (0x1000 + GIB, 1), (0x1000 + 2 * GIB, 2)] {
+            assert_eq!(both.find(&[iov(start, 0x1000)]), Some(place));
+        }
+        assert_eq!(both.find(&[iov(GIB, 0x2000)]), None, "across the border");
+        assert!(both.remove(0x1000, 2 * GIB + 0x1000));
+        assert_eq!(both.1.known, 0);
+        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+    }
+
+    #[test]
+    fn the_last_user_empties_the_place_for_the_next() {
+        let mut both = Both::new(1);
+        both.add(0x1000, 0x1000).unwrap();
+        both.add(0x1000, 0x1000).unwrap();
+        assert_eq!(both.1.known, 1);
+        assert!(both.remove(0x1000, 0x1000));
+        assert_eq!(both.find(&[iov(0x1000, 1)]), Some(0));
+        assert!(both.remove(0x1000, 0x1000));
+        assert_eq!(both.1.known, 0);
+        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        both.add(0x5000, 0x1000).unwrap();
+        assert_eq!(both.find(&[iov(0x5000, 1)]), Some(0));
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_nothing_behind() {
+        let mut both = Both::new(2);
+        let full = Err(BufferError::Full { places: 2 });
+        assert_eq!(both.add(0, 3 * GIB), full);
+        assert_eq!(both.1.known, 0);
+        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        both.1.most = 1;
+        assert_eq!(both.add(0, 2 * GIB), Err(BufferError::Backing));
+        assert_eq!(both.1.known, 0);
+        both.1.most = 2;
+        assert_eq!(both.add(0, 2 * GIB), Ok(()));
+    }
+
+    #[test]
+    fn a_place_in_use_is_not_emptied() {
+        let mut both = Both::new(2);
+        both.add(0x1000, 0x1000).unwrap();
+        assert!(!both.0.remove(0x1000, 0x1000, &mut both.1, |_| false));
+        assert_eq!((both.1.known, both.find(&[iov(0x1000, 1)])), (1, Some(0)));
+        assert!(both.remove(0x1000, 0x1000));
+    }
+
+    #[test]
+    fn refusals_name_what_to_do() {
+        for (errno, remedy) in [
+            (Errno::NOMEM, "ulimit -l"),
+            (Errno::FAULT, "memfd"),
+            (Errno::OPNOTSUPP, "memfd"),
+        ] {
+            let text = BufferError::of(errno, 4096).to_string();
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
+}

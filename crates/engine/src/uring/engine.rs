@@ -1,0 +1,431 @@
+//! The engine: requests in front of io_uring_enter(2), and the reap pass behind it.
+//!
+//! A request is written into the submission queue when it is pushed, and submitted with the others
+//! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
+//!
+//! Completions are finished by the kernel only inside of our own calls; a flag in the ring says that
+//! there are some. So polling is two loads, and a call is made when it is known to give something.
+//! The descriptor to wait on is switched off as long as the loop is awake.
+//!
+//! Order: requests reach the kernel in the order in which they were pushed, what is left of a short
+//! transfer behind what waits. The kernel completes in any order. It never waits, except in `drop`.
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::buffers::{BufferError, Buffers};
+use super::error::UringError;
+use super::request::{File, Next, RangeIo, Request};
+use super::ring::{KernelRing, MAX_BUFFERS, Ring};
+use super::settings::{UringSettings, UringStats};
+use crate::Completion;
+use crate::batch::BatchLimit;
+use crate::io::{Full, Io};
+use crate::slots::Slots;
+
+/// How long `drop` waits before it asks a ring again that says it cannot wait now.
+const DROP_RETRY: Duration = Duration::from_millis(1);
+
+/// One ring with its requests. Belongs to the thread that made it.
+///
+/// A loop calls [`reap`](Self::reap) and [`submit`](Self::submit) once per iteration. Before it
+/// blocks it calls [`arm`](Self::arm), and looks at [`blocked`](Self::blocked).
+///
+/// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
+/// freed afterwards. Requests that were not reaped have no completion then.
+#[derive(Debug)]
+pub struct Uring<R: Ring = KernelRing> {
+    ring: R,
+    slots: Slots<Request>,
+    /// Slots to be submitted again; empty between calls.
+    again: Vec<u32>,
+    /// Completions of ranges.
+    ranges: Vec<Completion>,
+    /// The memory that the ring knows.
+    buffers: Buffers,
+    /// Requests with several buffers may name them by their place in it.
+    vectored_fixed: bool,
+    /// Entries in the submission queue.
+    pending: usize,
+    in_flight: usize,
+    batch: BatchLimit,
+    max_events: u32,
+    blocked: bool,
+    /// The batch limit could not learn from the last call.
+    uncounted: bool,
+    /// The wake-up descriptor is on.
+    armed: bool,
+    complained: bool,
+    stats: UringStats,
+}
+
+impl Uring<KernelRing> {
+    /// An engine for the calling thread.
+    ///
+    /// # Errors
+    /// [`UringError`], whose text names cause and remedy.
+    pub fn new(settings: UringSettings) -> Result<Self, UringError> {
+        if settings.max_events == 0 || settings.max_workers == 0 {
+            return Err(UringError::Nothing);
+        }
+        let ring = KernelRing::new(settings)?;
+        let vectored_fixed = ring.has_vectored_fixed();
+        let mut engine = Self::with_ring(ring, settings);
+        engine.vectored_fixed = vectored_fixed;
+        Ok(engine)
+    }
+
+    /// Becomes readable when something has completed since [`arm`](Self::arm), for a poller that
+    /// watches it for edges: then it never needs to be read. Non-blocking.
+    #[must_use]
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.ring.event_fd()
+    }
+
+    /// Makes a file known to the ring, to be named by [`File::Registered`] until it is taken out
+    /// again. False when the table has no such place: then it is named by its descriptor.
+    pub fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
+        self.ring.register_file(index, fd)
+    }
+
+    /// Takes a file out of the table, which holds it open till then.
+    pub fn unregister_file(&mut self, index: u32) {
+        self.ring.register_file(index, -1);
+    }
+
+    /// Makes `len` bytes of memory at `start` known to the ring, until it is given back as often as it was made known. It is
+    /// pinned: all of it is there, and stays where it is. Requests whose buffers are in it then save
+    /// the kernel the search for its pages.
+    ///
+    /// # Errors
+    /// [`BufferError`]. Nothing was made known, and requests go as before.
+    ///
+    /// # Safety
+    /// The memory is mapped now, and stays so until it is given back.
+    pub unsafe fn register_memory(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.buffers.add(start, len, &mut self.ring) }
+    }
+
+    /// Gives memory back. False, and it stays known, if requests with buffers in it are under way.
+    pub fn unregister_memory(&mut self, start: usize, len: usize) -> bool {
+        let Self {
+            ring,
+            slots,
+            buffers,
+            ..
+        } = self;
+        buffers.remove(start, len, ring, |place| {
+            !slots.any_in_flight(|request| request.place == Some(place))
+        })
+    }
+}
+
+impl<R: Ring> Uring<R> {
+    /// An engine on `ring`.
+    pub fn with_ring(ring: R, settings: UringSettings) -> Self {
+        let max_events = settings.max_events.min(ring.entries());
+        Self {
+            ring,
+            slots: Slots::new(max_events),
+            again: Vec::with_capacity(max_events as usize),
+            ranges: Vec::with_capacity(max_events as usize),
+            buffers: Buffers::new(MAX_BUFFERS),
+            vectored_fixed: false,
+            pending: 0,
+            in_flight: 0,
+            batch: BatchLimit::new(settings.max_batch, settings.default_batch, max_events),
+            max_events,
+            blocked: false,
+            uncounted: false,
+            armed: false,
+            complained: false,
+            stats: UringStats::default(),
+        }
+    }
+
+    /// How many more requests are taken now.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.slots.room()
+    }
+
+    /// Queues a request. If that makes a full batch, or takes the last room, then everything
+    /// pending is submitted at once, unless the kernel has refused for now and has not completed
+    /// anything since.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// As for [`LinuxAio::push`](crate::LinuxAio::push), and the file stays open until then.
+    #[inline]
+    pub unsafe fn push(&mut self, io: Io<File>) -> Result<(), Full> {
+        // SAFETY: our caller's promise is the one that is wanted.
+        let mut request = unsafe { Request::transfer(&io) };
+        if self.buffers.any() {
+            request.place = self.place_of(&request);
+        }
+        self.add(request)
+    }
+
+    /// Queues a request without data. Its completion is one of [`take_range`](Self::take_range).
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub fn push_range(&mut self, io: RangeIo) -> Result<(), Full> {
+        self.add(Request::range(&io))
+    }
+
+    /// The submit phase: hands everything pending to the kernel, at most one batch per
+    /// io_uring_enter(2).
+    ///
+    /// After a refusal it does nothing until a completion was reaped, unless nothing is in flight:
+    /// then it tries again.
+    pub fn submit(&mut self) {
+        if self.blocked && self.in_flight > 0 {
+            return;
+        }
+        self.submit_pending();
+    }
+
+    /// The reap phase: appends all completions that are there to `out` and returns how many, those of
+    /// ranges not counted.
+    ///
+    /// Nothing is submitted here: the guest hears of what was reaped before the next submission.
+    /// Give `out` room for `max_events` completions, and it never grows.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        if self.armed {
+            self.armed = false;
+            self.ring.set_quiet(true);
+        }
+        if self.ring.unfinished() {
+            self.stats.getevents_calls += 1;
+            // What fails leaves the flag, and is tried again at the next reap.
+            let _ = self.ring.finish(false);
+        }
+        let before = out.len();
+        let Self {
+            ring,
+            slots,
+            again,
+            ranges,
+            in_flight,
+            stats,
+            blocked,
+            ..
+        } = self;
+        ring.drain(|user_data, res| {
+            let Some((slot, request)) = slots.take_back(user_data) else {
+                debug_assert!(false, "a completion of nothing: {user_data}, {res}");
+                return;
+            };
+            *in_flight -= 1;
+            *blocked = false;
+            match request.advance(res) {
+                Next::Done(result) => {
+                    let Request { token, range, .. } = *slots.release(slot);
+                    let completions = if range { &mut *ranges } else { &mut *out };
+                    completions.push(Completion { token, result });
+                    stats.completed += 1;
+                }
+                Next::Resume => {
+                    stats.resumed += 1;
+                    again.push(slot);
+                }
+                Next::Retry => {
+                    stats.retried += 1;
+                    again.push(slot);
+                }
+            }
+        });
+        for index in 0..self.again.len() {
+            self.enqueue(self.again[index]);
+        }
+        self.again.clear();
+        out.len() - before
+    }
+
+    /// Takes one of the completions of ranges that the last [`reap`](Self::reap) found.
+    pub fn take_range(&mut self) -> Option<Completion> {
+        self.ranges.pop()
+    }
+
+    /// Whether [`reap`](Self::reap) would find something: a few loads, no system call, made for
+    /// polling.
+    #[inline]
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        self.ring.has_completions() || self.ring.unfinished()
+    }
+
+    /// The loop is about to block: from now to the next [`reap`](Self::reap), completions are told
+    /// of at the descriptor. True: there are some already.
+    pub fn arm(&mut self) -> bool {
+        if !self.armed && self.in_flight > 0 && self.ring.can_be_quiet() {
+            self.armed = true;
+            self.ring.set_quiet(false);
+            if !self.has_completions() {
+                self.stats.getevents_calls += 1;
+                let _ = self.ring.finish(false);
+            }
+        }
+        self.has_completions()
+    }
+
+    /// Whether the kernel refused for now and requests wait for it to accept more. While
+    /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
+    /// nothing will, and the loop must come back to [`submit`](Self::submit) by itself.
+    #[must_use]
+    pub fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Most requests in the next io_uring_enter(2).
+    #[must_use]
+    pub fn max_batch(&self) -> u32 {
+        self.batch.now()
+    }
+
+    /// Changes the batch limit from the next call on; 0 means the settings' `default_batch`, and more
+    /// than `max_events` means `max_events`.
+    pub fn set_max_batch(&mut self, max_batch: u32) {
+        self.uncounted = false;
+        self.batch.set(max_batch);
+    }
+
+    /// Most requests in flight and pending together.
+    #[must_use]
+    pub fn max_events(&self) -> u32 {
+        self.max_events
+    }
+
+    /// Requests that the kernel has.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Requests that wait for io_uring_enter(2).
+    #[inline]
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> UringStats {
+        UringStats {
+            max_batch: self.batch.now(),
+            ..self.stats
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, request: Request) -> Result<(), Full> {
+        let slot = self.slots.take(|_| request).ok_or(Full)?;
+        self.enqueue(slot);
+        if !self.blocked && (self.pending >= self.batch.now() as usize || self.room() == 0) {
+            self.submit_pending();
+        }
+        Ok(())
+    }
+
+    fn place_of(&mut self, request: &Request) -> Option<u16> {
+        let buffers = request.buffers();
+        if buffers.len() > 1 && !self.vectored_fixed {
+            return None;
+        }
+        let place = self.buffers.find(buffers);
+        self.stats.fixed += u64::from(place.is_some());
+        place
+    }
+
+    #[inline]
+    fn enqueue(&mut self, slot: u32) {
+        let entry = self.slots.get_mut(slot).entry(slot);
+        // SAFETY: there are no more slots than entries, and each slot has at most one; for what it
+        // names the submitter of the request promised to keep it.
+        unsafe { self.ring.push(&entry) };
+        self.slots.set_in_flight(slot);
+        self.pending += 1;
+    }
+
+    fn submit_pending(&mut self) {
+        self.blocked = false;
+        while self.pending > 0 {
+            let count = self.pending.min(self.batch.now() as usize);
+            // At most the limit.
+            let wanted = u32::try_from(count).unwrap_or(u32::MAX);
+            self.stats.submit_calls += 1;
+            // One call for both, where there is something to finish.
+            let finish = self.ring.unfinished() || self.uncounted;
+            match self.ring.submit(wanted, finish) {
+                Ok(taken @ 1..) => {
+                    let taken = taken.min(count);
+                    if self.batch.adapts() && taken == count {
+                        self.learn(count);
+                    }
+                    self.pending -= taken;
+                    self.in_flight += taken;
+                    self.stats.submitted += taken as u64;
+                    self.stats.largest_batch = self.stats.largest_batch.max(taken as u64);
+                }
+                Err(Errno::INTR) => {}
+                refused => {
+                    self.stats.refused += 1;
+                    self.blocked = true;
+                    self.complain_of(refused);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets the batch limit see what a call of `count` requests has left behind. Where that cannot be
+    /// counted yet, the next call finishes what there is, and can be.
+    fn learn(&mut self, count: usize) {
+        let completed = self.ring.completed();
+        self.uncounted = completed.is_none();
+        if let Some(completed) = completed {
+            self.batch.learn(count, self.in_flight, completed);
+        }
+    }
+
+    /// Says once what should not be. (No memory for a request, or no room for its completion: that
+    /// may be.)
+    fn complain_of(&mut self, refused: Result<usize, Errno>) {
+        let expected = matches!(refused, Ok(_) | Err(Errno::AGAIN | Errno::BUSY));
+        if !expected && !self.complained {
+            self.complained = true;
+            tracing::error!(
+                ?refused,
+                "io_uring_enter refuses to submit: requests wait and are tried again"
+            );
+        }
+    }
+}
+
+impl<R: Ring> Drop for Uring<R> {
+    fn drop(&mut self) {
+        // Closing the ring would end requests some time later, with their buffers gone. What was
+        // not submitted is not seen by the kernel any more.
+        while self.in_flight > 0 {
+            if let Err(error) = self.ring.finish(true)
+                && error != Errno::INTR
+            {
+                thread::sleep(DROP_RETRY);
+            }
+            let in_flight = &mut self.in_flight;
+            self.ring.drain(|_, _| *in_flight -= 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

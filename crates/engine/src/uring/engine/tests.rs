@@ -1,0 +1,393 @@
+//! Every rule of the engine, one by one, on a ring that does what it is told.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::Op;
+use crate::testing::{FakeRing, Outcome};
+use crate::uring::RangeOp;
+
+type Fake = Uring<FakeRing>;
+
+fn engine(max_events: u32, max_batch: u32) -> Fake {
+    let disk = (0..=255).collect();
+    let settings = UringSettings {
+        max_events,
+        max_batch,
+        ..UringSettings::default()
+    };
+    Uring::with_ring(
+        FakeRing::new(disk, max_events.next_power_of_two()),
+        settings,
+    )
+}
+
+/// One buffer of a request, with its array.
+struct Buffer {
+    memory: Vec<u8>,
+    iov: libc::iovec,
+}
+
+impl Buffer {
+    fn new(len: usize) -> Box<Self> {
+        let mut memory = vec![0xee; len];
+        let iov = libc::iovec {
+            iov_base: memory.as_mut_ptr().cast(),
+            iov_len: len,
+        };
+        Box::new(Self { memory, iov })
+    }
+
+    fn io(&mut self, op: Op, offset: u64, token: u64) -> Io<File> {
+        Io {
+            op,
+            fd: File::Registered(5),
+            offset,
+            iov: &raw mut self.iov,
+            iov_count: 1,
+            len: self.memory.len() as u64,
+            token,
+        }
+    }
+}
+
+const FLUSH: RangeIo = RangeIo {
+    op: RangeOp::Flush,
+    file: File::Descriptor(7),
+    offset: 0,
+    len: 0,
+    token: 0,
+};
+
+impl Fake {
+    fn put(&mut self, io: Io<File>) {
+        // SAFETY: the tests keep buffers until their requests are completed.
+        unsafe { self.push(io) }.unwrap();
+    }
+
+    fn put_flush(&mut self, token: u64) -> Result<(), Full> {
+        let io = Io {
+            op: Op::Flush,
+            ..Buffer::new(0).io(Op::Flush, 0, token)
+        };
+        // SAFETY: a flush has no buffers.
+        unsafe { self.push(io) }
+    }
+
+    fn reaped(&mut self) -> Vec<(u64, Result<(), Errno>)> {
+        let mut out = Vec::new();
+        assert_eq!(self.reap(&mut out), out.len());
+        out.iter().map(|c| (c.token, c.result)).collect()
+    }
+}
+
+#[test]
+fn no_call_is_larger_than_the_batch() {
+    for (max_batch, calls) in [
+        (1, vec![1; 70]),
+        (8, vec![8, 8, 8, 8, 8, 8, 8, 8, 6]),
+        (0, vec![32, 32, 6]),
+    ] {
+        // All pending at once: EAGAIN holds them back until submit.
+        let mut ring = engine(128, max_batch);
+        ring.ring.script.push_back(Err(Errno::AGAIN));
+        for token in 0..70 {
+            ring.put_flush(token).unwrap();
+        }
+        assert!(ring.blocked());
+        assert_eq!(ring.pending(), 70);
+        ring.ring.calls.clear();
+        ring.submit();
+        assert_eq!(ring.ring.calls, calls, "batch {max_batch}");
+        assert_eq!((ring.pending(), ring.in_flight(), ring.room()), (0, 70, 58));
+        assert_eq!(ring.stats().largest_batch, calls[0] as u64);
+    }
+}
+
+#[test]
+fn a_full_engine_refuses_and_submits_what_it_has() {
+    let mut ring = engine(3, 0);
+    (0..3).for_each(|token| ring.put_flush(token).unwrap());
+    assert_eq!((ring.room(), ring.put_flush(3)), (0, Err(Full)));
+    assert_eq!(ring.ring.calls, [3], "the last room was taken");
+    ring.ring.complete(1, Outcome::Whole);
+    assert_eq!(ring.reaped(), [(1, Ok(()))]);
+    assert_eq!(ring.put_flush(3), Ok(()));
+}
+
+/// What the kernel refuses waits in order for a completion; with nothing in flight, for the loop.
+#[test]
+fn a_refusal_blocks_until_a_completion() {
+    for refusal in [Err(Errno::AGAIN), Err(Errno::BUSY), Ok(0)] {
+        let mut ring = engine(8, 0);
+        ring.put_flush(0).unwrap();
+        ring.ring.script.push_back(refusal);
+        ring.submit();
+        assert!(ring.blocked());
+        ring.submit();
+        assert!(!ring.blocked(), "nothing in flight: tried again");
+        ring.put_flush(1).unwrap();
+        ring.put_flush(2).unwrap();
+        ring.ring.script.push_back(refusal);
+        ring.submit();
+        let calls = ring.ring.calls.len();
+        ring.submit();
+        assert_eq!(ring.ring.calls.len(), calls, "waits for the completion");
+        ring.ring.complete(0, Outcome::Whole);
+        assert_eq!(ring.reaped(), [(0, Ok(()))]);
+        ring.submit();
+        let held: Vec<_> = ring.ring.held.iter().map(|h| h.user_data).collect();
+        assert_eq!((held, ring.blocked()), (vec![1, 2], false));
+    }
+}
+
+#[test]
+fn what_the_kernel_gives_back_is_submitted_again_in_order_and_not_for_ever() {
+    let mut ring = engine(8, 0);
+    let mut buffers: Vec<_> = (0..3).map(|_| Buffer::new(4)).collect();
+    for (token, buffer) in (0..).zip(&mut buffers) {
+        ring.put(buffer.io(Op::Read, 10 * token, token));
+    }
+    ring.submit();
+    for again in [Errno::AGAIN, Errno::INTR] {
+        ring.ring.complete(0, Outcome::Error(again));
+        ring.ring.complete(0, Outcome::Error(again));
+        assert_eq!(ring.reaped(), []);
+        ring.submit();
+        let held: Vec<_> = ring.ring.held.iter().map(|h| h.user_data).collect();
+        assert_eq!(held, [2, 0, 1]);
+        ring.ring.held.rotate_left(1);
+    }
+    assert_eq!(ring.stats().retried, 4);
+    let mut rounds = 0;
+    let failed = loop {
+        ring.ring.complete(0, Outcome::Error(Errno::AGAIN));
+        let done = ring.reaped();
+        if !done.is_empty() {
+            break done;
+        }
+        rounds += 1;
+        ring.submit();
+        ring.ring.held.rotate_right(1);
+    };
+    assert_eq!((failed, rounds), (vec![(0, Err(Errno::AGAIN))], 14));
+    ring.ring.complete(1, Outcome::Whole);
+    ring.ring.complete(0, Outcome::Whole);
+    assert_eq!(ring.reaped().len(), 2);
+    assert_eq!(buffers[1].memory, [10, 11, 12, 13]);
+}
+
+#[test]
+fn durable_writes_stay_durable_when_they_are_resumed() {
+    let mut ring = engine(8, 0);
+    let mut buffer = Buffer::new(11);
+    ring.put(buffer.io(Op::Write { dsync: true }, 20, 1));
+    ring.submit();
+    ring.ring.complete(0, Outcome::Short(5));
+    assert_eq!(ring.reaped(), []);
+    ring.submit();
+    let rest = &ring.ring.held[0];
+    assert_eq!((rest.offset, rest.rw_flags), (25, libc::RWF_DSYNC));
+    ring.ring.complete(0, Outcome::Whole);
+    assert_eq!(ring.reaped(), [(1, Ok(()))]);
+    assert!(ring.ring.disk[20..31].iter().all(|byte| *byte == 0xee));
+}
+
+#[test]
+fn ranges_complete_apart_from_the_rest() {
+    let mut ring = engine(8, 0);
+    ring.put_flush(1).unwrap();
+    ring.push_range(RangeIo { token: 1, ..FLUSH }).unwrap();
+    ring.push_range(RangeIo { token: 2, ..FLUSH }).unwrap();
+    ring.submit();
+    ring.ring.complete(1, Outcome::Error(Errno::OPNOTSUPP));
+    ring.ring.complete(0, Outcome::Whole);
+    assert_eq!(ring.reaped(), [(1, Ok(()))]);
+    let failed = Completion {
+        token: 1,
+        result: Err(Errno::OPNOTSUPP),
+    };
+    assert_eq!(ring.take_range(), Some(failed));
+    assert_eq!((ring.take_range(), ring.room()), (None, 7));
+}
+
+#[test]
+fn completions_beyond_the_places_of_the_queue_are_all_found() {
+    let mut ring = engine(16, 0);
+    (0..16).for_each(|token| ring.put_flush(token).unwrap());
+    (0..16).for_each(|_| ring.ring.complete(0, Outcome::Whole));
+    let mut seen = Vec::new();
+    while ring.has_completions() {
+        seen.extend(ring.reaped().iter().map(|(token, _)| *token));
+    }
+    assert_eq!(seen, (0..16).collect::<Vec<_>>());
+}
+
+/// The loop that blocks is woken, or told not to block; the loop that is awake is not disturbed.
+#[test]
+fn a_completion_wakes_whoever_blocks_and_nobody_else() {
+    for can_be_quiet in [true, false] {
+        let mut ring = engine(8, 0);
+        ring.ring.can_be_quiet = can_be_quiet;
+        (0..3).for_each(|token| ring.put_flush(token).unwrap());
+        ring.submit();
+        // Awake.
+        ring.ring.complete(0, Outcome::Whole);
+        assert_eq!(ring.ring.woken, !can_be_quiet);
+        assert!(ring.arm(), "there is one already");
+        assert_eq!(ring.reaped().len(), 1);
+        // About to block.
+        ring.ring.woken = false;
+        assert!(!ring.arm());
+        ring.ring.complete(0, Outcome::Whole);
+        assert!(ring.ring.woken);
+        assert_eq!(ring.reaped().len(), 1);
+        // Awake again.
+        ring.ring.woken = false;
+        ring.ring.complete(0, Outcome::Whole);
+        assert_eq!(ring.ring.woken, !can_be_quiet);
+        assert_eq!(ring.reaped().len(), 1);
+        // Nothing in flight: nothing to be told.
+        let finishes = ring.ring.finishes;
+        assert!(!ring.arm());
+        assert_eq!(ring.ring.finishes, finishes);
+    }
+}
+
+#[test]
+fn no_call_is_made_for_nothing() {
+    let mut ring = engine(8, 0);
+    ring.put_flush(0).unwrap();
+    ring.submit();
+    for _ in 0..5 {
+        assert_eq!(ring.reaped(), []);
+        ring.submit();
+    }
+    assert_eq!((ring.ring.finishes, ring.ring.calls.len()), (0, 1));
+    // One call submits and finishes.
+    ring.ring.complete(0, Outcome::Whole);
+    ring.put_flush(1).unwrap();
+    ring.submit();
+    assert_eq!((ring.ring.finishes, ring.ring.calls.len()), (1, 2));
+    assert_eq!(ring.reaped(), [(0, Ok(()))]);
+    assert_eq!(ring.stats().getevents_calls, 0);
+}
+
+impl crate::model_test::Subject for Fake {
+    fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
+        let mut ring = FakeRing::new(disk, max_events);
+        ring.can_be_quiet = !plain;
+        let settings = UringSettings {
+            max_events,
+            ..UringSettings::default()
+        };
+        Uring::with_ring(ring, settings)
+    }
+
+    const ERRORS_REFUSE: bool = false;
+
+    unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
+        let io = Io {
+            op: io.op,
+            fd: File::Descriptor(io.fd),
+            offset: io.offset,
+            iov: io.iov,
+            iov_count: io.iov_count,
+            len: io.len,
+            token: io.token,
+        };
+        // SAFETY: our caller's promise.
+        unsafe { self.push(io) }
+    }
+
+    fn submit(&mut self) {
+        self.submit();
+    }
+
+    /// To the last: what overflowed is there after another look.
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        while self.has_completions() {
+            self.reap(out);
+        }
+    }
+
+    fn set_max_batch(&mut self, max_batch: u32) {
+        self.set_max_batch(max_batch);
+    }
+
+    fn room(&self) -> usize {
+        self.room()
+    }
+
+    fn pending(&self) -> usize {
+        self.pending()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight()
+    }
+
+    fn blocked(&self) -> bool {
+        self.blocked()
+    }
+
+    fn has_completions(&self) -> bool {
+        self.has_completions()
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.stats().resumed, self.stats().completed)
+    }
+
+    fn script(&mut self) -> &mut VecDeque<Result<usize, Errno>> {
+        &mut self.ring.script
+    }
+
+    fn calls(&self) -> &[usize] {
+        &self.ring.calls
+    }
+
+    fn held(&self) -> usize {
+        self.ring.held.len()
+    }
+
+    fn complete(&mut self, index: usize, outcome: Outcome) {
+        self.ring.complete(index, outcome);
+    }
+
+    fn disk(&self) -> &[u8] {
+        &self.ring.disk
+    }
+}
+
+/// How many have completed is known only when the kernel has finished them, be there several calls in a
+/// row or one at a time.
+#[test]
+fn an_adaptive_limit_follows_the_disk() {
+    use crate::batch::{DefaultBatch, MAX_ADAPTIVE_BATCH, MIN_ADAPTIVE_BATCH};
+    let settings = UringSettings {
+        max_events: 1024,
+        default_batch: DefaultBatch::Adaptive,
+        ..UringSettings::default()
+    };
+    let mut fake = FakeRing::new((0..=255).collect(), 1024);
+    fake.max_visible = 2048;
+    let mut ring = Uring::with_ring(fake, settings);
+    let mut run = |keeps, flood| {
+        ring.ring.keeps = Some(keeps);
+        for _ in 0..20 {
+            (0..flood).for_each(|token| ring.put_flush(token).unwrap());
+            ring.submit();
+            ring.reaped();
+            while ring.ring.held.len() > 5 {
+                ring.ring.complete(0, Outcome::Whole);
+            }
+        }
+        (ring.max_batch(), ring.stats().max_batch)
+    };
+    let (least, most) = (MIN_ADAPTIVE_BATCH, MAX_ADAPTIVE_BATCH);
+    assert_eq!(run(300, 200), (most, most), "slow");
+    assert_eq!(run(2, 200), (least, least), "fast");
+    assert_eq!(run(0, 200), (most, most), "in memory");
+    assert_eq!(run(2, 25), (least, least), "fast, one call at a time");
+}

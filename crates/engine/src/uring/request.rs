@@ -1,0 +1,258 @@
+//! One request: from what the submitter wants to the kernel's submission entry, and on from where
+//! a short transfer ended.
+
+use std::os::fd::RawFd;
+
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{opcode, squeue};
+use rustix::io::Errno;
+
+use crate::io::{Io, Op};
+use crate::transfer::{Progress, Transfer};
+
+/// A file as a ring knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// By its descriptor.
+    Descriptor(RawFd),
+    /// By its place in the ring's table: the kernel need not look the descriptor up.
+    Registered(u32),
+}
+
+/// What is done to a range of a file, without data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeOp {
+    /// fallocate(2).
+    Fallocate {
+        /// `FALLOC_FL_*`.
+        mode: i32,
+    },
+    /// What the ioctl `BLKDISCARD` does to a block device (Linux 6.12).
+    DiscardDevice,
+    /// fdatasync(2) of all the file.
+    Flush,
+}
+
+/// One request for [`push_range`](super::Uring::push_range).
+#[derive(Clone, Copy, Debug)]
+pub struct RangeIo {
+    /// What to do.
+    pub op: RangeOp,
+    /// With which file.
+    pub file: File,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The submitter's name for the request; not to be told from those of other requests by.
+    pub token: u64,
+}
+
+/// How often a request that the kernel gives back undone (`EAGAIN`, `EINTR`) is submitted again.
+const MAX_RETRIES: u8 = 16;
+
+/// Most bytes that the kernel moves at once (`MAX_RW_COUNT`); a single buffer is cut down to it
+/// where its length would not fit an entry.
+const MAX_RW_COUNT: u32 = 0x7fff_f000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write { rw_flags: i32 },
+    Flush,
+    Fallocate { mode: i32, len: u64 },
+    DiscardDevice { len: u64 },
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) token: u64,
+    transfer: Transfer,
+    offset: u64,
+    file: File,
+    kind: Kind,
+    /// The place in the ring's table of the memory that all its buffers are in.
+    pub(super) place: Option<u16>,
+    /// Whether its completion goes to those of ranges.
+    pub(super) range: bool,
+    retries: u8,
+}
+
+/// What becomes of a request after a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Done(Result<(), Errno>),
+    /// The rest of it.
+    Resume,
+    /// All of it once more.
+    Retry,
+}
+
+impl Request {
+    /// # Safety
+    /// As for [`push`](super::Uring::push); the promise then holds for this request's life.
+    pub(super) unsafe fn transfer(io: &Io<File>) -> Self {
+        let kind = match io.op {
+            Op::Read => Kind::Read,
+            Op::Write { dsync } => Kind::Write {
+                rw_flags: if dsync { libc::RWF_DSYNC } else { 0 },
+            },
+            Op::Flush => Kind::Flush,
+        };
+        Self {
+            token: io.token,
+            // SAFETY: our caller promises the same.
+            transfer: unsafe { Transfer::new(io) },
+            // All ones would mean the position of the file. Both are refused by the kernel.
+            offset: io.offset.min(u64::MAX - 1),
+            file: io.fd,
+            kind,
+            place: None,
+            range: false,
+            retries: 0,
+        }
+    }
+
+    pub(super) fn range(io: &RangeIo) -> Self {
+        let kind = match io.op {
+            RangeOp::Fallocate { mode } => Kind::Fallocate { mode, len: io.len },
+            RangeOp::DiscardDevice => Kind::DiscardDevice { len: io.len },
+            RangeOp::Flush => Kind::Flush,
+        };
+        Self {
+            token: io.token,
+            transfer: Transfer::nothing(),
+            offset: io.offset,
+            file: io.file,
+            kind,
+            place: None,
+            range: true,
+            retries: 0,
+        }
+    }
+
+    /// The buffers of a transfer.
+    #[inline]
+    pub(super) fn buffers(&self) -> &[libc::iovec] {
+        self.transfer.iovecs()
+    }
+
+    /// Takes what the kernel said.
+    pub(super) fn advance(&mut self, res: i32) -> Next {
+        let again = [Errno::AGAIN, Errno::INTR].map(|errno| -errno.raw_os_error());
+        if again.contains(&res) && self.retries < MAX_RETRIES {
+            self.retries += 1;
+            return Next::Retry;
+        }
+        match self.transfer.advance(res.into()) {
+            Progress::Done(result) => Next::Done(result),
+            Progress::Resume { moved } => {
+                // The end of the request was accepted by the kernel: no overflow.
+                self.offset = self.offset.wrapping_add(moved);
+                // It goes on: patience starts anew.
+                self.retries = 0;
+                Next::Resume
+            }
+        }
+    }
+
+    /// The submission entry for what is left of the request; `slot` comes back in the completion.
+    #[inline]
+    pub(super) fn entry(&mut self, slot: u32) -> squeue::Entry {
+        let entry = match self.file {
+            File::Descriptor(fd) => self.entry_for(fd),
+            File::Registered(index) => self
+                // The field is the descriptor's; places are far below its sign bit.
+                .entry_for(index.cast_signed())
+                .flags(squeue::Flags::FIXED_FILE),
+        };
+        entry.user_data(slot.into())
+    }
+
+    fn entry_for(&mut self, fd: i32) -> squeue::Entry {
+        let (file, offset) = (Fd(fd), self.offset);
+        if let Some(place) = self.place
+            && let Some(entry) = self.fixed_entry(file, place)
+        {
+            return entry;
+        }
+        match self.kind {
+            Kind::Read => match self.transfer.single() {
+                // One buffer goes without its array: the kernel need not copy and check the array.
+                Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), len(&buffer))
+                    .offset(offset)
+                    .build(),
+                None => opcode::Readv::new(file, self.transfer.iov(), self.transfer.iov_count())
+                    .offset(offset)
+                    .build(),
+            },
+            Kind::Write { rw_flags } => match self.transfer.single() {
+                Some(buffer) => {
+                    opcode::Write::new(file, buffer.iov_base.cast_const().cast(), len(&buffer))
+                        .offset(offset)
+                        .rw_flags(rw_flags)
+                        .build()
+                }
+                None => opcode::Writev::new(file, self.transfer.iov(), self.transfer.iov_count())
+                    .offset(offset)
+                    .rw_flags(rw_flags)
+                    .build(),
+            },
+            Kind::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            Kind::Fallocate { mode, len } => opcode::Fallocate::new(file, len)
+                .offset(offset)
+                .mode(mode)
+                .build(),
+            Kind::DiscardDevice { len } => discard_entry(fd, offset, len),
+        }
+    }
+}
+
+impl Request {
+    /// A transfer whose buffers are in memory that the ring knows.
+    fn fixed_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
+        let (single, offset) = (self.transfer.single(), self.offset);
+        let (iov, count) = (self.transfer.iov(), self.transfer.iov_count());
+        Some(match (self.kind, single) {
+            (Kind::Read, Some(buffer)) => {
+                opcode::ReadFixed::new(file, buffer.iov_base.cast(), len(&buffer), place)
+                    .offset(offset)
+                    .build()
+            }
+            (Kind::Read, None) => opcode::ReadvFixed::new(file, iov, count, place)
+                .offset(offset)
+                .build(),
+            (Kind::Write { rw_flags }, Some(buffer)) => {
+                let data = buffer.iov_base.cast_const().cast();
+                opcode::WriteFixed::new(file, data, len(&buffer), place)
+                    .offset(offset)
+                    .rw_flags(rw_flags)
+                    .build()
+            }
+            (Kind::Write { rw_flags }, None) => opcode::WritevFixed::new(file, iov, count, place)
+                .offset(offset)
+                .rw_flags(rw_flags)
+                .build(),
+            _ => return None,
+        })
+    }
+}
+
+fn len(buffer: &libc::iovec) -> u32 {
+    u32::try_from(buffer.iov_len).unwrap_or(MAX_RW_COUNT)
+}
+
+/// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`: the range is where other commands
+/// have an address and their own data, which the crate's builder does not offer.
+fn discard_entry(fd: i32, start: u64, len: u64) -> squeue::Entry {
+    const BLOCK_URING_CMD_DISCARD: u64 = 0x1200;
+    let mut words = [0_u64; 8];
+    words[0] = u64::from(opcode::UringCmd16::CODE) | u64::from(fd.cast_unsigned()) << 32;
+    words[1] = BLOCK_URING_CMD_DISCARD;
+    words[2] = start;
+    words[6] = len;
+    // SAFETY: an entry is `struct io_uring_sqe` of `linux/io_uring.h` and nothing else: 64 bytes
+    // that the kernel reads, any of which are valid. `transmute` checks the size.
+    unsafe { std::mem::transmute::<[u64; 8], squeue::Entry>(words) }
+}

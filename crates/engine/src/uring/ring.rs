@@ -1,0 +1,350 @@
+//! The two queues that are shared with the kernel, and the seam that lets tests put another kernel
+//! under the engine.
+//!
+//! A ring belongs to the thread that made it: no other may submit to it or finish its completions.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
+
+use io_uring::{IoUring, Probe, opcode, squeue};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::buffers::{BufferError, Table};
+use super::error::UringError;
+use super::settings::UringSettings;
+use super::setup::{self, Kind, errno};
+
+/// What the engine asks of a ring.
+///
+/// # Safety
+/// The engine gives buffers back to their owners by what an implementation says: every entry that
+/// was submitted completes exactly once with its own user data, and once it has, nothing of what
+/// it names is touched.
+pub unsafe trait Ring {
+    /// How many entries it holds, submitted or not.
+    fn entries(&self) -> u32;
+
+    /// Writes an entry behind those that are not submitted yet.
+    ///
+    /// # Safety
+    /// There is room: fewer than [`entries`](Self::entries) are pushed and not completed. What the
+    /// entry names is valid until its completion.
+    unsafe fn push(&mut self, entry: &squeue::Entry);
+
+    /// io_uring_enter(2): submits the `count` oldest entries; says how many were taken. Finishes
+    /// completions as well, if it is to.
+    ///
+    /// # Errors
+    /// Those of the manual page; nothing was taken.
+    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
+
+    /// io_uring_enter(2) that finishes completions, so that they can be seen. With `wait`, not
+    /// before there is one.
+    ///
+    /// # Errors
+    /// Those of the manual page.
+    fn finish(&mut self, wait: bool) -> Result<(), Errno>;
+
+    /// Whether there are completions that only [`finish`](Self::finish) makes visible: a load.
+    fn unfinished(&self) -> bool;
+
+    /// Whether there are visible completions: two loads.
+    fn has_completions(&self) -> bool;
+
+    /// How many completions there are: a few loads. `None` while there are
+    /// [unfinished](Self::unfinished) ones, whose number nobody but the kernel knows.
+    fn completed(&self) -> Option<usize>;
+
+    /// Takes the completions that are visible now: user data and result.
+    fn drain(&mut self, each: impl FnMut(u64, i32));
+
+    /// Whether the wake-up descriptor can be switched off and on without losing a completion.
+    fn can_be_quiet(&self) -> bool;
+
+    /// Switches the wake-up descriptor off or on, where that can be. Whoever switches it on has to
+    /// [`finish`](Self::finish) afterwards, or a completion from before may go unheard.
+    fn set_quiet(&mut self, quiet: bool);
+}
+
+/// Files that a ring knows at the same time, at most; the others are named by their descriptors.
+const MAX_FILES: u32 = 1024;
+
+/// Places for memory, each of 1 GiB at most. The table is made when it is wanted, and takes the kernel a
+/// pointer for each.
+pub(super) const MAX_BUFFERS: u16 = 4096;
+
+/// io_uring_register(2); not in the crate in a form that outlives a borrow of the ring.
+const IORING_REGISTER_RING_FDS: u32 = 20;
+const IORING_UNREGISTER_RING_FDS: u32 = 21;
+/// io_uring_enter(2).
+const IORING_ENTER_GETEVENTS: u32 = 1;
+const IORING_ENTER_REGISTERED_RING: u32 = 1 << 4;
+
+/// `struct io_uring_rsrc_update` of `linux/io_uring.h`.
+#[repr(C)]
+struct RsrcUpdate {
+    offset: u32,
+    resv: u32,
+    data: u64,
+}
+
+/// The kernel's ring.
+pub struct KernelRing {
+    ring: IoUring,
+    kind: Kind,
+    event_fd: OwnedFd,
+    /// What io_uring_enter(2) calls the ring: a place in the thread's table of rings, or its
+    /// descriptor, and the flag that says which.
+    name: (RawFd, u32),
+    files: u32,
+    /// The table of memory is there.
+    has_buffers: bool,
+    /// Not for other threads.
+    _thread: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for KernelRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelRing")
+            .field("kind", &self.kind)
+            .field("entries", &self.entries())
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl KernelRing {
+    /// A ring of this thread's.
+    ///
+    /// # Errors
+    /// [`UringError`], whose text names cause and remedy.
+    pub(super) fn new(settings: UringSettings) -> Result<Self, UringError> {
+        let built = setup::build(settings.max_events)?;
+        Self::around(built, settings)
+    }
+
+    fn around(built: (IoUring, Kind), settings: UringSettings) -> Result<Self, UringError> {
+        let (ring, kind) = built;
+        let call = |call| move |errno| UringError::of(call, settings.max_events, errno);
+        let event_fd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(call("eventfd"))?;
+        let registered = ring.submitter().register_eventfd(event_fd.as_raw_fd());
+        registered.map_err(|error| call("io_uring_register")(errno(&error)))?;
+        // Linux 5.15; before that the kernel's own bounds hold.
+        let mut workers = [settings.max_workers; 2];
+        let _ = ring.submitter().register_iowq_max_workers(&mut workers);
+        let fd = ring.as_raw_fd();
+        let mut this = Self {
+            files: register_file_table(&ring),
+            has_buffers: false,
+            ring,
+            kind,
+            event_fd,
+            name: (fd, 0),
+            _thread: PhantomData,
+        };
+        this.register_ring();
+        this.set_quiet(true);
+        // A filter may let a ring be made and not be used.
+        this.finish(false).map_err(call("io_uring_enter"))?;
+        Ok(this)
+    }
+
+    /// Written by the kernel for completions, for a poller that watches it for edges.
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event_fd.as_fd()
+    }
+
+    /// Makes `fd` known to the ring at place `index`; false when there is no such place or the kernel
+    /// refuses.
+    pub(super) fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
+        let submitter = self.ring.submitter();
+        index < self.files && submitter.register_files_update(index, &[fd]).is_ok()
+    }
+
+    /// Whether requests with several buffers may name them by place (Linux 6.15).
+    pub(super) fn has_vectored_fixed(&self) -> bool {
+        let mut probe = Probe::new();
+        let probed = self.ring.submitter().register_probe(&mut probe);
+        let codes = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
+        probed.is_ok() && codes.into_iter().all(|code| probe.is_supported(code))
+    }
+
+    /// Spares each system call the search for its descriptor (Linux 5.18).
+    fn register_ring(&mut self) {
+        let mut update = RsrcUpdate {
+            offset: u32::MAX,
+            resv: 0,
+            data: self.ring.as_raw_fd().unsigned_abs().into(),
+        };
+        if self.update_rings(IORING_REGISTER_RING_FDS, &mut update)
+            && let Ok(index) = RawFd::try_from(update.offset)
+        {
+            self.name = (index, IORING_ENTER_REGISTERED_RING);
+        }
+    }
+
+    fn update_rings(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
+        // SAFETY: both operations read and write one structure of this form.
+        let ret = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                self.ring.as_raw_fd(),
+                operation,
+                &raw mut *update,
+                1,
+            )
+        };
+        ret == 1
+    }
+
+    fn enter(&mut self, count: u32, min_complete: u32, flags: u32) -> Result<usize, Errno> {
+        let (name, named) = self.name;
+        // SAFETY: without a signal mask or an extended argument the call reads nothing but the
+        // entries of the ring, for which whoever pushed them vouches.
+        let ret = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                name,
+                count,
+                min_complete,
+                flags | named,
+                std::ptr::null::<libc::c_void>(),
+                0_usize,
+            )
+        };
+        usize::try_from(ret).map_err(|_| errno(&std::io::Error::last_os_error()))
+    }
+}
+
+impl Table for KernelRing {
+    unsafe fn register(&mut self, place: u16, buffer: &libc::iovec) -> Result<(), BufferError> {
+        let submitter = self.ring.submitter();
+        if !self.has_buffers {
+            // Linux 5.19.
+            let made = submitter.register_buffers_sparse(MAX_BUFFERS.into());
+            made.map_err(|error| match errno(&error) {
+                Errno::INVAL => BufferError::TooOld,
+                errno => BufferError::of(errno, buffer.iov_len),
+            })?;
+            self.has_buffers = true;
+        }
+        let buffers = std::slice::from_ref(buffer);
+        // SAFETY: our caller vouches for the memory.
+        let registered = unsafe { submitter.register_buffers_update(place.into(), buffers, None) };
+        registered.map_err(|error| BufferError::of(errno(&error), buffer.iov_len))
+    }
+
+    fn unregister(&mut self, place: u16) {
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let submitter = self.ring.submitter();
+        // SAFETY: it names no memory.
+        let taken = unsafe { submitter.register_buffers_update(place.into(), &[nothing], None) };
+        debug_assert!(taken.is_ok(), "a place that was taken: {taken:?}");
+    }
+}
+
+/// An empty table of files, as large as it may be; how large.
+fn register_file_table(ring: &IoUring) -> u32 {
+    // The kernel allows as many as the process may have open.
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let files = u32::try_from(limit).unwrap_or(u32::MAX).min(MAX_FILES);
+    let submitter = ring.submitter();
+    // Linux 5.19; before that, a table of nothing.
+    let table = || submitter.register_files(&vec![-1; files as usize]);
+    let made = submitter.register_files_sparse(files).or_else(|_| table());
+    made.map_or(0, |()| files)
+}
+
+// SAFETY: the kernel completes what it took exactly once (completions that find no room wait in
+// the kernel and are told of by a flag), and touches no buffer afterwards.
+unsafe impl Ring for KernelRing {
+    fn entries(&self) -> u32 {
+        self.ring.params().sq_entries()
+    }
+
+    #[inline]
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the caller vouches for what the entry names.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        debug_assert!(pushed.is_ok(), "there are no more requests than entries");
+    }
+
+    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno> {
+        let flags = if finish { IORING_ENTER_GETEVENTS } else { 0 };
+        self.enter(count, 0, flags)
+    }
+
+    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
+        self.enter(0, u32::from(wait), IORING_ENTER_GETEVENTS)
+            .map(drop)
+    }
+
+    #[inline]
+    fn unfinished(&self) -> bool {
+        // SAFETY: `&self` of a ring that one thread has: no other view of the queue exists now.
+        let queue = unsafe { self.ring.submission_shared() };
+        queue.taskrun() || queue.cq_overflow()
+    }
+
+    #[inline]
+    fn has_completions(&self) -> bool {
+        // SAFETY: as in `unfinished`.
+        !unsafe { self.ring.completion_shared() }.is_empty()
+    }
+
+    fn completed(&self) -> Option<usize> {
+        // SAFETY: as in `unfinished`.
+        let visible = || unsafe { self.ring.completion_shared() }.len();
+        (!self.unfinished()).then(visible)
+    }
+
+    #[inline]
+    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+        for entry in self.ring.completion() {
+            each(entry.user_data(), entry.result());
+        }
+    }
+
+    /// Only where nobody but this thread makes completions visible (Linux 6.2; what is asked for
+    /// here is of 6.6): else one may become visible without a look at the switch.
+    fn can_be_quiet(&self) -> bool {
+        self.kind == Kind::Direct
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        if !self.can_be_quiet() {
+            return;
+        }
+        let queue = self.ring.completion();
+        if quiet {
+            queue.disable_eventfd();
+        } else {
+            queue.enable_eventfd();
+            // The kernel puts a completion on its list and then looks at the switch. We move the
+            // switch and then let the kernel look at its list.
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for KernelRing {
+    fn drop(&mut self) {
+        // The thread's table holds the ring, with its files, until the thread ends.
+        if let (Ok(index), IORING_ENTER_REGISTERED_RING) = (u32::try_from(self.name.0), self.name.1)
+        {
+            let mut update = RsrcUpdate {
+                offset: index,
+                resv: 0,
+                data: 0,
+            };
+            self.update_rings(IORING_UNREGISTER_RING_FDS, &mut update);
+        }
+    }
+}

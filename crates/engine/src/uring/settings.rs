@@ -1,0 +1,57 @@
+//! What an engine can be told, and what it counts.
+
+use crate::aio::DEFAULT_MAX_EVENTS;
+use crate::batch::DefaultBatch;
+use crate::pool::DEFAULT_MAX_THREADS;
+
+/// Most requests that one ring is made for: the kernel's own limit. More are cut down to it.
+pub const MAX_RING_EVENTS: u32 = 32_768;
+
+/// How an engine is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UringSettings {
+    /// Requests in flight and pending together, 1 or more; over [`MAX_RING_EVENTS`] means that.
+    pub max_events: u32,
+    /// Most requests in one io_uring_enter(2); 0 means `default_batch`.
+    pub max_batch: u32,
+    /// What a `max_batch` of 0 means.
+    pub default_batch: DefaultBatch,
+    /// Most worker threads that the kernel starts for what would block, 1 or more.
+    pub max_workers: u32,
+}
+
+impl Default for UringSettings {
+    fn default() -> Self {
+        Self {
+            max_events: DEFAULT_MAX_EVENTS,
+            max_batch: 0,
+            default_batch: DefaultBatch::default(),
+            max_workers: DEFAULT_MAX_THREADS,
+        }
+    }
+}
+
+/// What an engine did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UringStats {
+    /// Requests that the kernel took; a resumed or repeated request counts again.
+    pub submitted: u64,
+    /// Calls of io_uring_enter(2) that submitted something, or tried to.
+    pub submit_calls: u64,
+    /// Requests in the largest of them.
+    pub largest_batch: u64,
+    /// Most requests in the next call.
+    pub max_batch: u32,
+    /// Submissions that the kernel refused for now.
+    pub refused: u64,
+    /// Calls of io_uring_enter(2) that only let the kernel finish completions.
+    pub getevents_calls: u64,
+    /// Short transfers that were resumed.
+    pub resumed: u64,
+    /// Requests that the kernel gave back undone and that were submitted once more.
+    pub retried: u64,
+    /// Requests whose buffers were in memory that the ring knew.
+    pub fixed: u64,
+    /// Completions handed out.
+    pub completed: u64,
+}

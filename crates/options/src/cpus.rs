@@ -1,0 +1,73 @@
+//! Sets of processors, as `taskset` and the kernel's cpusets write them: `0-3,8`.
+//!
+//! Only what can be said without asking the machine is checked here; whether a processor exists and
+//! may be used is found out by who runs on it.
+
+/// One more than the largest number of a processor: what a `cpu_set_t` of the usual size holds
+/// (`CPU_SET(3)`).
+pub const MAX_CPUS: u16 = 1024;
+
+/// What a set must be.
+pub(crate) const CPUS_EXPECTED: &str = "numbers of CPUs below 1024 and ranges of them, such as 0-3";
+
+/// Reads a set; its members in ascending order, each once. `None` for anything else, also for no
+/// member at all.
+pub(crate) fn read(text: &str) -> Option<Vec<u16>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(union(cpus))
+}
+
+/// The members of several sets.
+pub(crate) fn union(mut cpus: Vec<u16>) -> Vec<u16> {
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+fn number(text: &str) -> Option<u16> {
+    // `parse` alone would take a sign.
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten()?;
+    (number < MAX_CPUS).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets() {
+        for (text, cpus) in [
+            ("0", &[0][..]),
+            ("1023", &[1023]),
+            ("3,1,1", &[1, 3]),
+            ("0-2,8,1-3", &[0, 1, 2, 3, 8]),
+            ("5-5", &[5]),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(cpus), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_sets() {
+        for text in [
+            "", ",", "1,", "-1", "1-", "2-1", "+1", "1024", "0-1024", "99999", "a", "^1", "1 2",
+            "0-4:2", "0x1",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_text_names_the_bound() {
+        assert!(CPUS_EXPECTED.contains(&MAX_CPUS.to_string()));
+    }
+}

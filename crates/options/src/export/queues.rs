@@ -1,0 +1,173 @@
+//! Which iothread runs which queue: `iothread`, or `iothread-vq-mapping` in the shape that the
+//! field's devices have it.
+//!
+//! Both come out as one list: queue *i* runs on member *i* modulo its length. Names without `vqs` are
+//! the list themselves; with `vqs` the list has one member per queue.
+
+use crate::{
+    Problem,
+    fields::{Fields, Key, number},
+    names::Names,
+    tree::Value,
+};
+
+const MAPPING: &str = "iothread-vq-mapping";
+
+/// The keys of one entry of the mapping.
+const ENTRY_KEYS: &[Key] = &[
+    Key {
+        name: "iothread",
+        value: "ID",
+        help: "the thread",
+    },
+    Key {
+        name: "vqs",
+        value: "LIST",
+        help: "the queues it runs",
+    },
+];
+
+/// One entry of the mapping.
+struct Entry {
+    iothread: String,
+    /// Each with the full name of where it stands. `None`: not said.
+    vqs: Option<Vec<(String, u16)>>,
+}
+
+/// Takes both keys. An empty list: neither was given.
+pub(super) fn iothreads(
+    fields: &mut Fields,
+    names: &Names,
+    num_queues: u16,
+) -> Result<Vec<String>, Problem> {
+    let mut ids: Vec<String> = Vec::new();
+    for (key, item) in fields.one_or_list("iothread")? {
+        let (Value::Text(id) | Value::String(id)) = item else {
+            return Err(Problem::BadValue {
+                key,
+                value: item.shown(),
+                expected: "the id of an iothread, or a list of ids".to_owned(),
+            });
+        };
+        names.check_iothread(&key, &id)?;
+        if ids.contains(&id) {
+            let reason = format!(
+                "'{key}' names iothread '{id}' a second time; queues are spread evenly, name each once"
+            );
+            return Err(Problem::Conflict { reason });
+        }
+        ids.push(id);
+    }
+    let entries = entries(fields, names, num_queues)?;
+    match (ids.is_empty(), entries.is_empty()) {
+        (_, true) => Ok(ids),
+        (true, false) => assign(entries, num_queues),
+        (false, false) => Err(conflict(format!(
+            "'iothread' and '{MAPPING}' both say where queues run; use one of them"
+        ))),
+    }
+}
+
+fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<Entry>, Problem> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let example = format!("entries such as {MAPPING}.0.iothread=ID");
+    let items = match fields.take(MAPPING) {
+        None => return Ok(entries),
+        Some(Value::List(items)) if !items.is_empty() => items,
+        Some(other) => {
+            return Err(Problem::BadValue {
+                key: MAPPING.to_owned(),
+                value: other.shown(),
+                expected: format!("a list of {example}"),
+            });
+        }
+    };
+    for (i, item) in items.into_iter().enumerate() {
+        let path = format!("{MAPPING}.{i}");
+        let Value::Object(object) = item else {
+            return Err(Problem::BadValue {
+                key: path,
+                value: item.shown(),
+                expected: format!("a group, as in {example}"),
+            });
+        };
+        let mut entry = Fields::new(object, &format!("{path}."), &[ENTRY_KEYS], &[])?;
+        let iothread = entry.required("iothread", "write the id of an iothread")?;
+        names.check_iothread(&entry.path("iothread"), &iothread)?;
+        if entries.iter().any(|other| other.iothread == iothread) {
+            return Err(conflict(format!(
+                "'{path}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
+            )));
+        }
+        let vqs = vqs(&mut entry, num_queues)?;
+        entry.finish();
+        entries.push(Entry { iothread, vqs });
+    }
+    Ok(entries)
+}
+
+fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>, Problem> {
+    let path = entry.path("vqs");
+    let items = match entry.take("vqs") {
+        None => return Ok(None),
+        Some(Value::List(items)) if !items.is_empty() => items,
+        Some(other) => {
+            return Err(Problem::BadValue {
+                expected: format!(
+                    "a list of queues, such as {path}.0=0,{path}.1=2; or leave 'vqs' out of all entries"
+                ),
+                key: path,
+                value: other.shown(),
+            });
+        }
+    };
+    let numbered = items.iter().enumerate();
+    let read = |(i, item): (usize, &Value)| {
+        let path = format!("{path}.{i}");
+        let last = u64::from(num_queues) - 1;
+        let index = number(path.clone(), item, 0, last).map_err(|problem| match problem {
+            Problem::OutOfRange { key, value, .. } => Problem::BadValue {
+                key,
+                value,
+                expected: format!("a queue from 0 to {last} ('num-queues' is {num_queues})"),
+            },
+            other => other,
+        })?;
+        // Below `num_queues`, which is a u16.
+        Ok((path, u16::try_from(index).unwrap_or(u16::MAX)))
+    };
+    numbered.map(read).collect::<Result<_, _>>().map(Some)
+}
+
+/// From entries to the list.
+fn assign(entries: Vec<Entry>, num_queues: u16) -> Result<Vec<String>, Problem> {
+    let with = entries.iter().filter(|entry| entry.vqs.is_some()).count();
+    if with == 0 {
+        return Ok(entries.into_iter().map(|entry| entry.iothread).collect());
+    }
+    if let Some(i) = entries.iter().position(|entry| entry.vqs.is_none()) {
+        return Err(conflict(format!(
+            "'{MAPPING}.{i}' has no 'vqs' and others have; either all entries have 'vqs' or none has"
+        )));
+    }
+    let mut queues: Vec<Option<&str>> = vec![None; usize::from(num_queues)];
+    for Entry { iothread, vqs } in &entries {
+        for (path, index) in vqs.iter().flatten() {
+            if let Some(taken) = queues[usize::from(*index)].replace(iothread) {
+                return Err(conflict(format!(
+                    "'{path}' gives queue {index} to iothread '{iothread}', but it was given to '{taken}' already"
+                )));
+            }
+        }
+    }
+    if let Some(missing) = queues.iter().position(Option::is_none) {
+        return Err(conflict(format!(
+            "'{MAPPING}' leaves out queue {missing}; with 'vqs', each of the {num_queues} queues ('num-queues') is given to one iothread"
+        )));
+    }
+    Ok(queues.into_iter().flatten().map(str::to_owned).collect())
+}
+
+fn conflict(reason: String) -> Problem {
+    Problem::Conflict { reason }
+}

@@ -1,0 +1,86 @@
+//! Test knobs: keys that begin with `x-`, each of which puts one mechanism into a position that
+//! nobody wants, so that `blockplane bench` can measure what the mechanism is worth.
+//!
+//! They are no interface: in no help, suggested by no error, and free to go with any version.
+//! `docs/experiments.md` says what each does.
+
+use crate::{
+    Problem,
+    fields::{Fields, Key},
+};
+
+/// What every knob's name begins with.
+pub(crate) const PREFIX: &str = "x-";
+
+/// The knobs of an iothread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IothreadKnobs {
+    /// `x-late-notify`: guests are signalled after the submissions, and not before. Default off.
+    pub late_notify: bool,
+    /// `x-completion-ring`: completions of Linux AIO are read in user space; off, with
+    /// io_getevents(2). Default on.
+    pub completion_ring: bool,
+    /// `x-scan-handlers`: every iteration looks at all handlers to find those that are ready, and at all
+    /// queues when it polls. Default off.
+    pub scan_handlers: bool,
+    /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
+    /// fixed one. Default: the engine's.
+    pub adaptive_batch: Option<bool>,
+    /// `x-admit-budget`: requests taken from one queue in one iteration, at most; `None`: the default.
+    pub admit_budget: Option<u32>,
+}
+
+impl Default for IothreadKnobs {
+    fn default() -> Self {
+        Self {
+            late_notify: false,
+            completion_ring: true,
+            scan_handlers: false,
+            adaptive_batch: None,
+            admit_budget: None,
+        }
+    }
+}
+
+pub(crate) const IOTHREAD_KEYS: &[Key] = &[
+    Key {
+        name: "x-late-notify",
+        value: "on|off",
+        help: "signal after submitting (default off)",
+    },
+    Key {
+        name: "x-completion-ring",
+        value: "on|off",
+        help: "read completions in user space (default on)",
+    },
+    Key {
+        name: "x-scan-handlers",
+        value: "on|off",
+        help: "look at all handlers for those that are ready (default off)",
+    },
+    Key {
+        name: "x-adaptive-batch",
+        value: "on|off",
+        help: "let aio-max-batch=0 follow the disk (default: the engine's)",
+    },
+    Key {
+        name: "x-admit-budget",
+        value: "REQUESTS",
+        help: "take so many requests from a queue at once (default 64)",
+    },
+];
+
+/// Takes the knobs of an iothread.
+pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
+    let mut knobs = IothreadKnobs::default();
+    for (name, knob) in [
+        ("x-late-notify", &mut knobs.late_notify),
+        ("x-completion-ring", &mut knobs.completion_ring),
+        ("x-scan-handlers", &mut knobs.scan_handlers),
+    ] {
+        *knob = fields.boolean(name)?.unwrap_or(*knob);
+    }
+    knobs.adaptive_batch = fields.boolean("x-adaptive-batch")?;
+    knobs.admit_budget = fields.number_u32("x-admit-budget", 1, 65_536)?;
+    Ok(knobs)
+}

@@ -1,0 +1,118 @@
+//! Memory of the kernel's that costs nothing until it is used.
+//!
+//! A queue has room for as many requests as its ring has entries, and most queues never have more
+//! than a few. An allocator's zeroed memory is touched from end to end when it was used before;
+//! pages mapped afresh are there when they are first written, one by one. Nothing is ever given
+//! back before the whole is dropped.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+/// A slice of zero bytes, each page of which exists once it was touched.
+pub(crate) struct ZeroPages<T: Zeroed> {
+    start: NonNull<T>,
+    count: usize,
+}
+
+/// All-zero bytes are a valid value, which needs no drop.
+///
+/// # Safety
+/// As it says; and the alignment is at most a page's.
+pub(crate) unsafe trait Zeroed: Copy {}
+
+// SAFETY: a raw pointer and a length.
+unsafe impl Zeroed for libc::iovec {}
+
+impl<T: Zeroed> ZeroPages<T> {
+    /// `count` values.
+    pub fn new(count: usize) -> Self {
+        let layout = Layout::array::<T>(count).expect("a queue's worth of memory");
+        if layout.size() == 0 {
+            return ZeroPages {
+                start: NonNull::dangling(),
+                count,
+            };
+        }
+        // SAFETY: new pages, wherever there is room; the result is checked.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                layout.size(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            handle_alloc_error(layout);
+        }
+        ZeroPages {
+            start: NonNull::new(start.cast()).expect("not mapped at zero"),
+            count,
+        }
+    }
+}
+
+impl<T: Zeroed> Drop for ZeroPages<T> {
+    fn drop(&mut self) {
+        let bytes = self.count * size_of::<T>();
+        if bytes != 0 {
+            // SAFETY: the mapping that `new` made, once.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), bytes) };
+        }
+    }
+}
+
+impl<T: Zeroed> Deref for ZeroPages<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `count` values, mapped as long as `self`; zero bytes are valid by `Zeroed`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Zeroed> DerefMut for ZeroPages<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and we are borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(pages: &ZeroPages<libc::iovec>) -> usize {
+        let bytes = pages.len() * size_of::<libc::iovec>();
+        let mut seen = vec![0_u8; bytes.div_ceil(4096)];
+        // SAFETY: a mapping of ours, and room for a byte per page.
+        let done =
+            unsafe { libc::mincore(pages.as_ptr().cast_mut().cast(), bytes, seen.as_mut_ptr()) };
+        assert_eq!(done, 0);
+        seen.iter().filter(|byte| *byte & 1 != 0).count()
+    }
+
+    #[test]
+    fn only_what_is_written_exists() {
+        let mut pages = ZeroPages::<libc::iovec>::new(4 * 256);
+        assert_eq!(resident(&pages), 0);
+        pages[2 * 256].iov_len = 7;
+        assert_eq!(resident(&pages), 1);
+        assert!(pages[1].iov_base.is_null());
+        assert_eq!(
+            pages.iter().map(|segment| segment.iov_len).sum::<usize>(),
+            7
+        );
+    }
+
+    #[test]
+    fn none_is_fine() {
+        assert!(ZeroPages::<libc::iovec>::new(0).is_empty());
+    }
+}

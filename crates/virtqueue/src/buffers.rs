@@ -1,0 +1,187 @@
+//! From the buffers that descriptors name to host segments, and to the descriptors of indirect
+//! tables: what split and packed queues have in common.
+//!
+//! Buffers of zero bytes pass and leave no segment: the specification does not forbid them, their
+//! meaning is plain, and breaking a guest's disk over one would help nobody.
+
+use std::ptr::NonNull;
+
+use crate::chain::{Chain, Shape};
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_words};
+use crate::error::RingError;
+use crate::memory::{GuestMemory, Span};
+use crate::walk::MAX_CHAIN_DESCRIPTORS;
+
+/// Looks the buffers of one chain up. Those of a guest are nearly always in the same region, which is
+/// kept at hand. A plain value: as nothing but the rare cases takes its address, a walk has it in
+/// registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffers<'a> {
+    memory: &'a GuestMemory,
+    near: Span,
+    region: usize,
+    shape: Shape,
+}
+
+impl<'a> Buffers<'a> {
+    /// In `memory`, beginning with the region that the last chain ended in; any number is allowed.
+    #[inline]
+    pub fn new(memory: &'a GuestMemory, region: usize) -> Buffers<'a> {
+        Buffers {
+            memory,
+            near: memory.span(region),
+            region,
+            shape: Shape::default(),
+        }
+    }
+
+    /// Appends the segments of one buffer, named by descriptor `index`: one, or several if it lies
+    /// across regions.
+    #[inline(always)]
+    pub fn append(
+        &mut self,
+        index: u16,
+        start: u64,
+        len: u32,
+        writable: bool,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        self.shape.announce(index, len, writable)?;
+        if let Some(host) = self.near.whole(start, len) {
+            return chain.append(&mut self.shape, host, len, writable);
+        }
+        // What has its address taken is a copy.
+        let mut buffers = *self;
+        buffers.append_pieces(index, start, len, writable, chain)?;
+        *self = buffers;
+        Ok(())
+    }
+
+    /// The chain is complete. Returns the region to begin the next one in.
+    #[inline]
+    pub fn finish(self, chain: &mut Chain) -> Result<usize, RingError> {
+        chain.finish(self.shape)?;
+        Ok(self.region)
+    }
+
+    /// Where `len` bytes are, if one region has them all. The region at hand stays that of the buffers.
+    #[inline]
+    fn find_whole(self, addr: u64, len: u32) -> Option<NonNull<u8>> {
+        match self.near.whole(addr, len) {
+            Some(host) => NonNull::new(host),
+            None => self.memory.host_range(addr, u64::from(len)).ok(),
+        }
+    }
+
+    /// The rare buffers: empty, in another region than the last one, or in several.
+    #[cold]
+    fn append_pieces(
+        &mut self,
+        index: u16,
+        start: u64,
+        len: u32,
+        writable: bool,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        let outside = || RingError::BufferOutsideMemory {
+            index,
+            addr: start,
+            len,
+        };
+        let (mut addr, mut left) = (start, len);
+        while left != 0 {
+            let Some((host, here)) = self
+                .memory
+                .slice_at(&mut self.region, addr, u64::from(left))
+            else {
+                return Err(outside());
+            };
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "here <= left, which is a u32"
+            )]
+            let here = here as u32;
+            chain.append(&mut self.shape, host.as_ptr(), here, writable)?;
+            left -= here;
+            if left != 0 {
+                // Memory that ends with the address space has nothing after it.
+                let Some(after) = addr.checked_add(u64::from(here)) else {
+                    return Err(outside());
+                };
+                addr = after;
+            }
+        }
+        self.near = self.memory.span(self.region);
+        Ok(())
+    }
+}
+
+/// An indirect table of an allowed length (sections 2.7.5.3 and 2.8.7).
+pub(crate) struct Table {
+    addr: u64,
+    size: u16,
+    /// Where it is when it is inside one region; looked up piece by piece when not.
+    whole: Option<NonNull<u8>>,
+}
+
+impl Table {
+    /// The table of `len` bytes at `addr`.
+    #[inline]
+    pub fn find(buffers: Buffers<'_>, addr: u64, len: u32) -> Result<Table, RingError> {
+        let bad_length = || RingError::IndirectLength {
+            addr,
+            len,
+            max_descriptors: MAX_CHAIN_DESCRIPTORS,
+        };
+        let descriptor_len = u32::from(DESCRIPTOR_LEN_BYTES);
+        if len == 0 || !len.is_multiple_of(descriptor_len) {
+            return Err(bad_length());
+        }
+        let size = match u16::try_from(len / descriptor_len) {
+            Ok(size) if size <= MAX_CHAIN_DESCRIPTORS => size,
+            _ => return Err(bad_length()),
+        };
+        let whole = buffers.find_whole(addr, len);
+        Ok(Table { addr, size, whole })
+    }
+
+    /// How many descriptors it has.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Descriptor `index`, which is inside the table, as it lies in memory.
+    #[inline]
+    pub fn words(&self, memory: &GuestMemory, index: u16) -> Result<[u64; 2], RingError> {
+        debug_assert!(index < self.size);
+        let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index);
+        if let Some(table) = self.whole {
+            // SAFETY: the whole table was looked up, and the index is inside it.
+            return Ok(unsafe { read_words(table.add(offset)) });
+        }
+        self.words_piecewise(memory, index, offset as u64)
+    }
+
+    /// A table across regions: nothing that a sane driver does.
+    #[cold]
+    fn words_piecewise(
+        &self,
+        memory: &GuestMemory,
+        index: u16,
+        offset: u64,
+    ) -> Result<[u64; 2], RingError> {
+        let len = u64::from(DESCRIPTOR_LEN_BYTES);
+        let host = self
+            .addr
+            .checked_add(offset)
+            .and_then(|at| memory.host_range(at, len).ok());
+        match host {
+            // SAFETY: the 16 bytes were looked up.
+            Some(host) => Ok(unsafe { read_words(host) }),
+            None => Err(RingError::IndirectOutsideMemory {
+                addr: self.addr,
+                index,
+            }),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The device's side of a packed virtqueue (section 2.8).
+//!
+//! One ring of descriptors serves both ways: the driver marks a descriptor as available, and the
+//! device overwrites the next one in turn with a used entry. Bits that change with every lap tell
+//! which is which. The interface and its use are those of [`split`](crate::split): pop, push,
+//! publish, kicks; the first used entry of a batch is stored last, so that the guest sees all of the
+//! batch or nothing.
+//!
+//! Names of buffers are the driver's: any 16 bits, handed back as they came, and not even distinct
+//! as far as we care. Nothing here is looked up by them; the length of a chain, which the ring's
+//! next used entry needs, travels with the request in its [`ChainId`].
+
+use std::fmt;
+use std::sync::atomic::{Ordering, fence};
+
+mod position;
+mod ring;
+mod walk;
+
+use position::Position;
+use ring::{EventArea, PackedView, UsedEntry};
+use walk::Walk;
+
+use crate::buffers::Buffers;
+use crate::chain::Chain;
+use crate::descriptor::F_WRITE;
+use crate::error::RingError;
+use crate::memory::GuestMemory;
+use crate::split::{RingFeatures, RingLayout};
+use crate::virtqueue::{ChainId, Virtqueue};
+
+/// `RING_EVENT_FLAGS_ENABLE`: notify always (section 2.8.10).
+const FLAGS_ENABLE: u16 = 0;
+/// `RING_EVENT_FLAGS_DISABLE`: never.
+const FLAGS_DISABLE: u16 = 1;
+/// `RING_EVENT_FLAGS_DESC`: when a certain descriptor is passed; only with `VIRTIO_F_EVENT_IDX`.
+const FLAGS_DESC: u16 = 2;
+
+/// A started packed virtqueue, owned by one thread. Keeps the memory of its ring mapped.
+pub struct PackedQueue {
+    ring: PackedView,
+    layout: RingLayout,
+    features: RingFeatures,
+    /// The descriptor that the driver makes available next.
+    next_avail: Position,
+    /// Where the next used entry goes.
+    next_used: Position,
+    /// Where the guest looks for its next used entry: those from here on are not published.
+    published: Position,
+    /// What goes to `published` when the batch is published.
+    first_used: UsedEntry,
+    /// Descriptors from `published` to `next_used`.
+    unpublished: u16,
+    /// Descriptors from `published` to `next_avail`: those that the driver cannot have again.
+    taken: u16,
+    /// Nothing was published since the start: see `publish`.
+    first_publish: bool,
+    /// The region of guest memory that held the last buffer.
+    region_hint: usize,
+}
+
+impl PackedQueue {
+    /// Starts a queue at `base`, the lower half of what `VHOST_USER_SET_VRING_BASE` says of a packed
+    /// queue: index in bits 0 to 14, wrap counter in bit 15. The upper half, the same for used
+    /// entries, is always equal, since a queue starts and ends with nothing in flight.
+    ///
+    /// A base of 0 is also what front-ends give for a new queue that know split ones only, where it
+    /// should be `0x8000`. The ring tells which is meant: only one that has seen a whole lap has
+    /// descriptors with the USED flag, and it has.
+    ///
+    /// The ring is not written. Kicks are in the state that the last user left them in: call
+    /// [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
+    ///
+    /// # Errors
+    /// [`RingError`] for a bad size or base, a misaligned area, or one that is not inside one region.
+    pub fn new(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u16,
+    ) -> Result<Self, RingError> {
+        let ring = PackedView::new(memory, layout)?;
+        let size = layout.size;
+        let mut start = Position::from_bits(base);
+        if start.index >= size {
+            return Err(RingError::BadBase { base, size });
+        }
+        let used = |index| ring.flags(index) & ring::F_USED != 0;
+        if base == 0 && !(0..size).any(used) {
+            start = Position::START;
+        }
+        Ok(PackedQueue {
+            ring,
+            layout,
+            features,
+            next_avail: start,
+            next_used: start,
+            published: start,
+            first_used: UsedEntry::default(),
+            unpublished: 0,
+            taken: 0,
+            first_publish: true,
+            region_hint: 0,
+        })
+    }
+
+    /// Finds the ring again after the memory map changed, as
+    /// [`SplitQueue::remap`](crate::SplitQueue::remap).
+    ///
+    /// # Errors
+    /// [`RingError`] when the ring is no longer inside one region. The queue then still uses (and
+    /// keeps mapped) the old memory.
+    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        self.ring = PackedView::new(memory, self.layout)?;
+        Ok(())
+    }
+
+    /// Whether the driver made a chain available that was not popped: cheap, for polling.
+    #[inline]
+    pub fn has_available(&self) -> bool {
+        let flags = self.ring.flags(self.next_avail.index);
+        self.next_avail.is_available(flags)
+    }
+
+    /// Takes the next chain into `chain` and returns how it is called in [`push`](Self::push).
+    /// `Ok(None)` when there is none.
+    ///
+    /// `memory` is what the segments point into: the caller keeps it until the request is over.
+    ///
+    /// # Errors
+    /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
+    /// moved on and would say the same again. What `chain` holds is then of no use.
+    #[inline]
+    pub fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        chain.clear();
+        let first = self.ring.descriptor(self.next_avail.index);
+        if !self.next_avail.is_available(first.flags) {
+            return Ok(None);
+        }
+        let mut walk = Walk {
+            ring: &self.ring,
+            memory,
+            buffers: Buffers::new(memory, self.region_hint),
+            indirect: self.features.indirect,
+            taken: self.taken,
+        };
+        let (id, descriptors) = walk.chain(self.next_avail, first, chain)?;
+        self.region_hint = walk.buffers.finish(chain)?;
+        self.next_avail = self.next_avail.advance(descriptors, self.ring.size());
+        self.taken += descriptors;
+        Ok(Some(ChainId { id, descriptors }))
+    }
+
+    /// Fills a used entry: the chain is done, and `written_bytes` were written to the beginning of
+    /// its writable segments. The guest does not see it yet.
+    #[inline]
+    pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        let ChainId { id, descriptors } = chain;
+        debug_assert!(descriptors <= self.taken - self.unpublished);
+        // The length counts only with the WRITE flag.
+        let wrote = if written_bytes == 0 { 0 } else { F_WRITE };
+        let entry = UsedEntry {
+            len: written_bytes,
+            id,
+            flags: self.next_used.used_flags() | wrote,
+        };
+        if self.unpublished == 0 {
+            self.first_used = entry;
+        } else {
+            self.ring.store_used(self.next_used.index, entry);
+        }
+        self.unpublished += descriptors;
+        self.next_used = self.next_used.advance(descriptors, self.ring.size());
+    }
+
+    /// Shows the guest all entries pushed since the last time, and tells whether it is to be
+    /// signalled for them (section 2.8.10). False when there were none.
+    ///
+    /// When the driver waits for a certain descriptor, the first batch after the start is signalled
+    /// in any case: entries from before the start, by a server that is gone, may never have been.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.unpublished == 0 {
+            return false;
+        }
+        let (old, new) = (self.published, self.next_used);
+        self.ring.store_first_used(old.index, self.first_used);
+        self.published = new;
+        self.taken -= self.unpublished;
+        let passed = std::mem::take(&mut self.unpublished);
+        let first_publish = std::mem::take(&mut self.first_publish);
+        // The driver first says what it waits for and then looks at the ring once more; we first
+        // store to the ring and then look at what it waits for. The fence keeps our two in order,
+        // so that at least one of the sides sees the other.
+        fence(Ordering::SeqCst);
+        let event = self.ring.driver_event();
+        match event.flags {
+            FLAGS_DISABLE => false,
+            FLAGS_DESC if self.features.event_idx => {
+                let awaited = Position::from_bits(event.position);
+                first_publish || old.distance(awaited, self.ring.size()) < passed
+            }
+            // Also for what means nothing: a signal too many is harmless.
+            _ => true,
+        }
+    }
+
+    /// Asks the guest not to kick while we look at the ring anyway. A kick may still come.
+    #[inline]
+    pub fn disable_kicks(&mut self) {
+        self.ring.store_device_event(EventArea {
+            position: 0,
+            flags: FLAGS_DISABLE,
+        });
+    }
+
+    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
+    /// there already, for which no kick may come.
+    #[inline]
+    pub fn enable_kicks(&mut self) -> bool {
+        let flags = if self.features.event_idx {
+            FLAGS_DESC
+        } else {
+            FLAGS_ENABLE
+        };
+        self.ring.store_device_event(EventArea {
+            position: self.next_avail.to_bits(),
+            flags,
+        });
+        // As in `publish`, with the sides exchanged.
+        fence(Ordering::SeqCst);
+        self.has_available()
+    }
+
+    /// Where the next chain is taken, in the form that [`new`](Self::new) takes.
+    #[inline]
+    pub fn next_avail(&self) -> u16 {
+        self.next_avail.to_bits()
+    }
+
+    /// Where the guest finds its next used entry, in the same form.
+    #[inline]
+    pub fn published(&self) -> u16 {
+        self.published.to_bits()
+    }
+}
+
+impl Virtqueue for PackedQueue {
+    #[inline]
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        PackedQueue::pop(self, memory, chain)
+    }
+
+    #[inline]
+    fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        PackedQueue::push(self, chain, written_bytes);
+    }
+}
+
+impl fmt::Debug for PackedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedQueue")
+            .field("layout", &self.layout)
+            .field("features", &self.features)
+            .field("next_avail", &self.next_avail)
+            .field("next_used", &self.next_used)
+            .field("published", &self.published)
+            .finish_non_exhaustive()
+    }
+}

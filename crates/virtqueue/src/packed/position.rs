@@ -1,0 +1,123 @@
+//! A place in a packed queue's descriptor ring, and in which lap (section 2.8.1).
+//!
+//! Laps are told apart by a wrap counter of one bit, which is 1 in the first, so a position is one of
+//! `2 * size`: two laps later it is the same again.
+
+use super::ring::{F_AVAIL, F_USED};
+
+/// A wrap counter's bit in the 16 bits of a position, as guest memory and vhost-user have it.
+const WRAP_BIT: u16 = 1 << 15;
+
+/// An index of the descriptor ring with its wrap counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub index: u16,
+    pub wrap: bool,
+}
+
+impl Position {
+    /// Where driver and device begin.
+    pub const START: Position = Position {
+        index: 0,
+        wrap: true,
+    };
+
+    /// From bits 0 to 14 and 15. The index may be anything.
+    #[inline]
+    pub fn from_bits(bits: u16) -> Position {
+        Position {
+            index: bits & !WRAP_BIT,
+            wrap: bits & WRAP_BIT != 0,
+        }
+    }
+
+    /// The index in bits 0 to 14, the wrap counter in bit 15.
+    #[inline]
+    pub fn to_bits(self) -> u16 {
+        self.index | if self.wrap { WRAP_BIT } else { 0 }
+    }
+
+    /// `count` descriptors on, at most `size`, in a ring of `size`.
+    #[inline]
+    pub fn advance(self, count: u16, size: u16) -> Position {
+        let index = self.index.wrapping_add(count);
+        if index >= size {
+            Position {
+                index: index - size,
+                wrap: !self.wrap,
+            }
+        } else {
+            Position { index, ..self }
+        }
+    }
+
+    /// How many descriptors `to` is ahead of this position, modulo two laps. Any index of `to`
+    /// gives some number.
+    #[inline]
+    pub fn distance(self, to: Position, size: u16) -> u16 {
+        let lap = if self.wrap == to.wrap { 0 } else { size };
+        let ahead = to.index.wrapping_add(lap).wrapping_sub(self.index);
+        // Only in the same lap can `to` lie behind; it comes again after two.
+        if to.index < self.index && lap == 0 {
+            ahead.wrapping_add(2 * size)
+        } else {
+            ahead
+        }
+    }
+
+    /// Whether a descriptor at this position with these flags was made available in this lap.
+    #[inline]
+    pub fn is_available(self, flags: u16) -> bool {
+        flags & (F_AVAIL | F_USED) == if self.wrap { F_AVAIL } else { F_USED }
+    }
+
+    /// The flags of a used descriptor at this position, without `WRITE`.
+    #[inline]
+    pub fn used_flags(self) -> u16 {
+        if self.wrap { F_AVAIL | F_USED } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Position;
+
+    /// All positions of two laps in order.
+    fn positions(size: u16) -> Vec<Position> {
+        let lap = |wrap| (0..size).map(move |index| Position { index, wrap });
+        lap(true).chain(lap(false)).collect()
+    }
+
+    #[test]
+    fn advance_and_distance_count_descriptors_through_both_laps() {
+        for size in [1u16, 2, 3, 5, 8, 1024] {
+            let ring = positions(size);
+            for from in [0, 1, ring.len() / 2 - 1, ring.len() / 2, ring.len() - 1] {
+                for ahead in 0..ring.len() {
+                    let to = ring[(from + ahead) % ring.len()];
+                    let count = u16::try_from(ahead).unwrap();
+                    assert_eq!(
+                        ring[from].distance(to, size),
+                        count,
+                        "{from} {ahead} of {size}"
+                    );
+                    if count <= size {
+                        assert_eq!(
+                            ring[from].advance(count, size),
+                            to,
+                            "{from} {ahead} of {size}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bits_hold_a_position() {
+        assert_eq!(Position::START.to_bits(), 0x8000);
+        for bits in 0..=u16::MAX {
+            assert_eq!(Position::from_bits(bits).to_bits(), bits);
+        }
+    }
+}

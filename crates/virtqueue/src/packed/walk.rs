@@ -1,0 +1,108 @@
+//! From the first descriptor of a packed queue's chain to host segments.
+//!
+//! A chain is one indirect descriptor, or descriptors that follow each other in the ring
+//! (section 2.8.6); an indirect table's stand in order and need no flags (section 2.8.7). There is no
+//! way to run in a circle, only one to run on into descriptors that the device has already.
+
+use super::position::Position;
+use super::ring::{PackedDescriptor, PackedView};
+use crate::buffers::{Buffers, Table};
+use crate::chain::Chain;
+use crate::descriptor::{F_INDIRECT, F_NEXT, F_WRITE};
+use crate::error::RingError;
+use crate::memory::GuestMemory;
+
+/// Reads chains.
+pub(super) struct Walk<'a> {
+    pub ring: &'a PackedView,
+    pub memory: &'a GuestMemory,
+    pub buffers: Buffers<'a>,
+    pub indirect: bool,
+    /// Descriptors of the ring that the device has: they are in no new chain.
+    pub taken: u16,
+}
+
+impl Walk<'_> {
+    /// Appends the segments of the chain that begins at `start` with the descriptor `first`. Returns
+    /// the buffer's name, which its last descriptor has, and how many descriptors the chain takes.
+    #[inline(always)]
+    pub fn chain(
+        &mut self,
+        start: Position,
+        first: PackedDescriptor,
+        chain: &mut Chain,
+    ) -> Result<(u16, u16), RingError> {
+        let size = self.ring.size();
+        if self.taken >= size {
+            return Err(Self::too_long(self.ring, self.taken));
+        }
+        if first.flags & F_INDIRECT != 0 {
+            self.indirect_table(start.index, &first, chain)?;
+            return Ok((first.id, 1));
+        }
+        let (mut at, mut descriptor, mut count) = (start, first, 1);
+        loop {
+            self.buffer(at.index, &descriptor, chain)?;
+            if descriptor.flags & F_NEXT == 0 {
+                return Ok((descriptor.id, count));
+            }
+            if count >= size - self.taken {
+                return Err(Self::too_long(self.ring, self.taken));
+            }
+            at = at.advance(1, size);
+            count += 1;
+            // Written before the first one was made available: no need to wait for anything.
+            descriptor = self.ring.descriptor(at.index);
+            let index = at.index;
+            if !at.is_available(descriptor.flags) {
+                return Err(RingError::NotAvailable { index });
+            }
+            if descriptor.flags & F_INDIRECT != 0 {
+                return Err(RingError::IndirectInChain { index });
+            }
+        }
+    }
+
+    /// Appends the segments of an indirect table. In it, no flag but WRITE means anything, and in
+    /// the descriptor that refers to it, WRITE does not (section 2.8.7).
+    #[inline(always)]
+    fn indirect_table(
+        &mut self,
+        index: u16,
+        table: &PackedDescriptor,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        if !self.indirect {
+            return Err(RingError::IndirectNotNegotiated { index });
+        }
+        if table.flags & F_NEXT != 0 {
+            return Err(RingError::IndirectWithNext { index });
+        }
+        let table = Table::find(self.buffers, table.addr, table.len)?;
+        for index in 0..table.size() {
+            let descriptor = PackedDescriptor::from_words(table.words(self.memory, index)?);
+            self.buffer(index, &descriptor, chain)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn buffer(
+        &mut self,
+        index: u16,
+        descriptor: &PackedDescriptor,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        let PackedDescriptor { addr, len, .. } = *descriptor;
+        let writable = descriptor.flags & F_WRITE != 0;
+        self.buffers.append(index, addr, len, writable, chain)
+    }
+
+    #[cold]
+    fn too_long(ring: &PackedView, taken: u16) -> RingError {
+        RingError::TooManyDescriptors {
+            size: ring.size(),
+            taken,
+        }
+    }
+}

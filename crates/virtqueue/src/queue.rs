@@ -1,0 +1,110 @@
+//! A queue of the form that the driver chose, for its owner.
+//!
+//! The owner of a queue starts, publishes, parks and stops it without caring for its form. What goes
+//! through chains, one by one, matches on the form first and is generic behind it: see
+//! [`Virtqueue`](crate::Virtqueue).
+
+use crate::error::RingError;
+use crate::memory::GuestMemory;
+use crate::packed::PackedQueue;
+use crate::split::{RingFeatures, RingLayout, SplitQueue};
+
+/// A started virtqueue of either form.
+#[derive(Debug)]
+pub enum Queue {
+    /// The split form.
+    Split(SplitQueue),
+    /// The packed form.
+    Packed(PackedQueue),
+}
+
+impl Queue {
+    /// Starts a queue of the form that `features` say. `base` is what `VHOST_USER_SET_VRING_BASE`
+    /// carries: the available index, or, for a packed queue, index and wrap counter in the lower half
+    /// (see [`PackedQueue::new`]); the upper half is not needed.
+    ///
+    /// # Errors
+    /// [`RingError`] for what cannot be started.
+    pub fn new(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u32,
+    ) -> Result<Queue, RingError> {
+        let low = (base & 0xffff) as u16;
+        Ok(if features.packed {
+            Queue::Packed(PackedQueue::new(memory, layout, features, low)?)
+        } else {
+            Queue::Split(SplitQueue::new(memory, layout, features, low)?)
+        })
+    }
+
+    /// Finds the rings again after the memory map changed.
+    ///
+    /// # Errors
+    /// [`RingError`] when they are no longer inside one region each; the old memory stays in use.
+    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        match self {
+            Queue::Split(queue) => queue.remap(memory),
+            Queue::Packed(queue) => queue.remap(memory),
+        }
+    }
+
+    /// Whether the driver made a chain available that was not popped: cheap, for polling.
+    #[inline]
+    pub fn has_available(&self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.has_available(),
+            Queue::Packed(queue) => queue.has_available(),
+        }
+    }
+
+    /// Shows the guest all that was pushed, and tells whether it is to be signalled for it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.publish(),
+            Queue::Packed(queue) => queue.publish(),
+        }
+    }
+
+    /// Asks the guest not to kick while we look at the queue anyway.
+    #[inline]
+    pub fn disable_kicks(&mut self) {
+        match self {
+            Queue::Split(queue) => queue.disable_kicks(),
+            Queue::Packed(queue) => queue.disable_kicks(),
+        }
+    }
+
+    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
+    /// there already, for which no kick may come.
+    #[inline]
+    pub fn enable_kicks(&mut self) -> bool {
+        match self {
+            Queue::Split(queue) => queue.enable_kicks(),
+            Queue::Packed(queue) => queue.enable_kicks(),
+        }
+    }
+
+    /// Where the next chain is taken: changes with every pop.
+    #[inline]
+    pub fn next_avail(&self) -> u16 {
+        match self {
+            Queue::Split(queue) => queue.next_avail(),
+            Queue::Packed(queue) => queue.next_avail(),
+        }
+    }
+
+    /// Where the queue stands, as `VHOST_USER_GET_VRING_BASE` answers: the available index, or, for
+    /// a packed queue, index and wrap counter of available and, in the upper half, used
+    /// descriptors.
+    pub fn base(&self) -> u32 {
+        match self {
+            Queue::Split(queue) => u32::from(queue.next_avail()),
+            Queue::Packed(queue) => {
+                u32::from(queue.next_avail()) | u32::from(queue.published()) << 16
+            }
+        }
+    }
+}
