@@ -4,11 +4,12 @@
 //! data, and may lie beyond the end. Whoever uses a permission holds a shared lock on byte 100 + bit;
 //! whoever does not let others use it holds a shared lock on byte 200 + bit. Both sides take their
 //! locks first and then look whether the other's byte is locked: if so, somebody is in the way. Locks
-//! belong to the open file, so two opens in one process see each other as well, and closing the file
-//! releases them.
+//! belong to the open file, so two opens in one process see each other as well. They are released by
+//! hand: the open file may live on for a moment after we have closed it, in a ring that had it
+//! registered or in a child that has not yet called `execve(2)`.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use crate::error::NodeError;
@@ -31,6 +32,8 @@ const UNSHARED_BASE: i64 = 200;
 const CONSISTENT_READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
+/// Bytes that each side keeps for permissions, more than there are.
+const PERMISSIONS: i64 = 64;
 
 fn permission_name(bit: i64) -> &'static str {
     match bit {
@@ -40,17 +43,59 @@ fn permission_name(bit: i64) -> &'static str {
     }
 }
 
-/// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
-/// or resize.
-pub(crate) fn acquire(
+/// An open image with its locks. Dropping it releases them and closes the file.
+pub(crate) struct LockedFd(OwnedFd);
+
+impl LockedFd {
+    /// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
+    /// or resize.
+    ///
+    /// # Errors
+    /// [`NodeError::Locked`], or what the kernel says. The file is closed, with no lock left.
+    pub fn acquire(
+        fd: OwnedFd,
+        path: &Path,
+        locking: Locking,
+        read_only: bool,
+    ) -> Result<Self, NodeError> {
+        let this = Self(fd);
+        if locking != Locking::Off {
+            acquire(this.as_fd(), path, locking, read_only)?;
+        }
+        Ok(this)
+    }
+}
+
+impl AsFd for LockedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for LockedFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for LockedFd {
+    fn drop(&mut self) {
+        let all = libc::flock {
+            l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,
+            ..byte_lock(libc::F_UNLCK, USED_BASE)
+        };
+        // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else. Where
+        // there are no such locks there are none to release: it fails, and changes nothing.
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+    }
+}
+
+fn acquire(
     fd: BorrowedFd<'_>,
     path: &Path,
     locking: Locking,
     read_only: bool,
 ) -> Result<(), NodeError> {
-    if locking == Locking::Off {
-        return Ok(());
-    }
     let used: &[i64] = if read_only {
         &[CONSISTENT_READ]
     } else {
@@ -86,8 +131,8 @@ struct Conflict {
     shared: bool,
 }
 
-/// Takes the locks, then looks for others'. What was taken before a conflict is released with the
-/// file.
+/// Takes the locks, then looks for others'. What was taken before a conflict is released by the
+/// owner of the file.
 fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<Conflict>> {
     let used = || used.iter().map(|bit| (*bit, false));
     let unshared = || unshared.iter().map(|bit| (*bit, true));
@@ -152,53 +197,61 @@ fn is_locked_by_others(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{File, OpenOptions};
-    use std::os::fd::AsFd;
+    use std::fs::OpenOptions;
 
-    fn open(path: &Path) -> File {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .unwrap()
+    fn open(path: &Path) -> OwnedFd {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        file.unwrap().into()
     }
 
-    fn lock(file: &File, read_only: bool) -> Result<(), NodeError> {
-        acquire(file.as_fd(), Path::new("image"), Locking::On, read_only)
+    fn lock(fd: OwnedFd, read_only: bool) -> Result<LockedFd, NodeError> {
+        LockedFd::acquire(fd, Path::new("image"), Locking::On, read_only)
+    }
+
+    fn is_locked(result: &Result<LockedFd, NodeError>) -> bool {
+        matches!(result, Err(NodeError::Locked { .. }))
     }
 
     #[test]
     fn one_writer_or_many_readers() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let writer = open(image.path());
-        lock(&writer, false).unwrap();
-        assert!(matches!(
-            lock(&open(image.path()), false),
-            Err(NodeError::Locked { .. })
-        ));
-        assert!(matches!(
-            lock(&open(image.path()), true),
-            Err(NodeError::Locked { .. })
-        ));
+        let writer = lock(open(image.path()), false).unwrap();
+        assert!(is_locked(&lock(open(image.path()), false)));
+        assert!(is_locked(&lock(open(image.path()), true)));
         drop(writer);
-        let reader = open(image.path());
-        lock(&reader, true).unwrap();
-        let second_reader = open(image.path());
-        lock(&second_reader, true).unwrap();
-        assert!(matches!(
-            lock(&open(image.path()), false),
-            Err(NodeError::Locked { .. })
-        ));
+        let reader = lock(open(image.path()), true).unwrap();
+        let second_reader = lock(open(image.path()), true).unwrap();
+        assert!(is_locked(&lock(open(image.path()), false)));
         drop((reader, second_reader));
-        lock(&open(image.path()), false).unwrap();
+        lock(open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn locks_end_with_their_owner_not_with_the_last_copy_of_the_descriptor() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let file = open(image.path());
+        let copy = file.try_clone().unwrap();
+        drop(lock(file, false).unwrap());
+        lock(open(image.path()), false).unwrap();
+        drop(copy);
+    }
+
+    #[test]
+    fn who_is_refused_leaves_no_lock() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let reader = lock(open(image.path()), true).unwrap();
+        let refused = open(image.path());
+        let copy = refused.try_clone().unwrap();
+        assert!(is_locked(&lock(refused, false)));
+        drop(reader);
+        lock(open(image.path()), true).unwrap();
+        drop(copy);
     }
 
     #[test]
     fn off_means_off() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let writer = open(image.path());
-        lock(&writer, false).unwrap();
-        let other = open(image.path());
-        acquire(other.as_fd(), image.path(), Locking::Off, false).unwrap();
+        let _writer = lock(open(image.path()), false).unwrap();
+        LockedFd::acquire(open(image.path()), image.path(), Locking::Off, false).unwrap();
     }
 }

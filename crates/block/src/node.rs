@@ -3,7 +3,7 @@
 //! A node is opened, shared and closed on the control plane; on a request's way it is only read.
 //! Requests in flight keep it alive through whoever submitted them.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,6 +13,7 @@ use crate::backing_id::BackingId;
 use crate::error::NodeError;
 use crate::file::{self, FileOptions};
 use crate::host_device;
+use crate::lock::LockedFd;
 use crate::null::NullOptions;
 use crate::range_lock::RangeLock;
 use crate::ranges::Unable;
@@ -62,7 +63,7 @@ pub(crate) enum Backing {
 
 /// A file or a block device.
 pub(crate) struct FdBacking {
-    pub fd: OwnedFd,
+    pub fd: LockedFd,
     /// What direct I/O wants of addresses, offsets and lengths; `None`: through the page cache.
     pub direct: Option<Alignment>,
     /// Bytes of a block device's own block; `None`: a file.

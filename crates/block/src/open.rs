@@ -12,7 +12,7 @@ use crate::alignment::Alignment;
 use crate::backing_id::BackingId;
 use crate::error::NodeError;
 use crate::file::FileOptions;
-use crate::lock;
+use crate::lock::LockedFd;
 use crate::node::{BlockMode, FdBacking};
 use crate::range_lock::RangeLock;
 use crate::ranges::Unable;
@@ -86,7 +86,7 @@ pub(crate) fn finish(
     device_block: Option<u32>,
 ) -> Result<FdBacking, NodeError> {
     let path = &options.path;
-    lock::acquire(fd.as_fd(), path, options.locking, read_only)?;
+    let fd = LockedFd::acquire(fd, path, options.locking, read_only)?;
     let direct = if options.direct {
         let found = Alignment::of(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.clone(),
