@@ -52,7 +52,7 @@ impl AioProbe {
     pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
         match wanted {
             Some(aio) => self.as_wanted(aio, direct),
-            None => self.default_for(direct, says_when_it_would_wait(path, direct)),
+            None => self.default_for(direct, || says_when_it_would_wait(path, direct)),
         }
     }
 
@@ -84,23 +84,32 @@ impl AioProbe {
     /// file system cannot do that: for each request on a tmpfs, say, where Linux AIO is twice as fast.
     /// Elsewhere the ring costs less per request, and unlike io_submit(2) it does not block while a file
     /// system looks for free blocks. See docs/performance.md for the figures.
-    fn default_for(&mut self, direct: bool, says_when_it_would_wait: bool) -> AioChoice {
-        let ring = self.io_uring();
-        let (aio, why) = if ring.is_ok() && says_when_it_would_wait {
+    fn default_for(
+        &mut self,
+        direct: bool,
+        says_when_it_would_wait: impl FnOnce() -> bool,
+    ) -> AioChoice {
+        let says = says_when_it_would_wait();
+        let (aio, why) = if says && self.io_uring().is_ok() {
             let why = "the ring is there, and the disk says when it would have to wait";
             (Aio::IoUring, why.to_owned())
         } else if !direct {
-            let why = "through the page cache requests may block";
-            (Aio::Threads, why.to_owned())
+            let why = match self.io_uring {
+                Some(Err(ring)) => ring.to_string(),
+                _ => "through the page cache requests may block".to_owned(),
+            };
+            (Aio::Threads, why)
         } else {
-            match (self.native(), ring) {
-                (Ok(()), Ok(())) => {
+            match (self.native(), self.io_uring) {
+                (Ok(()), Some(Err(ring))) => (Aio::Native, ring.to_string()),
+                (Ok(()), _) => {
                     let why = "direct I/O, but the disk cannot say when it would have to wait";
                     (Aio::Native, why.to_owned())
                 }
-                (Ok(()), Err(ring)) => (Aio::Native, ring.to_string()),
-                (Err(native), Ok(())) => (Aio::IoUring, native.to_string()),
-                (Err(native), Err(ring)) => (Aio::Threads, format!("{ring}; {native}")),
+                (Err(native), _) => match self.io_uring() {
+                    Ok(()) => (Aio::IoUring, native.to_string()),
+                    Err(ring) => (Aio::Threads, format!("{ring}; {native}")),
+                },
             }
         };
         AioChoice {
@@ -179,7 +188,7 @@ mod tests {
             (probe(Ok(()), FORBIDDEN), false, true, Aio::Threads),
             (probe(NO_AIO, FORBIDDEN), true, true, Aio::Threads),
         ] {
-            let choice = probe.default_for(direct, says);
+            let choice = probe.default_for(direct, || says);
             assert_eq!((choice.aio, choice.instead), (aio, false));
             assert!(!choice.why.is_empty());
         }
@@ -189,6 +198,7 @@ mod tests {
     fn nothing_is_tried_that_is_not_needed() {
         let mut probe = AioProbe::default();
         probe.as_wanted(Aio::Threads, true);
+        probe.default_for(false, || false);
         assert!(probe.native.is_none() && probe.io_uring.is_none());
         probe.as_wanted(Aio::IoUring, true);
         assert!(probe.io_uring.is_some());
