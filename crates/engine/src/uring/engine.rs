@@ -255,8 +255,9 @@ impl<R: Ring> Uring<R> {
         self.ranges.pop()
     }
 
-    /// Whether [`reap`](Self::reap) would find something: a few loads, no system call, made for
-    /// polling.
+    /// Whether [`reap`](Self::reap) may find something: a few loads, no system call, made for
+    /// polling. It may be nothing: the kernel hands work over and sets its flag after that, when we
+    /// may have taken the work already. The next reap clears the flag.
     #[inline]
     #[must_use]
     pub fn has_completions(&self) -> bool {
