@@ -41,7 +41,8 @@ pub struct DataThreadSettings {
     /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
     /// engine's default.
     pub x_adaptive_batch: Option<bool>,
-    /// Test knob: requests taken from one queue per iteration, 1 or more; `None`: as always.
+    /// Test knob: requests taken from one queue per iteration, rounded up to turns of 64; `None`: one
+    /// turn.
     pub x_admit_budget: Option<u32>,
     /// Guests are signalled after the submit phase: the wrong order, which measurements compare the
     /// right one with. Never a default.

@@ -53,8 +53,8 @@ pub struct StoragePlane {
     /// A queue was left with work because its budget was used up.
     more: bool,
     late_notify: bool,
-    /// Requests taken from one queue per iteration, at most.
-    admit_budget: usize,
+    /// How many turns at a queue an iteration has, each of [`ADMIT_BUDGET`] requests at most.
+    admit_turns: usize,
     trace: Trace,
     timer: Option<(u64, TimerId)>,
     /// Test knob, see [`event_loop::Context::scan_handlers`].
@@ -74,7 +74,7 @@ impl StoragePlane {
             chain: Chain::new(),
             more: false,
             late_notify: false,
-            admit_budget: ADMIT_BUDGET,
+            admit_turns: 1,
             trace: Trace::default(),
             timer: None,
             scan: cx.scans_handlers(),
@@ -87,9 +87,34 @@ impl StoragePlane {
         self.late_notify = late;
     }
 
-    /// Takes up to so many requests from one queue per iteration: for measurements.
+    /// Takes up to so many requests from one queue per iteration, rounded up to turns of 64: for
+    /// measurements.
     pub fn set_admit_budget(&mut self, budget: u32) {
-        self.admit_budget = budget as usize;
+        self.admit_turns = (budget as usize).div_ceil(ADMIT_BUDGET).max(1);
+    }
+
+    /// One turn at each active queue; true when one was left with work.
+    #[inline]
+    fn admit_turn(&mut self) -> bool {
+        let StoragePlane {
+            engines,
+            vrings,
+            lists,
+            chain,
+            ..
+        } = self;
+        lists.admit(vrings, |vring| vring.admit(chain, engines))
+    }
+
+    /// Test knob: the other turns of an iteration.
+    #[cold]
+    fn admit_again(&mut self) {
+        for _ in 1..self.admit_turns {
+            self.more = self.admit_turn();
+            if !self.more {
+                return;
+            }
+        }
     }
 
     /// Each queue with something to publish does so once, and signals at most once.
@@ -361,16 +386,10 @@ impl Plane for StoragePlane {
     }
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
-        let StoragePlane {
-            engines,
-            vrings,
-            lists,
-            chain,
-            admit_budget,
-            ..
-        } = self;
-        let budget = *admit_budget;
-        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines, budget));
+        self.more = self.admit_turn();
+        if self.more && self.admit_turns > 1 {
+            self.admit_again();
+        }
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {

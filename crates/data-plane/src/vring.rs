@@ -253,27 +253,17 @@ impl Vring {
         self.ring.next_avail()
     }
 
-    /// Phase 4 of one queue, of up to `budget` requests. `None`: the guest broke it, and was told.
+    /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, and was told.
     #[inline]
-    pub fn admit(
-        &mut self,
-        chain: &mut Chain,
-        engines: &mut Engines,
-        budget: usize,
-    ) -> Option<Admission> {
+    pub fn admit(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
         // An active queue is empty in every other iteration: one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        self.admit_available(chain, engines, budget)
+        self.admit_available(chain, engines)
     }
 
-    fn admit_available(
-        &mut self,
-        chain: &mut Chain,
-        engines: &mut Engines,
-        budget: usize,
-    ) -> Option<Admission> {
+    fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
         let mut sink = NodeSink {
             engines,
             node: &self.node,
@@ -288,10 +278,10 @@ impl Vring {
         } = self;
         let admission = match ring {
             virtqueue::Queue::Split(ring) => {
-                queue.admit(ring, memory, *epoch, chain, &mut sink, budget)
+                queue.admit(ring, memory, *epoch, chain, &mut sink, ADMIT_BUDGET)
             }
             virtqueue::Queue::Packed(ring) => {
-                queue.admit(ring, memory, *epoch, chain, &mut sink, budget)
+                queue.admit(ring, memory, *epoch, chain, &mut sink, ADMIT_BUDGET)
             }
         };
         match admission {

@@ -26,7 +26,8 @@ pub struct IothreadKnobs {
     /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
     /// fixed one. Default: the engine's.
     pub adaptive_batch: Option<bool>,
-    /// `x-admit-budget`: requests taken from one queue in one iteration, at most; `None`: the default.
+    /// `x-admit-budget`: requests taken from one queue in one iteration, at most, rounded up to turns of
+    /// 64; `None`: one turn.
     pub admit_budget: Option<u32>,
 }
 
@@ -66,7 +67,7 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
     Key {
         name: "x-admit-budget",
         value: "REQUESTS",
-        help: "take so many requests from a queue at once (default 64)",
+        help: "take so many requests from a queue at once, in turns of 64 (default 64)",
     },
 ];
 
