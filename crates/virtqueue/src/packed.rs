@@ -10,7 +10,6 @@
 //! as far as we care. Nothing here is looked up by them; the length of a chain, which the ring's
 //! next used entry needs, travels with the request in its [`ChainId`].
 
-use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 mod position;
@@ -37,6 +36,7 @@ const FLAGS_DISABLE: u16 = 1;
 const FLAGS_DESC: u16 = 2;
 
 /// A started packed virtqueue, owned by one thread. Keeps the memory of its ring mapped.
+#[derive(Debug)]
 pub struct PackedQueue {
     ring: PackedView,
     layout: RingLayout,
@@ -262,17 +262,5 @@ impl Virtqueue for PackedQueue {
     #[inline]
     fn push(&mut self, chain: ChainId, written_bytes: u32) {
         PackedQueue::push(self, chain, written_bytes);
-    }
-}
-
-impl fmt::Debug for PackedQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PackedQueue")
-            .field("layout", &self.layout)
-            .field("features", &self.features)
-            .field("next_avail", &self.next_avail)
-            .field("next_used", &self.next_used)
-            .field("published", &self.published)
-            .finish_non_exhaustive()
     }
 }

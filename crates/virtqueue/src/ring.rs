@@ -24,6 +24,7 @@ const USED_ENTRY_LEN_BYTES: usize = 8;
 const EVENT_LEN_BYTES: usize = 2;
 
 /// Checked host addresses of the three rings, and what keeps them mapped.
+#[derive(Debug)]
 pub(crate) struct RingView {
     desc: NonNull<u8>,
     avail: NonNull<u8>,

@@ -17,7 +17,6 @@
 //! if queue.publish() { /* signal the guest */ }
 //! ```
 
-use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::buffers::Buffers;
@@ -65,6 +64,7 @@ pub struct RingFeatures {
 }
 
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
+#[derive(Debug)]
 pub struct SplitQueue {
     rings: RingView,
     layout: RingLayout,
@@ -279,18 +279,6 @@ impl Virtqueue for SplitQueue {
     #[inline]
     fn push(&mut self, chain: ChainId, written_bytes: u32) {
         SplitQueue::push(self, chain.id, written_bytes);
-    }
-}
-
-impl fmt::Debug for SplitQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SplitQueue")
-            .field("layout", &self.layout)
-            .field("features", &self.features)
-            .field("next_avail", &self.next_avail)
-            .field("next_used", &self.next_used)
-            .field("published", &self.published)
-            .finish_non_exhaustive()
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) struct EventArea {
 }
 
 /// Checked host addresses, and what keeps them mapped.
+#[derive(Debug)]
 pub(super) struct PackedView {
     desc: NonNull<u8>,
     driver: NonNull<u8>,
