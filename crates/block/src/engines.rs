@@ -26,6 +26,7 @@ use crate::aio::Aio;
 use crate::attached::{Attached, Carrier};
 use crate::job::Job;
 use crate::known_memory::KnownMemory;
+use crate::lazy::Lazy;
 use crate::node::{Backing, FdBacking, Node};
 use crate::null::{self, NullQueue};
 use crate::ranges::{self, After, Range, Ranges};
@@ -41,32 +42,8 @@ pub struct EngineSettings {
     pub pool: PoolSettings,
 }
 
-/// An engine that is made when it is wanted.
-enum Lazy<T> {
-    /// Nobody wanted it yet.
-    Unmade,
-    /// It cannot be had, which was said.
-    Failed,
-    Made(T),
-}
-
-impl<T> Lazy<T> {
-    #[inline]
-    fn get(&self) -> Option<&T> {
-        match self {
-            Lazy::Made(engine) => Some(engine),
-            Lazy::Unmade | Lazy::Failed => None,
-        }
-    }
-
-    #[inline]
-    fn get_mut(&mut self) -> Option<&mut T> {
-        match self {
-            Lazy::Made(engine) => Some(engine),
-            Lazy::Unmade | Lazy::Failed => None,
-        }
-    }
-}
+/// Watches the descriptor of an engine, see [`Engines::attach`].
+type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
 
 /// The engines of one iothread.
 pub struct Engines {
@@ -115,7 +92,7 @@ impl Engines {
     ///
     /// What cannot be had is no error: it is said once in the log, with what to do about it, and
     /// something else carries the requests.
-    pub fn attach(&mut self, node: &Node, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) {
+    pub fn attach(&mut self, node: &Node, watch: Watch<'_>) {
         let Backing::Fd(backing) = &*node.backing else {
             return;
         };
@@ -370,40 +347,18 @@ impl Engines {
         self.ring.get().map(Uring::stats)
     }
 
-    fn make_aio(&mut self, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) -> bool {
-        if let Lazy::Unmade = self.aio {
-            let made = LinuxAio::new(self.aio_settings).map_err(|error| error.to_string());
-            let watched = made.and_then(|aio| match watch(aio.eventfd()) {
-                Ok(()) => Ok(aio),
-                Err(error) => Err(format!("its completions cannot be watched: {error}")),
-            });
-            self.aio = match watched {
-                Ok(aio) => Lazy::Made(aio),
-                Err(error) => {
-                    tracing::warn!(error, "no Linux AIO: worker threads do all I/O");
-                    Lazy::Failed
-                }
-            };
-        }
-        self.aio.get().is_some()
+    fn make_aio(&mut self, watch: Watch<'_>) -> bool {
+        let make = || LinuxAio::new(self.aio_settings).map_err(|error| error.to_string());
+        let watch = |aio: &LinuxAio| watch(aio.eventfd());
+        let without = "no Linux AIO: worker threads do all I/O";
+        self.aio.make(make, watch, without)
     }
 
-    fn make_ring(&mut self, watch: &mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>) -> bool {
-        if let Lazy::Unmade = self.ring {
-            let made = Uring::new(self.ring_settings).map_err(|error| error.to_string());
-            let watched = made.and_then(|ring| match watch(ring.eventfd()) {
-                Ok(()) => Ok(ring),
-                Err(error) => Err(format!("its completions cannot be watched: {error}")),
-            });
-            self.ring = match watched {
-                Ok(ring) => Lazy::Made(ring),
-                Err(error) => {
-                    tracing::warn!(error, "no io_uring: something else does its I/O");
-                    Lazy::Failed
-                }
-            };
-        }
-        self.ring.get().is_some()
+    fn make_ring(&mut self, watch: Watch<'_>) -> bool {
+        let make = || Uring::new(self.ring_settings).map_err(|error| error.to_string());
+        let watch = |ring: &Uring| watch(ring.eventfd());
+        let without = "no io_uring: something else does its I/O";
+        self.ring.make(make, watch, without)
     }
 
     /// How the ring is to call a disk's file: by its place in the table, if that has one for it.

@@ -19,6 +19,7 @@ mod file;
 mod host_device;
 mod job;
 mod known_memory;
+mod lazy;
 mod lock;
 mod no_wait;
 mod node;
