@@ -9,6 +9,7 @@ mod control;
 mod lists;
 mod message;
 mod plane;
+mod totals;
 mod trace;
 mod vring;
 mod vrings;

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 
 use crate::lists::Lists;
 use crate::message::Message;
+use crate::totals;
 use crate::trace::Trace;
 use crate::vring::{ADMIT_BUDGET, StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
@@ -449,28 +450,6 @@ impl Plane for StoragePlane {
     fn stopped(&mut self, cx: &mut PlaneContext<Self>) {
         self.trace.print();
         tracing::debug!(handlers_scanned = cx.handlers_scanned(), "iothread stopped");
-        if let Some(aio) = self.engines.aio_stats() {
-            tracing::debug!(
-                submitted = aio.submitted,
-                submit_calls = aio.submit_calls,
-                largest_batch = aio.largest_batch,
-                max_batch = aio.max_batch,
-                completed = aio.completed,
-                getevents_calls = aio.getevents_calls,
-                "Linux AIO in all"
-            );
-        }
-        if let Some(ring) = self.engines.ring_stats() {
-            tracing::debug!(
-                submitted = ring.submitted,
-                submit_calls = ring.submit_calls,
-                largest_batch = ring.largest_batch,
-                max_batch = ring.max_batch,
-                completed = ring.completed,
-                getevents_calls = ring.getevents_calls,
-                fixed = ring.fixed,
-                "io_uring in all"
-            );
-        }
+        totals::log(&self.engines);
     }
 }

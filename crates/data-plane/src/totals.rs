@@ -1,0 +1,27 @@
+//! What the engines of an iothread did in all, logged at its end as `name=value`.
+
+use block::Engines;
+
+/// Both engines count the same; `$also` are names that only this one has.
+macro_rules! log {
+    ($stats:expr, $engine:literal $(, $also:ident)*) => {
+        if let Some(stats) = $stats {
+            tracing::debug!(
+                submitted = stats.submitted,
+                submit_calls = stats.submit_calls,
+                largest_batch = stats.largest_batch,
+                max_batch = stats.max_batch,
+                completed = stats.completed,
+                getevents_calls = stats.getevents_calls,
+                $($also = stats.$also,)*
+                concat!($engine, " in all")
+            );
+        }
+    };
+}
+
+/// One line for each engine that was made.
+pub fn log(engines: &Engines) {
+    log!(engines.aio_stats(), "Linux AIO");
+    log!(engines.ring_stats(), "io_uring", retried, fixed);
+}
