@@ -13,7 +13,7 @@
 //! the first disk wants them.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use engine::uring::{File, RangeIo, RangeOp};
@@ -27,6 +27,7 @@ use crate::attached::{Attached, Carrier};
 use crate::job::Job;
 use crate::known_memory::KnownMemory;
 use crate::lazy::Lazy;
+use crate::no_wait::never_says;
 use crate::node::{Backing, FdBacking, Node};
 use crate::null::{self, NullQueue};
 use crate::ranges::{self, After, Range, Ranges};
@@ -105,17 +106,32 @@ impl Engines {
             Aio::Native if self.make_aio(watch) => Carrier::Native,
             _ => Carrier::Workers,
         };
+        if carrier == Carrier::Native
+            && let Some(aio) = self.aio.get_mut()
+            && never_says(backing.fd.as_fd())
+        {
+            aio.watch(backing.raw_fd());
+        }
         self.attached.insert(backing, node.backing.clone(), carrier);
     }
 
     /// A queue of `node`'s, with nothing in flight any more, leaves this iothread.
     pub fn detach(&mut self, node: &Node) {
-        if let Backing::Fd(backing) = &*node.backing
-            && let Some(Carrier::Ring(File::Registered(place))) =
-                self.attached.remove_queue(backing)
-            && let Some(ring) = self.ring.get_mut()
-        {
-            ring.unregister_file(place);
+        let Backing::Fd(backing) = &*node.backing else {
+            return;
+        };
+        match self.attached.remove_queue(backing) {
+            Some(Carrier::Native) => {
+                if let Some(aio) = self.aio.get_mut() {
+                    aio.unwatch(backing.raw_fd());
+                }
+            }
+            Some(Carrier::Ring(File::Registered(place))) => {
+                if let Some(ring) = self.ring.get_mut() {
+                    ring.unregister_file(place);
+                }
+            }
+            Some(Carrier::Ring(File::Descriptor(_)) | Carrier::Workers) | None => {}
         }
     }
 

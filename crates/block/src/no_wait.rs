@@ -1,9 +1,10 @@
 //! Whether a disk can say that a request would have to wait (`RWF_NOWAIT`, preadv2(2)).
 //!
 //! It decides what a ring does with a request: tries it at once and goes on, or hands it to a worker
-//! thread of the kernel's. Only the file system knows, so it is asked: one block is read.
+//! thread of the kernel's. And a disk that cannot say may be one that never waits, which Linux AIO then
+//! finds out. Only the file system knows, so it is asked: one block is read.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -31,11 +32,21 @@ pub(crate) fn says_when_it_would_wait(path: &Path, direct: bool) -> bool {
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
         return false;
     };
+    ask(file.as_fd()).is_ok()
+}
+
+/// Whether the kernel does not know how to read from the open file or device without waiting.
+pub(crate) fn never_says(file: BorrowedFd<'_>) -> bool {
+    ask(file) == Err(Errno::OPNOTSUPP)
+}
+
+/// Reads the beginning, but does not wait for it; `Ok` if that is a thing that can be asked for.
+fn ask(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut block = Block([0; 4096]);
     let mut buffers = [std::io::IoSliceMut::new(&mut block.0)];
-    match rustix::io::preadv2(file.as_fd(), &mut buffers, 0, ReadWriteFlags::NOWAIT) {
-        Ok(_) | Err(Errno::AGAIN) => true,
-        Err(_) => false,
+    match rustix::io::preadv2(file, &mut buffers, 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

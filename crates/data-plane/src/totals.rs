@@ -22,6 +22,6 @@ macro_rules! log {
 
 /// One line for each engine that was made.
 pub fn log(engines: &Engines) {
-    log!(engines.aio_stats(), "Linux AIO");
+    log!(engines.aio_stats(), "Linux AIO", synchronous);
     log!(engines.ring_stats(), "io_uring", retried, fixed);
 }

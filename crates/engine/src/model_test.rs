@@ -27,6 +27,9 @@ pub(crate) trait Subject {
     fn in_flight(&self) -> usize;
     fn blocked(&self) -> bool;
     fn has_completions(&self) -> bool;
+    /// From now on the disk answers within the submission, or no longer; transfers that need no
+    /// completion then end as `outcome` says.
+    fn answer_within(&mut self, within: bool, outcome: Outcome);
     /// Requests resumed, and completed.
     fn counts(&self) -> (u64, u64);
 
@@ -61,6 +64,8 @@ enum Step {
         outcome: Outcome,
     },
     Answer(Result<usize, Errno>),
+    /// Whether the disk answers within the submission, and how far the next transfer gets then.
+    Within(bool, usize),
     Batch(u32),
 }
 
@@ -101,6 +106,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(pick, outcome)| Step::Complete { pick: pick.index(1 << 20), outcome }),
         1 => answer.prop_map(Step::Answer),
         1 => (0..10_u32).prop_map(Step::Batch),
+        2 => (any::<bool>(), 1..REGION_BYTES).prop_map(|(within, bytes)| Step::Within(within, bytes)),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -225,6 +231,9 @@ impl<S: Subject> World<S> {
             Step::Reap => self.reap(),
             Step::Complete { pick, outcome } => self.complete(pick, outcome),
             Step::Answer(answer) => self.aio.script().push_back(answer),
+            Step::Within(within, bytes) => {
+                self.aio.answer_within(within, Outcome::Short(bytes));
+            }
             Step::Batch(batch) => self.aio.set_max_batch(batch),
         }
         assert!(

@@ -120,6 +120,11 @@ impl Transfer {
         self.write
     }
 
+    /// Bytes that are still to be moved.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
     /// Where the array is now.
     pub(crate) fn iov(&self) -> *mut iovec {
         self.iov

@@ -221,7 +221,8 @@ impl Rig {
 
     /// Requests that the kernel took of Linux AIO and the ring.
     pub fn submitted(&self) -> u64 {
-        let aio = self.engines.aio_stats().map_or(0, |stats| stats.submitted);
+        let aio = self.engines.aio_stats();
+        let aio = aio.map_or(0, |stats| stats.submitted + stats.synchronous);
         let ring = self.engines.ring_stats();
         aio + ring.map_or(0, |stats| stats.submitted)
     }

@@ -11,6 +11,7 @@ mod engines;
 mod errors;
 mod flush;
 mod harness;
+mod in_call;
 mod locking;
 mod model;
 mod null;

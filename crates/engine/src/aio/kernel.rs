@@ -1,6 +1,6 @@
 //! The AIO system calls, and the seam that lets tests put another kernel under the engine.
 //!
-//! libaio is not used: it is five system calls, and its own completion ring reader would have to
+//! libaio is not used: it is five system calls (and those that read and write at once), and its own completion ring reader would have to
 //! be bypassed anyway. Nothing here decides anything; errors come back as the kernel gave them.
 
 use std::ffi::c_long;
@@ -9,9 +9,13 @@ use std::ptr::{self, NonNull};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::AsRawFd;
 
-use super::abi::{IOCB_CMD_FDSYNC, IoEvent, Iocb, RingHeader};
+use super::abi::{
+    IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IoEvent,
+    Iocb, RingHeader,
+};
 
 /// The kernel's name for an AIO context (`aio_context_t`).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,16 @@ pub unsafe trait AioKernel {
     /// # Safety
     /// The control blocks are valid for the call, and what they name is valid until completion.
     unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno>;
+
+    /// What a control block without flags describes, by pread(2), pwrite(2), preadv(2) or pwritev(2):
+    /// bytes transferred, or a negative error number, as in [`IoEvent::res`].
+    ///
+    /// # Safety
+    /// What the control block names is valid for the call.
+    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64;
+
+    /// A clock that never goes back, nanoseconds.
+    fn now_ns(&self) -> u64;
 
     /// io_getevents(2) that never waits: how many of `events` were filled.
     ///
@@ -92,6 +106,35 @@ unsafe impl AioKernel for Kernel {
         let ret =
             unsafe { libc::syscall(libc::SYS_io_submit, context.0, iocbs.len(), iocbs.as_ptr()) };
         count(ret)
+    }
+
+    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+        let call = match iocb.opcode {
+            IOCB_CMD_PREAD => libc::SYS_pread64,
+            IOCB_CMD_PWRITE => libc::SYS_pwrite64,
+            IOCB_CMD_PREADV => libc::SYS_preadv,
+            IOCB_CMD_PWRITEV => libc::SYS_pwritev,
+            _ => return -i64::from(Errno::INVAL.raw_os_error()),
+        };
+        loop {
+            // SAFETY: the caller vouches for what the control block names. All four take the same
+            // arguments; the vectored ones have a second half of the offset, for 32-bit machines.
+            let ret = unsafe {
+                let (fd, at) = (iocb.fildes, iocb.offset);
+                libc::syscall(call, fd, iocb.buf, iocb.nbytes, at, 0)
+            };
+            match count(ret) {
+                Err(Errno::INTR) => {}
+                Err(errno) => return -i64::from(errno.raw_os_error()),
+                Ok(_) => return ret,
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        let (seconds, ns) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
+        seconds * 1_000_000_000 + ns
     }
 
     fn getevents(&mut self, context: ContextId, events: &mut [IoEvent]) -> Result<usize, Errno> {

@@ -12,13 +12,14 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::abi::{IoEvent, Iocb};
 use super::error::AioError;
+use super::in_call::InCall;
 use super::kernel::{AioKernel, ContextId, Kernel};
 use super::request::Request;
 use super::settings::{AioSettings, AioStats, MAX_EVENTS_LIMIT};
@@ -47,12 +48,14 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     pending: VecDeque<u32>,
     /// Slots with a rest after a short transfer; empty between calls.
     resumed: Vec<u32>,
-    /// Slots that the kernel refused, in order; they wait for the next reap.
-    refused: Vec<(u32, Errno)>,
+    /// Slots that ended without an event, refused or carried out at once, in order; they wait for the
+    /// next reap.
+    finished: Vec<(u32, Result<(), Errno>)>,
     /// The array that io_submit(2) reads; meaningless between calls.
     iocbs: Vec<*mut Iocb>,
     in_flight: usize,
     batch: BatchLimit,
+    in_call: InCall,
     max_events: u32,
     blocked: bool,
     fdsync: bool,
@@ -101,10 +104,11 @@ impl<K: AioKernel> LinuxAio<K> {
             slots: Slots::new(max_events),
             pending: VecDeque::with_capacity(capacity),
             resumed: Vec::with_capacity(capacity),
-            refused: Vec::with_capacity(capacity),
+            finished: Vec::with_capacity(capacity),
             iocbs: Vec::with_capacity(capacity),
             in_flight: 0,
             batch,
+            in_call: InCall::default(),
             max_events,
             blocked: false,
             fdsync,
@@ -117,6 +121,19 @@ impl<K: AioKernel> LinuxAio<K> {
     #[must_use]
     pub fn room(&self) -> usize {
         self.slots.room()
+    }
+
+    /// Looks from now on whether the disk in file `fd` answers within io_submit(2), and while it does,
+    /// carries out its reads and writes at once: the submit phase blocks as long as before, and each
+    /// request costs less. For files whose disk cannot say when it would have to wait; one that
+    /// can is never synchronous for long. Needs the completion ring.
+    pub fn watch(&mut self, fd: RawFd) {
+        self.in_call.watch(fd);
+    }
+
+    /// Ends that, before the file is closed.
+    pub fn unwatch(&mut self, fd: RawFd) {
+        self.in_call.unwatch(fd);
     }
 
     /// Queues a request. If that makes a full batch, or takes the last room, then everything
@@ -165,10 +182,10 @@ impl<K: AioKernel> LinuxAio<K> {
     /// [`submit`](Self::submit). Give `out` room for `max_events` completions, and it never grows.
     pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
-        for (slot, errno) in self.refused.drain(..) {
+        for (slot, result) in self.finished.drain(..) {
             out.push(Completion {
                 token: self.slots.release(slot).token,
-                result: Err(errno),
+                result,
             });
         }
         let in_flight_before = self.in_flight;
@@ -186,13 +203,16 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Whether [`reap`](Self::reap) would find something: a few loads, no system call, made for
     /// polling. Without the completion ring it only knows of refused requests.
+    ///
+    /// A loop that [watches](Self::watch) a file must look here before it blocks: requests that were carried
+    /// out at once write no eventfd.
     #[must_use]
     pub fn has_completions(&self) -> bool {
         let in_ring = match &self.source {
             Source::Ring(ring) => ring.has_events(),
             Source::Syscall(_) => false,
         };
-        in_ring || !self.refused.is_empty()
+        in_ring || !self.finished.is_empty()
     }
 
     /// Written by the kernel for every completion, for a poller that watches it for edges: then it
@@ -263,71 +283,6 @@ impl<K: AioKernel> LinuxAio<K> {
         }
     }
 
-    /// The batch limit for the next call. The room of the context bounds it as well, but needs no
-    /// look: a record is taken for every request that is pending or in flight.
-    fn batch(&self) -> usize {
-        self.batch.now() as usize
-    }
-
-    #[inline(never)]
-    fn submit_pending(&mut self) {
-        self.blocked = false;
-        while !self.pending.is_empty() {
-            let count = self.pending.len().min(self.batch());
-            debug_assert!(self.in_flight + count <= self.max_events as usize);
-            self.iocbs.clear();
-            let first = self.pending.iter().take(count);
-            let iocbs = first.map(|&slot| &raw mut self.slots.get_mut(slot).iocb);
-            self.iocbs.extend(iocbs);
-            self.stats.submit_calls += 1;
-            // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
-            // for what they name, the submitters promised to keep it until completion.
-            match unsafe { self.kernel.submit(self.context, &self.iocbs) } {
-                // The kernel accepts at least one or says why not; were it to do neither, that
-                // would be an EAGAIN.
-                Ok(0) | Err(Errno::AGAIN) => {
-                    self.stats.eagain += 1;
-                    self.blocked = true;
-                    return;
-                }
-                Ok(accepted) => {
-                    if self.batch.adapts() && accepted == count {
-                        self.learn(count);
-                    }
-                    self.accepted(accepted.min(count));
-                }
-                Err(errno) => self.refuse_first(errno),
-            }
-        }
-    }
-
-    /// Lets the batch limit see what a call of `count` requests has left behind. Without the ring
-    /// nothing can be seen, and the limit stays.
-    fn learn(&mut self, count: usize) {
-        if let Source::Ring(ring) = &self.source {
-            self.batch.learn(count, self.in_flight, ring.len());
-        }
-    }
-
-    fn accepted(&mut self, count: usize) {
-        for slot in self.pending.drain(..count) {
-            self.slots.set_in_flight(slot);
-        }
-        self.in_flight += count;
-        self.stats.submitted += count as u64;
-        self.stats.largest_batch = self.stats.largest_batch.max(count as u64);
-    }
-
-    /// An error of io_submit(2) concerns the first request only.
-    fn refuse_first(&mut self, errno: Errno) {
-        if let Some(slot) = self.pending.pop_front() {
-            self.refused.push((slot, errno));
-            self.stats.refused += 1;
-            // A loop that blocks before the next reap must wake up. The counter cannot overflow.
-            let _ = rustix::io::write(&self.event_fd, &1_u64.to_ne_bytes());
-        }
-    }
-
     fn reap_events(&mut self, out: &mut Vec<Completion>) {
         match &mut self.source {
             Source::Ring(ring) => {
@@ -389,5 +344,6 @@ impl<K: AioKernel> Drop for LinuxAio<K> {
     }
 }
 
+mod submit;
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,13 @@
 //! | `ring` | the completion ring that the kernel shares with us |
 //! | `source` | which of ring and system call completions come from |
 //! | `request` | one request: from [`Io`](crate::Io) to a kernel control block, and on after a short transfer |
-//! | `linux_aio` | [`LinuxAio`]: the queue, the batch limit, the reap pass |
+//! | `in_call` | which disks answer within io_submit(2), so that a read or write system call does the same |
+//! | `linux_aio` | [`LinuxAio`]: the queue, the reap pass |
+//! | `linux_aio/submit` | the submit pass, the batch limit |
 
 pub mod abi;
 mod error;
+mod in_call;
 mod kernel;
 mod linux_aio;
 mod request;

@@ -49,6 +49,21 @@ impl Request {
         request
     }
 
+    /// The file.
+    pub(super) fn fd(&self) -> RawFd {
+        self.iocb.fildes.cast_signed()
+    }
+
+    /// Whether a read or write system call without flags does the same.
+    pub(super) fn is_plain_transfer(&self) -> bool {
+        self.iocb.opcode != IOCB_CMD_FDSYNC && self.iocb.rw_flags == 0
+    }
+
+    /// Bytes that are still to be moved.
+    pub(super) fn remaining(&self) -> u64 {
+        self.transfer.remaining()
+    }
+
     /// Takes what the kernel said; the control block then describes the rest, if there is one.
     pub(super) fn advance(&mut self, res: i64) -> Progress {
         let progress = self.transfer.advance(res);

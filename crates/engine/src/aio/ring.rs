@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::abi::{AIO_RING_MAGIC, IoEvent, RingHeader};
 
+/// Other disks may answer just then: so many events are looked at for one that should be the last.
+const LAST_FEW: usize = 8;
+
 /// A view of one context's ring. Valid as long as the context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompletionRing {
@@ -69,6 +72,34 @@ impl CompletionRing {
         len as usize
     }
 
+    /// Whether the request that `data` names is among the last few events that wait.
+    pub(super) fn ends_with(self, data: u64) -> bool {
+        let Events { next, tail, .. } = self.events();
+        let mut index = tail;
+        for _ in 0..LAST_FEW {
+            if index == next {
+                return false;
+            }
+            index = index.checked_sub(1).unwrap_or(self.nr - 1);
+            // SAFETY: between head and tail, which `events` has checked.
+            if unsafe { self.event(index) }.data == data {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// # Safety
+    /// `index` is between head and tail, and so below `nr`.
+    unsafe fn event(self, index: u32) -> IoEvent {
+        // SAFETY: the events follow the header (`new` checked its length), and the kernel does not
+        // write between head and tail.
+        unsafe {
+            let events = self.header.as_ptr().add(1).cast::<IoEvent>();
+            events.add(index as usize).read()
+        }
+    }
+
     /// The events that are there now. Later ones wait for the next look, so that a fast disk
     /// cannot keep the caller in one pass.
     pub(super) fn events(self) -> Events {
@@ -110,19 +141,8 @@ impl Iterator for Events {
         if self.next == self.tail {
             return None;
         }
-        let index = usize::try_from(self.next).ok()?;
-        // SAFETY: the events follow the header (`new` checked its length), `next` is below `nr`
-        // (checked in `events`, kept by the wrap below), and the kernel does not write between
-        // head and tail.
-        let event = unsafe {
-            self.ring
-                .header
-                .as_ptr()
-                .add(1)
-                .cast::<IoEvent>()
-                .add(index)
-                .read()
-        };
+        // SAFETY: below `nr` (checked in `events`, kept by the wrap below), and not yet at the tail.
+        let event = unsafe { self.ring.event(self.next) };
         self.next = if self.next + 1 == self.ring.nr {
             0
         } else {

@@ -41,6 +41,9 @@ pub struct AioStats {
     pub submitted: u64,
     /// Calls of io_submit(2), refused ones too.
     pub submit_calls: u64,
+    /// Transfers that were carried out at once, by a read or write system call, because the disk
+    /// answers within io_submit(2) anyway; a resumed one counts again. Not part of `submitted`.
+    pub synchronous: u64,
     /// Requests in the largest accepted call.
     pub largest_batch: u64,
     /// Most requests in the next call.

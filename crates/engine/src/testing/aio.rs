@@ -27,6 +27,32 @@ pub(crate) struct Held {
     buffers: Vec<(usize, usize)>,
 }
 
+impl Held {
+    /// # Safety
+    /// The array of a vectored request is valid.
+    unsafe fn new(iocb: Iocb) -> Self {
+        let pair = (
+            usize::try_from(iocb.buf).unwrap(),
+            usize::try_from(iocb.nbytes).unwrap(),
+        );
+        let buffers = match iocb.opcode {
+            IOCB_CMD_FDSYNC => Vec::new(),
+            IOCB_CMD_PREADV | IOCB_CMD_PWRITEV if pair.1 == 0 => Vec::new(),
+            IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => {
+                let array = std::ptr::with_exposed_provenance::<libc::iovec>(pair.0);
+                // SAFETY: our caller's promise.
+                let array = unsafe { std::slice::from_raw_parts(array, pair.1) };
+                array
+                    .iter()
+                    .map(|b| (b.iov_base as usize, b.iov_len))
+                    .collect()
+            }
+            _ => vec![pair],
+        };
+        Self { iocb, buffers }
+    }
+}
+
 pub(crate) struct FakeKernel {
     pub(crate) disk: Vec<u8>,
     /// Answers to the next io_submit(2) calls; without one everything is accepted.
@@ -38,6 +64,16 @@ pub(crate) struct FakeKernel {
     /// How many requests the disk has at the same time, if it works by itself: one more, and the
     /// oldest is completed, while the submission goes on.
     pub(crate) keeps: Option<usize>,
+    /// Not the oldest, but the newest is.
+    pub(crate) newest_first: bool,
+    /// Ends of the next transfers by read and write system calls; without one they are whole.
+    pub(crate) transfers: VecDeque<Outcome>,
+    /// The names ([`Iocb::data`]) of what was transferred that way, in order.
+    pub(crate) transferred: Vec<u64>,
+    /// How long each takes; nothing else takes any time.
+    pub(crate) transfer_ns: u64,
+    /// The clock.
+    pub(crate) now_ns: u64,
     /// What io_setup(2) answers, if not success.
     pub(crate) setup_error: Option<Errno>,
     pub(crate) fdsync: bool,
@@ -62,6 +98,11 @@ impl FakeKernel {
             calls: Vec::new(),
             held: Vec::new(),
             keeps: None,
+            newest_first: false,
+            transfers: VecDeque::new(),
+            transferred: Vec::new(),
+            transfer_ns: 0,
+            now_ns: 0,
             setup_error: None,
             fdsync: true,
             header: Some(RingHeader {
@@ -84,11 +125,7 @@ impl FakeKernel {
     /// Ends the `index`th held request.
     pub(crate) fn complete(&mut self, index: usize, outcome: Outcome) {
         let held = self.held.remove(index);
-        let res = match outcome {
-            Outcome::Error(errno) => -i64::from(errno.raw_os_error()),
-            Outcome::Whole => self.transfer(&held, usize::MAX),
-            Outcome::Short(max) => self.transfer(&held, max),
-        };
+        let res = self.end(&held, outcome);
         self.post(IoEvent {
             data: held.iocb.data,
             obj: 0,
@@ -104,7 +141,12 @@ impl FakeKernel {
         }
     }
 
-    fn transfer(&mut self, held: &Held, max: usize) -> i64 {
+    fn end(&mut self, held: &Held, outcome: Outcome) -> i64 {
+        let max = match outcome {
+            Outcome::Error(errno) => return -i64::from(errno.raw_os_error()),
+            Outcome::Whole => usize::MAX,
+            Outcome::Short(max) => max,
+        };
         let write = matches!(held.iocb.opcode, IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV);
         let offset = u64::try_from(held.iocb.offset).unwrap();
         let moved = transfer(&mut self.disk, write, offset, &held.buffers, max);
@@ -175,31 +217,30 @@ unsafe impl AioKernel for FakeKernel {
             // the array of a vectored request.
             let held = unsafe {
                 (*iocb).key = 0xdead; // the kernel writes there, too
-                let iocb = *iocb;
-                let pair = (
-                    usize::try_from(iocb.buf).unwrap(),
-                    usize::try_from(iocb.nbytes).unwrap(),
-                );
-                let buffers = match iocb.opcode {
-                    IOCB_CMD_FDSYNC => Vec::new(),
-                    IOCB_CMD_PREADV | IOCB_CMD_PWRITEV if pair.1 == 0 => Vec::new(),
-                    IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => std::slice::from_raw_parts(
-                        std::ptr::with_exposed_provenance::<libc::iovec>(pair.0),
-                        pair.1,
-                    )
-                    .iter()
-                    .map(|b| (b.iov_base as usize, b.iov_len))
-                    .collect(),
-                    _ => vec![pair],
-                };
-                Held { iocb, buffers }
+                Held::new(*iocb)
             };
             self.held.push(held);
             while self.keeps.is_some_and(|keeps| self.held.len() > keeps) {
-                self.complete(0, Outcome::Whole);
+                let newest = self.held.len() - 1;
+                let index = if self.newest_first { newest } else { 0 };
+                self.complete(index, Outcome::Whole);
             }
         }
         Ok(count)
+    }
+
+    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+        assert_eq!(iocb.rw_flags, 0, "these calls know no flags");
+        self.now_ns += self.transfer_ns;
+        self.transferred.push(iocb.data);
+        // SAFETY: our caller's promise.
+        let held = unsafe { Held::new(*iocb) };
+        let outcome = self.transfers.pop_front().unwrap_or(Outcome::Whole);
+        self.end(&held, outcome)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     fn getevents(&mut self, _: ContextId, events: &mut [IoEvent]) -> Result<usize, Errno> {

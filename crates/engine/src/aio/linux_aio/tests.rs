@@ -110,7 +110,9 @@ impl crate::model_test::Subject for Fake {
             completion_ring: !plain,
             ..AioSettings::default()
         };
-        LinuxAio::with_kernel(kernel, settings).unwrap()
+        let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
+        aio.in_call.watch_eagerly(3);
+        aio
     }
 
     const ERRORS_REFUSE: bool = true;
@@ -152,6 +154,12 @@ impl crate::model_test::Subject for Fake {
         self.has_completions() || !self.uses_completion_ring()
     }
 
+    fn answer_within(&mut self, within: bool, outcome: Outcome) {
+        self.kernel.keeps = within.then_some(0);
+        self.kernel.transfer_ns = if within { 0 } else { 1_000_000 };
+        self.kernel.transfers.push_back(outcome);
+    }
+
     fn counts(&self) -> (u64, u64) {
         (self.stats().resumed, self.stats().completed)
     }
@@ -178,6 +186,7 @@ impl crate::model_test::Subject for Fake {
 }
 
 mod batch;
+mod in_call;
 mod life;
 mod source;
 mod submit;

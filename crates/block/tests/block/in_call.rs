@@ -1,0 +1,118 @@
+//! Linux AIO on disks that answer within the call, and on those that do not.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::Arc;
+
+use block::Node;
+use engine::Errno;
+use tempfile::TempDir;
+
+use crate::harness::{Call, Rig, pattern, skipped};
+use crate::storage::{file, folder, image, options, tmpfs_folder};
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+
+fn disk(folder: &TempDir) -> (std::path::PathBuf, Arc<Node>) {
+    let path = image(folder, "disk", BLOCKS * BLOCK as u64);
+    let node = file(&options(&path));
+    (path, node)
+}
+
+/// Writes all blocks and reads them back, many at once; `round` is in the bytes.
+fn fill_and_check(rig: &mut Rig, node: &Node, round: u64) {
+    let blocks = (0..BLOCKS).map(|block| {
+        let offset = block * BLOCK as u64;
+        (offset, pattern(round * BLOCKS + block + 1, BLOCK))
+    });
+    let blocks: Vec<_> = blocks.collect();
+    let write = |(offset, bytes): &(u64, Vec<u8>)| Call::write(*offset, bytes).cut(1024);
+    for outcome in rig.all(node, blocks.iter().map(write).collect()) {
+        assert_eq!(outcome.result, Ok(()));
+    }
+    let read = |(offset, _): &(u64, _)| Call::read(*offset, BLOCK).cut(2048);
+    let outcomes = rig.all(node, blocks.iter().map(read).collect());
+    for (outcome, (offset, bytes)) in outcomes.iter().zip(&blocks) {
+        assert_eq!(outcome.result, Ok(()));
+        assert!(outcome.data == *bytes, "round {round}, at {offset}");
+    }
+}
+
+fn synchronous(rig: &Rig) -> u64 {
+    rig.engines.aio_stats().unwrap().synchronous
+}
+
+/// A disk in memory, and an iothread that carries its requests out at once. None where there is none.
+fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig)> {
+    let folder = tmpfs_folder()?;
+    let (path, node) = disk(&folder);
+    let mut rig = Rig::new();
+    rig.attach(&node);
+    // A machine with other work may interrupt some calls, but not all of them.
+    for round in 0..2000 {
+        fill_and_check(&mut rig, &node, round);
+        if synchronous(&rig) > 0 {
+            return Some((folder, path, node, rig));
+        }
+    }
+    panic!("a disk in memory answers within the call");
+}
+
+fn truncate(path: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
+    let Some((_folder, _, node, mut rig)) = in_memory() else {
+        return;
+    };
+    // With probes in between.
+    for round in 0..100 {
+        fill_and_check(&mut rig, &node, round);
+    }
+    rig.ok(&node, Call::flush());
+    rig.ok(&node, Call::write(0, &pattern(7, BLOCK)).fua());
+    assert!(rig.read(&node, 0, BLOCK) == pattern(7, BLOCK));
+    // Another disk with the same number begins anew.
+    rig.engines.detach(&node);
+    let before = synchronous(&rig);
+    rig.ok(&node, Call::read(0, BLOCK));
+    assert_eq!(synchronous(&rig), before);
+}
+
+#[test]
+fn what_a_truncated_disk_in_memory_has_lost_reads_as_zeroes() {
+    let Some((_folder, path, node, mut rig)) = in_memory() else {
+        return;
+    };
+    fill_and_check(&mut rig, &node, 0);
+    truncate(&path, 3 * BLOCK as u64 / 2);
+    let mut expected = [pattern(1, BLOCK), pattern(2, BLOCK)].concat();
+    expected[3 * BLOCK / 2..].fill(0);
+    assert!(rig.read(&node, 0, 2 * BLOCK) == expected);
+    assert!(rig.read(&node, 8 * BLOCK as u64, BLOCK) == [0; BLOCK]);
+    fill_and_check(&mut rig, &node, 1);
+}
+
+#[test]
+fn a_disk_that_can_say_that_it_would_wait_is_left_to_the_kernel() {
+    let folder = folder();
+    let (path, node) = disk(&folder);
+    let direct = OpenOptions::new().read(true).open(&path).unwrap();
+    let mut block = [0; BLOCK];
+    let mut buffers = [std::io::IoSliceMut::new(&mut block)];
+    let no_wait = rustix::io::ReadWriteFlags::NOWAIT;
+    if rustix::io::preadv2(&direct, &mut buffers, 0, no_wait) == Err(Errno::OPNOTSUPP) {
+        skipped("this file system cannot say that it would wait");
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.attach(&node);
+    for round in 0..50 {
+        fill_and_check(&mut rig, &node, round);
+    }
+    assert_eq!(synchronous(&rig), 0);
+}

@@ -1,0 +1,295 @@
+//! Which disks answer within io_submit(2), and so need no completion.
+//!
+//! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then
+//! nothing runs beside us, and a control block, an event and a write to an eventfd are only a detour:
+//! a read or write system call in the same place does the same work, and keeps the loop no longer.
+//! [`InCall`] decides for which files the engine takes that way. It is asked only about those
+//! that somebody [watches](InCall::watch), since a disk that may answer later must not stop the
+//! loop, nor the other disks that it serves:
+//!
+//! - *In*: a file must answer within [`ENTER_AFTER`] calls one after another.
+//! - *Probes*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request
+//!   is not done when the call returns, the file is out.
+//! - *Clock*: each [`STEP`] requests are timed. If they took longer than a disk in memory can, the file
+//!   is out at once, and the rest of the batch goes by io_submit(2).
+//! - *Back again*: each time it was out, twice as many calls are wanted, up to [`ENTER_AT_MOST`].
+//!
+//! Flushes and durable writes always go by io_submit(2): they are for disks that can be waited for.
+
+use std::os::fd::RawFd;
+
+/// So many calls in a row a file must answer within.
+pub(super) const ENTER_AFTER: u32 = 64;
+
+/// The same for a file that was out again and again.
+const ENTER_AT_MOST: u32 = 1 << 16;
+
+/// So many requests may be carried out until io_submit(2) is asked again.
+pub(super) const PROBE_EVERY: u32 = 2048;
+
+/// So many requests are carried out between two looks at the clock: what a disk that has become slow
+/// can keep the loop for, once.
+pub(super) const STEP: u32 = 8;
+
+/// What one request may take, apart from its data.
+const REQUEST_LIMIT_NS: u64 = 50_000;
+
+/// What a byte may take: several times a copy, with a page to be found and cleared for it.
+const BYTE_LIMIT_NS: u64 = 1;
+
+/// What is known of the files of one engine.
+#[derive(Debug, Default)]
+pub(super) struct InCall {
+    /// By descriptor, as far as they are watched.
+    files: Vec<Option<Judgement>>,
+}
+
+/// Some requests that were carried out by read or write system calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Step {
+    pub(super) requests: u32,
+    pub(super) bytes: u64,
+    pub(super) took_ns: u64,
+}
+
+impl InCall {
+    /// From now on, `fd` is watched.
+    pub(super) fn watch(&mut self, fd: RawFd) {
+        let Ok(index) = usize::try_from(fd) else {
+            return;
+        };
+        if self.files.len() <= index {
+            self.files.resize(index + 1, None);
+        }
+        self.files[index] = Some(Judgement::new());
+    }
+
+    /// The same, but one call is enough.
+    #[cfg(test)]
+    pub(super) fn watch_eagerly(&mut self, fd: RawFd) {
+        self.watch(fd);
+        if let Some(judgement) = self.judgement(fd) {
+            judgement.wanted = 1;
+        }
+    }
+
+    /// `fd` is not watched any more, and goes by io_submit(2).
+    pub(super) fn unwatch(&mut self, fd: RawFd) {
+        if let Some(entry) = usize::try_from(fd)
+            .ok()
+            .and_then(|index| self.files.get_mut(index))
+        {
+            *entry = None;
+        }
+    }
+
+    /// Whether the next transfers of `fd` are to be carried out at once.
+    #[inline]
+    pub(super) fn carries_out(&self, fd: RawFd) -> bool {
+        let entry = usize::try_from(fd).ok().and_then(|i| self.files.get(i));
+        matches!(entry, Some(Some(judgement)) if judgement.carries_out())
+    }
+
+    /// Hears of each call whose last request was a transfer of `fd`, and looks at `within` if it
+    /// wants to know whether that was done when the call returned.
+    #[inline]
+    pub(super) fn submitted(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
+        if let Some(judgement) = self.judgement(fd) {
+            let before = judgement.is_in();
+            judgement.submitted(within());
+            if judgement.is_in() != before {
+                tracing::debug!(fd, within = !before, "a disk changed how it answers");
+            }
+        }
+    }
+
+    /// Hears of transfers of `fd` that were carried out.
+    #[inline]
+    pub(super) fn carried_out(&mut self, fd: RawFd, step: Step) {
+        if let Some(judgement) = self.judgement(fd)
+            && !judgement.carried_out(step)
+        {
+            tracing::debug!(fd, took_ns = step.took_ns, "a disk in memory became slow");
+        }
+    }
+
+    fn judgement(&mut self, fd: RawFd) -> Option<&mut Judgement> {
+        self.files.get_mut(usize::try_from(fd).ok()?)?.as_mut()
+    }
+}
+
+/// What is known of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Judgement {
+    way: Way,
+    /// So many calls in a row it must answer within.
+    wanted: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By io_submit(2). It answered within so many calls in a row.
+    Submit { within: u32 },
+    /// At once. After so many requests a batch is submitted: the probe.
+    AtOnce { left: u32 },
+}
+
+impl Judgement {
+    fn new() -> Self {
+        Self {
+            way: Way::Submit { within: 0 },
+            wanted: ENTER_AFTER,
+        }
+    }
+
+    fn is_in(&self) -> bool {
+        matches!(self.way, Way::AtOnce { .. })
+    }
+
+    fn carries_out(&self) -> bool {
+        matches!(self.way, Way::AtOnce { left: 1.. })
+    }
+
+    /// A call was made; whether its last request was done `within` it.
+    fn submitted(&mut self, within: bool) {
+        match self.way {
+            Way::Submit { .. } if !within => self.way = Way::Submit { within: 0 },
+            Way::Submit { within } if within + 1 < self.wanted => {
+                self.way = Way::Submit { within: within + 1 };
+            }
+            Way::AtOnce { .. } if !within => self.out(),
+            Way::Submit { .. } | Way::AtOnce { .. } => {
+                self.way = Way::AtOnce { left: PROBE_EVERY };
+            }
+        }
+    }
+
+    /// False: that took too long, and the file is out.
+    fn carried_out(&mut self, step: Step) -> bool {
+        let limit_ns = u64::from(step.requests) * REQUEST_LIMIT_NS + step.bytes * BYTE_LIMIT_NS;
+        if step.took_ns > limit_ns {
+            self.out();
+            return false;
+        }
+        if let Way::AtOnce { left } = &mut self.way {
+            *left = left.saturating_sub(step.requests);
+        }
+        true
+    }
+
+    fn out(&mut self) {
+        self.way = Way::Submit { within: 0 };
+        self.wanted = (self.wanted * 2).min(ENTER_AT_MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Step = Step {
+        requests: STEP,
+        bytes: 8 * 4096,
+        took_ns: 10_000,
+    };
+
+    /// How many calls in a row, each answered within, it takes until the file is in.
+    fn calls_until_in(judgement: &mut Judgement) -> u32 {
+        let mut calls = 0;
+        while !judgement.is_in() {
+            judgement.submitted(true);
+            calls += 1;
+        }
+        calls
+    }
+
+    #[test]
+    fn a_file_is_in_after_many_calls_in_a_row() {
+        let mut judgement = Judgement::new();
+        for _ in 1..ENTER_AFTER {
+            judgement.submitted(true);
+            assert!(!judgement.carries_out());
+        }
+        judgement.submitted(false);
+        assert_eq!(
+            calls_until_in(&mut judgement),
+            ENTER_AFTER,
+            "from the beginning"
+        );
+        assert!(judgement.carries_out());
+    }
+
+    #[test]
+    fn a_probe_comes_after_so_many_requests_and_decides() {
+        let mut judgement = Judgement::new();
+        calls_until_in(&mut judgement);
+        for within in [true, true, false] {
+            let mut requests = 0;
+            while judgement.carries_out() {
+                assert!(judgement.carried_out(QUICK));
+                requests += QUICK.requests;
+            }
+            assert_eq!(requests, PROBE_EVERY);
+            assert!(judgement.is_in(), "the probe is still to come");
+            judgement.submitted(within);
+            assert_eq!(
+                (judgement.is_in(), judgement.carries_out()),
+                (within, within)
+            );
+        }
+    }
+
+    #[test]
+    fn who_is_too_slow_is_out() {
+        let slow = |requests, bytes, took_ns| {
+            let mut judgement = Judgement::new();
+            calls_until_in(&mut judgement);
+            let stays = judgement.carried_out(Step {
+                requests,
+                bytes,
+                took_ns,
+            });
+            assert_eq!(judgement.is_in(), stays);
+            !stays
+        };
+        assert!(!slow(1, 0, 50_000) && slow(1, 0, 50_001));
+        assert!(!slow(8, 0, 400_000) && slow(8, 0, 400_001));
+        assert!(
+            !slow(1, 1 << 20, 1_000_000),
+            "large requests have their time"
+        );
+        assert!(slow(1, 1 << 20, 1_200_000));
+    }
+
+    #[test]
+    fn who_was_out_must_be_good_for_longer() {
+        let mut judgement = Judgement::new();
+        let mut wanted = ENTER_AFTER;
+        for _ in 0..20 {
+            assert_eq!(calls_until_in(&mut judgement), wanted);
+            judgement.submitted(false);
+            wanted = (wanted * 2).min(ENTER_AT_MOST);
+        }
+        assert_eq!(wanted, ENTER_AT_MOST);
+    }
+
+    #[test]
+    fn nobody_else_is_judged() {
+        let mut in_call = InCall::default();
+        in_call.watch(5);
+        for fd in [-1, 0, 4, 6, i32::MAX] {
+            for _ in 0..2 * ENTER_AFTER {
+                in_call.submitted(fd, || panic!("nobody wants to know"));
+            }
+            in_call.carried_out(fd, QUICK);
+            in_call.unwatch(fd);
+            assert!(!in_call.carries_out(fd), "{fd}");
+        }
+        (0..ENTER_AFTER).for_each(|_| in_call.submitted(5, || true));
+        assert!(in_call.carries_out(5));
+        in_call.unwatch(5);
+        assert!(!in_call.carries_out(5));
+        in_call.watch(5);
+        assert!(!in_call.carries_out(5), "another file has the number");
+    }
+}

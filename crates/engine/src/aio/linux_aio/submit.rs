@@ -1,0 +1,129 @@
+//! The submit pass: what is pending goes to the kernel, in order, one way or the other.
+
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+
+use super::LinuxAio;
+use crate::aio::in_call::{STEP, Step};
+use crate::aio::kernel::AioKernel;
+use crate::aio::source::Source;
+use crate::transfer::Progress;
+
+impl<K: AioKernel> LinuxAio<K> {
+    /// The batch limit for the next call. The room of the context bounds it as well, but needs no
+    /// look: a record is taken for every request that is pending or in flight.
+    pub(super) fn batch(&self) -> usize {
+        self.batch.now() as usize
+    }
+
+    #[inline(never)]
+    pub(super) fn submit_pending(&mut self) {
+        self.blocked = false;
+        while let Some(&first) = self.pending.front() {
+            if let Some(fd) = self.at_once(first) {
+                self.carry_out(fd);
+            } else {
+                self.hand_over();
+            }
+            if self.blocked {
+                return;
+            }
+        }
+    }
+
+    /// The file of a request that is to be carried out at once.
+    #[inline]
+    fn at_once(&mut self, slot: u32) -> Option<RawFd> {
+        let request = self.slots.get_mut(slot);
+        let fd = request.fd();
+        (self.in_call.carries_out(fd) && request.is_plain_transfer()).then_some(fd)
+    }
+
+    /// One io_submit(2), up to the next request that goes the other way.
+    fn hand_over(&mut self) {
+        self.iocbs.clear();
+        for index in 0..self.pending.len().min(self.batch()) {
+            let slot = self.pending[index];
+            if self.at_once(slot).is_some() {
+                break;
+            }
+            self.iocbs.push(&raw mut self.slots.get_mut(slot).iocb);
+        }
+        let count = self.iocbs.len();
+        debug_assert!(self.in_flight + count <= self.max_events as usize);
+        self.stats.submit_calls += 1;
+        // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
+        // for what they name, the submitters promised to keep it until completion.
+        match unsafe { self.kernel.submit(self.context, &self.iocbs) } {
+            // The kernel accepts at least one or says why not; were it to do neither, that
+            // would be an EAGAIN.
+            Ok(0) | Err(Errno::AGAIN) => {
+                self.stats.eagain += 1;
+                self.blocked = true;
+            }
+            Ok(accepted) => {
+                let accepted = accepted.min(count);
+                if let Source::Ring(ring) = self.source {
+                    if self.batch.adapts() && accepted == count {
+                        self.batch.learn(count, self.in_flight, ring.len());
+                    }
+                    let last = self.pending[accepted - 1];
+                    let request = self.slots.get_mut(last);
+                    if request.is_plain_transfer() {
+                        let within = || ring.ends_with(u64::from(last));
+                        self.in_call.submitted(request.fd(), within);
+                    }
+                }
+                self.accepted(accepted);
+            }
+            Err(errno) => self.refuse_first(errno),
+        }
+    }
+
+    /// Transfers of one file, from the first pending request on, by read and write system calls. What is left of
+    /// a short one stays the first.
+    fn carry_out(&mut self, fd: RawFd) {
+        let begin_ns = self.kernel.now_ns();
+        let mut step = Step::default();
+        while step.requests < STEP
+            && let Some(&slot) = self.pending.front()
+            && self.at_once(slot) == Some(fd)
+        {
+            let request = self.slots.get_mut(slot);
+            step.requests += 1;
+            step.bytes += request.remaining();
+            // SAFETY: the submitter promised to keep what the control block names until completion.
+            let res = unsafe { self.kernel.transfer(&request.iocb) };
+            match request.advance(res) {
+                Progress::Done(result) => {
+                    self.pending.pop_front();
+                    self.finished.push((slot, result));
+                }
+                Progress::Resume { .. } => self.stats.resumed += 1,
+            }
+        }
+        self.stats.synchronous += u64::from(step.requests);
+        step.took_ns = self.kernel.now_ns().saturating_sub(begin_ns);
+        self.in_call.carried_out(fd, step);
+    }
+
+    fn accepted(&mut self, count: usize) {
+        for slot in self.pending.drain(..count) {
+            self.slots.set_in_flight(slot);
+        }
+        self.in_flight += count;
+        self.stats.submitted += count as u64;
+        self.stats.largest_batch = self.stats.largest_batch.max(count as u64);
+    }
+
+    /// An error of io_submit(2) concerns the first request only.
+    fn refuse_first(&mut self, errno: Errno) {
+        if let Some(slot) = self.pending.pop_front() {
+            self.finished.push((slot, Err(errno)));
+            self.stats.refused += 1;
+            // A loop that blocks before the next reap must wake up. The counter cannot overflow.
+            let _ = rustix::io::write(&self.event_fd, &1_u64.to_ne_bytes());
+        }
+    }
+}

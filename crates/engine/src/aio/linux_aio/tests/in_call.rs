@@ -1,0 +1,280 @@
+//! Transfers that are carried out at once, because the disk answers within the call.
+
+use super::*;
+use crate::aio::in_call::{ENTER_AFTER, PROBE_EVERY, STEP};
+
+/// The file of all requests, see `Buffers::io`.
+const FD: i32 = 7;
+
+/// An engine that watches the file, on a disk that answers within the call.
+fn watching(max_events: u32, max_batch: u32) -> Fake {
+    let mut aio = engine(max_events, max_batch);
+    aio.kernel.keeps = Some(0);
+    aio.watch(FD);
+    aio
+}
+
+/// The same, with the file in the mode.
+fn at_once(max_events: u32, max_batch: u32) -> Fake {
+    let mut aio = watching(max_events, max_batch);
+    (0..ENTER_AFTER).for_each(|_| one(&mut aio));
+    assert!(aio.in_call.carries_out(FD));
+    aio.kernel.calls.clear();
+    aio.kernel.transferred.clear();
+    aio
+}
+
+/// One read, from begin to end.
+fn one(aio: &mut Fake) {
+    let mut buffers = Buffers::sized(&[4], 0xee);
+    aio.put(buffers.io(Op::Read, 20, 5)).unwrap();
+    aio.submit();
+    aio.kernel.complete_all();
+    assert_eq!(aio.reaped(), [(5, Ok(()))]);
+    assert_eq!(buffers.bytes(), [20, 21, 22, 23]);
+}
+
+fn reads(sizes: &[usize]) -> Vec<Buffers> {
+    sizes
+        .iter()
+        .map(|&size| Buffers::sized(&[size], 0))
+        .collect()
+}
+
+fn put_reads(aio: &mut Fake, buffers: &mut [Buffers]) {
+    for (token, buffers) in (0..).zip(buffers) {
+        aio.put(buffers.io(Op::Read, token, token)).unwrap();
+    }
+}
+
+fn all_ok(count: u64) -> Vec<(u64, Result<(), Errno>)> {
+    (0..count).map(|token| (token, Ok(()))).collect()
+}
+
+#[test]
+fn nothing_is_carried_out_before_so_many_calls() {
+    let mut aio = watching(16, 0);
+    for calls in 1..=ENTER_AFTER {
+        assert!(!aio.in_call.carries_out(FD));
+        one(&mut aio);
+        assert_eq!(aio.kernel.calls.len(), calls as usize);
+    }
+    one(&mut aio);
+    assert_eq!(aio.kernel.calls.len(), ENTER_AFTER as usize);
+    assert_eq!(aio.stats().synchronous, 1);
+    assert_eq!(aio.stats().submitted, u64::from(ENTER_AFTER));
+}
+
+#[test]
+fn a_disk_that_answers_later_and_one_that_nobody_watches_stay() {
+    let mut later = watching(16, 0);
+    later.kernel.keeps = None;
+    let mut unwatched = engine(16, 0);
+    unwatched.kernel.keeps = Some(0);
+    let mut forgotten = at_once(16, 0);
+    forgotten.unwatch(FD);
+    for aio in [&mut later, &mut unwatched, &mut forgotten] {
+        (0..3 * ENTER_AFTER).for_each(|_| one(aio));
+        assert_eq!((aio.stats().synchronous, aio.kernel.calls.len()), (0, 192));
+    }
+}
+
+#[test]
+fn without_the_completion_ring_nothing_is_seen() {
+    let mut kernel = FakeKernel::new((0..=255).collect());
+    kernel.ring_unused = true;
+    kernel.keeps = Some(0);
+    let settings = AioSettings {
+        completion_ring: false,
+        ..AioSettings::default()
+    };
+    let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
+    aio.watch(FD);
+    (0..3 * ENTER_AFTER).for_each(|_| one(&mut aio));
+    assert_eq!(aio.stats().synchronous, 0);
+}
+
+#[test]
+fn completions_of_other_disks_do_not_hide_that_it_answered() {
+    let mut aio = watching(64, 0);
+    let mut other = Buffers::sized(&[1], 0);
+    aio.kernel.newest_first = true;
+    for _ in 0..ENTER_AFTER {
+        aio.kernel.keeps = None;
+        let io = other.io(Op::Read, 0, 9);
+        aio.put(Io { fd: 3, ..io }).unwrap();
+        aio.submit();
+        let mut mine = Buffers::sized(&[4], 0);
+        aio.put(mine.io(Op::Read, 0, 5)).unwrap();
+        aio.kernel.keeps = Some(0);
+        aio.submit();
+        assert_eq!(aio.reaped(), [(5, Ok(())), (9, Ok(()))]);
+    }
+    assert!(aio.in_call.carries_out(FD));
+}
+
+#[test]
+fn what_is_carried_out_waits_for_the_reap_and_is_seen_without_a_system_call() {
+    let mut aio = at_once(64, 0);
+    let mut buffers = reads(&[4; 20]);
+    put_reads(&mut aio, &mut buffers);
+    assert_eq!((aio.pending(), aio.has_completions()), (20, false));
+    // The descriptor has the counts of the calls before.
+    let _ = rustix::io::read(aio.eventfd(), &mut [0; 8]);
+    aio.submit();
+    assert_eq!((aio.pending(), aio.in_flight(), aio.room()), (0, 0, 44));
+    assert!(aio.has_completions());
+    assert!(aio.kernel.calls.is_empty() && !aio.eventfd_readable());
+    assert_eq!(aio.reaped(), all_ok(20));
+    assert_eq!((aio.has_completions(), aio.room()), (false, 64));
+    for (first, buffers) in (0..).zip(&buffers) {
+        assert_eq!(buffers.bytes(), (first..first + 4).collect::<Vec<u8>>());
+    }
+}
+
+#[test]
+fn a_full_batch_and_the_last_room_are_carried_out_at_once() {
+    let mut aio = at_once(10, 8);
+    let mut buffers = reads(&[4; 10]);
+    put_reads(&mut aio, &mut buffers[..7]);
+    assert!(aio.kernel.transferred.is_empty());
+    aio.put(buffers[7].io(Op::Read, 7, 7)).unwrap();
+    assert_eq!(aio.kernel.transferred.len(), 8);
+    aio.put(buffers[8].io(Op::Read, 8, 8)).unwrap();
+    aio.put(buffers[9].io(Op::Read, 9, 9)).unwrap();
+    assert_eq!((aio.kernel.transferred.len(), aio.room()), (10, 0));
+    let refused = aio.put(Buffers::sized(&[1], 0).io(Op::Read, 0, 10));
+    assert_eq!(refused, Err(Full), "room comes with the reap");
+    assert_eq!(aio.reaped(), all_ok(10));
+}
+
+#[test]
+fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place() {
+    let mut aio = at_once(16, 0);
+    let mut single = Buffers::sized(&[3], 1);
+    let mut several = Buffers::sized(&[2, 0, 3], 2);
+    let mut durable = Buffers::sized(&[2], 3);
+    let mut last = Buffers::sized(&[1], 4);
+    aio.put(single.io(WRITE, 0, 0)).unwrap();
+    aio.put(several.io(WRITE, 3, 1)).unwrap();
+    aio.put(durable.io(Op::Write { dsync: true }, 8, 2))
+        .unwrap();
+    aio.put_flush(3).unwrap();
+    aio.put(last.io(WRITE, 10, 4)).unwrap();
+    aio.submit();
+    assert_eq!(aio.kernel.calls, [2]);
+    assert_eq!(aio.kernel.disk[..12], [1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 11]);
+    let mut done = aio.reaped();
+    done.sort_unstable_by_key(|done| done.0);
+    assert_eq!(done, all_ok(5));
+    assert_eq!(aio.stats().synchronous, 3);
+    assert!(aio.in_call.carries_out(FD), "they say nothing about it");
+}
+
+#[test]
+fn other_files_are_submitted_in_between() {
+    let mut aio = at_once(16, 0);
+    aio.kernel.keeps = None;
+    let mut buffers = reads(&[1; 6]);
+    for (token, buffers) in (0..).zip(&mut buffers) {
+        let fd = if [2, 3, 5].contains(&token) { 3 } else { FD };
+        let io = buffers.io(Op::Read, token, token);
+        aio.put(Io { fd, ..io }).unwrap();
+    }
+    aio.submit();
+    assert_eq!(
+        (aio.kernel.calls.as_slice(), aio.in_flight()),
+        (&[2, 1][..], 3)
+    );
+    assert_eq!(aio.reaped(), [(0, Ok(())), (1, Ok(())), (4, Ok(()))]);
+    aio.kernel.complete_all();
+    assert_eq!(aio.reaped(), [(2, Ok(())), (3, Ok(())), (5, Ok(()))]);
+}
+
+#[test]
+fn what_the_kernel_has_no_room_for_keeps_its_place() {
+    let mut aio = at_once(16, 0);
+    aio.kernel.script.push_back(Err(Errno::AGAIN));
+    let mut buffers = reads(&[1; 3]);
+    for (token, buffers) in (0..).zip(&mut buffers) {
+        let io = buffers.io(Op::Read, token, token);
+        let fd = if token == 1 { 3 } else { FD };
+        aio.put(Io { fd, ..io }).unwrap();
+    }
+    aio.submit();
+    assert_eq!(
+        (aio.pending(), aio.in_flight(), aio.blocked()),
+        (2, 0, true)
+    );
+    assert_eq!(aio.reaped(), [(0, Ok(()))]);
+    aio.submit();
+    assert_eq!((aio.pending(), aio.reaped().len()), (0, 2));
+}
+
+#[test]
+fn errors_are_those_of_their_request() {
+    let mut aio = at_once(16, 0);
+    aio.kernel.transfers = [Outcome::Whole, Outcome::Error(Errno::IO)].into();
+    let mut buffers = reads(&[1; 3]);
+    put_reads(&mut aio, &mut buffers);
+    aio.submit();
+    let expected = [(0, Ok(())), (1, Err(Errno::IO)), (2, Ok(()))];
+    assert_eq!(aio.reaped(), expected);
+    assert_eq!(aio.room(), 16);
+}
+
+#[test]
+fn a_short_transfer_is_resumed_and_its_end_is_the_files() {
+    let mut aio = at_once(16, 0);
+    aio.kernel.transfers = [Outcome::Short(1), Outcome::Short(4)].into();
+    let mut short = Buffers::sized(&[3, 0, 5], 0xee);
+    // The disk has 256 bytes.
+    let mut beyond = Buffers::sized(&[4, 4], 0xee);
+    let mut full = Buffers::sized(&[4], 1);
+    aio.put(short.io(Op::Read, 20, 0)).unwrap();
+    aio.put(beyond.io(Op::Read, 253, 1)).unwrap();
+    aio.put(full.io(WRITE, 254, 2)).unwrap();
+    aio.submit();
+    let done = aio.reaped();
+    assert_eq!(done, [(0, Ok(())), (1, Ok(())), (2, Err(Errno::NOSPC))]);
+    assert_eq!(short.bytes(), (20..28).collect::<Vec<u8>>());
+    assert_eq!(beyond.bytes(), [253, 254, 255, 0, 0, 0, 0, 0]);
+    assert_eq!((aio.stats().resumed, aio.stats().synchronous), (4, 7));
+}
+
+#[test]
+fn a_probe_that_is_not_answered_within_the_call_ends_it() {
+    let mut aio = at_once(16, 0);
+    for _ in 0..2 {
+        (0..PROBE_EVERY).for_each(|_| one(&mut aio));
+        assert!(aio.kernel.calls.is_empty());
+        one(&mut aio);
+        assert_eq!(aio.kernel.calls, [1], "the probe");
+        aio.kernel.calls.clear();
+    }
+    (0..PROBE_EVERY).for_each(|_| one(&mut aio));
+    aio.kernel.keeps = None;
+    (0..ENTER_AFTER).for_each(|_| one(&mut aio));
+    assert_eq!(aio.kernel.calls.len(), ENTER_AFTER as usize);
+    aio.kernel.keeps = Some(0);
+    (0..2 * ENTER_AFTER).for_each(|_| one(&mut aio));
+    assert_eq!(
+        aio.kernel.calls.len(),
+        3 * ENTER_AFTER as usize,
+        "not so soon again"
+    );
+    one(&mut aio);
+    assert_eq!(aio.kernel.calls.len(), 3 * ENTER_AFTER as usize);
+}
+
+#[test]
+fn a_disk_that_has_become_slow_keeps_the_loop_for_one_step() {
+    let mut aio = at_once(64, 0);
+    aio.kernel.transfer_ns = 10_000_000;
+    let mut buffers = reads(&[1; 30]);
+    put_reads(&mut aio, &mut buffers);
+    aio.submit();
+    assert_eq!(aio.kernel.transferred.len(), STEP as usize);
+    assert_eq!(aio.kernel.calls, [30 - STEP as usize]);
+    assert_eq!(aio.reaped(), all_ok(30));
+}
