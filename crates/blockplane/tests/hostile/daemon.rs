@@ -53,7 +53,7 @@ impl Daemon {
         let folder = tempfile::tempdir().unwrap();
         let log = tempfile::tempfile().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_blockplane"));
-        command.args(["--object", "iothread,id=io"]);
+        command.args(["--object", "iothread,id=io", "--pidfile", "pid"]);
         for (name, node, export) in [
             (HOSTILE, "", "writable=on,packed=on"),
             (QUIET, "", "writable=on"),
@@ -79,9 +79,10 @@ impl Daemon {
             .stderr(log.try_clone().unwrap());
         let child = command.spawn().unwrap();
         let mut daemon = Daemon { child, folder, log };
-        // Exports are made in order. Looked at only: a connection would be one more front-end.
-        let last = daemon.socket(SLOW);
-        daemon.until("listens", || last.exists());
+        // It is there when all the rest is: from then on what is open is open for ever, or is a
+        // front-end's.
+        let pidfile = daemon.folder.path().join("pid");
+        daemon.until("is up", || pidfile.exists());
         daemon
     }
 
