@@ -126,7 +126,11 @@ impl KernelRing {
         Self::around(built, settings)
     }
 
-    fn around(built: (IoUring, Kind), settings: UringSettings) -> Result<Self, UringError> {
+    /// Around a ring that was built: what it is to have beside it.
+    pub(super) fn around(
+        built: (IoUring, Kind),
+        settings: UringSettings,
+    ) -> Result<Self, UringError> {
         let (ring, kind) = built;
         let call = |call| move |errno| UringError::of(call, settings.max_events, errno);
         let event_fd =

@@ -62,29 +62,26 @@ impl Kind {
 
 /// The best ring for `max_events` requests that this kernel makes.
 pub(super) fn build(max_events: u32) -> Result<(IoUring, Kind), UringError> {
-    build_at_most(max_events, Kind::Direct)
+    build_on(max_events, Kind::build)
 }
 
-/// The same, with nothing better than `best`: what an older kernel would give.
-pub(super) fn build_at_most(max_events: u32, best: Kind) -> Result<(IoUring, Kind), UringError> {
+/// The same where `make` is the kernel, which refuses what it does not know with `EINVAL`.
+fn build_on(
+    max_events: u32,
+    mut make: impl FnMut(Kind, u32) -> std::io::Result<IoUring>,
+) -> Result<(IoUring, Kind), UringError> {
     let entries = max_events.min(MAX_RING_EVENTS).next_power_of_two();
-    let mut last = Errno::INVAL;
-    for kind in KINDS.into_iter().skip_while(|kind| *kind != best) {
-        match kind.build(entries) {
+    for kind in KINDS {
+        match make(kind, entries) {
             Ok(ring) => {
                 check_operations(&ring, max_events)?;
                 return Ok((ring, kind));
             }
-            Err(error) => last = errno(&error),
-        }
-        if last != Errno::INVAL {
-            break;
+            Err(error) if errno(&error) == Errno::INVAL => {}
+            Err(error) => return Err(UringError::of("io_uring_setup", max_events, errno(&error))),
         }
     }
-    if last == Errno::INVAL {
-        return Err(UringError::TooOld);
-    }
-    Err(UringError::of("io_uring_setup", max_events, last))
+    Err(UringError::TooOld)
 }
 
 /// Everything that is used without asking again.
@@ -115,4 +112,135 @@ fn check_operations(ring: &IoUring, max_events: u32) -> Result<(), UringError> {
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::super::ring::KernelRing;
+    use super::super::{File, Uring, UringSettings};
+    use super::*;
+    use crate::{Completion, Io, Op};
+
+    /// A kernel that knows nothing better than `best`.
+    fn older(best: Kind) -> impl FnMut(Kind, u32) -> std::io::Result<IoUring> {
+        let better = KINDS.into_iter().take_while(move |kind| *kind != best);
+        let better: Vec<_> = better.collect();
+        move |kind, entries| {
+            if better.contains(&kind) {
+                Err(Errno::INVAL.into())
+            } else {
+                kind.build(entries)
+            }
+        }
+    }
+
+    /// Does one request as a loop does that sleeps until it is told.
+    fn run(ring: &mut Uring, op: Op, fd: i32, memory: &mut [u8]) -> Vec<Completion> {
+        let mut iov = libc::iovec {
+            iov_base: memory.as_mut_ptr().cast(),
+            iov_len: memory.len(),
+        };
+        let io = Io {
+            op,
+            fd: File::Descriptor(fd),
+            offset: 0,
+            iov: &raw mut iov,
+            iov_count: 1,
+            len: memory.len() as u64,
+            token: 5,
+        };
+        // SAFETY: the buffer and its array outlive the loop, which ends with the completion.
+        unsafe { ring.push(io) }.unwrap();
+        ring.submit();
+        let mut out = Vec::new();
+        while out.is_empty() {
+            if !ring.arm() {
+                let minute = Timespec {
+                    tv_sec: 60,
+                    tv_nsec: 0,
+                };
+                let told = poll(
+                    &mut [PollFd::new(&ring.eventfd(), PollFlags::IN)],
+                    Some(&minute),
+                );
+                assert!(matches!(told, Ok(1) | Err(Errno::INTR)), "never told of it");
+                // The next wait is for the next time.
+                let _ = rustix::io::read(ring.eventfd(), &mut [0; 8]);
+            }
+            ring.reap(&mut out);
+            ring.submit();
+        }
+        out
+    }
+
+    /// The kernel that runs this may be one of the older ones itself.
+    #[test]
+    fn an_older_kernel_gives_the_best_ring_that_it_has_and_that_works() {
+        let (_, ours) = build(8).unwrap();
+        let known = KINDS.into_iter().skip_while(|kind| *kind != ours);
+        for best in known {
+            let built = build_on(8, older(best)).unwrap();
+            assert_eq!(built.1, best);
+            let settings = UringSettings {
+                max_events: 8,
+                ..UringSettings::default()
+            };
+            let ring = KernelRing::around(built, settings).unwrap();
+            let mut ring = Uring::with_ring(ring, settings);
+            let file = tempfile::tempfile().unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+            let mut memory = [7; 512];
+            let done = Completion {
+                token: 5,
+                result: Ok(()),
+            };
+            // More rounds than the ring has places.
+            for round in 0..20 {
+                memory.fill(round);
+                let write = Op::Write { dsync: round == 3 };
+                assert_eq!(run(&mut ring, write, fd, &mut memory), [done], "{best:?}");
+                assert_eq!(run(&mut ring, Op::Flush, fd, &mut []), [done], "{best:?}");
+                memory.fill(0xee);
+                assert_eq!(
+                    run(&mut ring, Op::Read, fd, &mut memory),
+                    [done],
+                    "{best:?}"
+                );
+                assert_eq!(memory, [round; 512], "{best:?}");
+            }
+            let mut stored = [0; 512];
+            file.read_exact_at(&mut stored, 0).unwrap();
+            assert_eq!(stored, [19; 512]);
+        }
+    }
+
+    #[test]
+    fn only_what_a_kernel_does_not_know_is_tried_with_less() {
+        for (errno, calls, told) in [
+            (Errno::INVAL, KINDS.len(), UringError::TooOld),
+            (Errno::NOSYS, 1, UringError::NotSupported),
+            (Errno::NOMEM, 1, UringError::Memory { max_events: 8 }),
+        ] {
+            let mut tried = Vec::new();
+            let refused = build_on(8, |kind, _| {
+                tried.push(kind);
+                Err(errno.into())
+            });
+            assert_eq!(refused.err(), Some(told));
+            assert_eq!(tried, KINDS[..calls]);
+        }
+        let mut calls = 0;
+        let refused = build_on(8, |_, _| {
+            calls += 1;
+            Err([Errno::INVAL, Errno::MFILE][usize::from(calls == 3)].into())
+        });
+        let call = "io_uring_setup";
+        let errno = Errno::MFILE;
+        assert_eq!(refused.err(), Some(UringError::Call { call, errno }));
+        assert_eq!(calls, 3);
+    }
 }
