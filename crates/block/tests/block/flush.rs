@@ -6,7 +6,7 @@ use std::fs;
 
 use block::FileOptions;
 
-use crate::harness::{Call, Rig};
+use crate::harness::{Call, Rig, pattern};
 use crate::storage::{LoopDevice, device, file, large_block_folder, options, try_device, ways};
 
 #[test]
@@ -43,6 +43,30 @@ fn what_is_flushed_is_sent_to_the_disk() {
             let before = disk.flushes();
             node.flush_blocking().unwrap();
             assert_eq!(disk.flushes() > before, expected, "{no_flush} {how:?}");
+        }
+    }
+}
+
+/// What was answered on one iothread is stable when another one's flush is answered, which has written
+/// nothing itself.
+#[test]
+fn a_flush_covers_what_other_iothreads_have_written() {
+    let Some(disk) = LoopDevice::new(1 << 20, 512) else {
+        return;
+    };
+    for (seed, how) in (1..).zip(ways(&disk.path)) {
+        let node = device(&how);
+        let (mut writer, mut other) = (Rig::new(), Rig::new());
+        for block in 0..4u64 {
+            let data = pattern(8 * seed + block, 4096);
+            writer.ok(&node, Call::write(block * 4096, &data));
+            let before = disk.flushes();
+            other.ok(&node, Call::flush());
+            assert!(disk.flushes() > before, "{block} {how:?}");
+            // Behind the device: not in a cache of ours.
+            let behind = fs::read(&disk.image).unwrap();
+            let from = usize::try_from(block).unwrap() * 4096;
+            assert!(behind[from..from + 4096] == data, "{block} {how:?}");
         }
     }
 }
