@@ -12,6 +12,7 @@ mod errors;
 mod flush;
 mod harness;
 mod in_call;
+mod known_memory;
 mod locking;
 mod model;
 mod null;

@@ -1,0 +1,114 @@
+//! Guest memory that a ring knows, with several queues, maps and disks of one iothread.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{Node, Op, Request};
+
+use crate::harness::{Rig, pattern};
+use crate::storage::{file, folder, image, options, ring};
+
+const PAGE: usize = 4096;
+
+/// A region of a guest's memory.
+#[repr(C, align(4096))]
+struct Page([u8; PAGE]);
+
+impl Page {
+    fn new() -> Box<Self> {
+        Box::new(Page([0; PAGE]))
+    }
+
+    fn range(&self) -> (usize, usize) {
+        (std::ptr::from_ref(self) as usize, PAGE)
+    }
+}
+
+/// A disk that a ring carries, full of a pattern.
+fn disk(path: &Path, seed: u64) -> Arc<Node> {
+    std::fs::write(path, pattern(seed, PAGE)).unwrap();
+    file(&ring(options(path)))
+}
+
+fn join(rig: &mut Rig, node: &Node, key: usize, pages: &[&Page]) {
+    let ranges = pages.iter().map(|page| page.range());
+    // SAFETY: every test keeps its pages until all users have left, or the engines are dropped.
+    unsafe { rig.engines.join_memory(node, key, ranges) };
+}
+
+/// Reads a page of a disk into memory, where it must be right; whether the ring knew the memory.
+fn known(rig: &mut Rig, node: &Node, seed: u64, page: &mut Page) -> bool {
+    page.0.fill(0xee);
+    let fixed = |rig: &Rig| rig.engines.ring_stats().unwrap().fixed;
+    let before = fixed(rig);
+    let mut iov = libc::iovec {
+        iov_base: page.0.as_mut_ptr().cast(),
+        iov_len: PAGE,
+    };
+    let request = Request {
+        op: Op::Read,
+        fua: false,
+        offset: 0,
+        len: PAGE as u64,
+        iov: &raw mut iov,
+        iov_count: 1,
+        token: 0,
+    };
+    // SAFETY: the page and the segment outlive the loop, which ends with the completion.
+    unsafe { rig.engines.submit(node, request) }.unwrap();
+    rig.engines.flush_batch();
+    let mut out = Vec::new();
+    while out.is_empty() {
+        rig.engines.reap(&mut out);
+        std::thread::yield_now();
+    }
+    assert_eq!(out[0].result, Ok(()));
+    assert!(page.0[..] == pattern(seed, PAGE), "disk {seed}");
+    fixed(rig) > before
+}
+
+#[test]
+fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
+    let folder = folder();
+    let disks = [1, 2].map(|seed| disk(&image(&folder, &format!("{seed}"), 0), seed));
+    let [mut one, mut two] = [Page::new(), Page::new()];
+    let mut rig = Rig::new();
+    for node in &disks {
+        rig.attach(node);
+    }
+    // Two queues of the first, one of the second.
+    join(&mut rig, &disks[0], 1, &[&one]);
+    join(&mut rig, &disks[0], 1, &[&one]);
+    assert!(!known(&mut rig, &disks[1], 2, &mut two));
+    join(&mut rig, &disks[1], 2, &[&two]);
+    assert!(known(&mut rig, &disks[0], 1, &mut one));
+    assert!(known(&mut rig, &disks[1], 2, &mut two));
+    rig.engines.leave_memory(1);
+    assert!(known(&mut rig, &disks[0], 1, &mut one), "it has a user");
+    rig.engines.leave_memory(1);
+    assert!(!known(&mut rig, &disks[0], 1, &mut one), "it has none");
+    assert!(known(&mut rig, &disks[1], 2, &mut two), "another's");
+    rig.engines.leave_memory(2);
+    assert!(!known(&mut rig, &disks[1], 2, &mut two));
+    // And once more, in the places that are free again.
+    join(&mut rig, &disks[1], 3, &[&two]);
+    assert!(known(&mut rig, &disks[1], 2, &mut two));
+}
+
+/// A new map has most regions of the old one, and both are in use for a while.
+#[test]
+fn a_region_of_two_maps_is_known_until_both_are_gone() {
+    let folder = folder();
+    let node = disk(&image(&folder, "disk", 0), 1);
+    let [mut shared, mut new] = [Page::new(), Page::new()];
+    let mut rig = Rig::new();
+    rig.attach(&node);
+    join(&mut rig, &node, 1, &[&shared]);
+    join(&mut rig, &node, 2, &[&shared, &new]);
+    rig.engines.leave_memory(1);
+    assert!(known(&mut rig, &node, 1, &mut shared));
+    assert!(known(&mut rig, &node, 1, &mut new));
+    rig.engines.leave_memory(2);
+    assert!(!known(&mut rig, &node, 1, &mut shared));
+    assert!(!known(&mut rig, &node, 1, &mut new));
+}
