@@ -4,8 +4,8 @@ use std::path::Path;
 
 use options::{Daemon, Directive, ObjectOptions};
 
+use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
-use crate::objects::Objects;
 use crate::pidfile::PidFile;
 use crate::signals::Signals;
 use crate::{Failure, export, node};
@@ -20,7 +20,7 @@ pub(crate) fn run(options: &Daemon) -> Result<(), Failure> {
     )
 }
 
-/// Makes everything, says so, and ends it when a signal comes. Exit status 0 means that every
+/// Makes everything, says so, and ends it when a signal comes, or a monitor's client says so. Exit status 0 means that every
 /// acknowledged write is on stable storage.
 pub(crate) fn run_until_signalled(
     directives: &[Directive],
@@ -30,8 +30,8 @@ pub(crate) fn run_until_signalled(
 ) -> Result<(), Failure> {
     let signals = Signals::block()?;
     raise_descriptor_limit();
-    let mut objects = Objects::default();
-    let outcome = create(directives, &mut objects).and_then(|()| {
+    let mut control = Control::new(signals)?;
+    let outcome = create(directives, &mut control).and_then(|()| {
         // A daemon's path is meant from where it was started, and its process id is the child's.
         let pidfile = pidfile.map(std::path::absolute).transpose()?;
         let pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
@@ -39,23 +39,25 @@ pub(crate) fn run_until_signalled(
             daemonized.ready()?;
         }
         announce();
-        signals.wait();
-        signals.exit_on_next()?;
+        control.run();
         tracing::info!("stopping: no more requests, waiting for those in flight");
         Ok(pidfile)
     });
     // Whatever went wrong: what was acknowledged meanwhile is made stable.
-    let ended = objects.shut_down();
+    let ended = control.shut_down();
     let _pidfile = outcome?;
     ended
 }
 
-fn create(directives: &[Directive], objects: &mut Objects) -> Result<(), Failure> {
+fn create(directives: &[Directive], control: &mut Control) -> Result<(), Failure> {
     for directive in directives {
+        let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
             Directive::Blockdev(options) => node::open(options, objects)?,
             Directive::Export(options) => export::start(options, objects)?,
+            Directive::Chardev(options) => control.add_chardev(options)?,
+            Directive::Monitor(options) => control.add_monitor(options)?,
         }
     }
     Ok(())

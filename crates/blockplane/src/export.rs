@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use block::Node;
 use data_plane::{DataThread, VringHandle, VringSetup};
+use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
-use vhost_user::{Listener, QueueSetup, Server, StartError, StartedQueue, Target};
+use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 use virtqueue::GuestMemory;
 

@@ -4,9 +4,12 @@
 
 mod aio;
 mod attach;
+mod chardev;
+mod control;
 mod daemon;
 mod daemonize;
 mod export;
+mod monitor;
 mod node;
 mod objects;
 mod pidfile;

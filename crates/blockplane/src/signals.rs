@@ -4,6 +4,12 @@
 //! one that waits gets them.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::control::Mail;
 
 /// The signals that end the program in good order.
 pub(crate) struct Signals {
@@ -31,26 +37,33 @@ impl Signals {
         }
     }
 
-    /// Waits for one.
-    pub fn wait(&self) {
-        let mut signal = 0;
-        // SAFETY: both pointers are valid. An error could only mean an invalid set.
-        unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
-    }
-
-    /// From now on a signal ends the program at once: whoever sends a second one does not want to
-    /// wait for the disks. One that comes right behind the first is the same one: timeout(1), for
-    /// example, tells the process and then its group.
-    pub fn exit_on_next(self) -> io::Result<()> {
+    /// Waits for the first on a thread of its own, and tells the main thread; what is returned is
+    /// readable then. From then on a signal ends the program at once: whoever sends a second one
+    /// does not want to wait for the disks. One that comes right behind the first is the same one:
+    /// timeout(1), for example, tells the process and then its group.
+    pub fn watch(self, mail: Sender<Mail>) -> io::Result<OwnedFd> {
+        let ours = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let theirs = ours.try_clone()?;
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(move || {
+            self.wait();
+            // Cannot fail: the counter is written once.
+            let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
+            // Fails only when the main thread is at its end already.
+            let _ = mail.send(Mail::Signal);
             std::thread::sleep(SAME_SIGNAL);
             self.discard_pending();
             self.wait();
             tracing::warn!("second signal: exit without waiting for requests in flight");
             std::process::exit(1);
         })?;
-        Ok(())
+        Ok(ours)
+    }
+
+    fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: both pointers are valid. An error could only mean an invalid set.
+        unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
     }
 
     fn discard_pending(&self) {

@@ -6,12 +6,14 @@
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use crate::{
-    BlockdevOptions, ExportOptions, Invocation, ObjectOptions, Problem, UsageError, blockdev,
+    BlockdevOptions, ChardevOptions, ExportOptions, Invocation, MonitorOptions, ObjectOptions,
+    Problem, UsageError, blockdev,
     error::shown,
     export,
     getopt::{Item, Items, Opt},
     help, json,
     keyval::{self, Parsed},
+    monitor,
     names::Names,
     object,
 };
@@ -36,6 +38,10 @@ pub enum Directive {
     Blockdev(BlockdevOptions),
     /// `--export`
     Export(ExportOptions),
+    /// `--chardev`
+    Chardev(ChardevOptions),
+    /// `--monitor`
+    Monitor(MonitorOptions),
 }
 
 /// Reads a command line without a subcommand.
@@ -111,6 +117,8 @@ fn directive(opt: Opt, value: OsString, names: &mut Names) -> Result<Answer, Pro
         Opt::Object => "qom-type",
         Opt::Blockdev => "driver",
         Opt::Export => "type",
+        Opt::Chardev => "backend",
+        Opt::Monitor => "chardev",
         other => return Err(not_yet(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
@@ -130,6 +138,8 @@ fn directive(opt: Opt, value: OsString, names: &mut Names) -> Result<Answer, Pro
     let directive = match opt {
         Opt::Object => Directive::Object(object::parse(object, names)?),
         Opt::Blockdev => Directive::Blockdev(blockdev::parse(object, names)?),
+        Opt::Chardev => Directive::Chardev(monitor::chardev(object, names)?),
+        Opt::Monitor => Directive::Monitor(monitor::monitor(object, names)?),
         _ => Directive::Export(export::parse(object, names)?),
     };
     Ok(Answer::Do(directive))
@@ -137,9 +147,6 @@ fn directive(opt: Opt, value: OsString, names: &mut Names) -> Result<Answer, Pro
 
 fn not_yet(opt: Opt) -> Problem {
     let instead = match opt {
-        Opt::Monitor | Opt::Chardev => {
-            "there is no monitor; describe everything with --object, --blockdev and --export, and stop it with SIGTERM"
-        }
         Opt::NbdServer => "the one way to export is --export vhost-user-blk,…",
         _ => "leave it out",
     };

@@ -56,7 +56,12 @@ const SPECS: &[Spec] = &[
         None,
         Some("--blockdev DRIVER,node-name=NAME,…"),
     ),
-    spec(Opt::Chardev, "chardev", None, Some("--chardev …")),
+    spec(
+        Opt::Chardev,
+        "chardev",
+        None,
+        Some("--chardev socket,id=NAME,path=PATH,…"),
+    ),
     spec(Opt::Daemonize, "daemonize", None, None),
     spec(
         Opt::Export,
@@ -65,7 +70,12 @@ const SPECS: &[Spec] = &[
         Some("--export TYPE,id=NAME,node-name=NODE,…"),
     ),
     spec(Opt::Help, "help", Some(b'h'), None),
-    spec(Opt::Monitor, "monitor", None, Some("--monitor …")),
+    spec(
+        Opt::Monitor,
+        "monitor",
+        None,
+        Some("--monitor chardev=NAME"),
+    ),
     spec(Opt::NbdServer, "nbd-server", None, Some("--nbd-server …")),
     spec(Opt::Object, "object", None, Some("--object TYPE,id=NAME,…")),
     spec(Opt::Pidfile, "pidfile", None, Some("--pidfile PATH")),

@@ -6,7 +6,7 @@ use crate::{
     Problem, blockdev, export,
     fields::{Key, pick},
     getopt::Opt,
-    object,
+    monitor, object,
     tree::Value,
 };
 
@@ -55,6 +55,16 @@ pub(crate) fn top_level() -> String {
         "--export vhost-user-blk,KEY=VALUE,…   a disk for a VMM",
         &[export::KEYS],
     );
+    section(
+        &mut out,
+        "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
+        &[monitor::CHARDEV_KEYS],
+    );
+    section(
+        &mut out,
+        "--monitor chardev=NAME,KEY=VALUE,…   QMP, for whoever connects there",
+        &[monitor::MONITOR_KEYS],
+    );
     out.push_str(NOTATION);
     out
 }
@@ -82,10 +92,12 @@ Commands:
   bench WHAT              measure blockplane, or any other vhost-user-blk server
   help [serve|bench]      this text, or that of a command
 
-Options without a command (objects, nodes and exports are created in command-line order):
+Options without a command (what they describe is created in command-line order):
   --object …              create an object (below)
   --blockdev …            create a node (below)
   --export …              export a node (below)
+  --chardev …             make a socket for a monitor (below)
+  --monitor …             listen to commands there (below)
   --daemonize             go to the background once everything is started
   --pidfile PATH          write the process id to PATH once everything is started
   -V, --version           print the version
@@ -104,7 +116,7 @@ Values:
   on|off                  also yes|no, true|false, y|n
   help                    --blockdev file,help lists the keys of a driver, --object help the types
 
-Not there yet: --monitor, --chardev, --nbd-server, --trace, image formats such as qcow2,
+Not there yet: --nbd-server, --trace, image formats such as qcow2,
 exports other than vhost-user-blk.
 
 BLOCKPLANE_LOG in the environment says how much is logged without a command: error (the default), info,
@@ -139,6 +151,11 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
                 Opt::Blockdev => {
                     "Drivers of --blockdev:\n  file\n  host_device\n  null-co\n  raw\n"
                 }
+                Opt::Chardev => monitor::BACKENDS_SHOWN,
+                Opt::Monitor => {
+                    section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]);
+                    return Ok(out.trim_start().to_owned());
+                }
                 _ => "Types of --export:\n  vhost-user-blk\n",
             });
             return Ok(out);
@@ -161,6 +178,11 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
                 &[blockdev::COMMON_KEYS, own],
             );
         }
+        Opt::Chardev => {
+            pick("backend", kind, &[("socket", ())], &[])?;
+            section(&mut out, "--chardev socket", &[monitor::CHARDEV_KEYS]);
+        }
+        Opt::Monitor => section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]),
         _ => {
             pick("type", kind, &[("vhost-user-blk", ())], &[])?;
             section(&mut out, "--export vhost-user-blk", &[export::KEYS]);

@@ -19,6 +19,7 @@ mod json;
 mod keyval;
 mod knobs;
 mod limits;
+mod monitor;
 mod names;
 mod object;
 mod serve;
@@ -40,6 +41,7 @@ pub use export::{
     MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr, VhostUserBlkOptions,
 };
 pub use knobs::IothreadKnobs;
+pub use monitor::{ChardevOptions, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,

@@ -23,6 +23,8 @@ pub(crate) struct Names {
     exports: BTreeSet<String>,
     /// Socket to the export that listens on it.
     sockets: BTreeMap<String, String>,
+    /// Chardev to whether a monitor has it.
+    chardevs: BTreeMap<String, bool>,
     unnamed_nodes: u32,
 }
 
@@ -69,6 +71,33 @@ impl Names {
             return Ok(());
         }
         Err(not_defined(key, "iothread", id, self.iothreads.iter()))
+    }
+
+    pub(crate) fn add_chardev(&mut self, id: &str) -> Result<(), Problem> {
+        if self.chardevs.insert(id.to_owned(), false).is_some() {
+            return Err(Problem::Duplicate {
+                kind: "a chardev",
+                name: id.to_owned(),
+                key: "id",
+            });
+        }
+        Ok(())
+    }
+
+    /// A monitor takes a chardev, which no other monitor then can.
+    pub(crate) fn use_chardev(&mut self, key: &str, id: &str) -> Result<(), Problem> {
+        match self.chardevs.get_mut(id) {
+            Some(used) if *used => {
+                let reason =
+                    format!("chardev '{id}' is in use by another monitor; give each its own");
+                Err(Problem::Conflict { reason })
+            }
+            Some(used) => {
+                *used = true;
+                Ok(())
+            }
+            None => Err(not_defined(key, "chardev", id, self.chardevs.keys())),
+        }
     }
 
     pub(crate) fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {

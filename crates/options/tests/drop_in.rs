@@ -976,8 +976,6 @@ fn a_read_only_node_is_not_exported_for_writing() {
 #[test]
 fn what_is_not_there_yet_says_so() {
     for (option, remedy) in [
-        ("--monitor", "no monitor"),
-        ("--chardev", "no monitor"),
         ("--nbd-server", "vhost-user-blk"),
         ("--trace", "leave it out"),
     ] {

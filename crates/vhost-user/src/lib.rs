@@ -9,13 +9,11 @@
 
 mod connection;
 mod eventfd;
-mod listener;
 mod memory;
 mod server;
 mod target;
 mod truncation;
 mod vring;
 
-pub use listener::{BindError, Listener};
 pub use server::Server;
 pub use target::{QueueSetup, StartError, StartedQueue, Target};

@@ -13,11 +13,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use listener::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::connection::Connection;
-use crate::listener::Listener;
 use crate::target::Target;
 
 /// Stack of a control thread: messages have at most 4 KiB.

@@ -59,10 +59,10 @@ fn what_the_other_daemon_has_and_we_lack_is_named() {
     check(
         "",
         &[
-            ("--monitor chardev=c", &["--monitor", "not supported"]),
+            ("--chardev stdio,id=c", &["--chardev", "not supported"]),
             (
-                "--chardev socket,id=c,path=p,server=on",
-                &["--chardev", "not supported"],
+                "--chardev socket,id=c,path=p,server=on --monitor c,mode=readline",
+                &["--monitor", "not supported"],
             ),
             (
                 "--nbd-server addr.type=unix,addr.path=p",

@@ -1,4 +1,6 @@
-//! Where front-ends connect.
+//! Unix stream sockets to listen on: bound to a path, or inherited.
+//!
+//! Front-ends of disks connect to such sockets, and clients of monitors.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -123,7 +125,9 @@ impl Listener {
         })
     }
 
-    pub(crate) fn socket(&self) -> &UnixListener {
+    /// The socket itself.
+    #[must_use]
+    pub fn socket(&self) -> &UnixListener {
         &self.listener
     }
 }
@@ -153,6 +157,7 @@ impl Drop for Listener {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;

@@ -1,0 +1,135 @@
+//! How clients reach a monitor, and how it ends.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::process::{Folder, Process, words};
+
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+#[test]
+fn quit_ends_it_in_good_order() {
+    let folder = Folder::new();
+    folder.image("disk", 1 << 20);
+    let line = format!(
+        "{MONITOR} --blockdev file,node-name=d,filename=disk \
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s --pidfile pid"
+    );
+    let program = folder.start(&line, "s");
+    let mut client = Client::connect(&folder.join("qmp"));
+    let wrong = client.fails("quit", json!({"x": 1}));
+    assert_eq!(wrong, "Parameter 'x' is unexpected");
+    assert_eq!(client.done("quit", json!({})), json!({}));
+    assert!(client.at_end());
+    assert_eq!(program.ended().succeeded(), "");
+    assert_eq!(folder.names(), ["disk"]);
+}
+
+#[test]
+fn it_says_who_it_is_and_what_it_can() {
+    let folder = Folder::new();
+    let program = folder.start(MONITOR, "qmp");
+    let mut client = Client::connect(&folder.join("qmp"));
+    let version = client.done("query-version", json!({}));
+    assert_eq!(
+        version["package"],
+        concat!("blockplane ", env!("CARGO_PKG_VERSION"))
+    );
+    let commands = client.done("query-commands", json!({}));
+    let schema = client.done("query-qmp-schema", json!({}));
+    for command in commands.as_array().unwrap() {
+        let described = schema
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|entry| entry["name"] == command["name"] && entry["meta-type"] == "command");
+        assert!(described, "{command}");
+    }
+    assert!(
+        commands
+            .as_array()
+            .unwrap()
+            .contains(&json!({"name": "quit"}))
+    );
+    program.stop();
+}
+
+#[test]
+fn several_monitors_each_with_several_clients() {
+    let folder = Folder::new();
+    let line = format!(
+        "{MONITOR} --chardev socket,id=c2,path=other,server=on,wait=off --monitor c2,pretty=on"
+    );
+    let program = folder.start(&line, "other");
+    let mut clients: Vec<Client> = (0..20)
+        .map(|_| Client::connect(&folder.join("qmp")))
+        .collect();
+    for client in &mut clients {
+        client.done("query-version", json!({}));
+    }
+    // Spread over lines.
+    let mut stream = UnixStream::connect(folder.join("other")).unwrap();
+    let mut line = [0; 3];
+    std::io::Read::read_exact(&mut stream, &mut line).unwrap();
+    assert_eq!(&line, b"{\n ");
+    program.stop();
+    assert!(clients.iter_mut().all(Client::at_end));
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn it_waits_for_a_client_unless_told_otherwise() {
+    let folder = Folder::new();
+    let line = "--chardev socket,id=c,path=qmp,server=on --pidfile pid --monitor c";
+    let mut program = Process::spawn(folder.command(words(line)));
+    program.until("listens", || folder.has("qmp"));
+    // As long as nobody comes it is not ready; a moment shows only the worst of mistakes.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!folder.has("pid"));
+    let mut client = Client::connect(&folder.join("qmp"));
+    program.until("ready", || folder.has("pid"));
+    client.done("quit", json!({}));
+    program.ended().succeeded();
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let folder = Folder::new();
+    let line = "--chardev socket,id=c,path=qmp,server=on --monitor c";
+    let mut program = Process::spawn(folder.command(words(line)));
+    program.until("listens", || folder.has("qmp"));
+    program.signal(Signal::TERM);
+    program.ended().succeeded();
+    assert!(!folder.has("qmp"));
+}
+
+#[test]
+fn it_connects_to_who_listens() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.join("there")).unwrap();
+    let line = "--chardev socket,id=c,path=there --monitor c";
+    let program = Process::spawn(folder.command(words(line)));
+    let mut client = Client::of(listener.accept().unwrap().0);
+    client.done("quit", json!({}));
+    program.ended().succeeded();
+    assert!(folder.has("there"), "it belongs to who made it");
+    drop(listener);
+    let ended = folder.run("--chardev socket,id=c,path=there --monitor c");
+    ended.failed_naming(&["--chardev", "there", "refused"]);
+}
+
+#[test]
+fn it_listens_on_an_inherited_socket() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.join("qmp")).unwrap();
+    let line = "--chardev socket,id=c,fd=5,server=on,wait=off --monitor c";
+    let mut command = folder.command_after(r#"exec "$0" "$@" 5<&0 0</dev/null"#, words(line));
+    command.stdin(std::os::fd::OwnedFd::from(listener));
+    let program = Process::spawn(command);
+    Client::connect(&folder.join("qmp")).done("quit", json!({}));
+    program.ended().succeeded();
+    assert!(folder.has("qmp"), "it belongs to who made it");
+}

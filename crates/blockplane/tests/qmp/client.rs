@@ -1,0 +1,77 @@
+//! A client of a monitor, as simple as can be.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::process::STUCK_AFTER;
+
+/// A client that is through the negotiation.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    /// Told so far and not asked for.
+    events: Vec<Value>,
+}
+
+impl Client {
+    /// Connects to a monitor that is there.
+    pub fn connect(socket: &Path) -> Self {
+        Self::of(UnixStream::connect(socket).unwrap())
+    }
+
+    /// The same over a socket that is connected.
+    pub fn of(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        let mut client = Client {
+            stream: BufReader::new(stream),
+            events: Vec::new(),
+        };
+        let greeting = client.line();
+        assert!(greeting["QMP"]["version"]["qemu"].is_object(), "{greeting}");
+        assert_eq!(client.done("qmp_capabilities", json!({})), json!({}));
+        client
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    /// The whole answer to a command.
+    pub fn ask(&mut self, command: &str, arguments: Value) -> Value {
+        let request = json!({"execute": command, "arguments": arguments}).to_string();
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+        loop {
+            let message = self.line();
+            if message.get("event").is_none() {
+                return message;
+            }
+            self.events.push(message);
+        }
+    }
+
+    /// The result of a command that succeeds.
+    #[track_caller]
+    pub fn done(&mut self, command: &str, arguments: Value) -> Value {
+        let mut answer = self.ask(command, arguments);
+        assert!(answer.get("return").is_some(), "{command}: {answer}");
+        answer["return"].take()
+    }
+
+    /// The text of the error of a command that fails.
+    #[track_caller]
+    pub fn fails(&mut self, command: &str, arguments: Value) -> String {
+        let answer = self.ask(command, arguments);
+        let text = answer["error"]["desc"].as_str();
+        text.unwrap_or_else(|| panic!("{command}: {answer}"))
+            .to_owned()
+    }
+
+    /// True when the other side has closed.
+    pub fn at_end(&mut self) -> bool {
+        self.stream.fill_buf().unwrap().is_empty()
+    }
+}

@@ -1,0 +1,91 @@
+//! `--chardev` and `--monitor` as the program gets them.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
+
+use std::path::PathBuf;
+
+use options::{ChardevOptions, Directive, Invocation, MonitorOptions, SocketAddr, parse};
+
+fn directives(line: &str) -> Result<Vec<Directive>, String> {
+    match parse(line.split_whitespace().map(Into::into)) {
+        Ok(Invocation::Daemon(daemon)) => Ok(daemon.directives),
+        Ok(other) => panic!("{line}: {other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unix(path: &str) -> SocketAddr {
+    SocketAddr::Unix {
+        path: PathBuf::from(path),
+    }
+}
+
+#[test]
+fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
+    for (text, addr, server, wait) in [
+        ("path=p", unix("p"), false, false),
+        ("path=p,server=off", unix("p"), false, false),
+        ("path=p,server=on", unix("p"), true, true),
+        ("path=p,server=on,wait=off", unix("p"), true, false),
+        (
+            "fd=7,server=on,wait=on",
+            SocketAddr::Fd { fd: 7 },
+            true,
+            true,
+        ),
+    ] {
+        let id = "c".to_owned();
+        let expected = Directive::Chardev(ChardevOptions {
+            id,
+            addr,
+            server,
+            wait,
+        });
+        let found = directives(&format!("--chardev socket,id=c,{text}"));
+        assert_eq!(found, Ok(vec![expected]), "{text}");
+    }
+}
+
+#[test]
+fn a_monitor_has_a_chardev_of_its_own() {
+    let chardev = "--chardev socket,id=c,path=p,server=on";
+    for (text, pretty) in [
+        ("c", false),
+        ("chardev=c,mode=control", false),
+        ("c,pretty=on", true),
+    ] {
+        let found = directives(&format!("{chardev} --monitor {text}")).unwrap();
+        let chardev = "c".to_owned();
+        let expected = Directive::Monitor(MonitorOptions { chardev, pretty });
+        assert_eq!(found[1], expected, "{text}");
+    }
+    let twice = directives(&format!("{chardev} --monitor c --monitor c"));
+    assert!(twice.unwrap_err().contains("in use by another monitor"));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (line, reason) in [
+        ("--monitor c", "'chardev' names the chardev 'c'"),
+        ("--monitor pretty=on", "'chardev' is missing"),
+        ("--chardev socket,path=p", "'id' is missing"),
+        ("--chardev socket,id=c", "'path' is missing"),
+        ("--chardev socket,id=c,path=p,fd=3,server=on", "remove one"),
+        ("--chardev socket,id=c,fd=3", "add 'server=on'"),
+        ("--chardev socket,id=c,path=p,wait=off", "'wait' is for"),
+        ("--chardev socket,id=c,port=1", "'port' is not supported"),
+        ("--chardev stdio,id=c", "'backend=stdio' is not supported"),
+        ("--chardev sokcet,id=c", "did you mean 'socket'"),
+        (
+            "--chardev socket,id=c,path=p --chardev socket,id=c,path=q",
+            "already a chardev 'c'",
+        ),
+        (
+            "--chardev socket,id=c,path=p --monitor c,mode=readline",
+            "'mode=readline' is not supported",
+        ),
+    ] {
+        let error = directives(line).unwrap_err();
+        assert!(error.contains(reason), "{line}: {error}");
+    }
+}

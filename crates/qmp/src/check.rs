@@ -1,0 +1,106 @@
+//! Whether a value is of a type; if not, what the field says.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::{Definition, Error, Object, Type};
+
+/// What names stand for.
+pub(crate) type Definitions = BTreeMap<&'static str, Definition>;
+
+/// Checks all members of an object. `path` is what stands before their names, with its dot.
+pub(crate) fn object(
+    definitions: &Definitions,
+    object: &Object,
+    values: &Map<String, Value>,
+    path: &str,
+) -> Result<(), Error> {
+    let mut members: Vec<_> = object.members.iter().collect();
+    if let Some(variants) = &object.variants
+        && let Some(Value::String(chosen)) = values.get(variants.tag)
+        && let Some((_, name)) = variants.cases.iter().find(|(case, _)| case == chosen)
+        && let Some(Definition::Object(case)) = definitions.get(name)
+    {
+        members.extend(&case.members);
+    }
+    for member in &members {
+        match values.get(member.name) {
+            Some(found) => value(
+                definitions,
+                &member.r#type,
+                found,
+                &format!("{path}{}", member.name),
+            )?,
+            None if member.required => {
+                let text = format!("Parameter '{path}{}' is missing", member.name);
+                return Err(Error::generic(text));
+            }
+            None => {}
+        }
+    }
+    let known = |name: &str| members.iter().any(|member| member.name == name);
+    match values.keys().find(|name| !known(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::generic(format!(
+            "Parameter '{path}{name}' is unexpected"
+        ))),
+    }
+}
+
+fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) -> Result<(), Error> {
+    let wrong = |expected: &str| {
+        Err(Error::generic(format!(
+            "Invalid parameter type for '{path}', expected: {expected}"
+        )))
+    };
+    match (r#type, found) {
+        (Type::Any, _) | (Type::Str, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
+        (Type::Int, Value::Number(number)) if !number.is_f64() => Ok(()),
+        (Type::List(of), Value::Array(items)) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, item)| value(definitions, of, item, &format!("{path}[{i}]"))),
+        (Type::Named(name), _) => match definitions.get(name) {
+            Some(Definition::Enum(words)) => match found {
+                Value::String(word) if words.contains(&word.as_str()) => Ok(()),
+                Value::String(word) => Err(Error::generic(format!(
+                    "Parameter '{path}' does not accept value '{word}'"
+                ))),
+                _ => wrong("string"),
+            },
+            Some(Definition::Object(of)) => match found {
+                Value::Object(values) => object(definitions, of, values, &format!("{path}.")),
+                _ => wrong("object"),
+            },
+            Some(Definition::Alternate(types)) => {
+                match types.iter().find(|t| fits(definitions, t, found)) {
+                    Some(chosen) => value(definitions, chosen, found, path),
+                    None => wrong(name),
+                }
+            }
+            None => wrong("a type that is defined"),
+        },
+        (Type::Str, _) => wrong("string"),
+        (Type::Int, _) => wrong("integer"),
+        (Type::Bool, _) => wrong("boolean"),
+        (Type::List(_), _) => wrong("array"),
+    }
+}
+
+/// Whether a value has the form of a type, whatever is in it.
+fn fits(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
+    match r#type {
+        Type::Any => true,
+        Type::Str => found.is_string(),
+        Type::Int => found.is_number(),
+        Type::Bool => found.is_boolean(),
+        Type::List(_) => found.is_array(),
+        Type::Named(name) => match definitions.get(name) {
+            Some(Definition::Enum(_)) => found.is_string(),
+            Some(Definition::Object(_)) => found.is_object(),
+            Some(Definition::Alternate(types)) => types.iter().any(|t| fits(definitions, t, found)),
+            None => false,
+        },
+    }
+}

@@ -1,0 +1,202 @@
+//! One connected client: its socket, its conversation, and what waits in either direction.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::PollFlags;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
+
+use crate::Interface;
+use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
+use crate::request::Request;
+use crate::session::{Session, Step};
+
+/// Bytes taken off a socket at once, so that a client that sends much takes turns with others.
+const READ_BYTES: usize = 4096;
+
+/// A client.
+pub(crate) struct Client {
+    pub id: u64,
+    stream: UnixStream,
+    session: Session,
+    pretty: bool,
+    /// Read, and not looked at yet.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// So much of the output has gone.
+    written: usize,
+    /// Requests that the program has not answered.
+    pending: usize,
+    /// It sends nothing more.
+    ended: bool,
+    /// It does not take answers any more.
+    gone: bool,
+}
+
+impl Client {
+    /// Greets a client. The socket does not block.
+    pub fn new<C>(id: u64, stream: UnixStream, pretty: bool, interface: &Interface<C>) -> Self {
+        let mut client = Client {
+            id,
+            stream,
+            session: Session::default(),
+            pretty,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            pending: 0,
+            ended: false,
+            gone: false,
+        };
+        client.say(&Session::greeting(interface));
+        client
+    }
+
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// What to wait for.
+    pub fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, self.reads());
+        flags.set(PollFlags::OUT, self.waiting() > 0);
+        flags
+    }
+
+    /// Nothing more is to be done for it.
+    pub fn is_finished(&self) -> bool {
+        let silent = self.input.is_empty() && self.pending == 0 && self.waiting() == 0;
+        self.gone || self.ended && silent
+    }
+
+    /// Takes no more requests.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.pending = 0;
+        self.input.clear();
+    }
+
+    /// Something has happened to the socket.
+    pub fn ready<C>(
+        &mut self,
+        readiness: PollFlags,
+        interface: &Interface<C>,
+        forward: &mut dyn FnMut(Request),
+    ) {
+        if readiness.contains(PollFlags::IN) && self.reads() {
+            self.read();
+        } else if readiness.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            self.gone = true;
+        }
+        if readiness.contains(PollFlags::OUT) {
+            self.write();
+        }
+        self.proceed(interface, forward);
+    }
+
+    /// The program has answered a request.
+    pub fn answer<C>(
+        &mut self,
+        answer: &Value,
+        interface: &Interface<C>,
+        forward: &mut dyn FnMut(Request),
+    ) {
+        self.pending = self.pending.saturating_sub(1);
+        self.say(answer);
+        self.proceed(interface, forward);
+    }
+
+    /// Tells an event, unless the client is not there yet, or has not read for long: it is gone then.
+    pub fn tell(&mut self, event: &Value) {
+        if !self.session.hears_events() || self.gone {
+            return;
+        }
+        if self.waiting() > MAX_OUTPUT_BYTES {
+            tracing::warn!("a monitor's client does not read: it is disconnected");
+            self.gone = true;
+            return;
+        }
+        self.say(event);
+    }
+
+    /// Carries out what was read, as far as answers find room.
+    fn proceed<C>(&mut self, interface: &Interface<C>, forward: &mut dyn FnMut(Request)) {
+        loop {
+            let input = std::mem::take(&mut self.input);
+            let mut bytes = input.as_slice();
+            while !self.is_full() {
+                match self.session.next(interface, &mut bytes) {
+                    None => break,
+                    Some(Step::Answer(answer)) => self.say(&answer),
+                    Some(Step::Forward(request)) => {
+                        self.pending += 1;
+                        forward(request);
+                    }
+                }
+            }
+            self.input = bytes.to_vec();
+            let was_full = self.is_full();
+            self.write();
+            // Writing has made room: go on, if there is something.
+            if self.input.is_empty() || !was_full || self.is_full() || self.gone {
+                return;
+            }
+        }
+    }
+
+    fn reads(&self) -> bool {
+        !self.ended && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending >= MAX_PENDING || self.waiting() > FULL_OUTPUT_BYTES
+    }
+
+    fn waiting(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0; READ_BYTES];
+        match (&self.stream).read(&mut buffer) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.input.extend(&buffer[..count]),
+            Err(error) if retries(error.kind()) => {}
+            Err(_) => self.gone = true,
+        }
+    }
+
+    fn write(&mut self) {
+        while self.waiting() > 0 {
+            match (&self.stream).write(&self.output[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if retries(error.kind()) => break,
+                Err(_) => {
+                    self.gone = true;
+                    return;
+                }
+            }
+        }
+        self.output.drain(..self.written);
+        self.written = 0;
+    }
+
+    fn say(&mut self, message: &Value) {
+        let into = &mut self.output;
+        let written = if self.pretty {
+            let format = PrettyFormatter::with_indent(b"    ");
+            message.serialize(&mut Serializer::with_formatter(into, format))
+        } else {
+            serde_json::to_writer(into, message)
+        };
+        debug_assert!(written.is_ok(), "a vector takes everything");
+        self.output.extend(b"\r\n");
+    }
+}
+
+fn retries(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

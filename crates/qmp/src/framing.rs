@@ -1,0 +1,303 @@
+//! Where one message ends and the next begins in a stream of bytes.
+//!
+//! Messages follow each other with or without blanks between them, so the end of one is found by
+//! counting brackets. On the way a message is made standard JSON: the field also takes strings in
+//! single quotes. After an error everything is skipped up to the next control character (a line's
+//! end, say) or a byte 0xFE or 0xFF, which no text contains: by these a client can begin anew.
+
+use crate::limits::{MAX_DEPTH, MAX_MESSAGE_BYTES};
+
+/// What was found in the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// The bytes of one JSON document, most likely.
+    Message(Vec<u8>),
+    /// Something else: what is wrong with it.
+    Bad(String),
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Outside of strings; also between messages.
+    Plain,
+    /// In a string that this quote ends.
+    String(u8),
+    /// Behind a backslash in it.
+    Escape(u8),
+    /// In a number or a word that stands alone.
+    Word,
+    /// Behind an error.
+    Skipping,
+}
+
+/// Cuts a stream into messages.
+pub(crate) struct Framer {
+    state: State,
+    text: Vec<u8>,
+    /// The brackets that will close what is open.
+    closing: Vec<u8>,
+}
+
+impl Default for Framer {
+    fn default() -> Self {
+        Framer {
+            state: State::Plain,
+            text: Vec::new(),
+            closing: Vec::new(),
+        }
+    }
+}
+
+impl Framer {
+    /// Takes bytes off the front of `bytes` until something is complete; `None` when they are used up.
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if matches!(self.state, State::Word) && !is_word(byte) {
+                // This byte belongs to what follows.
+                return Some(self.complete());
+            }
+            *bytes = rest;
+            let found = self.step(byte);
+            if found.is_some() {
+                return found;
+            }
+            if self.text.len() > MAX_MESSAGE_BYTES {
+                let text = format!("a message has more than {MAX_MESSAGE_BYTES} bytes");
+                return Some(self.skip_behind(text));
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, byte: u8) -> Option<Frame> {
+        match self.state {
+            State::Skipping => {
+                if ends_skipping(byte) {
+                    self.state = State::Plain;
+                }
+                None
+            }
+            _ if byte >= 0xfe => Some(self.anew(stray(byte))),
+            State::Plain => self.plain(byte),
+            State::Word => {
+                self.text.push(byte);
+                None
+            }
+            State::String(_) | State::Escape(_) if byte < b' ' => {
+                let text = format!("{} in a string", stray(byte));
+                Some(self.anew(text))
+            }
+            State::String(quote) => {
+                if byte == quote {
+                    self.text.push(b'"');
+                    self.state = State::Plain;
+                    return self.closing.is_empty().then(|| self.complete());
+                }
+                match byte {
+                    b'\\' => self.state = State::Escape(quote),
+                    // Of a string in single quotes.
+                    b'"' => self.text.extend(b"\\\""),
+                    _ => self.text.push(byte),
+                }
+                None
+            }
+            State::Escape(quote) => {
+                if byte != b'\'' {
+                    self.text.push(b'\\');
+                }
+                self.text.push(byte);
+                self.state = State::String(quote);
+                None
+            }
+        }
+    }
+
+    fn plain(&mut self, byte: u8) -> Option<Frame> {
+        match byte {
+            b'{' | b'[' => {
+                if self.closing.len() == MAX_DEPTH {
+                    let text = format!("more than {MAX_DEPTH} objects and lists inside each other");
+                    return Some(self.skip_behind(text));
+                }
+                self.closing.push(if byte == b'{' { b'}' } else { b']' });
+                self.text.push(byte);
+                None
+            }
+            b'}' | b']' => {
+                if self.closing.pop() != Some(byte) {
+                    return Some(self.anew("expecting value".to_owned()));
+                }
+                self.text.push(byte);
+                self.closing.is_empty().then(|| self.complete())
+            }
+            b'"' | b'\'' => {
+                self.text.push(b'"');
+                self.state = State::String(byte);
+                None
+            }
+            b' ' | b'\t' | b'\r' | b'\n' => {
+                if !self.closing.is_empty() {
+                    self.text.push(byte);
+                }
+                None
+            }
+            b':' | b',' if self.closing.is_empty() => Some(self.anew("expecting value".to_owned())),
+            b':' | b',' => {
+                self.text.push(byte);
+                None
+            }
+            _ if is_word(byte) => {
+                self.text.push(byte);
+                if self.closing.is_empty() {
+                    self.state = State::Word;
+                }
+                None
+            }
+            _ if ends_skipping(byte) => Some(self.anew(stray(byte))),
+            _ => Some(self.skip_behind(stray(byte))),
+        }
+    }
+
+    fn complete(&mut self) -> Frame {
+        self.state = State::Plain;
+        Frame::Message(std::mem::take(&mut self.text))
+    }
+
+    /// An error whose last byte begins nothing.
+    fn anew(&mut self, text: String) -> Frame {
+        *self = Framer::default();
+        Frame::Bad(text)
+    }
+
+    fn skip_behind(&mut self, text: String) -> Frame {
+        *self = Framer {
+            state: State::Skipping,
+            ..Framer::default()
+        };
+        Frame::Bad(text)
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.' | b'_')
+}
+
+fn ends_skipping(byte: u8) -> bool {
+    !(b' '..0xfe).contains(&byte)
+}
+
+fn stray(byte: u8) -> String {
+    format!("stray '{}'", byte.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frames(stream: &[u8], step: usize) -> Vec<Result<String, String>> {
+        let mut framer = Framer::default();
+        let mut found = Vec::new();
+        for mut bytes in stream.chunks(step) {
+            while let Some(frame) = framer.next(&mut bytes) {
+                found.push(match frame {
+                    Frame::Message(text) => Ok(String::from_utf8(text).unwrap()),
+                    Frame::Bad(text) => Err(text),
+                });
+            }
+        }
+        found
+    }
+
+    #[track_caller]
+    fn check(stream: &[u8], expected: &[Result<&str, &str>]) {
+        for step in [1, 3, 1000] {
+            let found = frames(stream, step);
+            let found: Vec<Result<&str, &str>> = found
+                .iter()
+                .map(|frame| frame.as_deref().map_err(String::as_str))
+                .collect();
+            assert_eq!(found, expected, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn messages_end_where_their_brackets_close() {
+        check(
+            br#"{"a":[1,{}]}[2] {"b}":"\"]"}"x" 12 {}"#,
+            &[
+                Ok(r#"{"a":[1,{}]}"#),
+                Ok("[2]"),
+                Ok(r#"{"b}":"\"]"}"#),
+                Ok("\"x\""),
+                Ok("12"),
+                Ok("{}"),
+            ],
+        );
+        check(b"{ \"a\"\n: 1\r\n}\n", &[Ok("{ \"a\"\n: 1\r\n}")]);
+        check(b"{\"a\": ", &[]);
+    }
+
+    #[test]
+    fn single_quotes_become_double_ones() {
+        check(
+            br#"{'a"b': 'it\'s', "c\'": '\n\\'}"#,
+            &[Ok(r#"{"a\"b": "it's", "c'": "\n\\"}"#)],
+        );
+    }
+
+    #[test]
+    fn after_an_error_the_next_line_counts() {
+        check(b"@ {\"no\":1}\n{}", &[Err("stray '@'"), Ok("{}")]);
+        check(b"{\"a\n{}", &[Err("stray '\\n' in a string"), Ok("{}")]);
+        check(b"{\"a\xff{}", &[Err("stray '\\xff'"), Ok("{}")]);
+        check(b"{\"a\": \x01{}", &[Err("stray '\\x01'"), Ok("{}")]);
+        check(b"{]{}", &[Err("expecting value"), Ok("{}")]);
+        check(b"} , :", &[Err("expecting value"); 3]);
+        check("{\"ä\":ä\n[]".as_bytes(), &[Err("stray '\\xc3'"), Ok("[]")]);
+    }
+
+    #[test]
+    fn depth_and_length_are_bounded() {
+        let deep = |depth| [vec![b'['; depth], vec![b']'; depth]].concat();
+        assert_eq!(frames(&deep(MAX_DEPTH), 1000).len(), 1);
+        let mut over = deep(MAX_DEPTH + 1);
+        over.extend(b"\n{}");
+        let found = frames(&over, 1000);
+        assert!(found[0].as_ref().unwrap_err().contains("64"), "{found:?}");
+        assert_eq!(found[1..], [Ok("{}".to_owned())]);
+
+        let mut long = b"{\"a\":\"".to_vec();
+        long.resize(MAX_MESSAGE_BYTES + 100, b'x');
+        long.extend(b"\"}\n{}");
+        let found = frames(&long, 4096);
+        assert!(
+            found[0].as_ref().unwrap_err().contains("1048576"),
+            "{found:?}"
+        );
+        assert_eq!(found[1..], [Ok("{}".to_owned())]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_came_before_a_line_that_begins_anew_is_heard(
+            noise in proptest::collection::vec(any::<u8>(), 0..300)
+        ) {
+            let mut stream = noise;
+            stream.extend(b"\xff\n{\"execute\":\"x\"}");
+            let found = frames_lossy(&stream);
+            prop_assert_eq!(found.last().unwrap(), "{\"execute\":\"x\"}");
+        }
+    }
+
+    fn frames_lossy(stream: &[u8]) -> Vec<String> {
+        let (mut framer, mut bytes, mut found) = (Framer::default(), stream, Vec::new());
+        while let Some(frame) = framer.next(&mut bytes) {
+            found.push(match frame {
+                Frame::Message(text) => String::from_utf8_lossy(&text).into_owned(),
+                Frame::Bad(text) => text,
+            });
+        }
+        found
+    }
+}

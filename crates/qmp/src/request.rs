@@ -1,0 +1,106 @@
+//! A request, taken apart.
+
+use serde_json::{Map, Value};
+
+use crate::Error;
+use crate::document;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// Goes back with the answer as it came.
+    pub id: Option<Value>,
+    pub command: String,
+    /// Out of band: ahead of whatever waits.
+    pub oob: bool,
+    pub arguments: Map<String, Value>,
+}
+
+impl Request {
+    /// Reads one from a message. The `id` is known even where the rest is wrong.
+    pub fn read(text: &[u8]) -> Result<Self, (Option<Value>, Error)> {
+        let value = document::parse(text)
+            .map_err(|error| (None, Error::generic(format!("JSON parse error, {error}"))))?;
+        let Value::Object(mut members) = value else {
+            return Err((None, Error::generic("QMP input must be a JSON object")));
+        };
+        let id = members.shift_remove("id");
+        Self::from_members(members, id.clone()).map_err(|text| (id, Error::generic(text)))
+    }
+
+    fn from_members(mut members: Map<String, Value>, id: Option<Value>) -> Result<Self, String> {
+        let (command, oob) = match (
+            members.shift_remove("execute"),
+            members.shift_remove("exec-oob"),
+        ) {
+            (Some(_), Some(_)) => {
+                return Err("QMP input member 'execute' clashes with 'exec-oob'".to_owned());
+            }
+            (Some(command), None) => (command, false),
+            (None, Some(command)) => (command, true),
+            (None, None) => {
+                if let Some(name) = members.keys().find(|name| *name != "arguments") {
+                    return Err(format!("QMP input member '{name}' is unexpected"));
+                }
+                return Err("QMP input lacks member 'execute'".to_owned());
+            }
+        };
+        let Value::String(command) = command else {
+            let name = if oob { "exec-oob" } else { "execute" };
+            return Err(format!("QMP input member '{name}' must be a string"));
+        };
+        let arguments = match members.shift_remove("arguments") {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return Err("QMP input member 'arguments' must be an object".to_owned()),
+        };
+        if let Some(name) = members.keys().next() {
+            return Err(format!("QMP input member '{name}' is unexpected"));
+        }
+        Ok(Request {
+            id,
+            command,
+            oob,
+            arguments,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_as_the_field_says_it() {
+        for (text, reason) in [
+            ("[1]", "QMP input must be a JSON object"),
+            ("{}", "QMP input lacks member 'execute'"),
+            (r#"{"arguments":{}}"#, "QMP input lacks member 'execute'"),
+            (
+                r#"{"execute":5}"#,
+                "QMP input member 'execute' must be a string",
+            ),
+            (
+                r#"{"exec-oob":5}"#,
+                "QMP input member 'exec-oob' must be a string",
+            ),
+            (
+                r#"{"execute":"x","exec-oob":"x"}"#,
+                "QMP input member 'execute' clashes with 'exec-oob'",
+            ),
+            (
+                r#"{"execute":"x","arguments":[]}"#,
+                "QMP input member 'arguments' must be an object",
+            ),
+            (
+                r#"{"execute":"x","foo":1}"#,
+                "QMP input member 'foo' is unexpected",
+            ),
+        ] {
+            let (id, error) = Request::read(text.as_bytes()).unwrap_err();
+            assert_eq!((id, error.text.as_str()), (None, reason));
+        }
+        let (id, _) = Request::read(br#"{"execute":5,"id":[7]}"#).unwrap_err();
+        assert_eq!(id, Some(serde_json::json!([7])));
+    }
+}
