@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::aio::Aio;
 use crate::cpus::Pinned;
 use crate::crowd::{self, Crowd};
 use crate::error::{Error, Result};
-use crate::load::raw::{self, RawEngine};
+use crate::load::raw;
 use crate::load::{Load, Measured, measure};
 use crate::progress::Progress;
 use crate::run::connect;
-use crate::server::{Backing, Disk, OWN_CHOICE, Server, Threads};
+use crate::server::{Disk, Server, Threads};
 use crate::stats::Summary;
+use crate::storage::Backing;
 
 /// Somebody to compare with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,33 +34,24 @@ pub enum Contender {
         queues: u8,
     },
     /// qemu-storage-daemon, or what takes its options, with an engine of its own if one is named.
-    Peer(Option<&'static str>),
+    Peer(Option<Aio>),
     /// No server at all.
-    Raw(RawEngine),
+    Raw(Aio),
     /// A server that runs already.
     Socket(PathBuf),
 }
-
-/// The names of engines, as `aio=` has them.
-pub(crate) const ENGINES: [&str; 3] = ["native", "io_uring", "threads"];
 
 impl FromStr for Contender {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (name, engine) = match text.split_once(':') {
-            Some((name, engine)) => {
-                let known = ENGINES.into_iter().find(|&known| known == engine);
-                let known = known.ok_or("the engine is native, io_uring or threads")?;
-                (name, Some(known))
-            }
+            Some((name, engine)) => (name, Some(engine.parse()?)),
             None => (text, None),
         };
         match (name, engine) {
             ("ours", None) => Ok(Contender::Ours),
-            ("raw", Some("io_uring")) => Ok(Contender::Raw(RawEngine::IoUring)),
-            ("raw", Some("threads")) => Ok(Contender::Raw(RawEngine::Threads)),
-            ("raw", _) => Ok(Contender::Raw(RawEngine::Native)),
+            ("raw", engine) => Ok(Contender::Raw(engine.unwrap_or(Aio::Native))),
             ("qemu-storage-daemon", engine) => Ok(Contender::Peer(engine)),
             _ => Err("ours, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected".to_owned()),
         }
@@ -75,9 +68,7 @@ impl fmt::Display for Contender {
             }
             Contender::Peer(None) => f.write_str("qemu-storage-daemon"),
             Contender::Peer(Some(engine)) => write!(f, "qemu-storage-daemon:{engine}"),
-            Contender::Raw(RawEngine::Native) => f.write_str("raw:native"),
-            Contender::Raw(RawEngine::IoUring) => f.write_str("raw:io_uring"),
-            Contender::Raw(RawEngine::Threads) => f.write_str("raw:threads"),
+            Contender::Raw(engine) => write!(f, "raw:{engine}"),
             Contender::Socket(path) => write!(f, "{}", path.display()),
         }
     }
@@ -119,7 +110,7 @@ pub struct Times {
 
 enum Running {
     Server(Box<Server>, Option<Crowd>),
-    Raw(PathBuf, RawEngine),
+    Raw(PathBuf, Aio),
     Socket(PathBuf),
 }
 
@@ -228,11 +219,7 @@ impl Ground {
                     Error::Unsuitable("qemu-storage-daemon is not installed: see --peer".to_owned())
                 })?;
                 // Told nothing, it would use threads, which are no match.
-                let engine = |ours: &'static str| match engine {
-                    Some(engine) => engine,
-                    None if ours == OWN_CHOICE => ENGINES[0],
-                    None => ours,
-                };
+                let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
                 let backing = match &self.backing {
                     Backing::Null => Backing::Null,
                     Backing::File(path, aio) => Backing::File(path.clone(), engine(aio)),

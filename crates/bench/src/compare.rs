@@ -1,22 +1,21 @@
 //! `bench compare`: the same load on several servers and on the host itself, in turn in one run.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::arena::{Arena, Contender, ENGINES, Figure, Ground, Row, Times};
+use crate::aio::Aio;
+use crate::arena::{Arena, Contender, Figure, Ground, Row, Times};
 use crate::error::{Error, Result};
 use crate::load::{Measured, Waiting};
+use crate::program::{blockplane, find_program};
 use crate::progress::Progress;
 use crate::run::{LoadOptions, describe, latency_us, load_json};
-use crate::server::{Backing, OWN_CHOICE, blockplane, find_program, image_folder, write_file};
 use crate::stats::{Summary, number};
+use crate::storage::{Backing, Room, Wanted};
 use crate::table::Table;
 use crate::units;
 
-/// Where Linux mounts a file system in memory (`shm_overview(7)`).
-const TMPFS: &str = "/dev/shm";
 const PEER: &str = "qemu-storage-daemon";
 
 /// Where things are; for `compare` and `targets`.
@@ -60,7 +59,7 @@ pub struct Options {
         value_delimiter = ',',
         default_value = "file"
     )]
-    pub backing: Vec<String>,
+    pub backing: Vec<Wanted>,
     /// Requests in flight on each queue, 1 to 512
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,128", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub depth: Vec<u16>,
@@ -74,8 +73,8 @@ pub struct Options {
     )]
     pub client: Vec<Waiting>,
     /// The engine of ours, and of qemu-storage-daemon if it names none [default: our own choice, and native]
-    #[arg(long, value_name = "ENGINE", value_parser = ENGINES)]
-    pub aio: Option<String>,
+    #[arg(long, value_name = "ENGINE", value_enum)]
+    pub aio: Option<Aio>,
     /// Iothreads of ours; qemu-storage-daemon has one per disk
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub iothreads: u16,
@@ -119,51 +118,16 @@ pub struct Report {
 }
 
 impl Place {
+    pub(crate) fn room(&self) -> Room<'_> {
+        Room {
+            folder: self.folder.as_deref(),
+            bytes: self.size,
+        }
+    }
+
     /// The peer, if there is one.
     pub(crate) fn peer(&self) -> Option<PathBuf> {
         self.peer.clone().or_else(|| find_program(PEER))
-    }
-}
-
-/// A disk's storage, as long as it is needed.
-pub(crate) struct Storage {
-    pub backing: Backing,
-    _folder: Option<tempfile::TempDir>,
-}
-
-impl Storage {
-    /// Makes or finds what `name` says.
-    pub fn new(name: &str, aio: Option<&str>, place: &Place) -> Result<Self> {
-        let aio = ENGINES.into_iter().find(|&known| Some(known) == aio);
-        let aio = aio.unwrap_or(OWN_CHOICE);
-        let lasting = |backing| Storage {
-            backing,
-            _folder: None,
-        };
-        let temporary = |parent: Option<&Path>| {
-            let folder = image_folder(parent)?;
-            let path = folder.path().join("disk.img");
-            write_file(&path, place.size)?;
-            Ok(Storage {
-                backing: Backing::File(path, aio),
-                _folder: Some(folder),
-            })
-        };
-        match name {
-            "null" => Ok(lasting(Backing::Null)),
-            "file" => temporary(place.folder.as_deref()),
-            "tmpfs" => temporary(Some(Path::new(TMPFS))),
-            path => {
-                let path = PathBuf::from(path);
-                let metadata = std::fs::metadata(&path)
-                    .map_err(Error::io(format!("look at {}", path.display())))?;
-                Ok(lasting(if metadata.file_type().is_block_device() {
-                    Backing::Device(path, aio)
-                } else {
-                    Backing::File(path, aio)
-                }))
-            }
-        }
     }
 }
 
@@ -172,7 +136,7 @@ impl Options {
         let mut contenders = self.servers.clone();
         if contenders.is_empty() {
             contenders.push(Contender::Ours);
-            contenders.push("raw".parse().unwrap_or(Contender::Ours));
+            contenders.push(Contender::Raw(Aio::Native));
             contenders.extend(peer.map(|_| Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
@@ -184,13 +148,9 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         let pattern = self.load.pattern()?;
-        let lasting = |backing: &&String| !["null", "file", "tmpfs"].contains(&backing.as_str());
-        let somebody_elses = self
-            .backing
-            .iter()
-            .find(lasting)
-            .cloned()
-            .or_else(|| Some(self.socket.first()?.display().to_string()));
+        let theirs = self.backing.iter().find(|it| it.is_somebody_elses());
+        let socket = || Some(self.socket.first()?.display().to_string());
+        let somebody_elses = theirs.map(Wanted::to_string).or_else(socket);
         if let (true, false, Some(whose)) =
             (pattern.writes(), self.load.destroy_data, somebody_elses)
         {
@@ -239,18 +199,18 @@ pub fn run(options: &Options) -> Result<Report> {
         time: options.load.time,
         repetitions: options.load.repetitions,
     };
-    for name in &options.backing {
+    for wanted in &options.backing {
         let storage = {
             let progress = Progress::start("compare", 1);
-            progress.now(format!("making the disk: {name}"));
-            Storage::new(name, options.aio.as_deref(), &options.place)?
+            progress.now(format!("making the disk: {wanted}"));
+            wanted.storage(options.place.room(), options.aio)?
         };
         let contenders = options.contenders(&storage.backing, peer.as_deref());
         let steps = contenders.len()
             * options.client.len()
             * options.depth.len()
             * times.repetitions as usize;
-        let progress = Progress::start(&format!("compare, {name}"), steps);
+        let progress = Progress::start(&format!("compare, {wanted}"), steps);
         let ground = Ground {
             ours: blockplane(options.place.server.as_deref())?,
             peer: peer.clone(),
@@ -272,7 +232,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
         arena.close()?;
         report.parts.push(Part {
-            backing: name.clone(),
+            backing: wanted.to_string(),
             contenders: contenders.iter().map(Contender::to_string).collect(),
             rows,
         });

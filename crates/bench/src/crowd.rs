@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::client::{Doorbells, DriverRing, Kind, Layout, Requests, Session, Shape, SharedMemory};
 use crate::error::{Error, Result};
 use crate::limits::raise_descriptor_limit;
-use crate::server::{Backing, Disk, Server};
+use crate::server::{Disk, Server};
+use crate::storage::Backing;
 
 /// A queue that is started and never kicked costs less than one that a guest has used.
 const BLOCK_BYTES: u32 = 4096;

@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::aio::Aio;
 use crate::client::{Doorbells, Layout, Session, SharedMemory};
 use crate::error::{Error, Result};
 use crate::limits::{descriptors_left, raise_descriptor_limit};
 use crate::procfs::{self, Memory, Thread};
+use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::server::{Backing, Disk, Server, blockplane, image_folder};
+use crate::server::{Disk, Server};
 use crate::stats::count;
+use crate::storage::{Backing, image_folder};
 use crate::table::Table;
 
 /// What to measure.
@@ -220,7 +223,7 @@ fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
             File::create(&path)
                 .and_then(|file| file.set_len(IMAGE_BYTES))
                 .map_err(Error::io(format!("create {}", path.display())))?;
-            Backing::File(path, "native")
+            Backing::File(path, Some(Aio::Native))
         }
     };
     Ok(Disk {

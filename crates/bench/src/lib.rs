@@ -14,6 +14,7 @@
 //! Results are tables for whoever looks and JSON for scripts. Nothing here judges: figures depend
 //! on the machine, their ratios are the claim, and no test asserts a time.
 
+pub mod aio;
 pub mod arena;
 pub mod cli;
 pub mod client;
@@ -28,11 +29,13 @@ mod interrupt;
 pub mod limits;
 pub mod load;
 pub mod procfs;
+pub mod program;
 mod progress;
 mod random;
 pub mod run;
 pub mod server;
 pub mod stats;
+pub mod storage;
 pub mod svg;
 pub mod table;
 pub mod targets;

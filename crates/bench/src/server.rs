@@ -3,7 +3,7 @@
 //! blockplane takes the options of qemu-storage-daemon, so both get the same command line.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::aio::Aio;
 use crate::error::{Error, Result};
-use crate::random::Random;
+use crate::storage::Backing;
 
 /// To open its disks and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -24,17 +25,6 @@ const EXPLAIN_LIMIT: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Of the server's output in an error.
 const MAX_LOG_BYTES: usize = 16 << 10;
-
-/// What is behind a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backing {
-    /// `null-co`: completes at once and stores nothing.
-    Null,
-    /// A file, past the host's page cache, through this engine (`aio=`).
-    File(PathBuf, &'static str),
-    /// A block device, through this engine.
-    Device(PathBuf, &'static str),
-}
 
 /// A disk to serve. Several servers may have the same file: what guests write to it does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,18 +262,12 @@ impl Drop for Server {
     }
 }
 
-/// Stands for no `aio=` at all: blockplane chooses.
-pub const OWN_CHOICE: &str = "default";
-
 fn blockdev(index: usize, disk: &Disk) -> String {
     let read_only = on_off(!disk.writable);
     // Several servers have the same one, in turn; what is on it matters to nobody.
     let locking = if disk.writable { ",locking=off" } else { "" };
-    let on_host = |driver: &str, path: &Path, aio: &str| {
-        let aio = match aio {
-            OWN_CHOICE => String::new(),
-            aio => format!(",aio={aio}"),
-        };
+    let on_host = |driver: &str, path: &Path, aio: &Option<Aio>| {
+        let aio = aio.map_or_else(String::new, |aio| format!(",aio={aio}"));
         format!(
             "driver={driver},node-name=d{index},filename={},cache.direct=on{aio},read-only={read_only}{locking}",
             literal(path)
@@ -321,108 +305,6 @@ fn abbreviated(command: &str) -> String {
     short
 }
 
-/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else this very program, else one that
-/// is built now, optimised as this program is.
-///
-/// # Errors
-/// [`Error::Unsuitable`] when there is none and it cannot be built.
-pub fn blockplane(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = given {
-        return Ok(path.to_owned());
-    }
-    if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
-        return Ok(PathBuf::from(path));
-    }
-    let ours = std::env::current_exe().map_err(Error::io("find this program"))?;
-    if ours.file_name().is_some_and(|name| name == "blockplane") {
-        return Ok(ours);
-    }
-    // target/PROFILE/bench, or target/PROFILE/deps/TEST
-    let profile = ours
-        .ancestors()
-        .skip(1)
-        .find(|folder| folder.file_name().is_some_and(|name| name != "deps"));
-    let (Some(profile), Some(target)) = (profile, profile.and_then(Path::parent)) else {
-        return Err(Error::Unsuitable(
-            "which blockplane? name it with --server PATH".to_owned(),
-        ));
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args([
-        "build",
-        "--quiet",
-        "--package",
-        "blockplane",
-        "--target-dir",
-    ]);
-    build.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    match build.status() {
-        Ok(status) if status.success() => Ok(profile.join("blockplane")),
-        outcome => Err(Error::Unsuitable(format!(
-            "blockplane cannot be built ({outcome:?}): name one with --server PATH"
-        ))),
-    }
-}
-
-/// A program of this name in `PATH`.
-#[must_use]
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|program| program.is_file())
-}
-
-/// A folder of our own for images: in `given`, else beside this program, which is a real file
-/// system where the one for temporary files may be memory.
-///
-/// # Errors
-/// [`Error::Io`] when nothing can be created there.
-pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
-    let beside_us = std::env::current_exe().ok();
-    let parent = given
-        .or_else(|| beside_us.as_deref().and_then(Path::parent))
-        .unwrap_or(Path::new("."));
-    tempfile::Builder::new()
-        .prefix("bench-images-")
-        .tempdir_in(parent)
-        .map_err(Error::io(format!(
-            "create a folder in {} (choose another with --folder)",
-            parent.display()
-        )))
-}
-
-/// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
-/// it.
-///
-/// # Errors
-/// [`Error::Io`] when there is no space.
-pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
-    const BLOCK_BYTES: u64 = 1 << 20;
-    let mut random = Random::new(bytes);
-    let block: Vec<u8> = (0..BLOCK_BYTES / 8)
-        .flat_map(|_| random.below(u64::MAX).to_ne_bytes())
-        .collect();
-    let write = || {
-        let mut file = File::create(path)?;
-        let mut left = bytes;
-        while left > 0 {
-            let now = usize::try_from(left.min(BLOCK_BYTES)).unwrap_or(block.len());
-            file.write_all(&block[..now])?;
-            left -= now as u64;
-        }
-        file.sync_all()
-    };
-    write().map_err(Error::io(format!(
-        "write {bytes} bytes to {}",
-        path.display()
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,7 +328,7 @@ mod tests {
     #[test]
     fn commas_in_a_path_do_not_end_it() {
         let disk = Disk {
-            backing: Backing::File("/a,b".into(), "native"),
+            backing: Backing::File("/a,b".into(), None),
             num_queues: 1,
             writable: false,
         };

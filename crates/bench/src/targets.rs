@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::aio::Aio;
 use crate::arena::{Arena, Contender, Figure, Ground, Row, Times};
-use crate::compare::{Place, Storage, ratio_text};
+use crate::compare::{Place, ratio_text};
 use crate::error::Result;
 use crate::idle::{self, Idle};
-use crate::load::raw::RawEngine;
 use crate::load::{Load, Measured, Order, Pattern, Waiting};
 use crate::procfs;
+use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::run::describe;
-use crate::server::{Backing, blockplane};
 use crate::stats::{Summary, count, number};
+use crate::storage::Wanted;
 use crate::table::Table;
 use crate::units;
 
@@ -207,11 +208,11 @@ impl Group {
         }
     }
 
-    fn storage(self) -> &'static str {
+    fn storage(self) -> Wanted {
         match self {
-            Group::Null | Group::IdleNeighbours | Group::Idle => "null",
-            Group::Tmpfs => "tmpfs",
-            Group::Disk | Group::Mixed => "file",
+            Group::Null | Group::IdleNeighbours | Group::Idle => Wanted::Null,
+            Group::Tmpfs => Wanted::Tmpfs,
+            Group::Disk | Group::Mixed => Wanted::File,
         }
     }
 
@@ -242,7 +243,7 @@ impl Group {
             queues: options.idle_queues,
         };
         let peer = peer.then_some(Contender::Peer(None));
-        let raw = Contender::Raw(RawEngine::Native);
+        let raw = Contender::Raw(Aio::Native);
         match self {
             Group::Tmpfs | Group::Disk => [Contender::Ours, raw].into_iter().chain(peer).collect(),
             Group::IdleNeighbours => vec![crowd, Contender::Ours],
@@ -270,7 +271,7 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
     let progress = Progress::start(&format!("targets, {}", group.name()), steps);
     progress.now("starting");
     let mixed = group == Group::Mixed;
-    let storage = Storage::new(group.storage(), None, place)?;
+    let storage = group.storage().storage(place.room(), None)?;
     let ground = Ground {
         ours: blockplane(place.server.as_deref())?,
         peer,
@@ -302,13 +303,13 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
         let (_, row) = rows
             .iter()
             .find(|(load, _)| *load == (target.waiting, target.depth))?;
-        Some(target.outcome(row, &contenders, &storage.backing))
+        Some(target.outcome(row, &contenders))
     });
     Ok(outcomes.collect())
 }
 
 impl Target {
-    fn outcome(&self, row: &Row, contenders: &[Contender], backing: &Backing) -> Outcome {
+    fn outcome(&self, row: &Row, contenders: &[Contender]) -> Outcome {
         let against = contenders.iter().position(|contender| match self.against {
             Against::Peer => matches!(contender, Contender::Peer(_)),
             Against::Raw => matches!(contender, Contender::Raw(_)),
@@ -318,10 +319,10 @@ impl Target {
             Measure::Iops => (|measured| Some(measured.iops()), "IOPS"),
             Measure::Cpu => (Measured::server_cpu_ns, "CPU ns per I/O"),
         };
-        let storage = match (self.group, backing) {
-            (Group::Tmpfs, _) => "file on tmpfs",
-            (_, Backing::Null) => "null",
-            _ => "file on the disk",
+        let storage = match self.group.storage() {
+            Wanted::Null => "null",
+            Wanted::Tmpfs => "file on tmpfs",
+            Wanted::File | Wanted::At(_) => "file on the disk",
         };
         let neighbours = match contenders.first() {
             Some(crowd @ Contender::OursInACrowd { .. }) => format!(", {crowd}"),

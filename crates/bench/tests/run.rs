@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bench::cli::{Cli, run};
-use bench::server::blockplane;
+use bench::program::blockplane;
 use clap::Parser;
 use device::{Device, Flaw};
 use serde_json::Value;

@@ -11,8 +11,9 @@ use super::drive::{Load, Sample, drive};
 use super::setup::Setup;
 use crate::cpus::Pinned;
 use crate::error::Result;
+use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::server::{Disk, Server, blockplane};
+use crate::server::{Disk, Server};
 use crate::stats::Summary;
 use crate::table::Table;
 

@@ -10,8 +10,9 @@ use super::{ERRORS, Report, Setup, panel};
 use crate::client::{Doorbells, Layout, Session, SharedMemory};
 use crate::error::Result;
 use crate::limits::raise_descriptor_limit;
-use crate::server::{Backing, Disk, Server};
+use crate::server::{Disk, Server};
 use crate::stats::count;
+use crate::storage::Backing;
 use crate::svg::{Figure, Kind};
 use crate::table::Table;
 

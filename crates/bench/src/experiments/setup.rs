@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::aio::Aio;
 use crate::error::Result;
 use crate::load::Waiting;
-use crate::server::{Backing, image_folder, write_file};
-
-/// Where Linux mounts a file system in memory (`shm_overview(7)`).
-const TMPFS: &str = "/dev/shm";
+use crate::storage::{Room, Storage, Wanted};
 
 /// Options of all experiments.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +38,7 @@ pub struct Setup {
     /// Where to put the disk's file for the time being [default: beside this program]
     #[arg(long, value_name = "PATH")]
     pub folder: Option<PathBuf>,
-    /// A block device instead of a file, such as a loop device; it is only read
+    /// A block device (such as a loop device) or file that is there already; it is only read
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tmpfs", "folder", "file_mib", "null"])]
     pub device: Option<PathBuf>,
     /// No disk at all but null-co, which completes at once
@@ -58,38 +56,6 @@ pub struct Setup {
     /// Write a plot to this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-}
-
-/// An engine, by its name in `aio=`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Aio {
-    /// Linux AIO
-    Native,
-    /// io_uring
-    #[value(name = "io_uring")]
-    IoUring,
-    /// Worker threads
-    Threads,
-}
-
-impl Aio {
-    /// The name in the server's options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Aio::Native => "native",
-            Aio::IoUring => "io_uring",
-            Aio::Threads => "threads",
-        }
-    }
-}
-
-/// The disk, as long as it is needed.
-pub(crate) struct Storage {
-    pub backing: Backing,
-    /// For a subtitle.
-    pub name: String,
-    _folder: Option<tempfile::TempDir>,
 }
 
 impl Setup {
@@ -112,31 +78,17 @@ impl Setup {
 
     /// Makes the disk.
     pub(crate) fn storage(&self) -> Result<Storage> {
-        let aio = self.aio.name();
-        if self.null {
-            return Ok(Storage {
-                backing: Backing::Null,
-                name: "null-co".to_owned(),
-                _folder: None,
-            });
-        }
-        if let Some(device) = &self.device {
-            return Ok(Storage {
-                backing: Backing::Device(device.clone(), aio),
-                name: format!("block device, aio={aio}"),
-                _folder: None,
-            });
-        }
-        let parent = self.tmpfs.then(|| PathBuf::from(TMPFS));
-        let folder = image_folder(parent.as_deref().or(self.folder.as_deref()))?;
-        let path = folder.path().join("disk.img");
-        write_file(&path, self.file_mib << 20)?;
-        let place = if self.tmpfs { "file on tmpfs" } else { "file" };
-        Ok(Storage {
-            backing: Backing::File(path, aio),
-            name: format!("{place}, direct I/O, aio={aio}"),
-            _folder: Some(folder),
-        })
+        let wanted = match &self.device {
+            Some(path) => Wanted::At(path.clone()),
+            None if self.null => Wanted::Null,
+            None if self.tmpfs => Wanted::Tmpfs,
+            None => Wanted::File,
+        };
+        let room = Room {
+            folder: self.folder.as_deref(),
+            bytes: self.file_mib << 20,
+        };
+        wanted.storage(room, Some(self.aio))
     }
 
     /// Under what conditions it was measured, for a subtitle.

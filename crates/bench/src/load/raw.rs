@@ -18,21 +18,11 @@ use super::meter::{Meter, Tally};
 use super::phases::{Phases, Worker, conduct};
 use super::usage::Watch;
 use super::{Load, Measured, Walk};
+use crate::aio::Aio;
 use crate::client::{Kind, Layout, SharedMemory, Waiter, Woken};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 use crate::random::Random;
-
-/// How the host is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RawEngine {
-    /// Linux AIO.
-    Native,
-    /// io_uring.
-    IoUring,
-    /// A blocking call at a time per thread.
-    Threads,
-}
 
 /// Looks between two of the clock while nothing completes.
 const LOOKS_PER_CHECK: u32 = 1 << 14;
@@ -45,7 +35,7 @@ const LOOKS_PER_CHECK: u32 = 1 << 14;
 /// cannot be had; [`Error::Requests`] when a request fails or is not answered.
 pub fn measure(
     path: &Path,
-    engine: RawEngine,
+    engine: Aio,
     load: &Load,
     cpus: &[usize],
     warm_up: Duration,
@@ -64,7 +54,7 @@ pub fn measure(
     let depth = usize::from(load.depth) * usize::from(load.queues);
     let buffers = Buffers::new(depth, load)?;
     let cpu = cpus.first().copied();
-    let workers: Vec<Worker<'_>> = if engine == RawEngine::Threads {
+    let workers: Vec<Worker<'_>> = if engine == Aio::Threads {
         let slots = (0..u16::MAX).take(depth);
         let count = u16::try_from(depth).unwrap_or(u16::MAX);
         slots
@@ -142,10 +132,10 @@ enum Engine {
 }
 
 impl Engine {
-    fn new(engine: RawEngine, depth: usize) -> Result<Self> {
+    fn new(engine: Aio, depth: usize) -> Result<Self> {
         let max_events = u32::try_from(depth).unwrap_or(u32::MAX);
         let unsuitable = |error: String| Error::Unsuitable(error);
-        if engine == RawEngine::IoUring {
+        if engine == Aio::IoUring {
             let settings = UringSettings {
                 max_events,
                 ..UringSettings::default()

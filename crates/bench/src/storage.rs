@@ -1,0 +1,233 @@
+//! What is behind a disk that is measured: found, or made for the time being.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::aio::Aio;
+use crate::error::{Error, Result};
+use crate::random::Random;
+
+/// Where Linux mounts a file system in memory (`shm_overview(7)`).
+const TMPFS: &str = "/dev/shm";
+
+/// What is behind a disk, as a server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// `null-co`: completes at once and stores nothing.
+    Null,
+    /// A file, past the host's page cache, through this engine; none: the server's own choice.
+    File(PathBuf, Option<Aio>),
+    /// A block device, likewise.
+    Device(PathBuf, Option<Aio>),
+}
+
+/// What is wanted behind a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// `null`: no storage.
+    Null,
+    /// `file`: one of our own on a disk.
+    File,
+    /// `tmpfs`: one of our own in memory, a disk without latency.
+    Tmpfs,
+    /// A file or block device that is there already.
+    At(PathBuf),
+}
+
+/// Where a file of our own is, and how large.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'p> {
+    /// In this folder, unless it is to be in memory; none: beside this program.
+    pub folder: Option<&'p Path>,
+    /// It is filled with random data.
+    pub bytes: u64,
+}
+
+/// What is behind a disk; files of our own are removed when it is dropped.
+#[derive(Debug)]
+pub struct Storage {
+    /// For servers.
+    pub backing: Backing,
+    /// For a subtitle.
+    pub name: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Wanted {
+    /// Whether what is on it belongs to somebody.
+    #[must_use]
+    pub fn is_somebody_elses(&self) -> bool {
+        matches!(self, Wanted::At(_))
+    }
+
+    /// Makes it, or finds it.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] when it is not there, or no disk; [`Error::Io`] when there is no room for it.
+    pub fn storage(&self, room: Room<'_>, aio: Option<Aio>) -> Result<Storage> {
+        let (backing, place, folder) = match self {
+            Wanted::Null => (Backing::Null, "null-co", None),
+            Wanted::File | Wanted::Tmpfs => {
+                let (parent, place) = match self {
+                    Wanted::Tmpfs => (Some(Path::new(TMPFS)), "file on tmpfs, direct I/O"),
+                    _ => (room.folder, "file, direct I/O"),
+                };
+                let folder = image_folder(parent)?;
+                let path = folder.path().join("disk.img");
+                write_file(&path, room.bytes)?;
+                (Backing::File(path, aio), place, Some(folder))
+            }
+            Wanted::At(path) if is_block_device(path)? => {
+                (Backing::Device(path.clone(), aio), "block device", None)
+            }
+            Wanted::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
+        };
+        let name = match aio {
+            Some(aio) if backing != Backing::Null => format!("{place}, aio={aio}"),
+            _ => place.to_owned(),
+        };
+        Ok(Storage {
+            backing,
+            name,
+            _folder: folder,
+        })
+    }
+}
+
+impl FromStr for Wanted {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
+        Ok(match text {
+            "null" => Wanted::Null,
+            "file" => Wanted::File,
+            "tmpfs" => Wanted::Tmpfs,
+            path => Wanted::At(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::Null => f.write_str("null"),
+            Wanted::File => f.write_str("file"),
+            Wanted::Tmpfs => f.write_str("tmpfs"),
+            Wanted::At(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Whether it is one; if not, it is a file.
+fn is_block_device(path: &Path) -> Result<bool> {
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Unsuitable(format!(
+            "there is no file or block device {shown}: name one that is there, or null, file or tmpfs"
+        )),
+        _ => Error::io(format!("look at {shown}"))(error),
+    })?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Error::Unsuitable(format!(
+            "{shown} is neither a file nor a block device: for a temporary file in a folder, say \
+             --folder"
+        )));
+    }
+    Ok(kind.is_block_device())
+}
+
+/// A folder of our own for images: in `given`, else beside this program, which is a real file
+/// system where the one for temporary files may be memory.
+///
+/// # Errors
+/// [`Error::Io`] when nothing can be created there.
+pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
+    let beside_us = std::env::current_exe().ok();
+    let parent = given
+        .or_else(|| beside_us.as_deref().and_then(Path::parent))
+        .unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix("bench-images-")
+        .tempdir_in(parent)
+        .map_err(Error::io(format!(
+            "create a folder in {} (choose another with --folder)",
+            parent.display()
+        )))
+}
+
+/// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
+/// it.
+fn write_file(path: &Path, bytes: u64) -> Result<()> {
+    const BLOCK_BYTES: u64 = 1 << 20;
+    let mut random = Random::new(bytes);
+    let block: Vec<u8> = (0..BLOCK_BYTES / 8)
+        .flat_map(|_| random.below(u64::MAX).to_ne_bytes())
+        .collect();
+    let write = || {
+        let mut file = File::create(path)?;
+        let mut left = bytes;
+        while left > 0 {
+            let now = usize::try_from(left.min(BLOCK_BYTES)).unwrap_or(block.len());
+            file.write_all(&block[..now])?;
+            left -= now as u64;
+        }
+        file.sync_all()
+    };
+    write().map_err(Error::io(format!(
+        "write {bytes} bytes to {} (ask for less, or choose another place)",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room<'_> = Room {
+        folder: None,
+        bytes: 4096,
+    };
+
+    #[test]
+    fn a_file_of_our_own_goes_away_and_somebody_elses_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room {
+            folder: Some(folder.path()),
+            ..ROOM
+        };
+        let ours = Wanted::File.storage(room, Some(Aio::Native)).unwrap();
+        assert_eq!(ours.name, "file, direct I/O, aio=native");
+        let Backing::File(path, Some(Aio::Native)) = ours.backing.clone() else {
+            panic!("{ours:?}");
+        };
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
+        let theirs = Wanted::At(path.clone()).storage(ROOM, None).unwrap();
+        assert_eq!(theirs.backing, Backing::File(path.clone(), None));
+        drop(theirs);
+        assert!(path.exists());
+        drop(ours);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused_with_what_would_be() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, why) in [
+            (folder.path().join("none"), "null, file or tmpfs"),
+            (folder.path().to_owned(), "--folder"),
+            ("/dev/null".into(), "neither a file nor a block device"),
+        ] {
+            let error = Wanted::At(path)
+                .storage(ROOM, None)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
