@@ -3,11 +3,10 @@
 //! A limit alone cannot be taken off: what an iteration takes from a queue is bounded as well, so that no
 //! more than that times the queues ever waits. `pile-up` takes off both.
 
-use super::contest::{self, Variant};
+use super::contest;
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
-use crate::server::Disk;
 use crate::stats::count;
 use crate::svg::{Figure, Kind};
 use crate::table::Table;
@@ -93,34 +92,10 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
     let storage = setup.storage()?;
-    let disk = Disk {
-        backing: storage.backing.clone(),
-        num_queues: u16::from(options.queues.iter().copied().max().unwrap_or(1)),
-        writable: false,
-    };
-    let variants: Vec<Variant> = options
-        .limit
-        .iter()
-        .map(|limit| Variant {
-            name: limit.name(),
-            iothread: limit.iothread(),
-            disks: vec![disk.clone()],
-        })
-        .collect();
-    let mut loads = Vec::new();
-    for &queues in &options.queues {
-        for block_kib in &options.block_kib {
-            for &depth in &options.depth {
-                loads.push(Load {
-                    block_bytes: block_kib * 1024,
-                    write: false,
-                    depth,
-                    queues,
-                });
-            }
-        }
-    }
-    let outcome = contest::run("batch-limit", setup, &variants, &loads, |_, _| Ok(()))?;
+    let positions = options.limit.iter();
+    let positions = positions.map(|limit| (limit.name(), limit.iothread()));
+    let loads = Load::grid(&options.queues, &options.block_kib, &options.depth, false);
+    let outcome = contest::positions("batch-limit", setup, &storage, positions, &loads)?;
 
     let per_queue_count = loads.len() / options.queues.len().max(1);
     // As published: a row for each load, and for each limit a column per number of queues.
@@ -137,7 +112,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut table = Table::new("A limit on the submission batch", &columns);
     for (row, load) in loads.iter().take(per_queue_count).enumerate() {
         let mut cells = vec![format!("{} qd {}", load.block(), load.depth)];
-        for variant in 0..variants.len() {
+        for variant in 0..outcome.variants.len() {
             for queues in 0..options.queues.len() {
                 cells.push(outcome.iops_text(queues * per_queue_count + row, variant, 1000.0));
             }
@@ -146,7 +121,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     table.note(ERRORS);
     table.note("qd: reads in flight in each queue; all queues are on one iothread");
-    for (variant, counters) in variants.iter().zip(&outcome.counters) {
+    for (name, counters) in outcome.variants.iter().zip(&outcome.counters) {
         if let (Some(largest), Some(submitted), Some(calls)) = (
             counters.largest_batch,
             counters.submitted,
@@ -157,7 +132,7 @@ pub fn run(options: &Options) -> Result<Report> {
             });
             table.note(format!(
                 "{}: the largest batch had {largest}, {} requests in {} calls{at_end}",
-                variant.name,
+                name,
                 count(submitted),
                 count(calls)
             ));

@@ -1,10 +1,9 @@
 //! `bench completion-ring`: completions read in user space, against io_getevents(2).
 
-use super::contest::{self, Outcome, Variant};
+use super::contest::{self, Outcome};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
-use crate::server::Disk;
 use crate::svg::{Figure, Kind};
 use crate::table::Table;
 
@@ -34,59 +33,21 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
     let storage = setup.storage()?;
-    let variant = |name: &str, position: &str, writable| Variant {
-        name: name.to_owned(),
-        iothread: format!("x-completion-ring={position}"),
-        disks: vec![Disk {
-            backing: storage.backing.clone(),
-            num_queues: u16::from(options.queues),
-            writable,
-        }],
-    };
-    let (getevents, ring) = ("io_getevents", "ring in user space");
+    let names = ["io_getevents", "ring in user space"];
     // Somebody else's device is not written to.
     let kinds = if setup.device.is_some() { 1 } else { 2 };
     let mut parts: Vec<(&str, Outcome)> = Vec::new();
     for (kind, write) in [("read", false), ("write", true)].into_iter().take(kinds) {
-        let mut loads = Vec::new();
-        for block_kib in &options.block_kib {
-            for &depth in &options.depth {
-                loads.push(Load {
-                    block_bytes: block_kib * 1024,
-                    write,
-                    depth,
-                    queues: options.queues,
-                });
-            }
-        }
-        let outcome = if write {
-            // A file that is written belongs to one server at a time: each has its own.
-            let other = setup.storage()?;
-            let mut variants = [variant(getevents, "off", true), variant(ring, "on", true)];
-            for disk in &mut variants[1].disks {
-                disk.backing = other.backing.clone();
-            }
-            contest::run(
-                "completion-ring, writes",
-                setup,
-                &variants,
-                &loads,
-                |_, _| Ok(()),
-            )?
-        } else {
-            let variants = [variant(getevents, "off", false), variant(ring, "on", false)];
-            contest::run(
-                "completion-ring, reads",
-                setup,
-                &variants,
-                &loads,
-                |_, _| Ok(()),
-            )?
-        };
+        let positions = names.into_iter().zip(["off", "on"]);
+        let positions = positions
+            .map(|(name, position)| (name.to_owned(), format!("x-completion-ring={position}")));
+        let title = format!("completion-ring, {kind}s");
+        let loads = Load::grid(&[options.queues], &options.block_kib, &options.depth, write);
+        let outcome = contest::positions(&title, setup, &storage, positions, &loads)?;
         parts.push((kind, outcome));
     }
 
-    let columns = ["random", getevents, ring, "ratio"].map(str::to_owned);
+    let columns = ["random", names[0], names[1], "ratio"].map(str::to_owned);
     let mut table = Table::new("Completions read in user space, MB/s", &columns);
     for (kind, outcome) in &parts {
         for (row, load) in outcome.loads.iter().enumerate() {

@@ -15,6 +15,7 @@ use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::server::{Disk, Server};
 use crate::stats::Summary;
+use crate::storage::Storage;
 use crate::table::Table;
 
 /// One position of the knob.
@@ -44,6 +45,34 @@ pub(crate) struct Outcome {
     pub cells: Vec<Vec<Cell>>,
     /// By variant.
     pub counters: Vec<Counters>,
+}
+
+/// Measures servers that differ in options of the iothread only: `positions` are their names and what they
+/// are given. All have the same disk, with as many queues as the loads need.
+pub(crate) fn positions(
+    title: &str,
+    setup: &Setup,
+    storage: &Storage,
+    positions: impl IntoIterator<Item = (String, String)>,
+    loads: &[Load],
+) -> Result<Outcome> {
+    let disk = Disk {
+        backing: storage.backing.clone(),
+        num_queues: loads
+            .iter()
+            .map(|load| load.queues)
+            .max()
+            .unwrap_or(1)
+            .into(),
+        writable: loads.iter().any(|load| load.write),
+    };
+    let variant = |(name, iothread)| Variant {
+        name,
+        iothread,
+        disks: vec![disk.clone()],
+    };
+    let variants: Vec<Variant> = positions.into_iter().map(variant).collect();
+    run(title, setup, &variants, loads, |_, _| Ok(()))
 }
 
 /// Measures. `attach` is called once for each server before its first load; what it returns lives as

@@ -18,6 +18,24 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Reads or writes of each size at each depth, first through so many queues, then through so many others.
+    pub fn grid(queues: &[u8], block_kib: &[u32], depths: &[u16], write: bool) -> Vec<Load> {
+        let mut loads = Vec::new();
+        for &queues in queues {
+            for kib in block_kib {
+                for &depth in depths {
+                    loads.push(Load {
+                        block_bytes: kib * 1024,
+                        write,
+                        depth,
+                        queues,
+                    });
+                }
+            }
+        }
+        loads
+    }
+
     /// `4k`, or in bytes.
     pub fn block(&self) -> String {
         match self.block_bytes {

@@ -66,16 +66,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let beside: Vec<Disk> = std::iter::once(busy.clone())
         .chain((0..options.idle_disks).map(|_| idle.clone()))
         .collect();
-    let loads: Vec<Load> = options
-        .depth
-        .iter()
-        .map(|&depth| Load {
-            block_bytes: 4096,
-            write: false,
-            depth,
-            queues: 1,
-        })
-        .collect();
+    let loads = Load::grid(&[1], &[4], &options.depth, false);
     let queues = u64::from(options.idle_disks) * u64::from(options.idle_queues);
     let beside_name = format!("beside {} idle", count(queues));
     let mut parts = Vec::new();

@@ -1,11 +1,10 @@
 //! `bench notify`: the guest is signalled right behind the last completion, or behind the next
 //! submission.
 
-use super::contest::{self, Outcome, Variant};
+use super::contest::{self, Outcome};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
-use crate::server::Disk;
 use crate::stats::{count, number};
 use crate::svg::{Figure, Kind};
 use crate::table::Table;
@@ -31,32 +30,13 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
     let storage = setup.storage()?;
-    let disk = Disk {
-        backing: storage.backing.clone(),
-        num_queues: u16::from(options.queues.iter().copied().max().unwrap_or(1)),
-        writable: false,
-    };
-    let variant = |name: &str, position: &str| Variant {
-        name: name.to_owned(),
-        iothread: format!("x-late-notify={position}"),
-        disks: vec![disk.clone()],
-    };
-    let variants = [
-        variant("after the submission", "on"),
-        variant("after the last completion", "off"),
-    ];
-    let mut loads = Vec::new();
-    for &queues in &options.queues {
-        for &depth in &options.depth {
-            loads.push(Load {
-                block_bytes: 4096,
-                write: false,
-                depth,
-                queues,
-            });
-        }
-    }
-    let outcome = contest::run("notify", setup, &variants, &loads, |_, _| Ok(()))?;
+    let positions = [
+        ("after the submission", "on"),
+        ("after the last completion", "off"),
+    ]
+    .map(|(name, position)| (name.to_owned(), format!("x-late-notify={position}")));
+    let loads = Load::grid(&options.queues, &[4], &options.depth, false);
+    let outcome = contest::positions("notify", setup, &storage, positions, &loads)?;
 
     let panels = options.queues.iter().enumerate().map(|(index, _)| {
         let per_panel = options.depth.len();
