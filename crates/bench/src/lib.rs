@@ -28,6 +28,7 @@ pub mod idle;
 mod interrupt;
 pub mod limits;
 pub mod load;
+pub mod place;
 pub mod procfs;
 pub mod program;
 mod progress;

@@ -17,12 +17,14 @@ mod memory;
 mod requests;
 mod ring;
 mod session;
+mod shape;
 mod wire;
 
 pub use connection::Connection;
 pub use doorbells::{Doorbells, Waiter, Woken};
 pub use layout::{Layout, QueuePlace};
 pub use memory::SharedMemory;
-pub use requests::{Buffers, Kind, Requests, SECTOR_BYTES, Shape};
+pub use requests::{Kind, Requests, SECTOR_BYTES};
 pub use ring::DriverRing;
 pub use session::{Agreed, Session};
+pub use shape::{Buffers, Shape};

@@ -8,18 +8,14 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::layout::{Layout, QueuePlace};
+use super::layout::QueuePlace;
 use super::memory::SharedMemory;
+use super::shape::{Buffers, DESC_BYTES, HEADER_BYTES, Shape};
 use crate::error::{Error, Result};
 
 /// Smallest unit of the disk.
 pub const SECTOR_BYTES: u32 = 512;
 
-/// Entries of the largest queue that servers take.
-const MAX_QUEUE_SIZE: u16 = 1024;
-/// Descriptors beside those for data: header and status (virtio specification 1.2, section 5.2.6).
-const HEADER_AND_STATUS: u16 = 2;
-const HEADER_BYTES: usize = 16;
 const HEADER_WORDS: usize = HEADER_BYTES / 8;
 /// In a header: type, then sector.
 const SECTOR_WORD: usize = 1;
@@ -34,7 +30,6 @@ const NEXT: u64 = 1;
 const WRITE: u64 = 2;
 const INDIRECT: u64 = 4;
 const DESC_WORDS: usize = 2;
-const DESC_BYTES: usize = 16;
 
 /// What the status byte is until the device has written it: no status of the device's.
 const PENDING: u8 = 0xff;
@@ -51,101 +46,6 @@ pub enum Kind {
     Write,
     /// Makes all completed writes durable; its sector is 0.
     Flush,
-}
-
-/// What the requests of a queue have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Requests in flight at most.
-    pub depth: u16,
-    /// Bytes of each.
-    pub block_bytes: u32,
-    /// Data descriptors of each.
-    segments: u16,
-    /// Each has a table of its own, and takes one entry of the queue.
-    indirect: bool,
-}
-
-impl Shape {
-    /// Descriptors in the queue itself while they fit, which is the lighter way; else in tables
-    /// of their own. A segment has at most `segment_bytes`.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] when the largest queue is too small and the server has no indirect
-    /// descriptors.
-    pub fn new(depth: u16, block_bytes: u32, segment_bytes: u32, indirect: bool) -> Result<Self> {
-        let unsuitable = |why: String| Err(Error::Unsuitable(why));
-        let segments = block_bytes.div_ceil(segment_bytes.max(1));
-        let Ok(segments) = u16::try_from(segments) else {
-            return unsuitable(format!(
-                "{block_bytes} bytes are too many segments for this server: lower --bs"
-            ));
-        };
-        let shape = |indirect| Shape {
-            depth,
-            block_bytes,
-            segments,
-            indirect,
-        };
-        let entries = u32::from(depth) * u32::from(segments + HEADER_AND_STATUS);
-        if entries <= u32::from(MAX_QUEUE_SIZE) {
-            Ok(shape(false))
-        } else if indirect && depth <= MAX_QUEUE_SIZE {
-            Ok(shape(true))
-        } else {
-            unsuitable(format!(
-                "{depth} requests of {} descriptors do not fit into a queue of {MAX_QUEUE_SIZE} \
-                 entries, and the server has no indirect descriptors: lower --depth or --bs",
-                segments + HEADER_AND_STATUS
-            ))
-        }
-    }
-
-    /// Entries that the queue needs.
-    #[must_use]
-    pub fn queue_size(&self) -> u16 {
-        let entries = self.depth * if self.indirect { 1 } else { self.chain() };
-        // A queue of one entry is something that servers have not tried.
-        entries.next_power_of_two().max(2)
-    }
-
-    fn chain(&self) -> u16 {
-        self.segments + HEADER_AND_STATUS
-    }
-
-    /// Distance of two requests' heads.
-    fn stride(&self) -> u16 {
-        if self.indirect { 1 } else { self.chain() }
-    }
-
-    /// Makes room for them.
-    pub fn place(&self, layout: &mut Layout) -> Buffers {
-        let depth = usize::from(self.depth);
-        let tables = if self.indirect {
-            layout.pages(depth * usize::from(self.chain()) * DESC_BYTES)
-        } else {
-            0
-        };
-        Buffers {
-            headers: layout.pages((HEADER_BYTES + 1) * depth),
-            data: layout.pages(self.data_stride() * depth),
-            tables,
-        }
-    }
-
-    /// Data begins at a page, as direct I/O likes it.
-    fn data_stride(&self) -> usize {
-        Layout::whole_pages(self.block_bytes as usize)
-    }
-}
-
-/// Where headers, status bytes, data and tables are.
-#[derive(Clone, Copy, Debug)]
-pub struct Buffers {
-    /// All headers, and all status bytes right after them.
-    headers: usize,
-    data: usize,
-    tables: usize,
 }
 
 /// As many requests as may be in flight; each knows its place by its index.
@@ -356,6 +256,7 @@ fn describe(entry: &[AtomicU64], guest_addr: usize, len: usize, flags: u64, next
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Layout;
 
     /// Address, length, flags and next of each descriptor from `head` on.
     fn chain(memory: &SharedMemory, table: usize, head: u16) -> Vec<(usize, u64, u64)> {

@@ -4,8 +4,10 @@
 //! it. How it is done: `plan` (what a request is to be), `driver` (the loop of a client thread),
 //! `meter` (what it counts), `phases` (warm-up, the part that counts, the end).
 
+mod attached;
 mod driver;
 mod histogram;
+mod measured;
 pub(crate) mod meter;
 mod pattern;
 pub(crate) mod phases;
@@ -15,12 +17,13 @@ mod usage;
 mod verify;
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use attached::Attached;
 use driver::Driver;
 pub use driver::Waiting;
 pub use histogram::Histogram;
+pub use measured::{Measured, Verified};
 pub use meter::Tally;
 pub use pattern::{Order, Pattern, Walk};
 use phases::{Phase, Phases, Worker, conduct};
@@ -28,14 +31,9 @@ use plan::Plan;
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
-use crate::client::Buffers;
-use crate::client::{
-    Agreed, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape, SharedMemory,
-    Waiter,
-};
+use crate::client::{Agreed, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
-use crate::random::Random;
 
 /// What to do to a disk.
 #[derive(Clone, Debug)]
@@ -58,91 +56,6 @@ pub struct Load {
     pub latency: bool,
     /// Only this much of the disk, from its beginning; 0: all.
     pub span_bytes: u64,
-}
-
-/// What came of a load.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Bytes of each request.
-    pub block_bytes: u32,
-    /// Of each thread.
-    pub threads: Vec<Tally>,
-    /// What the server used meanwhile; `None` when nobody knows which process it is.
-    pub server: Option<ServerUsage>,
-}
-
-/// What `verify` has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Writes made.
-    pub writes: u64,
-    /// Blocks compared while others were written.
-    pub checked: u64,
-    /// Blocks read back at the end: all that were written.
-    pub read_back: u64,
-}
-
-impl Measured {
-    /// Requests per second.
-    #[must_use]
-    pub fn iops(&self) -> f64 {
-        // Threads that share a processor learn at different times that it began.
-        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
-        let seconds = longest.unwrap_or_default().as_secs_f64();
-        if seconds == 0.0 {
-            return 0.0;
-        }
-        self.completed() as f64 / seconds
-    }
-
-    /// Millions of bytes per second.
-    #[must_use]
-    pub fn mb_per_s(&self) -> f64 {
-        self.iops() * f64::from(self.block_bytes) / 1e6
-    }
-
-    /// Requests completed.
-    #[must_use]
-    pub fn completed(&self) -> u64 {
-        let completed = |tally: &Tally| tally.reads + tally.writes;
-        self.threads.iter().map(completed).sum()
-    }
-
-    /// How long requests took; `None` if that was not measured.
-    #[must_use]
-    pub fn latencies(&self) -> Option<Histogram> {
-        let mut all = Histogram::default();
-        for tally in &self.threads {
-            all.add(tally.latencies.as_ref()?);
-        }
-        Some(all)
-    }
-
-    /// Share of its time, from 0 to 1, that the client found nothing to do.
-    #[must_use]
-    pub fn client_idle(&self) -> f64 {
-        let sum = |part: fn(&Tally) -> u64| self.threads.iter().map(part).sum::<u64>() as f64;
-        let (busy, idle) = (sum(|tally| tally.busy_ns), sum(|tally| tally.idle_ns));
-        if busy + idle == 0.0 {
-            0.0
-        } else {
-            idle / (busy + idle)
-        }
-    }
-
-    /// Processor time of the server per request, in nanoseconds.
-    #[must_use]
-    pub fn server_cpu_ns(&self) -> Option<f64> {
-        let completed = self.completed();
-        let server = self.server.as_ref().filter(|_| completed > 0)?;
-        Some(server.used.cpu_ns as f64 / completed as f64)
-    }
-
-    /// Who could not have done more.
-    #[must_use]
-    pub fn saturated(&self) -> Saturated {
-        Saturated::of(self.client_idle(), self.server.as_ref())
-    }
 }
 
 impl Load {
@@ -182,92 +95,6 @@ impl Load {
                 "the server has {} queues, not {}",
                 agreed.num_queues, self.queues
             ));
-        }
-        Ok(())
-    }
-}
-
-/// A server with a load's queues started, and the memory that they are in.
-struct Attached {
-    session: Session,
-    memory: SharedMemory,
-    shape: Shape,
-    queues: Vec<(QueuePlace, Buffers)>,
-    doorbells: Vec<Doorbells>,
-    blocks: u64,
-}
-
-impl Attached {
-    fn new(stream: UnixStream, load: &Load) -> Result<Self> {
-        let mut session = Session::negotiate(stream)?;
-        let agreed = *session.agreed();
-        load.suits(&agreed)?;
-        let blocks = load.blocks_of(agreed.capacity_bytes)?;
-        let shape = Shape::new(
-            load.depth,
-            load.block_bytes,
-            agreed.segment_bytes,
-            agreed.indirect(),
-        )?;
-        let mut layout = Layout::new();
-        let queues: Vec<_> = (0..load.queues)
-            .map(|_| (layout.queue(shape.queue_size()), shape.place(&mut layout)))
-            .collect();
-        let memory = SharedMemory::new(layout.len_bytes())?;
-        // Every page is there before anything is measured.
-        for page in 0..layout.len_bytes() / Layout::whole_pages(1) {
-            memory.u8s(page * Layout::whole_pages(1), 1)[0].store(0, Ordering::Relaxed);
-        }
-        session.share(&memory)?;
-        let mut doorbells = Vec::new();
-        for (index, &(place, _)) in (0..=u8::MAX).zip(&queues) {
-            let bells = Doorbells::new()?;
-            session.start_queue(index, &memory, place, &bells)?;
-            doorbells.push(bells);
-        }
-        session.settle()?;
-        Ok(Attached {
-            session,
-            memory,
-            shape,
-            queues,
-            doorbells,
-            blocks,
-        })
-    }
-
-    /// The driver of each queue. Rings are empty only once.
-    fn drivers<P: Plan>(&self, mut plan: impl FnMut(u16) -> P) -> Vec<Driver<'_, P>> {
-        let event_idx = self.session.agreed().event_idx();
-        let queues = (0..u16::MAX).zip(self.queues.iter().zip(&self.doorbells));
-        queues
-            .map(|(index, (&(place, buffers), doorbells))| {
-                Driver::new(
-                    DriverRing::new(&self.memory, place, event_idx),
-                    Requests::prepare(&self.memory, place, buffers, self.shape),
-                    doorbells,
-                    plan(index),
-                )
-            })
-            .collect()
-    }
-
-    /// Random data, so that nothing finds it easy to write.
-    fn scatter(&self) {
-        let mut random = Random::new(1);
-        for &(place, buffers) in &self.queues {
-            let requests = Requests::prepare(&self.memory, place, buffers, self.shape);
-            for slot in 0..usize::from(self.shape.depth) {
-                for word in requests.data(slot) {
-                    word.store(random.below(u64::MAX), Ordering::Relaxed);
-                }
-            }
-        }
-    }
-
-    fn stop(mut self) -> Result<()> {
-        for (index, _) in (0..=u8::MAX).zip(&self.queues) {
-            self.session.stop_queue(index)?;
         }
         Ok(())
     }

@@ -1,0 +1,88 @@
+//! What came of a load.
+
+use super::{Histogram, Saturated, ServerUsage, Tally};
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Of each thread.
+    pub threads: Vec<Tally>,
+    /// What the server used meanwhile; `None` when nobody knows which process it is.
+    pub server: Option<ServerUsage>,
+}
+
+/// What `verify` has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Writes made.
+    pub writes: u64,
+    /// Blocks compared while others were written.
+    pub checked: u64,
+    /// Blocks read back at the end: all that were written.
+    pub read_back: u64,
+}
+
+impl Measured {
+    /// Requests per second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        // Threads that share a processor learn at different times that it began.
+        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
+        let seconds = longest.unwrap_or_default().as_secs_f64();
+        if seconds == 0.0 {
+            return 0.0;
+        }
+        self.completed() as f64 / seconds
+    }
+
+    /// Millions of bytes per second.
+    #[must_use]
+    pub fn mb_per_s(&self) -> f64 {
+        self.iops() * f64::from(self.block_bytes) / 1e6
+    }
+
+    /// Requests completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        let completed = |tally: &Tally| tally.reads + tally.writes;
+        self.threads.iter().map(completed).sum()
+    }
+
+    /// How long requests took; `None` if that was not measured.
+    #[must_use]
+    pub fn latencies(&self) -> Option<Histogram> {
+        let mut all = Histogram::default();
+        for tally in &self.threads {
+            all.add(tally.latencies.as_ref()?);
+        }
+        Some(all)
+    }
+
+    /// Share of its time, from 0 to 1, that the client found nothing to do.
+    #[must_use]
+    pub fn client_idle(&self) -> f64 {
+        let sum = |part: fn(&Tally) -> u64| self.threads.iter().map(part).sum::<u64>() as f64;
+        let (busy, idle) = (sum(|tally| tally.busy_ns), sum(|tally| tally.idle_ns));
+        if busy + idle == 0.0 {
+            0.0
+        } else {
+            idle / (busy + idle)
+        }
+    }
+
+    /// Processor time of the server per request, in nanoseconds.
+    #[must_use]
+    pub fn server_cpu_ns(&self) -> Option<f64> {
+        let completed = self.completed();
+        let server = self.server.as_ref().filter(|_| completed > 0)?;
+        Some(server.used.cpu_ns as f64 / completed as f64)
+    }
+
+    /// Who could not have done more.
+    #[must_use]
+    pub fn saturated(&self) -> Saturated {
+        Saturated::of(self.client_idle(), self.server.as_ref())
+    }
+}

@@ -1,0 +1,47 @@
+//! Where files, programs and processors are; for `compare` and `targets`.
+
+use std::path::PathBuf;
+
+use crate::program::find_program;
+use crate::storage::Room;
+use crate::units;
+
+/// The program that takes the same command line.
+pub(crate) const PEER: &str = "qemu-storage-daemon";
+
+/// Options of both.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Size of a temporary file; it is filled with random data first
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = units::bytes)]
+    pub size: u64,
+    /// Where to put temporary files [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub folder: Option<PathBuf>,
+    /// The blockplane to measure [default: BLOCKPLANE_BIN, else this one]
+    #[arg(long, value_name = "PATH")]
+    pub server: Option<PathBuf>,
+    /// The qemu-storage-daemon to compare with [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub peer: Option<PathBuf>,
+    /// Processors that servers run on, and the host's own load
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',', default_value = "0")]
+    pub server_cpus: Vec<usize>,
+    /// Processors that the client's threads run on, in turn
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',', default_value = "1")]
+    pub client_cpus: Vec<usize>,
+}
+
+impl Place {
+    pub(crate) fn room(&self) -> Room<'_> {
+        Room {
+            folder: self.folder.as_deref(),
+            bytes: self.size,
+        }
+    }
+
+    /// The peer, if there is one.
+    pub(crate) fn peer(&self) -> Option<PathBuf> {
+        self.peer.clone().or_else(|| find_program(PEER))
+    }
+}

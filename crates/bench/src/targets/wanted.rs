@@ -1,0 +1,155 @@
+//! What is to be reached: a load, a figure, somebody to compare with, the ratio wanted.
+
+use super::Options;
+use crate::aio::Aio;
+use crate::arena::Contender;
+use crate::load::{Load, Order, Pattern, Waiting};
+use crate::storage::Wanted;
+
+/// Groups of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Group {
+    /// No storage: what everything else costs
+    Null,
+    /// A file on a tmpfs: a disk without latency
+    Tmpfs,
+    /// A file on the disk
+    Disk,
+    /// One queue beside thousands that are idle
+    IdleNeighbours,
+    /// Reads and writes on several queues and iothreads
+    Mixed,
+    /// Nothing to do
+    Idle,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Requests per second: ours over theirs.
+    Iops,
+    /// Processor time of the server per request: theirs over ours.
+    Cpu,
+}
+
+/// With whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Against {
+    /// qemu-storage-daemon.
+    Peer,
+    /// The host itself.
+    Raw,
+    /// Ours with one queue and nothing else.
+    Alone,
+}
+
+/// One target.
+pub(super) struct Target {
+    pub group: Group,
+    pub waiting: Waiting,
+    pub depth: u16,
+    pub measure: Measure,
+    pub against: Against,
+    pub at_least: f64,
+}
+
+const fn target(
+    group: Group,
+    waiting: Waiting,
+    depth: u16,
+    measure: Measure,
+    against: Against,
+    at_least: f64,
+) -> Target {
+    Target {
+        group,
+        waiting,
+        depth,
+        measure,
+        against,
+        at_least,
+    }
+}
+
+/// All of them, but for the idle server.
+pub(super) const TARGETS: [Target; 16] = {
+    use Against::{Alone, Peer, Raw};
+    use Group::{Disk, IdleNeighbours, Mixed, Null, Tmpfs};
+    use Measure::{Cpu, Iops};
+    use Waiting::{Blocking, Polling};
+    [
+        target(Null, Polling, 128, Cpu, Peer, 3.0),
+        target(Null, Polling, 1, Iops, Peer, 15.0),
+        target(Null, Polling, 8, Iops, Peer, 1.7),
+        target(Tmpfs, Polling, 32, Iops, Raw, 0.95),
+        target(Tmpfs, Polling, 128, Iops, Raw, 0.95),
+        target(Tmpfs, Polling, 1, Iops, Peer, 5.0),
+        target(Disk, Polling, 1, Iops, Raw, 0.95),
+        target(Disk, Blocking, 1, Iops, Peer, 1.5),
+        // The host waits as everybody does, in the kernel; and as nobody does, with all of a processor.
+        target(Disk, Blocking, 32, Iops, Raw, 0.97),
+        target(Disk, Blocking, 128, Iops, Raw, 0.97),
+        target(Disk, Polling, 32, Iops, Raw, 0.97),
+        target(Disk, Polling, 128, Iops, Raw, 0.97),
+        target(Disk, Polling, 32, Cpu, Peer, 1.5),
+        target(Disk, Polling, 128, Cpu, Peer, 1.5),
+        target(IdleNeighbours, Polling, 32, Iops, Alone, 0.98),
+        target(Mixed, Polling, 32, Iops, Peer, 1.2),
+    ]
+};
+
+impl Group {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Group::Null => "null",
+            Group::Tmpfs => "tmpfs",
+            Group::Disk => "disk",
+            Group::IdleNeighbours => "idle neighbours",
+            Group::Mixed => "mixed",
+            Group::Idle => "idle",
+        }
+    }
+
+    pub(super) fn storage(self) -> Wanted {
+        match self {
+            Group::Null | Group::IdleNeighbours | Group::Idle => Wanted::Null,
+            Group::Tmpfs => Wanted::Tmpfs,
+            Group::Disk | Group::Mixed => Wanted::File,
+        }
+    }
+
+    /// The load of its targets, with one queue on one iothread, but for [`Group::Mixed`].
+    pub(super) fn load(self, waiting: Waiting, depth: u16, cpus: &[usize]) -> Load {
+        let mixed = self == Group::Mixed;
+        Load {
+            pattern: Pattern {
+                order: Order::Random,
+                read_percent: if mixed { 70 } else { 100 },
+            },
+            block_bytes: if mixed { 16 << 10 } else { 4 << 10 },
+            depth,
+            queues: if mixed { 4 } else { 1 },
+            waiting,
+            threads: 1,
+            // Two iothreads and a client on two processors: the kernel knows best.
+            cpus: if mixed { Vec::new() } else { cpus.to_vec() },
+            // At the lightest: a client that is slower than the server hides it.
+            latency: false,
+            span_bytes: 0,
+        }
+    }
+
+    pub(super) fn contenders(self, options: &Options, peer: bool) -> Vec<Contender> {
+        let crowd = Contender::OursInACrowd {
+            disks: options.idle_disks,
+            queues: options.idle_queues,
+        };
+        let peer = peer.then_some(Contender::Peer(None));
+        let raw = Contender::Raw(Aio::Native);
+        match self {
+            Group::Tmpfs | Group::Disk => [Contender::Ours, raw].into_iter().chain(peer).collect(),
+            Group::IdleNeighbours => vec![crowd, Contender::Ours],
+            _ => std::iter::once(Contender::Ours).chain(peer).collect(),
+        }
+    }
+}
