@@ -1,6 +1,7 @@
 //! The command line: `blockplane bench …`.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -167,8 +168,8 @@ pub enum Part {
 struct Report {
     tables: Vec<Table>,
     json: Value,
-    /// A plot, and where it was wanted.
-    plot: Option<(Figure, std::path::PathBuf)>,
+    /// For `--svg`.
+    figure: Option<Figure>,
 }
 
 /// All of the program: measures what `words`, those after `bench`, ask for, and prints.
@@ -200,11 +201,12 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     interrupt::notice();
-    let Report { tables, json, plot } = measure(&cli.command)?;
-    if let Some((figure, path)) = plot {
-        let doing = format!("write the plot to {}", path.display());
-        std::fs::write(path, figure.to_string()).map_err(Error::io(doing))?;
+    let plot = cli.command.svg().map(Plot::at).transpose()?;
+    let report = measure(&cli.command)?;
+    if let (Some(plot), Some(figure)) = (plot, &report.figure) {
+        plot.write(figure)?;
     }
+    let Report { tables, json, .. } = report;
     let written = if cli.json {
         writeln!(out, "{json:#}")
     } else {
@@ -218,21 +220,65 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     }
 }
 
+/// A file for a plot, which can be written: that is known before minutes of measuring.
+struct Plot<'p> {
+    path: &'p Path,
+    file: File,
+}
+
+impl<'p> Plot<'p> {
+    fn at(path: &'p Path) -> Result<Self> {
+        // What is there stays until there is something better.
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = file.map_err(Error::io(format!("open {} for the plot", path.display())))?;
+        Ok(Plot { path, file })
+    }
+
+    fn write(mut self, figure: &Figure) -> Result<()> {
+        let written = self
+            .file
+            .set_len(0)
+            .and_then(|()| write!(self.file, "{figure}"));
+        written.map_err(Error::io(format!(
+            "write the plot to {}",
+            self.path.display()
+        )))
+    }
+}
+
+impl Command {
+    /// Where a plot is wanted.
+    fn svg(&self) -> Option<&Path> {
+        match self {
+            Command::Handlers(Handlers {
+                only: Some(Part::Loop),
+                ..
+            }) => None,
+            Command::Handlers(options) => options.of_server.setup.svg.as_deref(),
+            Command::BatchLimit(options) => options.setup.svg.as_deref(),
+            Command::Notify(options) => options.setup.svg.as_deref(),
+            Command::CompletionRing(options) => options.setup.svg.as_deref(),
+            Command::Compare(options) => options.svg.as_deref(),
+            Command::Idle(_) | Command::Run(_) | Command::Targets(_) => None,
+        }
+    }
+}
+
 fn measure(command: &Command) -> Result<Report> {
     let plain = |table, json| Report {
         tables: vec![table],
         json,
-        plot: None,
+        figure: None,
     };
     Ok(match command {
         Command::Handlers(options) => measure_handlers(options)?,
-        Command::BatchLimit(options) => {
-            with_plot(batch_limit::run(options)?, options.setup.svg.as_deref())
-        }
-        Command::Notify(options) => with_plot(notify::run(options)?, options.setup.svg.as_deref()),
-        Command::CompletionRing(options) => {
-            with_plot(completion_ring::run(options)?, options.setup.svg.as_deref())
-        }
+        Command::BatchLimit(options) => batch_limit::run(options)?.into(),
+        Command::Notify(options) => notify::run(options)?.into(),
+        Command::CompletionRing(options) => completion_ring::run(options)?.into(),
         Command::Idle(options) => {
             let report = idle::run(options)?;
             plain(report.table(), report.json())
@@ -250,17 +296,19 @@ fn measure(command: &Command) -> Result<Report> {
             Report {
                 tables: report.tables(),
                 json: report.json(),
-                plot: None,
+                figure: Some(report.figure()),
             }
         }
     })
 }
 
-fn with_plot(report: experiments::Report, svg: Option<&Path>) -> Report {
-    Report {
-        tables: report.tables,
-        json: report.json,
-        plot: svg.map(|path| (report.figure, path.to_owned())),
+impl From<experiments::Report> for Report {
+    fn from(report: experiments::Report) -> Report {
+        Report {
+            tables: report.tables,
+            json: report.json,
+            figure: Some(report.figure),
+        }
     }
 }
 
@@ -269,7 +317,7 @@ fn measure_handlers(options: &Handlers) -> Result<Report> {
     let mut all = Report {
         tables: Vec::new(),
         json: Value::Object(serde_json::Map::new()),
-        plot: None,
+        figure: None,
     };
     let mut join = |part: Value| {
         if let (Value::Object(all), Value::Object(part)) = (&mut all.json, part) {
@@ -282,10 +330,9 @@ fn measure_handlers(options: &Handlers) -> Result<Report> {
         join(report.json());
     }
     if options.only != Some(Part::Loop) {
-        let svg = options.of_server.setup.svg.as_deref();
-        let report = with_plot(many_queues::run(&options.of_server)?, svg);
+        let report = many_queues::run(&options.of_server)?;
         all.tables.extend(report.tables);
-        all.plot = report.plot;
+        all.figure = Some(report.figure);
         join(report.json);
     }
     Ok(all)

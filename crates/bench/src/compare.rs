@@ -1,5 +1,6 @@
 //! `bench compare`: the same load on several servers and on the host itself, in turn in one run.
 
+mod plot;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -65,6 +66,9 @@ pub struct Options {
     /// Let the kernel decide who runs where
     #[arg(long)]
     pub no_pinning: bool,
+    /// Write a plot to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Where things are.
     #[command(flatten)]
     pub place: Place,
@@ -125,6 +129,7 @@ pub fn run(options: &Options) -> Result<Report> {
     };
     let mut report = Report {
         parts: Vec::new(),
+        times,
         notes: Vec::new(),
     };
     if options.servers.is_empty() && peer.is_none() {

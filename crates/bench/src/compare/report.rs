@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::arena::{Figure, Row};
+use crate::arena::{Figure, Row, Times};
 use crate::load::Measured;
 use crate::run::{describe, latency_us, load_json};
 use crate::stats::{Summary, number};
@@ -24,11 +24,12 @@ pub struct Part {
 pub struct Report {
     /// One for each backing.
     pub parts: Vec<Part>,
+    pub(super) times: Times,
     pub(super) notes: Vec<String>,
 }
 
 /// What is shown of each contender: for people, for scripts, how to get it.
-const FIGURES: [(&str, &str, Figure); 4] = [
+pub(super) const FIGURES: [(&str, &str, Figure); 4] = [
     ("IOPS", "iops", |measured| Some(measured.iops())),
     ("CPU ns/IO", "cpu_ns_per_io", Measured::server_cpu_ns),
     ("p50 us", "latency_p50_us", |measured| {
