@@ -216,7 +216,9 @@ impl Ground {
             }
             Contender::Peer(engine) => {
                 let peer = self.peer.as_deref().ok_or_else(|| {
-                    Error::Unsuitable("qemu-storage-daemon is not installed: see --peer".to_owned())
+                    Error::Unsuitable("qemu-storage-daemon is not in PATH: install it, name it with --peer, or leave it out \
+                         of --servers"
+                            .to_owned())
                 })?;
                 // Told nothing, it would use threads, which are no match.
                 let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
@@ -232,7 +234,8 @@ impl Ground {
                     Ok(Running::Raw(path.clone(), *engine))
                 }
                 Backing::Null => Err(Error::Unsuitable(
-                    "without storage there is nothing to compare with on the host".to_owned(),
+                    "null has no storage to read on the host: leave raw out, or choose another --backing"
+                        .to_owned(),
                 )),
             },
             Contender::Socket(path) => Ok(Running::Socket(path.clone())),

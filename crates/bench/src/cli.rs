@@ -1,5 +1,7 @@
 //! The command line: `blockplane bench …`.
 
+mod help;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +23,8 @@ use crate::{compare, handlers, idle, interrupt, run, targets};
     name = "blockplane bench",
     bin_name = "blockplane bench",
     about = "Measures blockplane, or any other vhost-user-blk server",
-    long_about = LONG_ABOUT
+    long_about = help::LONG_ABOUT,
+    after_long_help = help::EXAMPLES
 )]
 pub struct Cli {
     /// What to measure.
@@ -32,112 +35,32 @@ pub struct Cli {
     pub json: bool,
 }
 
-const LONG_ABOUT: &str = "\
-Measures blockplane, or any other vhost-user-blk server.
-
-Results go to standard output: a table, or JSON with --json. Progress goes to standard error. Use an \
-optimised build (cargo build --release); figures depend on the machine and on what else it does, so \
-compare only what one run measured. The exit status is 0 when everything was measured and 1 for any \
-error.";
-
-const HANDLERS: &str = "\
-Does what is idle slow down what is busy?
-
-The loop alone: what it needs to add, delete and dispatch a handler while 10, 1,000 and 100,000 are registered, \
-over the kernel's epoll and over a poller that does nothing. A row that is flat within its ± % (half the range, \
-in percent of the median) does not depend on the number registered. Needs as many descriptors as handlers; where \
-fewer may be opened, fewer are registered and the table says so.
-
-A server: reads through one queue, alone and beside 99 disks with 32 queues each, which are started and have \
-nothing to do. Without polling and with it; and once more with a loop that looks at all its handlers in every \
-iteration, and at all queues when it polls. ± is the standard error of the mean over the repetitions, in percent of it.";
-
-const BATCH_LIMIT: &str = "\
-Random reads under several limits on the number of requests in one submission (aio-max-batch), through one \
-queue and through several on the same iothread. A server for each limit; they are loaded in turn. Without a \
-limit an iteration of the server still takes only 64 requests from a queue; 'pile-up' takes that bound off as well. \
-'adaptive' is a limit that follows the disk.
-
-± is the standard error of the mean over the repetitions, in percent of it.";
-
-const NOTIFY: &str = "\
-Random reads from a server that signals its guest right after the last completion of a batch, as it does, and \
-from one that hands new requests to the kernel first. Has the distance from the last completion to the \
-signal too when the server was built with --features latency-trace.
-
-± is the standard error of the mean over the repetitions, in percent of it.";
-
-const COMPLETION_RING: &str = "\
-Random reads and writes from a server that reads Linux AIO's completions in user space, as it does, and from one \
-that calls io_getevents(2); and how many system calls that takes per request.
-
-± is the standard error of the mean over the repetitions, in percent of it.";
-
-const IDLE: &str = "\
-Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
-wake-ups, memory per queue, descriptors, threads. Once with null-co behind each disk and once with a \
-file.
-
-Expected are 0 wake-ups. Every disk takes some descriptors here and in the server: see `ulimit -Hn`.";
-
-const RUN: &str = "\
-Connects to the socket of a vhost-user-blk server as a virtual machine does, and keeps so many requests \
-in flight on its queues. Takes of the protocol what the server has.
-
-Shows medians over the repetitions, their range, and half of it in percent (±). Latency is from \
-sending a request to finding its answer, to within one part in 64. The client is saturated when it \
-found nothing to do in less than 5 % of the time: the server could do more. The server is saturated \
-when one of its threads used 95 % of a processor or more: it has no time left, or it polls.
-
-With --verify nothing is measured: for --time, blocks are written that hold their place, a count and a \
-seed; what is read meanwhile is compared, and in the end all is flushed and read back, through other \
-queues than it was written through. The first difference is an error that says where it is, what was \
-expected and what came.";
-
-const TARGETS: &str = "\
-Measures every ratio that blockplane is meant to reach, and says which of them it does. All of it takes \
-some minutes; --only measures a part. A row is met when the median of its ratios is at least what was \
-wanted; the exit status does not depend on it.
-
-Needs two processors that have nothing else to do, and qemu-storage-daemon (see --peer).";
-
-const COMPARE: &str = "\
-Puts the same load on several servers and on the host itself, in turn: each repetition visits each of \
-them once. By default blockplane is compared with the same file read without any server (raw), and \
-with qemu-storage-daemon if that is installed; both servers get the same command line.
-
-raw is what a program on the host gets at best: one thread with all requests in flight, through the \
-engines that blockplane itself uses, on the processor where the servers run.
-
-Needs two processors that have nothing else to do: one for the servers, one for the client. With \
-several iothreads, see --no-pinning.";
-
 /// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Does a handler cost more when many are registered? The loop alone, and a server
-    #[command(long_about = HANDLERS)]
+    #[command(long_about = help::HANDLERS, after_long_help = help::HANDLERS_EXAMPLES)]
     Handlers(Handlers),
     /// At most so many requests in one submission: which limit is best?
-    #[command(long_about = BATCH_LIMIT)]
+    #[command(long_about = help::BATCH_LIMIT, after_long_help = help::BATCH_LIMIT_EXAMPLES)]
     BatchLimit(batch_limit::Options),
     /// Signal the guest before submitting, or after?
-    #[command(long_about = NOTIFY)]
+    #[command(long_about = help::NOTIFY, after_long_help = help::NOTIFY_EXAMPLES)]
     Notify(notify::Options),
     /// Completions read in user space, or by system call?
-    #[command(long_about = COMPLETION_RING)]
+    #[command(long_about = help::COMPLETION_RING, after_long_help = help::COMPLETION_RING_EXAMPLES)]
     CompletionRing(completion_ring::Options),
     /// A server with many disks and nothing to do: wake-ups, memory per queue
-    #[command(long_about = IDLE)]
+    #[command(long_about = help::IDLE, after_long_help = help::IDLE_EXAMPLES)]
     Idle(idle::Options),
     /// A load on any vhost-user-blk server: IOPS, latency, the server's CPU time per request
-    #[command(long_about = RUN)]
+    #[command(long_about = help::RUN, after_long_help = help::RUN_EXAMPLES)]
     Run(run::Options),
     /// The same load on blockplane, on the host itself, on qemu-storage-daemon, on any server
-    #[command(long_about = COMPARE)]
+    #[command(long_about = help::COMPARE, after_long_help = help::COMPARE_EXAMPLES)]
     Compare(compare::Options),
     /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
-    #[command(long_about = TARGETS)]
+    #[command(long_about = help::TARGETS, after_long_help = help::TARGETS_EXAMPLES)]
     Targets(targets::Options),
 }
 
@@ -346,6 +269,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_examples_and_they_are_right() {
+        let mut all = Cli::command();
+        for command in all.get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            let lines = help.lines().map(str::trim);
+            let examples: Vec<&str> = lines
+                .filter_map(|line| line.strip_prefix("blockplane bench "))
+                .collect();
+            assert!(!examples.is_empty(), "{help}");
+            for example in examples {
+                let args = std::iter::once("bench").chain(example.split(' '));
+                let parsed = Cli::try_parse_from(args);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+                assert!(example.starts_with(command.get_name()), "{example}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `bench run`: a load on a server that is running already, ours or anybody's.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -199,17 +200,28 @@ pub fn run(options: &Options) -> Result<Report> {
 /// # Errors
 /// [`Error::Unsuitable`] when nobody listens there; [`Error::Io`].
 pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
+    let shown = socket.display();
+    let unsuitable = |why: String| Error::Unsuitable(why);
     UnixStream::connect(socket).map_err(|error| match error.kind() {
-        ErrorKind::ConnectionRefused => Error::Unsuitable(format!(
-            "nobody listens on {}: is the server running?",
-            socket.display()
+        ErrorKind::ConnectionRefused if !is_socket(socket) => unsuitable(format!(
+            "{shown} is not a socket: name the one on which the server listens"
         )),
-        ErrorKind::NotFound => Error::Unsuitable(format!(
-            "there is no socket {}: is the server running?",
-            socket.display()
+        ErrorKind::ConnectionRefused => unsuitable(format!(
+            "nobody listens on {shown}: is the server running? A dead server's socket stays behind"
         )),
-        _ => Error::io(format!("connect to {}", socket.display()))(error),
+        ErrorKind::NotFound => unsuitable(format!(
+            "there is no socket {shown}: is the server running? `blockplane serve null-co: --socket \
+             {shown}` is one to try with"
+        )),
+        ErrorKind::PermissionDenied => unsuitable(format!(
+            "{shown} may not be written to: be the user that the server runs as"
+        )),
+        _ => Error::io(format!("connect to {shown}"))(error),
     })
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// A load in a few words.

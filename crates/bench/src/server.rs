@@ -134,7 +134,14 @@ impl Server {
             .stdout(output()?)
             .stderr(output()?)
             .spawn()
-            .map_err(Error::io(format!("start {}", program.display())))?;
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => Error::Unsuitable(format!(
+                    "there is no program {}: name one with --server (blockplane) or --peer \
+                     (qemu-storage-daemon)",
+                    program.display()
+                )),
+                _ => Error::io(format!("start {}", program.display()))(error),
+            })?;
         Ok(Server {
             child,
             command: abbreviated(&format!("{command:?}")),

@@ -8,6 +8,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::fs::statvfs;
+
 use crate::aio::Aio;
 use crate::error::{Error, Result};
 use crate::random::Random;
@@ -78,6 +80,7 @@ impl Wanted {
                     _ => (room.folder, "file, direct I/O"),
                 };
                 let folder = image_folder(parent)?;
+                check_room(folder.path(), room.bytes, *self == Wanted::Tmpfs)?;
                 let path = folder.path().join("disk.img");
                 write_file(&path, room.bytes)?;
                 (Backing::File(path, aio), place, Some(folder))
@@ -161,6 +164,32 @@ pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
         )))
 }
 
+/// Refuses a file that would fill its disk or, on a tmpfs, the host's memory: others need these too.
+fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
+    let stat = statvfs(folder).map_err(Error::io("ask how much room there is"))?;
+    let mut left = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if in_memory {
+        // proc(5). A tmpfs may be as large as all of the memory.
+        let meminfo = std::fs::read_to_string("/proc/meminfo");
+        let meminfo = meminfo.map_err(Error::io("read /proc/meminfo"))?;
+        let available = meminfo.lines().find_map(|line| {
+            let kib = line.strip_prefix("MemAvailable:")?.trim();
+            kib.strip_suffix(" kB")?.parse::<u64>().ok()
+        });
+        left = left.min(available.unwrap_or(0).saturating_mul(1024));
+    }
+    if bytes > left {
+        return Err(Error::Unsuitable(format!(
+            "a file of {} MiB does not fit where {} MiB are left ({}): ask for a smaller one, or choose \
+             another --folder",
+            bytes >> 20,
+            left >> 20,
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
 /// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
 /// it.
 fn write_file(path: &Path, bytes: u64) -> Result<()> {
@@ -213,6 +242,18 @@ mod tests {
         assert!(path.exists());
         drop(ours);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_not_begun() {
+        let room = Room {
+            folder: None,
+            bytes: u64::MAX,
+        };
+        for wanted in [Wanted::File, Wanted::Tmpfs] {
+            let error = wanted.storage(room, None).unwrap_err().to_string();
+            assert!(error.contains("does not fit"), "{error}");
+        }
     }
 
     #[test]

@@ -188,6 +188,20 @@ fn nobody_there_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = run_on(&folder.path().join("none"), SHORT).unwrap_err();
     assert!(error.contains("is the server running"), "{error}");
+    let error = run_on(folder.path(), SHORT).unwrap_err();
+    assert!(error.contains("is not a socket"), "{error}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_that_says_what_to_name() {
+    for words in [
+        "--servers ours --server /nowhere/blockplane",
+        "--servers qemu-storage-daemon --peer /nowhere/qsd",
+    ] {
+        let line = format!("compare --backing null --depth 1 {words}");
+        let error = told(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
+        assert!(error.contains("there is no program /nowhere/"), "{error}");
+    }
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! What `--help` says of each command, with examples.
+
+pub(super) const LONG_ABOUT: &str = "\
+Measures blockplane, or any other vhost-user-blk server.
+
+Results go to standard output: a table, or JSON with --json. Progress goes to standard error. Use an \
+optimised build (cargo build --release); figures depend on the machine and on what else it does, so \
+compare only what one run measured. The exit status is 0 when everything was measured and 1 for any \
+error.";
+
+pub(super) const EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane serve null-co: --socket /tmp/disk.sock &\n\
+\x20 blockplane bench run /tmp/disk.sock --depth 32\n\
+\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128\n\
+\x20 blockplane bench targets --only null,tmpfs\n\
+`blockplane bench COMMAND --help` explains each and has more.";
+
+pub(super) const HANDLERS: &str = "\
+Does what is idle slow down what is busy?
+
+The loop alone: what it needs to add, delete and dispatch a handler while 10, 1,000 and 100,000 are registered, \
+over the kernel's epoll and over a poller that does nothing. A row that is flat within its ± % (half the range, \
+in percent of the median) does not depend on the number registered. Needs as many descriptors as handlers; where \
+fewer may be opened, fewer are registered and the table says so.
+
+A server: reads through one queue, alone and beside 99 disks with 32 queues each, which are started and have \
+nothing to do. Without polling and with it; and once more with a loop that looks at all its handlers in every \
+iteration, and at all queues when it polls. ± is the standard error of the mean over the repetitions, in percent of it.";
+pub(super) const HANDLERS_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench handlers --only loop\n\
+\x20 blockplane bench handlers --only server --null --idle-disks 50";
+
+pub(super) const BATCH_LIMIT: &str = "\
+Random reads under several limits on the number of requests in one submission (aio-max-batch), through one \
+queue and through several on the same iothread. A server for each limit; they are loaded in turn. Without a \
+limit an iteration of the server still takes only 64 requests from a queue; 'pile-up' takes that bound off as well. \
+'adaptive' is a limit that follows the disk.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
+pub(super) const BATCH_LIMIT_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench batch-limit --tmpfs --limit 8,32,128 --queues 4 --svg limit.svg";
+
+pub(super) const NOTIFY: &str = "\
+Random reads from a server that signals its guest right after the last completion of a batch, as it does, and \
+from one that hands new requests to the kernel first. Has the distance from the last completion to the \
+signal too when the server was built with --features latency-trace.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
+pub(super) const NOTIFY_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench notify --folder /mnt/disk --client blocking";
+
+pub(super) const COMPLETION_RING: &str = "\
+Random reads and writes from a server that reads Linux AIO's completions in user space, as it does, and from one \
+that calls io_getevents(2); and how many system calls that takes per request.
+
+± is the standard error of the mean over the repetitions, in percent of it.";
+pub(super) const COMPLETION_RING_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench completion-ring --tmpfs --queues 2 --depth 1,16";
+
+pub(super) const IDLE: &str = "\
+Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
+wake-ups, memory per queue, descriptors, threads. Once with null-co behind each disk and once with a \
+file.
+
+Expected are 0 wake-ups. Every disk takes some descriptors here and in the server: see `ulimit -Hn`.";
+pub(super) const IDLE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench idle --disks 10 --queues 4";
+
+pub(super) const RUN: &str = "\
+Connects to the socket of a vhost-user-blk server as a virtual machine does, and keeps so many requests \
+in flight on its queues. Takes of the protocol what the server has.
+
+Shows medians over the repetitions, their range, and half of it in percent (±). Latency is from \
+sending a request to finding its answer, to within one part in 64. The client is saturated when it \
+found nothing to do in less than 5 % of the time: the server could do more. The server is saturated \
+when one of its threads used 95 % of a processor or more: it has no time left, or it polls.
+
+With --verify nothing is measured: for --time, blocks are written that hold their place, a count and a \
+seed; what is read meanwhile is compared, and in the end all is flushed and read back, through other \
+queues than it was written through. The first difference is an error that says where it is, what was \
+expected and what came.";
+pub(super) const RUN_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench run /tmp/disk.sock --depth 1 --client blocking\n\
+\x20 blockplane bench run /tmp/disk.sock --pattern randrw:70 --bs 16k --queues 4 --destroy-data\n\
+\x20 blockplane bench run /tmp/disk.sock --pattern randrw --verify --destroy-data --time 10s";
+
+pub(super) const TARGETS: &str = "\
+Measures every ratio that blockplane is meant to reach, and says which of them it does. All of it takes \
+some minutes; --only measures a part. A row is met when the median of its ratios is at least what was \
+wanted; the exit status does not depend on it.
+
+Needs two processors that have nothing else to do, and qemu-storage-daemon (see --peer).";
+pub(super) const TARGETS_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench targets --folder /mnt/disk\n\
+\x20 blockplane bench targets --only null,idle --time 1s --repetitions 3";
+
+pub(super) const COMPARE: &str = "\
+Puts the same load on several servers and on the host itself, in turn: each repetition visits each of \
+them once. By default blockplane is compared with the same file read without any server (raw), and \
+with qemu-storage-daemon if that is installed; both servers get the same command line.
+
+raw is what a program on the host gets at best: one thread with all requests in flight, through the \
+engines that blockplane itself uses, on the processor where the servers run.
+
+Needs two processors that have nothing else to do: one for the servers, one for the client. With \
+several iothreads, see --no-pinning.";
+pub(super) const COMPARE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128 --svg disk.svg\n\
+\x20 blockplane bench compare --backing null,tmpfs --client polling,blocking\n\
+\x20 blockplane bench compare --servers ours,raw:io_uring,qemu-storage-daemon:io_uring --aio io_uring\n\
+\x20 blockplane bench compare --servers ours --backing null --socket /tmp/other.sock";
