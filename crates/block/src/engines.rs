@@ -273,7 +273,7 @@ impl Engines {
     }
 
     /// The submit phase: hands pending requests to the kernel.
-    #[inline]
+    #[inline(always)]
     pub fn flush_batch(&mut self) {
         if let Some(aio) = self.aio.get_mut()
             && aio.pending() > 0

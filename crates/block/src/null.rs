@@ -117,7 +117,9 @@ impl NullQueue {
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
-        out.append(&mut self.done);
+        if !self.done.is_empty() {
+            out.append(&mut self.done);
+        }
         if !self.delayed.is_empty() {
             self.reap_delayed(out);
         }

@@ -74,12 +74,15 @@ impl Lists {
         }
     }
 
-    /// Something has completed, so there is room again: who waited for it goes first.
+    /// Something has completed, so there is room again: who waited for it goes first. True when
+    /// somebody did.
     #[inline]
-    pub fn resume_stalled(&mut self, vrings: &mut Vrings) {
-        if !self.stalled.is_empty() || !self.stalled_served.is_empty() {
+    pub fn resume_stalled(&mut self, vrings: &mut Vrings) -> bool {
+        let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
+        if waited {
             self.resume(vrings);
         }
+        waited
     }
 
     fn resume(&mut self, vrings: &mut Vrings) {
@@ -130,7 +133,7 @@ impl Lists {
             vring.active = match admission {
                 Some(Admission::Drained) => took || !vring.aged(),
                 Some(Admission::Budget) => {
-                    more = true;
+                    more |= vring.has_available();
                     true
                 }
                 Some(Admission::Stalled) => {

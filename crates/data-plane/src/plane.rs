@@ -51,6 +51,8 @@ pub struct StoragePlane {
     /// How many of these were given back already.
     given_back: usize,
     chain: Chain,
+    /// This iteration has given completions back already: more of them wait for the next one.
+    gave_back: bool,
     /// A queue was left with work because its budget was used up.
     more: bool,
     late_notify: bool,
@@ -72,6 +74,7 @@ impl StoragePlane {
             lists: Lists::default(),
             completions: Vec::new(),
             given_back: 0,
+            gave_back: false,
             chain: Chain::new(),
             more: false,
             late_notify: false,
@@ -92,6 +95,57 @@ impl StoragePlane {
     /// measurements.
     pub fn set_admit_budget(&mut self, budget: u32) {
         self.admit_turns = (budget as usize).div_ceil(ADMIT_BUDGET).max(1);
+    }
+
+    /// Phase 2 where there is something to give back: code that exists once.
+    #[inline(never)]
+    fn give_back(&mut self) {
+        let StoragePlane {
+            engines,
+            vrings,
+            lists,
+            completions,
+            given_back,
+            trace,
+            ..
+        } = self;
+        let now = completions[*given_back..].iter().take(COMPLETE_BUDGET);
+        for &Completion { token, result } in now {
+            // The halves of a token: the queue's place and the request's slot.
+            #[allow(clippy::cast_possible_truncation)]
+            let (place, slot) = ((token >> 32) as u32, token as u32);
+            let Some(vring) = vrings.get_mut(place) else {
+                debug_assert!(
+                    false,
+                    "a queue is kept until its last request has completed"
+                );
+                continue;
+            };
+            vring.complete(slot, result, engines);
+            trace.completed(place);
+            if !vring.unpublished {
+                lists.mark_unpublished(vring, place);
+                // Its guest is likely to ask again: it need not kick for that.
+                lists.activate(vring, place);
+            }
+        }
+        *given_back += COMPLETE_BUDGET;
+        if *given_back >= completions.len() {
+            completions.clear();
+            *given_back = 0;
+        }
+        // Behind the admissions it is the next iteration that has work.
+        self.more |= lists.resume_stalled(vrings);
+    }
+
+    /// What was carried out while it was handed over is answered without another iteration.
+    #[inline(never)]
+    fn answer_at_once(&mut self) {
+        self.engines.reap(&mut self.completions);
+        self.give_back();
+        self.publish();
+        // Reaping may have found what is to go on: a short transfer, a flush behind a discard.
+        self.engines.flush_batch();
     }
 
     /// One turn at each active queue; true when one was left with work.
@@ -340,44 +394,10 @@ impl Plane for StoragePlane {
     }
 
     fn complete(&mut self, _: &mut PlaneContext<Self>) {
-        if self.completions.is_empty() {
-            return;
+        self.gave_back = !self.completions.is_empty();
+        if self.gave_back {
+            self.give_back();
         }
-        let StoragePlane {
-            engines,
-            vrings,
-            lists,
-            completions,
-            given_back,
-            trace,
-            ..
-        } = self;
-        let now = completions[*given_back..].iter().take(COMPLETE_BUDGET);
-        for &Completion { token, result } in now {
-            // The halves of a token: the queue's place and the request's slot.
-            #[allow(clippy::cast_possible_truncation)]
-            let (place, slot) = ((token >> 32) as u32, token as u32);
-            let Some(vring) = vrings.get_mut(place) else {
-                debug_assert!(
-                    false,
-                    "a queue is kept until its last request has completed"
-                );
-                continue;
-            };
-            vring.complete(slot, result, engines);
-            trace.completed(place);
-            if !vring.unpublished {
-                lists.mark_unpublished(vring, place);
-                // Its guest is likely to ask again: it need not kick for that.
-                lists.activate(vring, place);
-            }
-        }
-        *given_back += COMPLETE_BUDGET;
-        if *given_back >= completions.len() {
-            completions.clear();
-            *given_back = 0;
-        }
-        lists.resume_stalled(vrings);
     }
 
     fn notify(&mut self, _: &mut PlaneContext<Self>) {
@@ -397,6 +417,8 @@ impl Plane for StoragePlane {
         self.engines.flush_batch();
         if self.late_notify {
             self.publish();
+        } else if !self.gave_back && self.engines.has_completions() {
+            self.answer_at_once();
         }
         self.arm_timer(cx);
     }

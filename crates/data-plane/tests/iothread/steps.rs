@@ -104,8 +104,7 @@ fn one_signal_per_batch() {
     }
     guest.driver.publish();
     started(&mut steps, guest.setup(&null_disk(0), 0));
-    assert_eq!((guest.driver.used_idx(), counted(&guest.call)), (0, 0));
-    steps.iterate();
+    // A disk that is done at once is answered in the iteration that asked it.
     assert_eq!(guest.driver.used_idx(), 60);
     assert_eq!(counted(&guest.call), 1);
     guest.take_done();
@@ -116,7 +115,6 @@ fn one_signal_per_batch() {
     }
     guest.driver.publish();
     steps.send(Message::Enable(0, true));
-    steps.iterate();
     steps.iterate();
     assert_eq!(guest.driver.used_idx(), 120);
     assert_eq!(counted(&guest.call), 0, "it did not want to be signalled");
@@ -233,7 +231,6 @@ fn a_long_queue_gets_its_first_answers_before_its_last_request_is_taken() {
     }
     guest.driver.publish();
     started(&mut steps, guest.setup(&null_disk(0), 0));
-    steps.iterate();
     assert_eq!(
         guest.driver.used_idx(),
         64,
