@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, park, spawn};
 
-use vhost_user::{Listener, QueueSetup, Server, StartError, StartedQueue, Target};
+use listener::Listener;
+use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
 use virtqueue::{Chain, GuestMemory, RingError, SplitQueue};
 
 /// 1 GiB, as `bench` gives its null disks.
