@@ -7,8 +7,7 @@ use std::sync::mpsc;
 
 use block::{EngineSettings, Engines};
 use engine::{AioSettings, DefaultBatch, PoolError, PoolSettings};
-use event_loop::iothread::{Running, SpawnError};
-use event_loop::{IoThread, PollSettings, Remote, Stopped};
+use event_loop::{IoThread, PollSettings, Remote, Running, SpawnError, Stopped};
 use virtqueue::GuestMemory;
 
 use crate::affinity::{AffinityError, bind};

@@ -1,4 +1,4 @@
-//! The iteration, and the thread that runs it.
+//! The iteration.
 //!
 //! The order of the five phases is the design: a guest is signalled right after the last completion
 //! of a batch, never behind a submission syscall. A mechanism that wants to run "later" names the
@@ -10,14 +10,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::handlers::HandlerId;
 use crate::mailbox::{Mail, Mailbox, Remote};
 use crate::pace::{Idle, PollSettings, Polled};
-use crate::poller::{Epoll, Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
+use crate::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 use crate::scan;
 use crate::wake::Wake;
 
@@ -112,65 +111,6 @@ pub struct IoThread<P: Plane> {
 
 /// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
 const WAKE_COOKIE: u64 = u64::MAX;
-
-/// Why an iothread could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    /// No poller or eventfd.
-    #[error(
-        "iothread {name}: cannot create its poller: {error} (too many open files? see `ulimit -n`)"
-    )]
-    Poller {
-        /// The iothread.
-        name: String,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// No thread.
-    #[error("iothread {name}: cannot start its thread: {error}")]
-    Thread {
-        /// The iothread.
-        name: String,
-        /// What the kernel said.
-        error: io::Error,
-    },
-}
-
-/// An iothread that panics has left requests that nobody will complete, and guests that wait for
-/// them: better that the process ends and is started again.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
-/// A running iothread, as its owner holds it.
-pub struct Running<M> {
-    remote: Remote<M>,
-    thread: JoinHandle<()>,
-}
-
-impl<M: Send> Running<M> {
-    /// To reach it with.
-    #[must_use]
-    pub fn remote(&self) -> &Remote<M> {
-        &self.remote
-    }
-
-    /// Ends it and waits for its thread.
-    ///
-    /// # Panics
-    /// When the iothread itself had panicked: its queues' state is unknown then.
-    pub fn stop(self) {
-        // An error says that it has ended already, which is what is wanted.
-        let _ = self.remote.stop();
-        self.thread.join().expect("the iothread did not panic");
-    }
-}
 
 impl<P: Plane> IoThread<P> {
     /// A loop over `poller`. `make_plane` builds the plane, which may register handlers.
@@ -405,68 +345,6 @@ impl<P: Plane> IoThread<P> {
             if let Some(handler) = self.cx.handlers.get(id) {
                 self.plane.ready(&mut self.cx, id, handler, readiness);
             }
-        }
-    }
-}
-
-impl<P: Plane + 'static> IoThread<P>
-where
-    P::Message: 'static,
-{
-    /// Starts an iothread named `IO <name>` on the kernel's epoll.
-    ///
-    /// # Errors
-    /// [`SpawnError`], or the error of `make_plane`, which runs on the new thread.
-    pub fn spawn<E>(
-        name: &str,
-        polling: PollSettings,
-        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>
-        + Send
-        + 'static,
-    ) -> Result<Running<P::Message>, E>
-    where
-        E: From<SpawnError> + From<io::Error> + Send + 'static,
-    {
-        let (started, start) = std::sync::mpsc::channel();
-        let owned_name = name.to_owned();
-        // The loop is built on its own thread: it never leaves it.
-        let build = move || {
-            let poller = Epoll::new().map_err(|error| SpawnError::Poller {
-                name: owned_name,
-                error,
-            })?;
-            IoThread::new(Box::new(poller), polling, make_plane)
-        };
-        let thread = std::thread::Builder::new()
-            // The kernel cuts a thread's name after 15 bytes.
-            .name(format!("IO {name}"))
-            .spawn(move || match build() {
-                Ok(mut iothread) => {
-                    let _abort_on_panic = AbortOnPanic;
-                    // An error here says that nobody waits any more.
-                    let _ = started.send(Ok(iothread.remote()));
-                    if let Err(error) = iothread.run() {
-                        // Nobody would complete what is in flight, nor answer the control plane.
-                        tracing::error!(%error, "the poller failed");
-                        std::process::abort();
-                    }
-                }
-                Err(error) => {
-                    let _ = started.send(Err(error));
-                }
-            })
-            .map_err(|error| SpawnError::Thread {
-                name: name.to_owned(),
-                error,
-            })?;
-        match start.recv() {
-            Ok(Ok(remote)) => Ok(Running { remote, thread }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(SpawnError::Thread {
-                name: name.to_owned(),
-                error: io::Error::other("it panicked while starting"),
-            }
-            .into()),
         }
     }
 }

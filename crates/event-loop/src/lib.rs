@@ -7,7 +7,7 @@
 //! - [`timers`], deadlines;
 //! - [`wake`] and [`mailbox`], how other threads reach the loop, without a syscall while it is awake;
 //! - [`pace`], how long it is worth polling for a source, and [`budget`], how much in all;
-//! - [`iothread`], the iteration itself.
+//! - [`iothread`], the iteration itself, and [`thread`], the thread that it runs on.
 
 pub mod budget;
 mod context;
@@ -18,13 +18,15 @@ pub mod pace;
 pub mod poller;
 mod scan;
 pub mod testing;
+pub mod thread;
 pub mod timers;
 pub mod wake;
 
 pub use context::Context;
 pub use handlers::HandlerId;
-pub use iothread::{IoThread, Plane, SpawnError};
+pub use iothread::{IoThread, Plane};
 pub use mailbox::{Remote, Stopped};
 pub use pace::{Idle, Pace, PollSettings, Polled, Turn};
 pub use poller::{Epoll, Interest, Poller, Readiness};
+pub use thread::{Running, SpawnError};
 pub use timers::TimerId;
