@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<Report> {
         Group::Disk,
         Group::IdleNeighbours,
         Group::Mixed,
+        Group::MixedTmpfs,
     ] {
         if wanted(group) {
             outcomes.extend(measure(group, options)?);
@@ -98,7 +99,7 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
     let steps = loads.len() * contenders.len() * options.repetitions as usize;
     let progress = Progress::start(&format!("targets, {}", group.name()), steps);
     progress.now("starting");
-    let mixed = group == Group::Mixed;
+    let mixed = group.is_mixed();
     let storage = group.storage().storage(place.room(), None)?;
     let ground = Ground {
         ours: blockplane(place.server.as_deref())?,

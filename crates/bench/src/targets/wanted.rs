@@ -17,8 +17,10 @@ pub enum Group {
     Disk,
     /// One queue beside thousands that are idle
     IdleNeighbours,
-    /// Reads and writes on several queues and iothreads
+    /// Reads and writes on several queues and iothreads, on the disk
     Mixed,
+    /// The same on a tmpfs, where no disk is the limit
+    MixedTmpfs,
     /// Nothing to do
     Idle,
 }
@@ -72,9 +74,9 @@ const fn target(
 }
 
 /// All of them, but for the idle server.
-pub(super) const TARGETS: [Target; 16] = {
+pub(super) const TARGETS: [Target; 18] = {
     use Against::{Alone, Peer, Raw};
-    use Group::{Disk, IdleNeighbours, Mixed, Null, Tmpfs};
+    use Group::{Disk, IdleNeighbours, Mixed, MixedTmpfs, Null, Tmpfs};
     use Measure::{Cpu, Iops};
     use Waiting::{Blocking, Polling};
     [
@@ -95,6 +97,9 @@ pub(super) const TARGETS: [Target; 16] = {
         target(Disk, Polling, 128, Cpu, Peer, 1.5),
         target(IdleNeighbours, Polling, 32, Iops, Alone, 0.98),
         target(Mixed, Polling, 32, Iops, Peer, 1.2),
+        // What the disk has to give at all.
+        target(Mixed, Polling, 32, Iops, Raw, 0.97),
+        target(MixedTmpfs, Polling, 32, Iops, Peer, 1.2),
     ]
 };
 
@@ -106,6 +111,7 @@ impl Group {
             Group::Disk => "disk",
             Group::IdleNeighbours => "idle neighbours",
             Group::Mixed => "mixed",
+            Group::MixedTmpfs => "mixed on a tmpfs",
             Group::Idle => "idle",
         }
     }
@@ -113,14 +119,19 @@ impl Group {
     pub(super) fn storage(self) -> Wanted {
         match self {
             Group::Null | Group::IdleNeighbours | Group::Idle => Wanted::Null,
-            Group::Tmpfs => Wanted::Tmpfs,
+            Group::Tmpfs | Group::MixedTmpfs => Wanted::Tmpfs,
             Group::Disk | Group::Mixed => Wanted::File,
         }
     }
 
-    /// The load of its targets, with one queue on one iothread, but for [`Group::Mixed`].
+    /// Reads and writes on several queues and iothreads.
+    pub(super) fn is_mixed(self) -> bool {
+        matches!(self, Group::Mixed | Group::MixedTmpfs)
+    }
+
+    /// The load of its targets, with one queue on one iothread unless it is mixed.
     pub(super) fn load(self, waiting: Waiting, depth: u16, cpus: &[usize]) -> Load {
-        let mixed = self == Group::Mixed;
+        let mixed = self.is_mixed();
         Load {
             pattern: Pattern {
                 order: Order::Random,
@@ -147,7 +158,9 @@ impl Group {
         let peer = peer.then_some(Contender::Peer(None));
         let raw = Contender::Raw(Aio::Native);
         match self {
-            Group::Tmpfs | Group::Disk => [Contender::Ours, raw].into_iter().chain(peer).collect(),
+            Group::Tmpfs | Group::Disk | Group::Mixed => {
+                [Contender::Ours, raw].into_iter().chain(peer).collect()
+            }
             Group::IdleNeighbours => vec![crowd, Contender::Ours],
             _ => std::iter::once(Contender::Ours).chain(peer).collect(),
         }
