@@ -240,6 +240,26 @@ impl Node {
         }
     }
 
+    /// Whether its requests go around the host's page cache.
+    #[must_use]
+    pub fn direct(&self) -> bool {
+        matches!(&*self.backing, Backing::Fd(backing) if backing.direct.is_some())
+    }
+
+    /// Bytes that its file has of the file system; 0 for what is no file, `None` if the kernel does
+    /// not say.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        match &*self.backing {
+            // The kernel counts in 512 bytes, whatever the file system's own blocks are.
+            Backing::Fd(backing) => {
+                let stat = rustix::fs::fstat(&backing.fd).ok()?;
+                u64::try_from(stat.st_blocks).ok()?.checked_mul(512)
+            }
+            Backing::Null(_) => Some(0),
+        }
+    }
+
     /// Whether discards reach the disk.
     #[must_use]
     pub fn unmap(&self) -> bool {

@@ -17,6 +17,8 @@ use crate::{Failure, monitor};
 pub(crate) enum Mail {
     /// SIGTERM, SIGINT or SIGHUP has come.
     Signal,
+    /// The queues of an export that was ended have drained.
+    ExportEnded(String),
     /// A monitor's client wants something.
     Call(Call<Control>),
 }
@@ -41,7 +43,7 @@ impl Control {
         let (mail, inbox) = channel();
         let end = signals.watch(mail.clone())?;
         Ok(Control {
-            objects: Objects::default(),
+            objects: Objects::new(Handle::new()?, mail.clone()),
             quit: false,
             mail,
             inbox,
@@ -66,7 +68,11 @@ impl Control {
                 let _ = mail.send(Mail::Call(call));
             };
             let interface = Arc::new(monitor::interface());
-            self.monitors = Some(Server::spawn(Handle::new()?, interface, deliver)?);
+            self.monitors = Some(Server::spawn(
+                self.objects.events.clone(),
+                interface,
+                deliver,
+            )?);
         }
         if let Some(monitors) = &self.monitors {
             monitors.open(door, options.pretty);
@@ -79,6 +85,7 @@ impl Control {
         while !self.quit {
             match self.inbox.recv() {
                 Ok(Mail::Call(call)) => call.run(self),
+                Ok(Mail::ExportEnded(id)) => self.objects.export_ended(&id),
                 // (Nobody can tell more: there is always a sender, our own.)
                 Ok(Mail::Signal) | Err(_) => return,
             }

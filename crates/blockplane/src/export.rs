@@ -6,12 +6,14 @@ use block::Node;
 use data_plane::{DataThread, VringHandle, VringSetup};
 use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
+use qmp::Handle;
+use serde_json::json;
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 use virtqueue::GuestMemory;
 
 use crate::Failure;
-use crate::objects::Objects;
+use crate::objects::{Export, ExportState, Objects};
 
 /// What `GET_ID` answers when no serial was given: the same as the field's server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
@@ -49,9 +51,14 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         // this process has it, since everything else is opened without giving numbers away.
         SocketAddr::Fd { fd } => unsafe { Listener::inherit(*fd) }?,
     };
-    let iothreads = objects.iothreads(&options.iothreads)?;
-    let target = BlkTarget::new(&options.id, device, node, iothreads, kind)?;
-    objects.add_server(Server::spawn(listener, Arc::new(target))?);
+    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    let events = objects.events.clone();
+    let target = BlkTarget::new(&options.id, device, node, iothreads, kind, events)?;
+    let server = Server::spawn(listener, Arc::new(target))?;
+    objects.exports.push(Export {
+        options: options.clone(),
+        state: ExportState::Serving(server),
+    });
     Ok(())
 }
 
@@ -63,6 +70,7 @@ struct BlkTarget {
     iothreads: Vec<Arc<DataThread>>,
     packed: bool,
     fixed_buffers: bool,
+    events: Handle,
 }
 
 impl BlkTarget {
@@ -72,6 +80,7 @@ impl BlkTarget {
         node: Arc<Node>,
         iothreads: Vec<Arc<DataThread>>,
         kind: &VhostUserBlkOptions,
+        events: Handle,
     ) -> Result<Self, Failure> {
         node.use_block_size(options.logical_block_size)?;
         let device = Arc::new(Device::new(options, *node.geometry())?);
@@ -82,6 +91,7 @@ impl BlkTarget {
             iothreads,
             packed: kind.packed,
             fixed_buffers: kind.fixed_buffers,
+            events,
         })
     }
 }
@@ -102,6 +112,15 @@ impl BlkTarget {
 impl Target for BlkTarget {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn connected(&self, connected: bool) {
+        let event = if connected {
+            "BLOCK_EXPORT_CONNECTED"
+        } else {
+            "BLOCK_EXPORT_DISCONNECTED"
+        };
+        self.events.emit(event, json!({"id": self.name}));
     }
 
     fn features(&self) -> u64 {

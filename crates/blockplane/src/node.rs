@@ -6,10 +6,23 @@ use block::{Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
 
 use crate::Failure;
-use crate::objects::Objects;
+use crate::objects::{Objects, OpenNode};
 
-/// Opens a node, and those written in place below it.
+/// Opens a node, and those written in place below it: all of them or none.
 pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
+    let mut opened = Vec::new();
+    open_below(options, None, objects, &mut opened)?;
+    objects.nodes.extend(opened);
+    Ok(())
+}
+
+/// Opens a node that was written into `parent`, behind those that were written into it.
+fn open_below(
+    options: &BlockdevOptions,
+    parent: Option<&str>,
+    objects: &mut Objects,
+    opened: &mut Vec<OpenNode>,
+) -> Result<(), Failure> {
     let node = match &options.driver {
         Driver::File(file) => open_fd(options, file, NodeOptions::File, objects)?,
         Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice, objects)?,
@@ -21,9 +34,13 @@ pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(
             });
             Node::open(&options.node_name, options.read_only, &null)?
         }
-        Driver::Raw(raw) => window(options, raw, objects)?,
+        Driver::Raw(raw) => window(options, raw, objects, opened)?,
     };
-    objects.add_node(node);
+    opened.push(OpenNode {
+        options: options.clone(),
+        node,
+        parent: parent.map(str::to_owned),
+    });
     Ok(())
 }
 
@@ -31,11 +48,16 @@ fn window(
     options: &BlockdevOptions,
     raw: &RawOptions,
     objects: &mut Objects,
+    opened: &mut Vec<OpenNode>,
 ) -> Result<Arc<Node>, Failure> {
-    if let NodeRef::Inline(below) = &raw.file {
-        open(below, objects)?;
-    }
-    let below = objects.node(raw.file.node_name())?;
+    let below = match &raw.file {
+        NodeRef::Name(name) => objects.node(name)?,
+        NodeRef::Inline(below) => {
+            open_below(below, Some(&options.node_name), objects, opened)?;
+            let below = opened.last().map(|below| below.node.clone());
+            below.ok_or("a node that was opened is not there")?
+        }
+    };
     let passes_discard = options.discard == Discard::Unmap;
     Ok(Node::window(
         &options.node_name,

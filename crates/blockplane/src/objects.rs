@@ -1,41 +1,86 @@
 //! What runs: iothreads, nodes, exports, by name. And the order in which it ends.
+//!
+//! What refers to what is looked up here when something is to be removed: nothing that is in use goes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 
 use block::Node;
 use data_plane::{DataThread, DataThreadSettings};
-use options::IothreadOptions;
+use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
+use qmp::Handle;
+use serde_json::json;
 use vhost_user::Server;
 
 use crate::Failure;
 use crate::aio::AioChoices;
+use crate::control::Mail;
 
 /// Name of the iothread of exports that name none.
 const OWN_IOTHREAD: &str = "main";
 
 /// Everything that was made from the options.
-#[derive(Default)]
 pub(crate) struct Objects {
     /// How requests to the disks reach the kernel.
     pub aio: AioChoices,
-    servers: Vec<Server>,
-    nodes: HashMap<String, Arc<Node>>,
-    iothreads: HashMap<String, Arc<DataThread>>,
+    /// Tells monitors of events.
+    pub events: Handle,
+    /// Tells the main thread.
+    mail: Sender<Mail>,
+    pub exports: Vec<Export>,
+    pub nodes: Vec<OpenNode>,
+    pub iothreads: Vec<Iothread>,
     /// Made when the first export names none.
     own_iothread: Option<Arc<DataThread>>,
 }
 
+/// An iothread.
+pub(crate) struct Iothread {
+    /// As they are now, also those that were changed since.
+    pub options: IothreadOptions,
+    pub thread: Arc<DataThread>,
+}
+
+/// A node.
+pub(crate) struct OpenNode {
+    pub options: BlockdevOptions,
+    pub node: Arc<Node>,
+    /// The node that it was written into, and goes with.
+    pub parent: Option<String>,
+}
+
+/// An export.
+pub(crate) struct Export {
+    pub options: ExportOptions,
+    pub state: ExportState,
+}
+
+/// What becomes of an export.
+pub(crate) enum ExportState {
+    Serving(Server),
+    /// A thread waits for its queues to drain.
+    Ending(JoinHandle<()>),
+}
+
 impl Objects {
+    /// Nothing yet.
+    pub fn new(events: Handle, mail: Sender<Mail>) -> Self {
+        Objects {
+            aio: AioChoices::default(),
+            events,
+            mail,
+            exports: Vec::new(),
+            nodes: Vec::new(),
+            iothreads: Vec::new(),
+            own_iothread: None,
+        }
+    }
+
     pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), Failure> {
         let settings = DataThreadSettings {
             id: options.id.clone(),
-            polling: event_loop::PollSettings {
-                max_ns: options.poll_max_ns,
-                grow: options.poll_grow,
-                shrink: options.poll_shrink,
-                cpu_max_percent: options.poll_cpu_max,
-            },
+            polling: polling(options),
             aio_max_events: options.aio_max_events,
             aio_max_batch: options.aio_max_batch,
             thread_pool_min: options.thread_pool_min,
@@ -47,13 +92,16 @@ impl Objects {
             x_adaptive_batch: options.knobs.adaptive_batch,
             x_admit_budget: options.knobs.admit_budget,
         };
-        let iothread = Arc::new(DataThread::spawn(settings)?);
-        self.iothreads.insert(options.id.clone(), iothread);
+        let thread = Arc::new(DataThread::spawn(settings)?);
+        self.iothreads.push(Iothread {
+            options: options.clone(),
+            thread,
+        });
         Ok(())
     }
 
     /// The iothreads of an export, in its order; one of our own when it names none.
-    pub fn iothreads(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, Failure> {
+    pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, Failure> {
         if names.is_empty() {
             if self.own_iothread.is_none() {
                 let settings = DataThreadSettings::named(OWN_IOTHREAD);
@@ -62,38 +110,167 @@ impl Objects {
             return Ok(self.own_iothread.iter().cloned().collect());
         }
         let find = |name: &String| {
-            let found = self.iothreads.get(name).cloned();
+            let found = self.iothread(name).map(|iothread| iothread.thread.clone());
             found.ok_or_else(|| format!("there is no iothread '{name}'").into())
         };
         names.iter().map(find).collect()
     }
 
-    pub fn add_node(&mut self, node: Arc<Node>) {
-        self.nodes.insert(node.name().to_owned(), node);
+    pub fn iothread(&self, id: &str) -> Option<&Iothread> {
+        self.iothreads.iter().find(|found| found.options.id == id)
     }
 
     pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
-        let found = self.nodes.get(name).cloned();
-        found.ok_or_else(|| format!("there is no node '{name}'").into())
+        let found = self.nodes.iter().find(|found| found.node.name() == name);
+        found
+            .map(|found| found.node.clone())
+            .ok_or_else(|| format!("there is no node '{name}'").into())
     }
 
-    pub fn add_server(&mut self, server: Server) {
-        self.servers.push(server);
+    /// Ends an iothread that nothing runs on.
+    pub fn remove_iothread(&mut self, id: &str) -> Result<(), Failure> {
+        let index = self.iothreads.iter().position(|i| i.options.id == id);
+        let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
+        let runs_on = |export: &&Export| export.options.iothreads.iter().any(|name| name == id);
+        if let Some(export) = self.exports.iter().find(runs_on) {
+            return Err(format!(
+                "object '{id}' is in use, can not be deleted: export '{}' runs on it",
+                export.options.id
+            )
+            .into());
+        }
+        self.iothreads.remove(index);
+        Ok(())
+    }
+
+    /// Closes a node that nothing uses, after it was flushed; those that were written into it go with it.
+    pub fn remove_node(&mut self, name: &str) -> Result<(), Failure> {
+        let found = self.nodes.iter().find(|found| found.node.name() == name);
+        let found = found.ok_or_else(|| format!("Failed to find node with node-name='{name}'"))?;
+        if let Some(parent) = &found.parent {
+            return Err(format!(
+                "Node {name} is not owned by the monitor: it goes with node '{parent}'"
+            )
+            .into());
+        }
+        if let Some(above) = self.nodes.iter().find(|above| above.below() == Some(name)) {
+            let above = above.node.name();
+            return Err(format!("Block device {name} is in use: node '{above}' is on it").into());
+        }
+        let shows = |export: &&Export| export.options.node_name == name;
+        if let Some(export) = self.exports.iter().find(shows) {
+            let export = &export.options.id;
+            return Err(format!("Node {name} is in use: export '{export}' shows it").into());
+        }
+        if let Err(error) = found.node.flush_blocking() {
+            return Err(format!(
+                "Node {name} is not closed, since flushing it failed and writes would be lost: {error}"
+            )
+            .into());
+        }
+        let mut goes = vec![name.to_owned()];
+        while let Some(name) = goes.pop() {
+            self.nodes.retain(|node| node.node.name() != name);
+            let inside = self
+                .nodes
+                .iter()
+                .filter(|n| n.parent.as_ref() == Some(&name));
+            goes.extend(inside.map(|node| node.node.name().to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Ends an export: at once when no front-end is connected, else with `hard` as soon as its
+    /// queues have drained.
+    pub fn remove_export(&mut self, id: &str, hard: bool) -> Result<(), Failure> {
+        let index = self.exports.iter().position(|e| e.options.id == id);
+        let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
+        let ExportState::Serving(server) = &self.exports[index].state else {
+            return Err(format!("Export '{id}' is already shutting down").into());
+        };
+        if server.stop_if_idle() {
+            self.exports.remove(index);
+            self.export_gone(id);
+            return Ok(());
+        }
+        if !hard {
+            return Err(format!(
+                "export '{id}' still in use: a front-end is connected; mode=hard disconnects it"
+            )
+            .into());
+        }
+        let (mail, name) = (self.mail.clone(), id.to_owned());
+        let (hand_over, taken) = std::sync::mpsc::channel::<Server>();
+        let waiting = std::thread::Builder::new()
+            .name(format!("end {id}"))
+            .spawn(move || {
+                drop(taken.recv());
+                // Fails only when the program has ended.
+                let _ = mail.send(Mail::ExportEnded(name));
+            })?;
+        server.begin_stop();
+        let state = std::mem::replace(&mut self.exports[index].state, ExportState::Ending(waiting));
+        if let ExportState::Serving(server) = state {
+            // Cannot fail: the thread waits for it.
+            let _ = hand_over.send(server);
+        }
+        Ok(())
+    }
+
+    /// The queues of an export that was ended have drained.
+    pub fn export_ended(&mut self, id: &str) {
+        self.exports.retain(|export| export.options.id != id);
+        self.export_gone(id);
+    }
+
+    fn export_gone(&self, id: &str) {
+        self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
     /// The orderly end: no more requests, all in flight done, all on stable storage.
     pub fn shut_down(mut self) -> Result<(), Failure> {
-        for server in &self.servers {
-            server.begin_stop();
+        for export in &self.exports {
+            if let ExportState::Serving(server) = &export.state {
+                server.begin_stop();
+            }
         }
-        // Waits for their queues to drain.
-        self.servers.clear();
+        for export in self.exports.drain(..) {
+            match export.state {
+                // Waits for its queues to drain.
+                ExportState::Serving(server) => drop(server),
+                ExportState::Ending(thread) => {
+                    if thread.join().is_err() {
+                        tracing::error!(export = export.options.id, "its end panicked");
+                    }
+                }
+            }
+        }
         let mut result = Ok(());
-        for node in self.nodes.values() {
+        for OpenNode { node, .. } in &self.nodes {
             if let Err(error) = node.flush_blocking() {
                 result = Err(format!("{}: the last flush failed: {error}", node.name()).into());
             }
         }
         result
+    }
+}
+
+impl OpenNode {
+    /// The node that this one is a part of.
+    pub fn below(&self) -> Option<&str> {
+        match &self.options.driver {
+            Driver::Raw(raw) => Some(raw.file.node_name()),
+            _ => None,
+        }
+    }
+}
+
+/// How an iothread with these options polls.
+pub(crate) fn polling(options: &IothreadOptions) -> event_loop::PollSettings {
+    event_loop::PollSettings {
+        max_ns: options.poll_max_ns,
+        grow: options.poll_grow,
+        shrink: options.poll_shrink,
+        cpu_max_percent: options.poll_cpu_max,
     }
 }

@@ -90,6 +90,7 @@ pub enum DataThreadError {
 /// A running iothread. Dropping it stops the thread; its queues were stopped before.
 pub struct DataThread {
     id: String,
+    thread_id: i32,
     running: Option<Running<Message>>,
     remote: Remote<Message>,
 }
@@ -127,7 +128,10 @@ impl DataThread {
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
+        let (tell_thread_id, thread_id) = mpsc::channel();
         let running = IoThread::spawn(&id, polling, move |cx, remote| {
+            // Cannot fail: who made this thread waits for it.
+            let _ = tell_thread_id.send(rustix::thread::gettid().as_raw_nonzero().get());
             // Before anything is allocated: memory comes from where it is first touched.
             if !cpu_affinity.is_empty() {
                 engine_settings.pool.cpus = Some(bind(&name, &cpu_affinity)?);
@@ -145,8 +149,11 @@ impl DataThread {
             Ok::<_, DataThreadError>(plane)
         })?;
         let remote = running.remote().clone();
+        // Said before the plane was made.
+        let thread_id = thread_id.recv().map_err(io::Error::other)?;
         Ok(DataThread {
             id,
+            thread_id,
             running: Some(running),
             remote,
         })
@@ -156,6 +163,12 @@ impl DataThread {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The kernel's number of it, as `ps -T` and `taskset` have it.
+    #[must_use]
+    pub fn thread_id(&self) -> i32 {
+        self.thread_id
     }
 
     /// Changes how long it polls.

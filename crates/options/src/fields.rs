@@ -12,13 +12,14 @@ use crate::{
 };
 
 /// One key of an option.
-pub(crate) struct Key {
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
     /// Dotted name. A nested table of another kind (`file` of `raw`) is one key here.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What its value looks like, for the help.
-    pub(crate) value: &'static str,
+    pub value: &'static str,
     /// What it is for, with unit and default.
-    pub(crate) help: &'static str,
+    pub help: &'static str,
 }
 
 /// A key or choice that qemu-storage-daemon has and we do not.

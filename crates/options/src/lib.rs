@@ -19,6 +19,7 @@ mod json;
 mod keyval;
 mod knobs;
 mod limits;
+pub mod live;
 mod monitor;
 mod names;
 mod object;
@@ -40,6 +41,7 @@ pub use export::{
     DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
     MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr, VhostUserBlkOptions,
 };
+pub use fields::Key;
 pub use knobs::IothreadKnobs;
 pub use monitor::{ChardevOptions, MonitorOptions};
 pub use object::{

@@ -31,9 +31,14 @@ pub(crate) struct Names {
 impl Names {
     /// A name for a node that was given none. No user can write it: it starts with `#`.
     pub(crate) fn unnamed_node(&mut self) -> String {
-        let name = format!("#block{}", self.unnamed_nodes);
-        self.unnamed_nodes += 1;
-        name
+        loop {
+            let name = format!("#block{}", self.unnamed_nodes);
+            self.unnamed_nodes += 1;
+            // One may be left from an earlier command of a monitor.
+            if !self.nodes.contains_key(&name) {
+                return name;
+            }
+        }
     }
 
     pub(crate) fn add_node(&mut self, name: &str, read_only: bool) -> Result<(), Problem> {

@@ -4,14 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
-use serde::Serialize;
 use serde_json::Value;
-use serde_json::ser::{PrettyFormatter, Serializer};
 
-use crate::Interface;
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
 use crate::request::Request;
 use crate::session::{Session, Step};
+use crate::{Interface, format};
 
 /// Bytes taken off a socket at once, so that a client that sends much takes turns with others.
 const READ_BYTES: usize = 4096;
@@ -185,14 +183,7 @@ impl Client {
     }
 
     fn say(&mut self, message: &Value) {
-        let into = &mut self.output;
-        let written = if self.pretty {
-            let format = PrettyFormatter::with_indent(b"    ");
-            message.serialize(&mut Serializer::with_formatter(into, format))
-        } else {
-            serde_json::to_writer(into, message)
-        };
-        debug_assert!(written.is_ok(), "a vector takes everything");
+        format::write(&mut self.output, message, self.pretty);
         self.output.extend(b"\r\n");
     }
 }

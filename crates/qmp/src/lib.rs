@@ -12,6 +12,7 @@ mod check;
 mod client;
 mod document;
 mod error;
+mod format;
 mod framing;
 mod interface;
 pub mod limits;
@@ -22,6 +23,7 @@ mod session;
 mod types;
 
 pub use error::{Class, Error};
+pub use format::to_text;
 pub use interface::{Arguments, Command, Event, Interface, Product, Run};
 pub use server::{Call, Door, Handle, Server};
 pub use types::{Definition, Member, Object, Type, Variants};

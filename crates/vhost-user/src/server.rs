@@ -96,6 +96,24 @@ impl Server {
         })
     }
 
+    /// Takes no more front-ends if there is none at the moment; false if there is one.
+    #[must_use]
+    pub fn stop_if_idle(&self) -> bool {
+        let mut state = self.shared.state();
+        if state.connection.is_some() {
+            return false;
+        }
+        state.stopping = true;
+        drop(state);
+        self.wake();
+        true
+    }
+
+    fn wake(&self) {
+        // Cannot fail: the counter is written a few times.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+    }
+
     /// Takes no more front-ends and ends the connection of the present one. Returns at once; the
     /// drop waits until its queues have drained.
     pub fn begin_stop(&self) {
@@ -109,8 +127,7 @@ impl Server {
             let _ = connection.shutdown(Shutdown::Read);
         }
         drop(state);
-        // Cannot fail: the counter is written once or twice.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        self.wake();
     }
 }
 
@@ -133,9 +150,12 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
                 // Whatever a front-end can bring about ends with its connection.
                 let served = catch_unwind(AssertUnwindSafe(|| serve(stream, target, shared)));
                 let mut state = shared.state();
-                state.connection = None;
+                let was_connected = state.connection.take().is_some();
                 state.in_messages = false;
                 drop(state);
+                if was_connected {
+                    target.connected(false);
+                }
                 if served.is_err() {
                     tracing::error!(
                         export = target.name(),
@@ -192,6 +212,7 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
         state.in_messages = true;
     }
     tracing::info!(export, "front-end connected");
+    target.connected(true);
     let connection = Arc::new(Mutex::new(Connection::new(target.clone())));
     let mut messages = BackendReqHandler::from_stream(stream, connection.clone());
     loop {

@@ -11,6 +11,8 @@ use virtqueue::{GuestMemory, RingError, RingFeatures, RingLayout};
 pub trait Target: Send + Sync {
     /// What messages call it.
     fn name(&self) -> &str;
+    /// A front-end has connected, or has gone with all its queues.
+    fn connected(&self, connected: bool);
     /// The device's own feature bits, without those of the ring and of the transport.
     fn features(&self) -> u64;
     /// The driver has chosen among them. `settle` as for [`Target::write_config`].

@@ -1,5 +1,12 @@
 //! What monitors can be asked: names, arguments and results are those of QEMU.
 
+mod errors;
+mod exports;
+mod nodes;
+mod objects;
+mod qom;
+mod types;
+
 use qmp::{Command, Interface, Object, Product, Run};
 use serde_json::json;
 
@@ -7,7 +14,17 @@ use crate::control::Control;
 
 /// All commands and events.
 pub(crate) fn interface() -> Interface<Control> {
-    Interface::new(product(), Vec::new(), vec![quit()], Vec::new())
+    let mut commands = vec![quit()];
+    commands.extend(objects::commands());
+    commands.extend(qom::commands());
+    commands.extend(nodes::commands());
+    commands.extend(exports::commands());
+    let mut definitions = types::definitions();
+    definitions.extend(objects::definitions());
+    definitions.extend(qom::definitions());
+    definitions.extend(nodes::definitions());
+    definitions.extend(exports::definitions());
+    Interface::new(product(), definitions, commands, exports::events())
 }
 
 /// Who we are: clients that look for a version of QEMU's find ours, and our name.
@@ -34,4 +51,12 @@ fn quit() -> Command<Control> {
             Ok(json!({}))
         }),
     }
+}
+
+/// A string among arguments that were checked; empty if it is not there.
+fn text<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
+    arguments
+        .get(name)
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default()
 }

@@ -5,10 +5,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::MONITOR;
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
-
-const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
 
 #[test]
 fn quit_ends_it_in_good_order() {

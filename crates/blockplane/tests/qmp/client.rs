@@ -23,6 +23,17 @@ impl Client {
 
     /// The same over a socket that is connected.
     pub fn of(stream: UnixStream) -> Self {
+        let mut client = Self::greeted(stream);
+        assert_eq!(client.done("qmp_capabilities", json!({})), json!({}));
+        client
+    }
+
+    /// One that has only been greeted.
+    pub fn connect_greeted(socket: &Path) -> Self {
+        Self::greeted(UnixStream::connect(socket).unwrap())
+    }
+
+    fn greeted(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let mut client = Client {
             stream: BufReader::new(stream),
@@ -30,7 +41,6 @@ impl Client {
         };
         let greeting = client.line();
         assert!(greeting["QMP"]["version"]["qemu"].is_object(), "{greeting}");
-        assert_eq!(client.done("qmp_capabilities", json!({})), json!({}));
         client
     }
 
@@ -68,6 +78,22 @@ impl Client {
         let text = answer["error"]["desc"].as_str();
         text.unwrap_or_else(|| panic!("{command}: {answer}"))
             .to_owned()
+    }
+
+    /// Waits for an event of an export; those before it, and what they were of, are forgotten.
+    pub fn event(&mut self, name: &str, id: &str) {
+        let data = json!({"id": id});
+        loop {
+            let event = if self.events.is_empty() {
+                self.line()
+            } else {
+                self.events.remove(0)
+            };
+            assert!(event["timestamp"]["seconds"].is_u64(), "{event}");
+            if event["event"] == name && event["data"] == data {
+                return;
+            }
+        }
     }
 
     /// True when the other side has closed.

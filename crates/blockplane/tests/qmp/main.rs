@@ -1,9 +1,46 @@
 //! Monitors of the real program: what can be asked, and what it changes.
+//!
+//! - `chardev`: how clients reach a monitor, and how it ends.
+//! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
+//! - `neighbour`: what a guest notices of all this on another export: nothing.
+//! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
 
 mod chardev;
 mod client;
-#[allow(dead_code)] // of what starts programs, not all is needed here
+mod compared;
+mod exports;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../iothreads/guest.rs"]
+mod guest;
+mod neighbour;
+mod nodes;
+mod objects;
+#[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../hostile/wire.rs"]
+mod wire;
+
+use client::Client;
+use process::{Folder, Process};
+
+/// Where the connection of the other suite has its patience from.
+mod daemon {
+    pub use crate::process::STUCK_AFTER;
+}
+
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+/// The program with a monitor and these options besides, and a client of it.
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    let mut program = Process::spawn(folder.command(process::words(&format!("{line} {MONITOR}"))));
+    program.until("listens", || folder.has("qmp"));
+    let client = Client::connect(&folder.join("qmp"));
+    (program, client)
+}

@@ -1,0 +1,94 @@
+//! Exports: added, removed, looked at; and what is told of them.
+
+use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::control::Control;
+use crate::export;
+use crate::objects::ExportState;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![
+        Command {
+            name: "block-export-add",
+            arguments: types::arguments("BlockExportOptions"),
+            returns: None,
+            run: Run::InBand(add),
+        },
+        Command {
+            name: "block-export-del",
+            arguments: Object::of(vec![
+                Member::required("id", Type::Str),
+                Member::optional("mode", Type::Named("BlockExportRemoveMode")),
+            ]),
+            returns: None,
+            run: Run::InBand(|control, arguments| {
+                let hard = text(arguments, "mode") == "hard";
+                let removed = control.objects.remove_export(text(arguments, "id"), hard);
+                removed.map_err(|failure| failed(&failure))?;
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "query-block-exports",
+            arguments: Object::default(),
+            returns: Some(Type::list_of("BlockExportInfo")),
+            run: Run::InBand(|control, _| Ok(query(control))),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let info = Object::of(vec![
+        Member::required("id", Type::Str),
+        Member::required("type", Type::Named("type")),
+        Member::required("node-name", Type::Str),
+        Member::required("shutting-down", Type::Bool),
+    ]);
+    vec![
+        (
+            "BlockExportRemoveMode",
+            Definition::Enum(vec!["safe", "hard"]),
+        ),
+        ("BlockExportInfo", Definition::Object(info)),
+    ]
+}
+
+/// An export is gone; a front-end has connected to one, or left with all its queues.
+pub(super) fn events() -> Vec<Event> {
+    [
+        "BLOCK_EXPORT_DELETED",
+        "BLOCK_EXPORT_CONNECTED",
+        "BLOCK_EXPORT_DISCONNECTED",
+    ]
+    .map(|name| Event {
+        name,
+        data: Object::of(vec![Member::required("id", Type::Str)]),
+    })
+    .into()
+}
+
+fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let json = Value::Object(arguments.clone()).to_string();
+    let options = live(&control.objects)?.export(&json);
+    let options = options.map_err(|problem| refused(&problem))?;
+    let started = export::start(&options, &mut control.objects);
+    started.map_err(|failure| failed(&failure))?;
+    Ok(json!({}))
+}
+
+fn query(control: &Control) -> Value {
+    let newest_first = control.objects.exports.iter().rev();
+    newest_first
+        .map(|export| {
+            json!({
+                "node-name": export.options.node_name,
+                "shutting-down": matches!(export.state, ExportState::Ending(_)),
+                "type": "vhost-user-blk",
+                "id": export.options.id,
+            })
+        })
+        .collect()
+}

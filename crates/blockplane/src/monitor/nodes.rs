@@ -1,0 +1,169 @@
+//! Nodes: opened, closed, looked at.
+
+use options::{DEFAULT_NULL_SIZE, Driver};
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::control::Control;
+use crate::node;
+use crate::objects::{Objects, OpenNode};
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![
+        Command {
+            name: "blockdev-add",
+            arguments: types::arguments("BlockdevOptions"),
+            returns: None,
+            run: Run::InBand(add),
+        },
+        Command {
+            name: "blockdev-del",
+            arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
+            returns: None,
+            run: Run::InBand(|control, arguments| {
+                let removed = control.objects.remove_node(text(arguments, "node-name"));
+                removed.map_err(|failure| failed(&failure))?;
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "query-named-block-nodes",
+            // Without images over others, nothing is nested that could be left out.
+            arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
+            returns: Some(Type::list_of("BlockDeviceInfo")),
+            run: Run::InBand(|control, _| {
+                let objects = &control.objects;
+                let newest_first = objects.nodes.iter().rev();
+                Ok(newest_first.map(|node| describe(node, objects)).collect())
+            }),
+        },
+        Command {
+            name: "query-block",
+            arguments: Object::default(),
+            // Devices of a machine, of which a storage daemon has none.
+            returns: Some(Type::List(Box::new(Type::Any))),
+            run: Run::InBand(|_, _| Ok(json!([]))),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let members = |names: &[(&'static str, Type)]| {
+        let members = names.iter().cloned();
+        members
+            .map(|(name, r#type)| Member::required(name, r#type))
+            .collect::<Vec<Member>>()
+    };
+    let mut image = members(&[
+        ("filename", Type::Str),
+        ("format", Type::Str),
+        ("virtual-size", Type::Int),
+    ]);
+    image.push(Member::optional("actual-size", Type::Int));
+    image.push(Member::optional("dirty-flag", Type::Bool));
+    let cache = members(&[
+        ("writeback", Type::Bool),
+        ("direct", Type::Bool),
+        ("no-flush", Type::Bool),
+    ]);
+    let mut device = members(&[
+        ("file", Type::Str),
+        ("node-name", Type::Str),
+        ("ro", Type::Bool),
+        ("drv", Type::Str),
+        ("backing_file_depth", Type::Int),
+        ("encrypted", Type::Bool),
+        ("detect_zeroes", Type::Named("detect-zeroes")),
+        ("image", Type::Named("ImageInfo")),
+        ("cache", Type::Named("BlockdevCacheInfo")),
+        ("write_threshold", Type::Int),
+    ]);
+    let limits = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
+    device.extend(limits.map(|name| Member::required(name, Type::Int)));
+    [
+        ("ImageInfo", image),
+        ("BlockdevCacheInfo", cache),
+        ("BlockDeviceInfo", device),
+    ]
+    .map(|(name, members)| (name, Definition::Object(Object::of(members))))
+    .into()
+}
+
+fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let json = Value::Object(arguments.clone()).to_string();
+    let options = live(&control.objects)?.blockdev(&json);
+    let options = options.map_err(|problem| refused(&problem))?;
+    let opened = node::open(&options, &mut control.objects);
+    opened.map_err(|failure| failed(&failure))?;
+    Ok(json!({}))
+}
+
+/// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients
+/// expect say so.
+fn describe(open: &OpenNode, objects: &Objects) -> Value {
+    let OpenNode { options, node, .. } = open;
+    let driver = match &options.driver {
+        Driver::File(_) => "file",
+        Driver::HostDevice(_) => "host_device",
+        Driver::NullCo(_) => "null-co",
+        Driver::Raw(_) => "raw",
+    };
+    let filename = filename(open, objects);
+    let mut image = json!({
+        "virtual-size": node.geometry().size,
+        "filename": filename,
+        "format": driver,
+    });
+    if let Some(bytes) = node.allocated_bytes() {
+        image["actual-size"] = bytes.into();
+    }
+    if matches!(options.driver, Driver::File(_)) {
+        image["dirty-flag"] = false.into();
+    }
+    json!({
+        "iops_rd": 0,
+        "detect_zeroes": "off",
+        "image": image,
+        "iops_wr": 0,
+        "ro": node.read_only(),
+        "node-name": node.name(),
+        "backing_file_depth": 0,
+        "drv": driver,
+        "iops": 0,
+        "bps_wr": 0,
+        "write_threshold": 0,
+        "encrypted": false,
+        "bps": 0,
+        "bps_rd": 0,
+        "cache": {
+            "no-flush": options.cache_no_flush,
+            "direct": node.direct(),
+            "writeback": true,
+        },
+        "file": filename,
+    })
+}
+
+/// What a node is made from: a path, or its options where these are more than a path can say.
+fn filename(open: &OpenNode, objects: &Objects) -> String {
+    let described = match &open.options.driver {
+        Driver::File(file) | Driver::HostDevice(file) => {
+            return file.filename.display().to_string();
+        }
+        Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
+        Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
+        Driver::Raw(raw) => {
+            let below = open.below().unwrap_or_default();
+            let found = objects.nodes.iter().find(|node| node.node.name() == below);
+            if let Some(below) = found
+                && (raw.offset, raw.size) == (0, None)
+            {
+                return filename(below, objects);
+            }
+            json!({"driver": "raw", "file": below, "offset": raw.offset, "size": open.node.geometry().size})
+        }
+    };
+    format!("json:{}", qmp::to_text(&described))
+}

@@ -1,0 +1,87 @@
+//! Iothreads: made, removed, looked at.
+
+use options::ObjectOptions;
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::control::Control;
+use crate::objects::Iothread;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![
+        Command {
+            name: "object-add",
+            arguments: types::arguments("ObjectOptions"),
+            returns: None,
+            run: Run::InBand(add),
+        },
+        Command {
+            name: "object-del",
+            arguments: Object::of(vec![Member::required("id", Type::Str)]),
+            returns: None,
+            run: Run::InBand(|control, arguments| {
+                let removed = control.objects.remove_iothread(text(arguments, "id"));
+                removed.map_err(|failure| failed(&failure))?;
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "query-iothreads",
+            arguments: Object::default(),
+            returns: Some(Type::list_of("IOThreadInfo")),
+            run: Run::InBand(|control, _| {
+                Ok(control.objects.iothreads.iter().map(describe).collect())
+            }),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let mut members = vec![Member::required("id", Type::Str)];
+    members.extend(
+        [
+            "thread-id",
+            "poll-max-ns",
+            "poll-grow",
+            "poll-shrink",
+            "aio-max-batch",
+            "poll-cpu-max",
+            "aio-max-events",
+            "thread-pool-min",
+            "thread-pool-max",
+        ]
+        .map(|name| Member::required(name, Type::Int)),
+    );
+    let cpus = Type::List(Box::new(Type::Int));
+    members.push(Member::required("cpu-affinity", cpus));
+    vec![("IOThreadInfo", Definition::Object(Object::of(members)))]
+}
+
+fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let json = Value::Object(arguments.clone()).to_string();
+    let options = live(&control.objects)?.object(&json);
+    let ObjectOptions::Iothread(options) = options.map_err(|problem| refused(&problem))?;
+    let added = control.objects.add_iothread(&options);
+    added.map_err(|failure| failed(&failure))?;
+    Ok(json!({}))
+}
+
+/// An iothread with what it can be asked for.
+fn describe(iothread: &Iothread) -> Value {
+    let Iothread { options, thread } = iothread;
+    json!({
+        "id": options.id,
+        "thread-id": thread.thread_id(),
+        "poll-max-ns": options.poll_max_ns,
+        "poll-grow": options.poll_grow,
+        "poll-shrink": options.poll_shrink,
+        "aio-max-batch": options.aio_max_batch,
+        "poll-cpu-max": options.poll_cpu_max,
+        "aio-max-events": options.aio_max_events,
+        "thread-pool-min": options.thread_pool_min,
+        "thread-pool-max": options.thread_pool_max,
+        "cpu-affinity": options.cpu_affinity,
+    })
+}

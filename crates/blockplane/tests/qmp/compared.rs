@@ -1,0 +1,187 @@
+//! A script that was written for qemu-storage-daemon, run against it and against us.
+//!
+//! Every answer has the same form. Where values differ, it is meant: each difference is listed here,
+//! and in docs/qmp.md.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::MONITOR;
+use crate::client::Client;
+use crate::process::{Folder, Process, words};
+
+/// Commands with their arguments, in this order.
+fn script() -> Vec<(&'static str, Value)> {
+    let export = |id: &str, node: &str| {
+        json!({"type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
+            "addr": {"type": "unix", "path": "e.sock"}})
+    };
+    let property = |property: &str| json!({"path": "/objects/io0", "property": property});
+    let set =
+        |value: Value| json!({"path": "/objects/io0", "property": "poll-max-ns", "value": value});
+    vec![
+        ("qmp_capabilities", json!({})),
+        ("nope", json!({})),
+        ("query-version", json!({"x": 1})),
+        (
+            "object-add",
+            json!({"qom-type": "iothread", "id": "io0", "poll-max-ns": 1000}),
+        ),
+        ("object-add", json!({"qom-type": "iothread", "id": "io0"})),
+        ("object-add", json!({"qom-type": "iothread"})),
+        ("object-add", json!({"qom-type": "nope", "id": "x"})),
+        (
+            "object-add",
+            json!({"qom-type": "iothread", "id": "y", "foo": 1}),
+        ),
+        (
+            "object-add",
+            json!({"qom-type": "iothread", "id": "y", "poll-max-ns": "x"}),
+        ),
+        (
+            "object-add",
+            json!({"qom-type": "iothread", "id": "y", "poll-max-ns": -1}),
+        ),
+        ("qom-list", json!({"path": "/objects"})),
+        ("qom-list", json!({"path": "/nope"})),
+        ("qom-get", property("poll-max-ns")),
+        ("qom-get", property("aio-max-batch")),
+        ("qom-get", property("type")),
+        ("qom-get", property("nope")),
+        ("qom-get", json!({"path": "/objects", "property": "io0"})),
+        ("qom-set", set(json!(5))),
+        ("qom-get", property("poll-max-ns")),
+        ("qom-set", set(json!(-5))),
+        ("qom-set", set(json!("a"))),
+        ("qom-list-properties", json!({"typename": "nope"})),
+        ("object-del", json!({"id": "nope"})),
+        (
+            "blockdev-add",
+            json!({"driver": "file", "node-name": "d", "filename": "disk"}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "n"}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "small", "size": 65536}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "n"}),
+        ),
+        ("blockdev-add", json!({"driver": "null-co"})),
+        ("blockdev-add", json!({"node-name": "m"})),
+        ("blockdev-add", json!({"driver": "file", "node-name": "m"})),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "m", "foo": 1}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "m", "size": "x"}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "null-co", "node-name": "m", "cache": {"foo": true}}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "raw", "node-name": "r", "file": "n"}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "raw", "node-name": "r2", "file": "nope"}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "raw", "node-name": "r3", "file": {"driver": "null-co", "node-name": "i"}}),
+        ),
+        ("query-named-block-nodes", json!({})),
+        ("query-named-block-nodes", json!({"flat": true})),
+        ("query-block", json!({})),
+        ("blockdev-del", json!({"node-name": "n"})),
+        ("blockdev-del", json!({"node-name": "i"})),
+        ("blockdev-del", json!({"node-name": "nope"})),
+        ("block-export-add", export("e", "d")),
+        ("block-export-add", export("e", "n")),
+        ("block-export-add", export("f", "nope")),
+        (
+            "block-export-add",
+            json!({"type": "nope", "id": "f", "node-name": "n"}),
+        ),
+        (
+            "block-export-add",
+            json!({"type": "vhost-user-blk", "id": "f", "node-name": "n"}),
+        ),
+        ("query-block-exports", json!({})),
+        ("blockdev-del", json!({"node-name": "d"})),
+        ("block-export-del", json!({"id": "nope"})),
+        ("block-export-del", json!({"id": "e", "mode": "nope"})),
+        ("block-export-del", json!({"id": "e"})),
+        ("query-block-exports", json!({})),
+        ("blockdev-del", json!({"node-name": "r"})),
+        ("blockdev-del", json!({"node-name": "r3"})),
+        ("blockdev-del", json!({"node-name": "i"})),
+        ("blockdev-del", json!({"node-name": "n"})),
+        ("blockdev-del", json!({"node-name": "d"})),
+        ("object-del", json!({"id": "io0"})),
+        ("quit", json!({})),
+    ]
+}
+
+/// The answers of a program, which ends with status 0.
+fn answers(folder: &Folder, command: Command) -> Vec<Value> {
+    folder.image("disk", 1 << 20);
+    let mut program = Process::spawn(command);
+    program.accepts(&folder.join("qmp"));
+    let mut client = Client::connect_greeted(&folder.join("qmp"));
+    let script = script().into_iter();
+    let answers = script
+        .map(|(command, arguments)| client.ask(command, arguments))
+        .collect();
+    assert!(client.at_end());
+    assert_eq!(program.ended().code, Some(0));
+    answers
+}
+
+/// Takes out of the two what differs and is meant to.
+fn reconcile(theirs: &mut Value, ours: &mut Value) {
+    // Ours says in addition why something is in use.
+    if let (Some(text), Some(said)) = (
+        theirs["error"]["desc"].as_str().map(str::to_owned),
+        ours["error"]["desc"].as_str(),
+    ) && said.contains(" in use") | said.contains(" not owned by ")
+    {
+        assert!(said.starts_with(&text), "{said}");
+        ours["error"]["desc"] = text.into();
+    }
+    for answer in [theirs, ours] {
+        for node in answer["return"].as_array_mut().into_iter().flatten() {
+            // Ours go around the page cache unless told otherwise.
+            if let Some(cache) = node.get_mut("cache") {
+                assert!(cache["direct"].take().is_boolean());
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_are_those_of_qemu_storage_daemon() {
+    let folder = Folder::new();
+    let mut command = Command::new("qemu-storage-daemon");
+    command
+        .args(words(MONITOR))
+        .current_dir(folder.path())
+        .stdin(Stdio::null());
+    let theirs = answers(&folder, command);
+    let folder = Folder::new();
+    let ours = answers(&folder, folder.command(words(MONITOR)));
+    for (((command, arguments), mut theirs), mut ours) in script().into_iter().zip(theirs).zip(ours)
+    {
+        reconcile(&mut theirs, &mut ours);
+        assert_eq!(ours, theirs, "{command} {arguments}");
+    }
+}

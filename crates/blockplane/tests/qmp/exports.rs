@@ -1,0 +1,161 @@
+//! Exports come and go, with and without front-ends.
+
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::guest::{Guest, IN};
+use crate::process::Folder;
+use crate::start;
+
+const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
+
+fn export(id: &str, node: &str) -> Value {
+    json!({"type": "vhost-user-blk", "id": id, "node-name": node,
+        "addr": {"type": "unix", "path": format!("{id}.sock")}})
+}
+
+fn exports(client: &mut Client) -> Value {
+    client.done("query-block-exports", json!({}))
+}
+
+#[test]
+fn an_export_is_added_served_and_removed() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, DISK);
+    client.done("block-export-add", export("e", "d"));
+    let shown =
+        json!([{"node-name": "d", "shutting-down": false, "type": "vhost-user-blk", "id": "e"}]);
+    assert_eq!(exports(&mut client), shown);
+    let used = client.fails("blockdev-del", json!({"node-name": "d"}));
+    assert_eq!(used, "Node d is in use: export 'e' shows it");
+
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    client.event("BLOCK_EXPORT_CONNECTED", "e");
+    guest.request(0, IN, 3, 0);
+    drop(guest);
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+
+    client.done("block-export-del", json!({"id": "e"}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    assert_eq!(exports(&mut client), json!([]));
+    assert!(!folder.has("e.sock"));
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    program.stop();
+}
+
+#[test]
+fn safe_leaves_a_front_end_alone_and_hard_does_not() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, DISK);
+    client.done("block-export-add", export("e", "d"));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for arguments in [json!({"id": "e"}), json!({"id": "e", "mode": "safe"})] {
+        let used = client.fails("block-export-del", arguments);
+        assert!(used.starts_with("export 'e' still in use"), "{used}");
+    }
+    guest.request(0, IN, 3, 0);
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    assert_eq!(exports(&mut client), json!([]));
+    assert!(UnixStream::connect(folder.join("e.sock")).is_err());
+    // The name is free again.
+    client.done("block-export-add", export("e", "d"));
+    program.stop();
+}
+
+#[test]
+fn one_that_drains_is_shown_and_holds_no_command_up() {
+    let folder = Folder::new();
+    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=300000000";
+    let (program, mut client) = start(&folder, slow);
+    client.done("block-export-add", export("e", "d"));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.add(0, 0, IN, 0, 0);
+    guest.submit(0);
+    // Until it was taken: what the guest has only shown may be given back undone.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    assert_eq!(exports(&mut client)[0]["shutting-down"], true);
+    let again = client.fails("block-export-del", json!({"id": "e", "mode": "hard"}));
+    assert_eq!(again, "Export 'e' is already shutting down");
+    assert!(
+        client
+            .fails("blockdev-del", json!({"node-name": "d"}))
+            .contains("in use")
+    );
+    assert!(
+        client
+            .fails("block-export-add", export("e", "d"))
+            .contains("already in use")
+    );
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    assert!(guest.is_answered(0, 0), "it was in flight");
+    program.stop();
+}
+
+#[test]
+fn quit_waits_for_one_that_drains() {
+    let folder = Folder::new();
+    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=300000000";
+    let (program, mut client) = start(&folder, slow);
+    client.done("block-export-add", export("e", "d"));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.add(0, 0, IN, 0, 0);
+    guest.submit(0);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.done("quit", json!({}));
+    program.ended().succeeded();
+    assert!(guest.is_answered(0, 0));
+}
+
+#[test]
+fn what_cannot_be_exported_leaves_nothing() {
+    let folder = Folder::new();
+    let line = format!("{DISK} --blockdev null-co,node-name=ro,read-only=on");
+    let (program, mut client) = start(&folder, &line);
+    client.done("block-export-add", export("e", "d"));
+    let with = |id: &str, node: &str, key: &str, value: Value| {
+        let mut options = export(id, node);
+        options[key] = value;
+        options
+    };
+    for (options, reason) in [
+        (export("e", "d"), "Block export id 'e' is already in use"),
+        (
+            export("f", "nope"),
+            "Cannot find device='' nor node-name='nope'",
+        ),
+        (
+            with("f", "d", "iothread", json!("nope")),
+            "iothread \"nope\" not found",
+        ),
+        (
+            with("f", "d", "type", json!("nbd")),
+            "Parameter 'type' does not accept value 'nbd'",
+        ),
+        (
+            with("f", "d", "addr", json!({"type": "unix"})),
+            "Parameter 'addr.path' is missing",
+        ),
+        (
+            with("f", "d", "addr", json!({"type": "unix", "path": "e.sock"})),
+            "already listens",
+        ),
+        (
+            with("f", "d", "num-queues", json!(0)),
+            "num-queues value must be in range [1, 256]",
+        ),
+        (with("f", "d", "x", json!(0)), "Parameter 'x' is unexpected"),
+        (with("f", "ro", "writable", json!(true)), "read-only"),
+    ] {
+        let text = client.fails("block-export-add", options);
+        assert!(text.contains(reason), "{text}");
+    }
+    let gone = client.fails("block-export-del", json!({"id": "nope"}));
+    assert_eq!(gone, "Export 'nope' is not found");
+    assert_eq!(exports(&mut client).as_array().unwrap().len(), 1);
+    program.stop();
+}

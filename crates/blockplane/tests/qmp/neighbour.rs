@@ -1,0 +1,155 @@
+//! What goes on at the monitor is nothing to a guest that works on the same iothread.
+
+use std::fs::DirEntry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::Pid;
+use serde_json::json;
+
+use crate::guest::{Guest, IN, OUT};
+use crate::process::Folder;
+use crate::start;
+
+/// Blocks that the neighbour writes and reads.
+const BLOCKS: u64 = 64;
+
+struct Neighbour {
+    verified: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Neighbour {
+    /// Writes blocks and reads them again, all the time.
+    fn start(folder: &Folder) -> Self {
+        let mut guest = Guest::connect(&folder.join("neighbour.sock"), 1);
+        let (verified, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (count, end) = (verified.clone(), stop.clone());
+        let thread = thread::spawn(move || {
+            while !end.load(Ordering::Relaxed) {
+                let done = count.load(Ordering::Relaxed);
+                let byte = u8::try_from(done % 251).unwrap();
+                guest.request(0, OUT, done % BLOCKS, byte);
+                guest.request(0, IN, done % BLOCKS, 0);
+                assert!(guest.data(0, 0).iter().all(|found| *found == byte));
+                count.store(done + 1, Ordering::Relaxed);
+            }
+        });
+        Neighbour {
+            verified,
+            stop,
+            thread,
+        }
+    }
+
+    /// Waits until some more was right.
+    fn goes_on(&self) {
+        let goal = self.verified.load(Ordering::Relaxed) + 3;
+        while self.verified.load(Ordering::Relaxed) < goal {
+            assert!(!self.thread.is_finished(), "the neighbour was disturbed");
+            thread::yield_now();
+        }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+const LINE: &str = "--object iothread,id=a \
+    --blockdev file,node-name=n,filename=disk \
+    --export vhost-user-blk,id=neighbour,node-name=n,addr.type=unix,addr.path=neighbour.sock,\
+writable=on,iothread=a";
+
+/// Descriptors, threads and shared mappings of the program.
+fn footprint(pid: Pid) -> [usize; 3] {
+    let entries = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap();
+    let name =
+        |task: &DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    // Those of a pool, and of the kernel's for a ring, come and go as they are needed.
+    let is_worker = |name: &str| name.starts_with("worker") || name.starts_with("iou-");
+    let threads = entries("task").filter(|task| !is_worker(&name(task.as_ref().unwrap())));
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    // Guest memory and rings; the heap grows as it likes.
+    let shared = maps.lines().filter(|line| line.contains("rw-s"));
+    [entries("fd").count(), threads.count(), shared.count()]
+}
+
+#[test]
+fn a_hundred_exports_come_and_go() {
+    let folder = Folder::new();
+    folder.image("disk", BLOCKS * 4096);
+    folder.image("other", 1 << 20);
+    let (mut program, mut client) = start(&folder, LINE);
+    let pid = program.pid();
+    let neighbour = Neighbour::start(&folder);
+    neighbour.goes_on();
+    let mut before = None;
+    for cycle in 0..100 {
+        let node = json!({"driver": "file", "node-name": "o", "filename": "other"});
+        client.done("blockdev-add", node);
+        let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "o", "writable": true,
+            "iothread": "a", "num-queues": 2, "addr": {"type": "unix", "path": "e.sock"}});
+        client.done("block-export-add", export);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+        guest.request(0, OUT, 1, 7);
+        guest.request(1, IN, 1, 0);
+        // In flight when its export goes, every other time.
+        if cycle % 2 == 0 {
+            guest.add(0, 0, IN, 2, 0);
+            guest.submit(0);
+        }
+        client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+        client.event("BLOCK_EXPORT_DELETED", "e");
+        drop(guest);
+        client.done("blockdev-del", json!({"node-name": "o"}));
+        if cycle % 10 == 0 {
+            neighbour.goes_on();
+        }
+        if cycle == 5 {
+            // What is made on demand and kept is there now.
+            before = Some(footprint(pid));
+        }
+    }
+    let before = before.unwrap();
+    // The last thread that waited for an export may be about to end.
+    program.until(&format!("back at {before:?}"), || {
+        let after = footprint(pid);
+        after
+            .iter()
+            .zip(before)
+            .all(|(after, before)| *after <= before)
+    });
+    neighbour.goes_on();
+    neighbour.stop();
+    program.stop();
+}
+
+#[test]
+fn an_iothread_is_tuned_under_load() {
+    let folder = Folder::new();
+    folder.image("disk", BLOCKS * 4096);
+    let (program, mut client) = start(&folder, LINE);
+    let neighbour = Neighbour::start(&folder);
+    for round in 0..100_u64 {
+        for (property, value) in [
+            ("aio-max-batch", round % 5),
+            ("poll-max-ns", round % 3 * 50_000),
+            ("poll-grow", round % 4),
+            ("poll-shrink", round % 4),
+            ("poll-cpu-max", 100 - round),
+        ] {
+            let set = json!({"path": "/objects/a", "property": property, "value": value});
+            client.done("qom-set", set);
+        }
+        if round % 10 == 0 {
+            neighbour.goes_on();
+        }
+    }
+    neighbour.goes_on();
+    neighbour.stop();
+    program.stop();
+}

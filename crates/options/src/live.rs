@@ -1,0 +1,99 @@
+//! Options that come while the program runs: the same keys as on the command line, in JSON.
+//!
+//! What they may refer to, and which names are taken, is what runs at that moment: a [`Live`] is
+//! told, and forgotten when one set of options was read.
+
+use crate::{
+    BlockdevOptions, ExportOptions, Key, ObjectOptions, Problem, SocketAddr, blockdev, export,
+    json, knobs, names::Names, object,
+};
+
+/// What runs.
+#[derive(Debug, Default)]
+pub struct Live {
+    names: Names,
+}
+
+impl Live {
+    /// There is a node, which refuses writes or does not.
+    ///
+    /// # Errors
+    /// [`Problem::Duplicate`].
+    pub fn add_node(&mut self, name: &str, read_only: bool) -> Result<(), Problem> {
+        self.names.add_node(name, read_only)
+    }
+
+    /// There is an iothread.
+    ///
+    /// # Errors
+    /// [`Problem::Duplicate`].
+    pub fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
+        self.names.add_iothread(id)
+    }
+
+    /// There is an export, which listens there.
+    ///
+    /// # Errors
+    /// [`Problem::Duplicate`], [`Problem::Conflict`].
+    pub fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
+        self.names.add_export(id, addr)
+    }
+
+    /// Reads the options of one more object.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
+        object::parse(json::parse(json)?, &mut self.names)
+    }
+
+    /// Reads the options of one more node.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
+        blockdev::parse(json::parse(json)?, &mut self.names)
+    }
+
+    /// Reads the options of one more export.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn export(mut self, json: &str) -> Result<ExportOptions, Problem> {
+        export::parse(json::parse(json)?, &mut self.names)
+    }
+}
+
+/// Keys of an iothread, its test knobs among them.
+#[must_use]
+pub fn iothread_keys() -> Vec<Key> {
+    [object::IOTHREAD_KEYS, knobs::IOTHREAD_KEYS].concat()
+}
+
+/// Keys of every node.
+#[must_use]
+pub fn node_keys() -> &'static [Key] {
+    blockdev::COMMON_KEYS
+}
+
+/// The drivers, each with the keys that it adds to those of every node.
+#[must_use]
+pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
+    let drivers = blockdev::DRIVERS.iter();
+    drivers
+        .map(|(name, which)| {
+            let keys = match which {
+                blockdev::Which::File | blockdev::Which::HostDevice => blockdev::FILE_KEYS,
+                blockdev::Which::NullCo => blockdev::NULL_KEYS,
+                blockdev::Which::Raw => blockdev::RAW_KEYS,
+            };
+            (*name, keys)
+        })
+        .collect()
+}
+
+/// Keys of an export.
+#[must_use]
+pub fn export_keys() -> &'static [Key] {
+    export::KEYS
+}

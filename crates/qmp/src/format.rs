@@ -1,0 +1,56 @@
+//! JSON as the field writes it, with a blank behind each comma and colon: scripts look for
+//! `"return": {}`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+
+/// On one line.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+}
+
+/// A value as text on one line.
+#[must_use]
+pub fn to_text(value: &Value) -> String {
+    let mut text = Vec::new();
+    write(&mut text, value, false);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Appends a value, on one line or with one for each member.
+pub(crate) fn write(into: &mut Vec<u8>, value: &Value, pretty: bool) {
+    let written = if pretty {
+        let format = PrettyFormatter::with_indent(b"    ");
+        value.serialize(&mut Serializer::with_formatter(into, format))
+    } else {
+        value.serialize(&mut Serializer::with_formatter(into, Spaced))
+    };
+    debug_assert!(written.is_ok(), "a vector takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_are_where_the_field_has_them() {
+        let value = serde_json::json!({"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}});
+        let text = r#"{"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}}"#;
+        assert_eq!(to_text(&value), text);
+    }
+}
