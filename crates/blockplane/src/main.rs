@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use options::{Invocation, LogLevel};
 
 fn main() -> ExitCode {
+    signals::survive_file_size_limit();
     let outcome = match options::parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Help(text) | Invocation::Version(text)) => print(&text),
         Ok(Invocation::Serve(options)) => {

@@ -1,7 +1,7 @@
-//! SIGTERM, SIGINT and SIGHUP, waited for instead of handled.
+//! SIGTERM, SIGINT and SIGHUP, waited for instead of handled; SIGXFSZ, ignored.
 //!
-//! They are blocked before the first thread starts, so that all threads inherit that and only the
-//! one that waits gets them.
+//! The first three are blocked before the first thread starts, so that all threads inherit that and
+//! only the one that waits gets them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,6 +10,13 @@ use std::sync::mpsc::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::control::Mail;
+
+/// A write beyond the limit on file sizes (`ulimit -f`) is to fail, as the one write that it is, and
+/// not to end the program: a guest that fills its disk would end every other guest's disk as well.
+pub(crate) fn survive_file_size_limit() {
+    // SAFETY: nobody else sets what this signal does, and no handler is installed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
 
 /// The signals that end the program in good order.
 pub(crate) struct Signals {

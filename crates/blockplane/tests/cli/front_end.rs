@@ -70,6 +70,8 @@ pub struct FrontEnd {
 
 /// `VIRTIO_BLK_T_IN`
 pub const READ: u32 = 0;
+/// `VIRTIO_BLK_T_OUT`
+pub const WRITE: u32 = 1;
 /// `VIRTIO_BLK_T_GET_ID`
 pub const GET_ID: u32 = 8;
 
@@ -156,18 +158,25 @@ impl FrontEnd {
         self.send(SET_VRING_KICK, &0u64.to_ne_bytes(), Some(self.kick.as_fd()));
     }
 
-    /// Makes requests available to queue 0, at most two, and kicks once. Each has 512 bytes to be
-    /// written by the disk.
+    /// Makes requests available to queue 0, at most two, and kicks once. Each is for the disk's first
+    /// 512 bytes.
     pub fn submit(&self, kinds: &[u32]) {
+        self.submit_at(kinds, 0);
+    }
+
+    /// The same, for 512 bytes further on in the disk.
+    pub fn submit_at(&self, kinds: &[u32], sector: u64) {
         for (slot, kind) in (0u16..).zip(kinds) {
             let buffer = BUFFERS + u64::from(slot) * REQUEST_BYTES;
-            let header = [kind.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat();
+            let mut header = [kind.to_le_bytes(), [0; 4]].concat();
+            header.extend(sector.to_le_bytes());
             self.memory.write_all_at(&header, buffer).unwrap();
             self.memory.write_all_at(&[0xff], buffer + STATUS).unwrap();
             let head = 3 * slot;
             let data_bytes = if *kind == GET_ID { 20 } else { 512 };
             self.describe(head, buffer, 16, DESC_NEXT);
-            self.describe(head + 1, buffer + DATA, data_bytes, DESC_NEXT | DESC_WRITE);
+            let direction = if *kind == WRITE { 0 } else { DESC_WRITE };
+            self.describe(head + 1, buffer + DATA, data_bytes, DESC_NEXT | direction);
             self.describe(head + 2, buffer + STATUS, 1, DESC_WRITE);
             let entry = AVAIL + 4 + 2 * u64::from(slot);
             self.memory

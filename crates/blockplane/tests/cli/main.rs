@@ -12,6 +12,7 @@ mod front_end;
 mod help;
 mod image;
 mod inherited;
+mod limits;
 mod many;
 mod pidfile;
 mod process;

@@ -1,0 +1,38 @@
+//! Limits that the program inherits (`ulimit`): what they forbid fails, and nothing else does.
+
+use crate::front_end::{FrontEnd, READ, WRITE};
+use crate::process::{Folder, Process, words};
+
+/// Writes no file beyond its first MiB (POSIX counts blocks of 512 bytes).
+const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
+
+const IOERR: u8 = 1;
+
+#[test]
+fn a_write_beyond_the_limit_on_file_sizes_fails_and_the_disk_goes_on() {
+    for aio in ["native", "io_uring", "threads"] {
+        let folder = Folder::new();
+        folder.image("disk.img", 4 << 20);
+        let line = format!("serve disk.img --socket s --aio {aio}");
+        let mut server = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, words(&line)));
+        server.accepts(&folder.join("s"));
+        // Each front-end is the next one: the daemon is still the same.
+        for (kind, sector, status) in [(WRITE, 4096, IOERR), (READ, 4096, 0), (WRITE, 0, 0)] {
+            let front_end = FrontEnd::connect(&folder.join("s"));
+            front_end.start_queues(1);
+            front_end.submit_at(&[kind], sector);
+            front_end.wait_until_completed(1);
+            assert_eq!(front_end.status(0), status, "{aio}: {kind} at {sector}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn a_disk_larger_than_the_limit_on_file_sizes_is_refused_with_the_reason() {
+    let folder = Folder::new();
+    let line = words("serve disk.img --size 2M");
+    let ended = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, line)).ended();
+    ended.failed_naming(&["disk.img", "File too large"]);
+    assert_eq!(folder.names(), [""; 0]);
+}
