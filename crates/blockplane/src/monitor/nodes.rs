@@ -68,6 +68,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ("direct", Type::Bool),
         ("no-flush", Type::Bool),
     ]);
+    let child = members(&[("node-name", Type::Str), ("child", Type::Str)]);
     let mut device = members(&[
         ("file", Type::Str),
         ("node-name", Type::Str),
@@ -79,12 +80,15 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ("image", Type::Named("ImageInfo")),
         ("cache", Type::Named("BlockdevCacheInfo")),
         ("write_threshold", Type::Int),
+        ("active", Type::Bool),
+        ("children", Type::list_of("BlockdevChild")),
     ]);
     let limits = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
     device.extend(limits.map(|name| Member::required(name, Type::Int)));
     [
         ("ImageInfo", image),
         ("BlockdevCacheInfo", cache),
+        ("BlockdevChild", child),
         ("BlockDeviceInfo", device),
     ]
     .map(|(name, members)| (name, Definition::Object(Object::of(members))))
@@ -122,12 +126,19 @@ fn describe(open: &OpenNode, objects: &Objects) -> Value {
     if matches!(options.driver, Driver::File(_)) {
         image["dirty-flag"] = false.into();
     }
+    let children: Vec<Value> = open
+        .below()
+        .map(|below| json!({"node-name": below, "child": "file"}))
+        .into_iter()
+        .collect();
     json!({
         "iops_rd": 0,
         "detect_zeroes": "off",
+        "active": true,
         "image": image,
         "iops_wr": 0,
         "ro": node.read_only(),
+        "children": children,
         "node-name": node.name(),
         "backing_file_depth": 0,
         "drv": driver,

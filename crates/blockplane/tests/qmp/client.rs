@@ -29,11 +29,7 @@ impl Client {
     }
 
     /// One that has only been greeted.
-    pub fn connect_greeted(socket: &Path) -> Self {
-        Self::greeted(UnixStream::connect(socket).unwrap())
-    }
-
-    fn greeted(stream: UnixStream) -> Self {
+    pub fn greeted(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let mut client = Client {
             stream: BufReader::new(stream),

@@ -3,6 +3,7 @@
 //! Every answer has the same form. Where values differ, it is meant: each difference is listed here,
 //! and in docs/qmp.md.
 
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -136,8 +137,13 @@ fn script() -> Vec<(&'static str, Value)> {
 fn answers(folder: &Folder, command: Command) -> Vec<Value> {
     folder.image("disk", 1 << 20);
     let mut program = Process::spawn(command);
-    program.accepts(&folder.join("qmp"));
-    let mut client = Client::connect_greeted(&folder.join("qmp"));
+    // Theirs has one client at a time: the connection that shows that it listens is the one.
+    let mut stream = None;
+    program.until("accepts", || {
+        stream = UnixStream::connect(folder.join("qmp")).ok();
+        stream.is_some()
+    });
+    let mut client = Client::greeted(stream.unwrap());
     let script = script().into_iter();
     let answers = script
         .map(|(command, arguments)| client.ask(command, arguments))
@@ -158,12 +164,31 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
         assert!(said.starts_with(&text), "{said}");
         ours["error"]["desc"] = text.into();
     }
-    for answer in [theirs, ours] {
-        for node in answer["return"].as_array_mut().into_iter().flatten() {
-            // Ours go around the page cache unless told otherwise.
-            if let Some(cache) = node.get_mut("cache") {
-                assert!(cache["direct"].take().is_boolean());
-            }
+    let (Some(theirs), Some(ours)) = (
+        theirs["return"].as_array_mut(),
+        ours["return"].as_array_mut(),
+    ) else {
+        return;
+    };
+    // Newer versions show monitors as objects.
+    theirs.retain(|entry| entry["type"] != "child<monitor-qmp>");
+    for (theirs, ours) in theirs.iter_mut().zip(ours) {
+        if ours.get("drv").is_none() {
+            continue;
+        }
+        // Ours go around the page cache unless told otherwise.
+        for node in [&mut *theirs, &mut *ours] {
+            assert!(node["cache"]["direct"].take().is_boolean());
+        }
+        // What only newer versions say; some of it is nothing that we have.
+        for (name, said) in [
+            ("active", json!(true)),
+            ("children", ours["children"].clone()),
+        ] {
+            theirs.as_object_mut().unwrap().entry(name).or_insert(said);
+        }
+        for name in ["limits", "format-specific"] {
+            theirs["image"].as_object_mut().unwrap().shift_remove(name);
         }
     }
 }
@@ -179,9 +204,13 @@ fn answers_are_those_of_qemu_storage_daemon() {
     let theirs = answers(&folder, command);
     let folder = Folder::new();
     let ours = answers(&folder, folder.command(words(MONITOR)));
+    let mut differences = Vec::new();
     for (((command, arguments), mut theirs), mut ours) in script().into_iter().zip(theirs).zip(ours)
     {
         reconcile(&mut theirs, &mut ours);
-        assert_eq!(ours, theirs, "{command} {arguments}");
+        if ours != theirs {
+            differences.push(format!("{command} {arguments}:\n  {ours}, not\n  {theirs}"));
+        }
     }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
