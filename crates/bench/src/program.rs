@@ -5,8 +5,9 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else this very program, else one that
-/// is built now, optimised as this program is.
+/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else this very program, whatever its
+/// name; but when this is only the measuring without the daemon (the crate's own program, or a test), one
+/// that is built now, optimised as this program is.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] when there is none and it cannot be built.
@@ -18,7 +19,7 @@ pub fn blockplane(given: Option<&Path>) -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let ours = std::env::current_exe().map_err(Error::io("find this program"))?;
-    if ours.file_name().is_some_and(|name| name == "blockplane") {
+    if has_daemon(&ours) {
         return Ok(ours);
     }
     // target/PROFILE/bench, or target/PROFILE/deps/TEST
@@ -52,6 +53,12 @@ pub fn blockplane(given: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
+/// Whether this program is more than cargo's target/PROFILE/bench, or target/PROFILE/deps/TEST.
+fn has_daemon(ours: &Path) -> bool {
+    let in_deps = ours.parent().and_then(Path::file_name) == Some("deps".as_ref());
+    !in_deps && ours.file_name() != Some(env!("CARGO_PKG_NAME").as_ref())
+}
+
 /// A program of this name in `PATH`.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
@@ -59,4 +66,22 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_under_any_name_is_measured_as_it_is() {
+        for name in ["/usr/bin/blockplane", "/opt/blockplane-0.1", "/usr/bin/bp"] {
+            assert!(has_daemon(name.as_ref()), "{name}");
+        }
+        for name in [
+            "/src/target/release/bench",
+            "/src/target/debug/deps/smoke-1f",
+        ] {
+            assert!(!has_daemon(name.as_ref()), "{name}");
+        }
+    }
 }
