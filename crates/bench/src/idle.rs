@@ -8,12 +8,12 @@ mod report;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::aio::Aio;
 use crate::client::{Doorbells, Layout, Session, SharedMemory};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::limits::{descriptors_left, raise_descriptor_limit};
 use crate::procfs;
 use crate::program::blockplane;
@@ -134,14 +134,14 @@ fn watch(
         progress.step();
     }
     let start_ns = ns(start.elapsed());
-    sleep(Duration::from_millis(options.settle_ms));
+    interrupt::sleep(Duration::from_millis(options.settle_ms))?;
     let memory_after = procfs::memory(pid)?;
     let descriptors_after = procfs::descriptors(pid)?;
 
     progress.now(format!("{backing}: watching"));
     let before = procfs::threads(pid)?;
     let start = Instant::now();
-    sleep(Duration::from_millis(options.watch_ms));
+    interrupt::sleep(Duration::from_millis(options.watch_ms))?;
     let after = procfs::threads(pid)?;
     let watched_ns = ns(start.elapsed());
     progress.step();
