@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use block::{EngineSettings, Engines};
-use engine::{AioSettings, DefaultBatch, PoolError, PoolSettings};
+use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote, Running, SpawnError, Stopped};
 use virtqueue::GuestMemory;
 
@@ -40,6 +40,9 @@ pub struct DataThreadSettings {
     /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
     /// engine's default.
     pub x_adaptive_batch: Option<bool>,
+    /// Test knob: most requests in a call to the kernel while nothing is in flight; 0: no other limit than
+    /// else; `None`: the engine's default.
+    pub x_first_batch: Option<u32>,
     /// Test knob: requests taken from one queue per iteration, rounded up to turns of 64; `None`: one
     /// turn.
     pub x_admit_budget: Option<u32>,
@@ -64,6 +67,7 @@ impl DataThreadSettings {
             x_completion_ring: aio.completion_ring,
             x_scan_handlers: false,
             x_adaptive_batch: None,
+            x_first_batch: None,
             x_admit_budget: None,
             x_late_notify: false,
         }
@@ -118,6 +122,7 @@ impl DataThread {
                     Some(true) => DefaultBatch::Adaptive,
                     Some(false) => DefaultBatch::Fixed,
                 },
+                first_batch: settings.x_first_batch.unwrap_or(DEFAULT_FIRST_BATCH),
                 completion_ring: settings.x_completion_ring,
             },
             pool: PoolSettings {

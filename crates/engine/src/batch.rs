@@ -22,6 +22,11 @@
 //! A ring of io_uring's shows only what the kernel has finished, which it does in portions (Linux 6.18: 20 in
 //! a call). A call that leaves unfinished ones says nothing, and under a flood most do: then the limit stays.
 //!
+//! A disk with nothing to do is a case of its own, whatever the limit: the kernel tells it of a call's requests
+//! when the last of them is prepared, and until then it waits. So no call is larger than what the disk
+//! has to do already, or than a [first few](DEFAULT_FIRST_BATCH): it starts on those, and each further call
+//! doubles what it has. Disks that answer in bursts have nothing to do after each of them.
+//!
 //! What this does not do: completions are looked at once per iteration of the loop, however many calls it
 //! makes. How long the first waits for that is bounded by what a queue may submit in an iteration,
 //! not here.
@@ -29,6 +34,10 @@
 /// Most requests in one call unless told otherwise. With 1024 the kernel is busy submitting while
 /// the first of them are long finished; 32 measured best over queue depths.
 pub const DEFAULT_MAX_BATCH: u32 = 32;
+
+/// Most requests in the first call to a disk that has nothing to do. Measured against none on a disk that
+/// answers in bursts, at depth 32: 12 % more requests per second; 1, 2 and 8 are as good within noise.
+pub const DEFAULT_FIRST_BATCH: u32 = 4;
 
 /// The adaptive limit's lower bound: what a call costs once is always shared by so many.
 pub const MIN_ADAPTIVE_BATCH: u32 = 8;
@@ -54,6 +63,8 @@ pub enum DefaultBatch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimit {
     now: u32,
+    /// Of a call when nothing is in flight.
+    first: usize,
     /// What the engine has room for.
     room: u32,
     default: DefaultBatch,
@@ -61,10 +72,15 @@ pub(crate) struct BatchLimit {
 }
 
 impl BatchLimit {
-    /// `wanted` as for [`set`](Self::set). `room`: as many requests as the engine has room for.
-    pub(crate) fn new(wanted: u32, default: DefaultBatch, room: u32) -> Self {
+    /// `wanted` as for [`set`](Self::set). `first`: the limit while nothing is in flight, 0: no other than
+    /// else. `room`: as many requests as the engine has room for.
+    pub(crate) fn new(wanted: u32, default: DefaultBatch, first: u32, room: u32) -> Self {
         let mut limit = Self {
             now: 0,
+            first: match first {
+                0 => usize::MAX,
+                first => first as usize,
+            },
             room,
             default,
             adapts: false,
@@ -84,7 +100,7 @@ impl BatchLimit {
         self.now = now.min(self.room);
     }
 
-    /// The limit for the next call.
+    /// The limit while the disk has enough to do.
     #[inline]
     pub(crate) fn now(&self) -> u32 {
         self.now
@@ -94,6 +110,17 @@ impl BatchLimit {
     #[inline]
     pub(crate) fn adapts(&self) -> bool {
         self.adapts
+    }
+
+    /// The limit for the next call, when `in_flight` requests were handed over and are not taken back.
+    /// One that adapts learns from full calls alone, and finds out about idle disks by itself.
+    #[inline]
+    pub(crate) fn of_call(&self, in_flight: usize) -> usize {
+        let now = self.now as usize;
+        if self.adapts {
+            return now;
+        }
+        now.min(in_flight.max(self.first))
     }
 
     /// A call has handed over `count` requests, all that it was given. `in_flight` were there before it
@@ -130,7 +157,7 @@ mod tests {
     }
 
     fn adaptive(room: u32) -> BatchLimit {
-        BatchLimit::new(0, DefaultBatch::Adaptive, room)
+        BatchLimit::new(0, DefaultBatch::Adaptive, 0, room)
     }
 
     /// A call of `count` requests, with `older` ones before it that complete before its own.
@@ -246,8 +273,24 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_with_nothing_to_do_gets_a_few_and_then_as_many_again() {
+        let limit = BatchLimit::new(32, DefaultBatch::Fixed, 4, 1024);
+        let mut in_flight = 0;
+        let calls = [(); 6].map(|()| {
+            let count = limit.of_call(in_flight);
+            in_flight += count;
+            count
+        });
+        assert_eq!(calls, [4, 4, 8, 16, 32, 32]);
+        let small = BatchLimit::new(3, DefaultBatch::Fixed, 4, 1024);
+        assert_eq!(small.of_call(0), 3, "a limit that was set holds");
+        let none = BatchLimit::new(32, DefaultBatch::Fixed, 0, 1024);
+        assert_eq!(none.of_call(0), 32);
+    }
+
+    #[test]
     fn a_limit_that_was_set_is_fixed() {
-        let mut limit = BatchLimit::new(0, DefaultBatch::Fixed, 1024);
+        let mut limit = BatchLimit::new(0, DefaultBatch::Fixed, 0, 1024);
         assert_eq!((limit.now(), limit.adapts()), (DEFAULT_MAX_BATCH, false));
         let mut adaptive = adaptive(64);
         flood(&mut adaptive, Disk::Takes(1000), 3);

@@ -66,6 +66,7 @@ fn linux_aio_allocates_nothing() {
             max_events: MAX_EVENTS,
             max_batch: 0,
             default_batch: DefaultBatch::Adaptive,
+            first_batch: 4,
             completion_ring,
         };
         let mut aio = LinuxAio::new(settings).unwrap();

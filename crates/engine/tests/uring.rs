@@ -18,6 +18,7 @@ const SETTINGS: UringSettings = UringSettings {
     max_events: 512,
     max_batch: 0,
     default_batch: DefaultBatch::Fixed,
+    first_batch: 0,
     max_workers: 4,
 };
 

@@ -26,6 +26,9 @@ pub struct IothreadKnobs {
     /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
     /// fixed one. Default: the engine's.
     pub adaptive_batch: Option<bool>,
+    /// `x-first-batch`: most requests in a call while the disk has nothing to do; 0: as many as else. Default:
+    /// the engine's.
+    pub first_batch: Option<u32>,
     /// `x-admit-budget`: requests taken from one queue in one iteration, at most, rounded up to turns of
     /// 64; `None`: one turn.
     pub admit_budget: Option<u32>,
@@ -38,6 +41,7 @@ impl Default for IothreadKnobs {
             completion_ring: true,
             scan_handlers: false,
             adaptive_batch: None,
+            first_batch: None,
             admit_budget: None,
         }
     }
@@ -65,6 +69,11 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
         help: "let aio-max-batch=0 follow the disk (default: the engine's)",
     },
     Key {
+        name: "x-first-batch",
+        value: "REQUESTS",
+        help: "most requests per call while the disk has nothing to do, 0 = as else (default: the engine's)",
+    },
+    Key {
         name: "x-admit-budget",
         value: "REQUESTS",
         help: "take so many requests from a queue at once, in turns of 64 (default 64)",
@@ -82,6 +91,7 @@ pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
         *knob = fields.boolean(name)?.unwrap_or(*knob);
     }
     knobs.adaptive_batch = fields.boolean("x-adaptive-batch")?;
+    knobs.first_batch = fields.number_u32("x-first-batch", 0, 65_536)?;
     knobs.admit_budget = fields.number_u32("x-admit-budget", 1, 65_536)?;
     Ok(knobs)
 }

@@ -263,12 +263,13 @@ fn iothread_settings() {
 fn test_knobs_are_for_those_who_know_them() {
     use options::IothreadKnobs;
     let on =
-        iothread("iothread,id=a,x-late-notify=on,x-completion-ring=off,x-scan-handlers=on,x-adaptive-batch=on,x-admit-budget=1024").knobs;
+        iothread("iothread,id=a,x-late-notify=on,x-completion-ring=off,x-scan-handlers=on,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
     let expected = IothreadKnobs {
         late_notify: true,
         completion_ring: false,
         scan_handlers: true,
         adaptive_batch: Some(true),
+        first_batch: Some(0),
         admit_budget: Some(1024),
     };
     assert_eq!(on, expected);

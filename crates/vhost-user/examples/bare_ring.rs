@@ -35,6 +35,8 @@ impl Target for BareDisk {
         "bare ring"
     }
 
+    fn connected(&self, _: bool) {}
+
     fn features(&self) -> u64 {
         0
     }

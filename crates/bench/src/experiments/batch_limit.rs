@@ -60,7 +60,9 @@ impl Limit {
         match self {
             Limit::At(limit) => format!("aio-max-batch={limit}"),
             Limit::Adaptive => "aio-max-batch=0,x-adaptive-batch=on".to_owned(),
-            Limit::PileUp => format!("aio-max-batch={PILE_UP},x-admit-budget={PILE_UP}"),
+            Limit::PileUp => {
+                format!("aio-max-batch={PILE_UP},x-first-batch=0,x-admit-budget={PILE_UP}")
+            }
         }
     }
 }

@@ -162,7 +162,7 @@ fn more_requests_than_room_all_complete() {
 fn a_nodes_own_batch_limit_submits_early() {
     let folder = folder();
     let path = image(&folder, "disk", 1 << 20);
-    let limits = [(0, vec![0, 0, 0, 0, 0]), (2, vec![0, 2, 2, 4, 4])];
+    let limits = [(0, vec![0, 0, 0, 4, 4]), (2, vec![0, 2, 2, 4, 4])];
     for ((limit, batches), how) in limits
         .iter()
         .flat_map(|limit| [options(&path), ring(options(&path))].map(|how| (limit, how)))

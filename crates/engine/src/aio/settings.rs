@@ -1,6 +1,6 @@
 //! What an engine can be told, and what it counts.
 
-use crate::batch::DefaultBatch;
+use crate::batch::{DEFAULT_FIRST_BATCH, DefaultBatch};
 
 /// Requests in flight and pending, unless told otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;
@@ -18,6 +18,8 @@ pub struct AioSettings {
     pub max_batch: u32,
     /// What a `max_batch` of 0 means. Without the completion ring none adapts.
     pub default_batch: DefaultBatch,
+    /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
+    pub first_batch: u32,
     /// Read completions in user space where the kernel allows it. Off, every reap is an
     /// io_getevents(2), and polling sees nothing: for experiments.
     pub completion_ring: bool,
@@ -29,6 +31,7 @@ impl Default for AioSettings {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
             default_batch: DefaultBatch::default(),
+            first_batch: DEFAULT_FIRST_BATCH,
             completion_ring: true,
         }
     }

@@ -137,7 +137,12 @@ impl<R: Ring> Uring<R> {
             vectored_fixed: false,
             pending: 0,
             in_flight: 0,
-            batch: BatchLimit::new(settings.max_batch, settings.default_batch, max_events),
+            batch: BatchLimit::new(
+                settings.max_batch,
+                settings.default_batch,
+                settings.first_batch,
+                max_events,
+            ),
             max_events,
             blocked: false,
             uncounted: false,
@@ -331,7 +336,7 @@ impl<R: Ring> Uring<R> {
     fn add(&mut self, request: Request) -> Result<(), Full> {
         let slot = self.slots.take(|_| request).ok_or(Full)?;
         self.enqueue(slot);
-        if !self.blocked && (self.pending >= self.batch.now() as usize || self.room() == 0) {
+        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
             self.submit_pending();
         }
         Ok(())
@@ -357,10 +362,16 @@ impl<R: Ring> Uring<R> {
         self.pending += 1;
     }
 
+    /// The batch limit for the next call.
+    #[inline]
+    fn batch(&self) -> usize {
+        self.batch.of_call(self.in_flight)
+    }
+
     fn submit_pending(&mut self) {
         self.blocked = false;
         while self.pending > 0 {
-            let count = self.pending.min(self.batch.now() as usize);
+            let count = self.pending.min(self.batch());
             // At most the limit.
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;

@@ -1,7 +1,7 @@
 //! What an engine can be told, and what it counts.
 
 use crate::aio::DEFAULT_MAX_EVENTS;
-use crate::batch::DefaultBatch;
+use crate::batch::{DEFAULT_FIRST_BATCH, DefaultBatch};
 use crate::pool::DEFAULT_MAX_THREADS;
 
 /// Most requests that one ring is made for: the kernel's own limit. More are cut down to it.
@@ -16,6 +16,8 @@ pub struct UringSettings {
     pub max_batch: u32,
     /// What a `max_batch` of 0 means.
     pub default_batch: DefaultBatch,
+    /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
+    pub first_batch: u32,
     /// Most worker threads that the kernel starts for what would block, 1 or more.
     pub max_workers: u32,
 }
@@ -26,6 +28,7 @@ impl Default for UringSettings {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
             default_batch: DefaultBatch::default(),
+            first_batch: DEFAULT_FIRST_BATCH,
             max_workers: DEFAULT_MAX_THREADS,
         }
     }

@@ -14,7 +14,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// The batch limit for the next call. The room of the context bounds it as well, but needs no
     /// look: a record is taken for every request that is pending or in flight.
     pub(super) fn batch(&self) -> usize {
-        self.batch.now() as usize
+        self.batch.of_call(self.in_flight)
     }
 
     #[inline(never)]

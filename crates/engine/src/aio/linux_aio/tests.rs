@@ -18,6 +18,7 @@ fn engine_on(kernel: FakeKernel, max_events: u32, max_batch: u32) -> Fake {
     let settings = AioSettings {
         max_events,
         max_batch,
+        first_batch: 0,
         ..AioSettings::default()
     };
     LinuxAio::with_kernel(kernel, settings).unwrap()

@@ -14,6 +14,7 @@ fn engine(max_events: u32, max_batch: u32) -> Fake {
     let settings = UringSettings {
         max_events,
         max_batch,
+        first_batch: 0,
         ..UringSettings::default()
     };
     Uring::with_ring(
@@ -102,6 +103,21 @@ fn no_call_is_larger_than_the_batch() {
         assert_eq!((ring.pending(), ring.in_flight(), ring.room()), (0, 70, 58));
         assert_eq!(ring.stats().largest_batch, calls[0] as u64);
     }
+}
+
+/// The first few are there at once, also while more are being pushed.
+#[test]
+fn a_disk_with_nothing_to_do_gets_a_few_first() {
+    let settings = UringSettings {
+        max_events: 128,
+        ..UringSettings::default()
+    };
+    let mut ring = Uring::with_ring(FakeRing::new((0..=255).collect(), 128), settings);
+    (0..3).for_each(|token| ring.put_flush(token).unwrap());
+    assert_eq!(ring.ring.calls, []);
+    (3..70).for_each(|token| ring.put_flush(token).unwrap());
+    ring.submit();
+    assert_eq!(ring.ring.calls, [4, 4, 8, 16, 32, 6]);
 }
 
 #[test]

@@ -44,6 +44,22 @@ fn a_full_batch_goes_at_once_and_the_rest_waits() {
     assert_eq!(aio.kernel.calls, [8, 4], "nothing to submit, no call");
 }
 
+/// The first few are there at once, also while more are being pushed.
+#[test]
+fn a_disk_with_nothing_to_do_gets_a_few_first() {
+    let settings = AioSettings {
+        max_events: 128,
+        ..AioSettings::default()
+    };
+    let kernel = FakeKernel::new((0..=255).collect());
+    let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
+    (0..3).for_each(|token| aio.put_flush(token).unwrap());
+    assert_eq!(aio.kernel.calls, []);
+    (3..70).for_each(|token| aio.put_flush(token).unwrap());
+    aio.submit();
+    assert_eq!(aio.kernel.calls, [4, 4, 8, 16, 32, 6]);
+}
+
 #[test]
 fn the_batch_can_be_changed_while_running() {
     let mut aio = engine(64, 0);
