@@ -381,7 +381,7 @@ fn targets_has_every_row() {
     ]);
     let report = told(&words).unwrap();
     let targets = report["targets"].as_array().unwrap();
-    assert_eq!(targets.len(), 16);
+    assert_eq!(targets.len(), 18);
     for target in targets {
         assert!(
             target["ratio"]["median"].as_f64().unwrap() > 0.0,
@@ -390,7 +390,7 @@ fn targets_has_every_row() {
         assert!(target["met"].is_boolean(), "{target}");
     }
     let against = |target: &&Value| target["against"] == "raw:native";
-    assert_eq!(targets.iter().filter(against).count(), 7);
+    assert_eq!(targets.iter().filter(against).count(), 8);
     let idle = report["idle"].as_array().unwrap();
     assert_eq!(idle.len(), 2);
     assert!(idle.iter().all(|idle| idle["queues"] == 6));

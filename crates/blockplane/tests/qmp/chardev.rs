@@ -1,12 +1,12 @@
 //! How clients reach a monitor, and how it ends.
 
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::MONITOR;
-use crate::client::Client;
+use crate::client::{Client, connect};
 use crate::process::{Folder, Process, words};
 
 #[test]
@@ -70,7 +70,7 @@ fn several_monitors_each_with_several_clients() {
         client.done("query-version", json!({}));
     }
     // Spread over lines.
-    let mut stream = UnixStream::connect(folder.join("other")).unwrap();
+    let mut stream = connect(&folder.join("other"));
     let mut line = [0; 3];
     std::io::Read::read_exact(&mut stream, &mut line).unwrap();
     assert_eq!(&line, b"{\n ");
