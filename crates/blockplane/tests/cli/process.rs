@@ -195,8 +195,17 @@ impl Process {
 
     /// Waits until it accepts a front-end.
     pub fn accepts(&mut self, socket: &Path) {
-        let what = format!("accepts at {}", socket.display());
-        self.until(&what, || UnixStream::connect(socket).is_ok());
+        drop(self.connection(socket));
+    }
+
+    /// The first connection that it accepts. A socket exists before it is listened on.
+    pub fn connection(&mut self, socket: &Path) -> UnixStream {
+        let mut stream = None;
+        self.until(&format!("accepts at {}", socket.display()), || {
+            stream = UnixStream::connect(socket).ok();
+            stream.is_some()
+        });
+        stream.unwrap()
     }
 
     /// Waits for its end.

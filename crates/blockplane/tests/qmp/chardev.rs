@@ -1,12 +1,12 @@
 //! How clients reach a monitor, and how it ends.
 
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::MONITOR;
-use crate::client::{Client, connect};
+use crate::client::Client;
 use crate::process::{Folder, Process, words};
 
 #[test]
@@ -70,7 +70,7 @@ fn several_monitors_each_with_several_clients() {
         client.done("query-version", json!({}));
     }
     // Spread over lines.
-    let mut stream = connect(&folder.join("other"));
+    let mut stream = UnixStream::connect(folder.join("other")).unwrap();
     let mut line = [0; 3];
     std::io::Read::read_exact(&mut stream, &mut line).unwrap();
     assert_eq!(&line, b"{\n ");
@@ -88,7 +88,7 @@ fn it_waits_for_a_client_unless_told_otherwise() {
     // As long as nobody comes it is not ready; a moment shows only the worst of mistakes.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!folder.has("pid"));
-    let mut client = Client::connect(&folder.join("qmp"));
+    let mut client = Client::of(program.connection(&folder.join("qmp")));
     program.until("ready", || folder.has("pid"));
     client.done("quit", json!({}));
     program.ended().succeeded();

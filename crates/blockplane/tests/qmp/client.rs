@@ -3,23 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::process::STUCK_AFTER;
-
-/// Connects to a socket that is about to be listened on: it exists before it does.
-pub fn connect(socket: &Path) -> UnixStream {
-    let give_up = Instant::now() + STUCK_AFTER;
-    loop {
-        match UnixStream::connect(socket) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(Instant::now() < give_up, "{}: {error}", socket.display()),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// A client that is through the negotiation.
 pub struct Client {
@@ -29,9 +16,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a monitor.
+    /// Connects to a monitor that is there.
     pub fn connect(socket: &Path) -> Self {
-        Self::of(connect(socket))
+        Self::of(UnixStream::connect(socket).unwrap())
     }
 
     /// The same over a socket that is connected.

@@ -3,7 +3,6 @@
 //! Every answer has the same form. Where values differ, it is meant: each difference is listed here,
 //! and in docs/qmp.md.
 
-use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -138,12 +137,7 @@ fn answers(folder: &Folder, command: Command) -> Vec<Value> {
     folder.image("disk", 1 << 20);
     let mut program = Process::spawn(command);
     // Theirs has one client at a time: the connection that shows that it listens is the one.
-    let mut stream = None;
-    program.until("accepts", || {
-        stream = UnixStream::connect(folder.join("qmp")).ok();
-        stream.is_some()
-    });
-    let mut client = Client::greeted(stream.unwrap());
+    let mut client = Client::greeted(program.connection(&folder.join("qmp")));
     let script = script().into_iter();
     let answers = script
         .map(|(command, arguments)| client.ask(command, arguments))

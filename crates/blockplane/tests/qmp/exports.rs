@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::guest::{Guest, IN};
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::start;
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
@@ -65,11 +65,10 @@ fn safe_leaves_a_front_end_alone_and_hard_does_not() {
     program.stop();
 }
 
-#[test]
-fn one_that_drains_is_shown_and_holds_no_command_up() {
-    let folder = Folder::new();
+/// An export that is removed while a request of its guest is in flight.
+fn draining(folder: &Folder) -> (Process, Client, Guest) {
     let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=300000000";
-    let (program, mut client) = start(&folder, slow);
+    let (program, mut client) = start(folder, slow);
     client.done("block-export-add", export("e", "d"));
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.add(0, 0, IN, 0, 0);
@@ -77,6 +76,13 @@ fn one_that_drains_is_shown_and_holds_no_command_up() {
     // Until it was taken: what the guest has only shown may be given back undone.
     std::thread::sleep(std::time::Duration::from_millis(50));
     client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    (program, client, guest)
+}
+
+#[test]
+fn one_that_drains_is_shown_and_holds_no_command_up() {
+    let folder = Folder::new();
+    let (program, mut client, mut guest) = draining(&folder);
     assert_eq!(exports(&mut client)[0]["shutting-down"], true);
     let again = client.fails("block-export-del", json!({"id": "e", "mode": "hard"}));
     assert_eq!(again, "Export 'e' is already shutting down");
@@ -98,14 +104,7 @@ fn one_that_drains_is_shown_and_holds_no_command_up() {
 #[test]
 fn quit_waits_for_one_that_drains() {
     let folder = Folder::new();
-    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=300000000";
-    let (program, mut client) = start(&folder, slow);
-    client.done("block-export-add", export("e", "d"));
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    guest.add(0, 0, IN, 0, 0);
-    guest.submit(0);
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    let (program, mut client, mut guest) = draining(&folder);
     client.done("quit", json!({}));
     program.ended().succeeded();
     assert!(guest.is_answered(0, 0));

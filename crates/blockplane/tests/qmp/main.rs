@@ -40,7 +40,6 @@ const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monit
 /// The program with a monitor and these options besides, and a client of it.
 fn start(folder: &Folder, line: &str) -> (Process, Client) {
     let mut program = Process::spawn(folder.command(process::words(&format!("{line} {MONITOR}"))));
-    program.until("listens", || folder.has("qmp"));
-    let client = Client::connect(&folder.join("qmp"));
+    let client = Client::of(program.connection(&folder.join("qmp")));
     (program, client)
 }
