@@ -67,6 +67,8 @@ pub struct Serve {
     pub pidfile: Option<PathBuf>,
     /// `--verbose`, `--quiet`: how much to log.
     pub log_level: LogLevel,
+    /// `--log-format`. `None` = as the environment says.
+    pub log_format: Option<LogFormat>,
 }
 
 /// Default of `--num-queues`. A VMM asks for one queue per processor of the guest and gives up when
@@ -121,6 +123,28 @@ impl LogLevel {
             "info" => Some(Self::Info),
             "debug" => Some(Self::Debug),
             "trace" => Some(Self::Trace),
+            _ => None,
+        }
+    }
+}
+
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people. The default.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// The format of this name: `text` or `json`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use options::{AioMode, Discard, Disk, Invocation, Locking, LogLevel, Serve, parse};
+use options::{AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, Serve, parse};
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
     parse(std::iter::once("serve".into()).chain(args.iter().map(Into::into)))
@@ -50,6 +50,7 @@ fn defaults() {
         discard: Discard::Unmap,
         pidfile: None,
         log_level: LogLevel::Info,
+        log_format: None,
     };
     assert_eq!(serve(&["/d/disk.img"]), expected);
 }
@@ -96,6 +97,7 @@ fn every_option() {
         "--pidfile",
         "/p",
         "-vv",
+        "--log-format=json",
     ]);
     let expected = Serve {
         disk: Disk::NullCo,
@@ -121,6 +123,7 @@ fn every_option() {
         discard: Discard::Ignore,
         pidfile: Some(PathBuf::from("/p")),
         log_level: LogLevel::Trace,
+        log_format: Some(LogFormat::Json),
     };
     assert_eq!(serve, expected);
 }

@@ -13,6 +13,7 @@ mod help;
 mod image;
 mod inherited;
 mod limits;
+mod log;
 mod many;
 mod pidfile;
 mod process;

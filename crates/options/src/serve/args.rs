@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum, error::ErrorKind};
 
 use crate::{
     AioMode, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
-    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogLevel, MAX_AIO_EVENTS,
+    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_AIO_EVENTS,
     MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError, cpus, limits,
     size::{self, NumberError},
 };
@@ -56,6 +56,10 @@ struct Args {
     /// Log warnings and errors only
     #[arg(short, long)]
     quiet: bool,
+
+    /// Log lines of text, or one JSON object per line [default: text, or BLOCKPLANE_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormatArg>,
 
     /// Refuse the guest's writes
     #[arg(short, long, help_heading = "What the guest sees")]
@@ -155,6 +159,12 @@ Examples:
 
   How fast is everything but the storage?
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormatArg {
+    Text,
+    Json,
+}
 
 #[derive(Clone, Copy, ValueEnum)]
 enum DiscardArg {
@@ -345,6 +355,10 @@ fn checked(args: Args) -> Result<Serve, String> {
         },
         pidfile: args.pidfile,
         log_level,
+        log_format: args.log_format.map(|format| match format {
+            LogFormatArg::Text => LogFormat::Text,
+            LogFormatArg::Json => LogFormat::Json,
+        }),
     };
     let socket = serve.socket_path();
     if !limits::is_socket_path(socket.as_os_str().as_bytes()) {

@@ -1,0 +1,134 @@
+//! The log: lines for people, objects for machines, priorities for the journal.
+
+use serde_json::Value;
+
+use crate::front_end::FrontEnd;
+use crate::process::{Ended, Folder, Process, words};
+
+const LINE: &str = "--blockdev null-co,node-name=d,size=1M \
+    --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s";
+
+/// What it wrote while a front-end came and went.
+fn one_connection(folder: &Folder, environment: &[(&str, &str)]) -> Ended {
+    let mut command = folder.command(words(LINE));
+    command.envs(environment.iter().copied());
+    let mut process = Process::spawn(command);
+    process.accepts(&folder.join("s"));
+    assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
+    process.stop()
+}
+
+fn objects(lines: &str) -> Vec<Value> {
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+#[test]
+fn every_line_is_an_object_with_the_promised_members() {
+    let environment = [
+        ("BLOCKPLANE_LOG", "info"),
+        ("BLOCKPLANE_LOG_FORMAT", "json"),
+    ];
+    let ended = one_connection(&Folder::new(), &environment);
+    let objects = objects(&ended.stderr);
+    for object in &objects {
+        let text = |name: &str| object[name].as_str().unwrap();
+        let time = text("timestamp");
+        assert!(
+            time.len() > 19 && time.ends_with('Z') && &time[10..11] == "T",
+            "{time}"
+        );
+        assert_eq!(text("level"), "info");
+        assert!(
+            !text("message").is_empty() && object["fields"].is_object(),
+            "{object}"
+        );
+    }
+    let connected = objects
+        .iter()
+        .find(|object| object["message"] == "front-end connected");
+    assert_eq!(connected.unwrap()["fields"]["export"], "e");
+}
+
+#[test]
+fn a_failure_is_an_object_too() {
+    let folder = Folder::new();
+    let ended = folder.run("serve -q missing.img --log-format json");
+    assert_eq!(ended.code, Some(1));
+    let objects = objects(&ended.stderr);
+    let [failure] = objects.as_slice() else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(failure["level"], "error");
+    assert!(
+        failure["message"].as_str().unwrap().contains("missing.img"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn the_option_wins_over_the_environment() {
+    let folder = Folder::new();
+    let mut command = folder.command(words("serve -q missing.img --log-format text"));
+    command.env("BLOCKPLANE_LOG_FORMAT", "json");
+    let ended = Process::spawn(command).ended();
+    ended.failed_naming(&["missing.img"]);
+}
+
+#[test]
+fn an_unknown_format_is_refused_before_anything_is_made() {
+    let folder = Folder::new();
+    let mut command = folder.command(words(LINE));
+    command.env("BLOCKPLANE_LOG_FORMAT", "xml");
+    let ended = Process::spawn(command).ended();
+    ended.failed_naming(&["BLOCKPLANE_LOG_FORMAT", "'xml'", "text or json"]);
+    assert!(!folder.has("s"));
+}
+
+/// What it writes to a journal, which a file stands for.
+fn in_journal(stream: &str, line: &str) -> String {
+    let folder = Folder::new();
+    let script = format!(r#": > log; JOURNAL_STREAM={stream} exec "$0" "$@" 2> log"#);
+    Process::spawn(folder.command_after(&script, words(line))).ended();
+    std::fs::read_to_string(folder.join("log")).unwrap()
+}
+
+#[test]
+fn the_journal_gets_priorities_and_keeps_the_time_itself() {
+    let here = "$(stat -c %d:%i log)";
+    let failure = in_journal(here, "serve -q missing.img");
+    assert!(
+        failure.starts_with("<3>blockplane: missing.img"),
+        "{failure}"
+    );
+    // The journal takes the priority off: what is left is an object.
+    let failure = in_journal(here, "serve -q missing.img --log-format json");
+    assert_eq!(objects(failure.strip_prefix("<3>").unwrap()).len(), 1);
+    // Bad options come before there is a log.
+    assert!(in_journal(here, "--nonsense").starts_with("<3>blockplane: --nonsense"));
+    // A variable that a shell has left is not believed.
+    let failure = in_journal("1:1", "serve -q missing.img");
+    assert!(failure.starts_with("blockplane: missing.img"), "{failure}");
+}
+
+#[test]
+fn events_in_the_journal_are_one_line_behind_their_priority() {
+    let folder = Folder::new();
+    let script = r#": > log; JOURNAL_STREAM=$(stat -c %d:%i log) exec "$0" "$@" 2> log"#;
+    let mut command = folder.command_after(script, words(LINE));
+    command.env("BLOCKPLANE_LOG", "info");
+    let mut process = Process::spawn(command);
+    process.accepts(&folder.join("s"));
+    assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
+    process.stop();
+    let log = std::fs::read_to_string(folder.join("log")).unwrap();
+    let connected = log
+        .lines()
+        .find(|line| line.contains("front-end connected"));
+    assert!(
+        connected.unwrap().starts_with("<6>front-end connected"),
+        "{log}"
+    );
+}
