@@ -38,6 +38,11 @@ impl Attached {
         }
     }
 
+    /// No disk has a queue on this iothread.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
     /// Counts one more queue; false if the disk was not known.
     pub fn add_queue(&mut self, backing: &FdBacking) -> bool {
         match self.0.get_mut(backing.id.index()) {

@@ -21,6 +21,7 @@ use engine::{
     AioSettings, AioStats, Completion, Full, Io, LinuxAio, Op as IoOp, Pool, PoolError,
     PoolSettings, Uring, UringSettings, UringStats,
 };
+use rustix::thread::CpuSet;
 
 use crate::aio::Aio;
 use crate::attached::{Attached, Carrier};
@@ -57,6 +58,8 @@ pub struct Engines {
     null: NullQueue,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
+    /// The settings are others than those that Linux AIO and the ring were made with.
+    outdated: bool,
 }
 
 impl Engines {
@@ -85,6 +88,7 @@ impl Engines {
             null: NullQueue::new(),
             aio_settings: settings.aio,
             ring_settings,
+            outdated: false,
         })
     }
 
@@ -350,6 +354,49 @@ impl Engines {
         if let Some(ring) = self.ring.get_mut() {
             ring.set_max_batch(max_batch);
         }
+    }
+
+    /// Changes how many requests Linux AIO and the ring have in flight, each. An engine that is there
+    /// keeps its number until it [is made anew](Self::renew).
+    pub fn set_aio_max_events(&mut self, max_events: u32) {
+        self.outdated |= self.aio_settings.max_events != max_events;
+        self.aio_settings.max_events = max_events;
+        self.ring_settings.max_events = max_events;
+    }
+
+    /// Ends Linux AIO and the ring if they are to be made anew, and no disk uses them: the next one that
+    /// [is attached](Self::attach) makes them. True: the descriptors that were watched are of no
+    /// use any more.
+    pub fn renew(&mut self) -> bool {
+        if !self.outdated || !self.attached.is_empty() {
+            return false;
+        }
+        self.outdated = false;
+        self.aio = Lazy::Unmade;
+        self.ring = Lazy::Unmade;
+        true
+    }
+
+    /// Changes how many worker threads stay, and are there at most; of the kernel's own for the ring
+    /// there are at most as many. Threads that are too many end with their job.
+    ///
+    /// # Errors
+    /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
+    pub fn set_worker_limits(&mut self, min: u32, max: u32) -> Result<(), PoolError> {
+        let set = self.pool.set_limits(min, max);
+        if !matches!(set, Ok(()) | Err(PoolError::Start { .. })) {
+            return set;
+        }
+        self.ring_settings.max_workers = max;
+        if let Some(ring) = self.ring.get_mut() {
+            ring.set_max_workers(max);
+        }
+        set
+    }
+
+    /// Where worker threads may run that are started from now on.
+    pub fn set_worker_cpus(&mut self, cpus: CpuSet) {
+        self.pool.set_cpus(cpus);
     }
 
     /// What Linux AIO has counted, if there is one.

@@ -39,11 +39,8 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
         read_only: !options.writable,
         write_through: options.writethrough,
-        request_merging: kind.request_merging,
-        merge_limits: MergeLimits {
-            requests: kind.max_merge_requests.into(),
-            bytes: kind.max_merge_bytes,
-        },
+        merge_limits: merging(kind),
+        ..DeviceOptions::default()
     };
     let listener = match &kind.addr {
         SocketAddr::Unix { path } => Listener::bind(path)?,
@@ -54,12 +51,25 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let events = objects.events.clone();
     let target = BlkTarget::new(&options.id, device, node, iothreads, kind, events)?;
+    let device = target.device.clone();
     let server = Server::spawn(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
+        device,
         state: ExportState::Serving(server),
     });
     Ok(())
+}
+
+/// What becomes one request.
+pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
+    match kind.request_merging {
+        true => MergeLimits {
+            requests: kind.max_merge_requests.into(),
+            bytes: kind.max_merge_bytes,
+        },
+        false => MergeLimits::OFF,
+    }
 }
 
 /// A virtio-blk device and where its queues run.

@@ -12,12 +12,13 @@ use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
 use vhost_user::Server;
+use virtio_blk::Device;
 
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::control::Mail;
 
-/// Name of the iothread of exports that name none.
+/// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
 const OWN_IOTHREAD: &str = "main";
 
 /// Everything that was made from the options.
@@ -31,8 +32,6 @@ pub(crate) struct Objects {
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
     pub iothreads: Vec<Iothread>,
-    /// Made when the first export names none.
-    own_iothread: Option<Arc<DataThread>>,
 }
 
 /// An iothread.
@@ -52,7 +51,9 @@ pub(crate) struct OpenNode {
 
 /// An export.
 pub(crate) struct Export {
+    /// As they are now, also those that were changed since.
     pub options: ExportOptions,
+    pub device: Arc<Device>,
     pub state: ExportState,
 }
 
@@ -73,11 +74,18 @@ impl Objects {
             exports: Vec::new(),
             nodes: Vec::new(),
             iothreads: Vec::new(),
-            own_iothread: None,
         }
     }
 
     pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), Failure> {
+        if self.iothread(&options.id).is_some() {
+            return Err(format!(
+                "--object: iothread '{0}' was made for exports that name none; define it before \
+                 them, or give it another id",
+                options.id
+            )
+            .into());
+        }
         let settings = DataThreadSettings {
             id: options.id.clone(),
             polling: polling(options),
@@ -101,14 +109,15 @@ impl Objects {
         Ok(())
     }
 
-    /// The iothreads of an export, in its order; one of our own when it names none.
+    /// The iothreads of an export, in its order; [`OWN_IOTHREAD`] when it names none.
     pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, Failure> {
-        if names.is_empty() {
-            if self.own_iothread.is_none() {
-                let settings = DataThreadSettings::named(OWN_IOTHREAD);
-                self.own_iothread = Some(Arc::new(DataThread::spawn(settings)?));
-            }
-            return Ok(self.own_iothread.iter().cloned().collect());
+        let own = [OWN_IOTHREAD.to_owned()];
+        let names = match names {
+            [] => &own,
+            names => names,
+        };
+        if names == own && self.iothread(OWN_IOTHREAD).is_none() {
+            self.add_iothread(&IothreadOptions::new(OWN_IOTHREAD))?;
         }
         let find = |name: &String| {
             let found = self.iothread(name).map(|iothread| iothread.thread.clone());
@@ -132,7 +141,10 @@ impl Objects {
     pub fn remove_iothread(&mut self, id: &str) -> Result<(), Failure> {
         let index = self.iothreads.iter().position(|i| i.options.id == id);
         let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
-        let runs_on = |export: &&Export| export.options.iothreads.iter().any(|name| name == id);
+        let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
+            [] => id == OWN_IOTHREAD,
+            names => names.iter().any(|name| name == id),
+        };
         if let Some(export) = self.exports.iter().find(runs_on) {
             return Err(format!(
                 "object '{id}' is in use, can not be deleted: export '{}' runs on it",

@@ -52,6 +52,7 @@ pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError
     let allowed = sched_getaffinity(None).map_err(kernel)?;
     let is_allowed = |cpu: &&u16| allowed.is_set(usize::from(**cpu));
     if let Some(cpu) = cpus.iter().find(|cpu| !is_allowed(cpu)) {
+        sched_setaffinity(None, &before).map_err(kernel)?;
         return Err(AffinityError::NotAllowed {
             iothread: iothread.to_owned(),
             cpu: *cpu,
@@ -62,6 +63,16 @@ pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError
     sched_setaffinity(None, &wanted).map_err(kernel)?;
     tracing::info!(iothread, cpus = %Ranges(&wanted), "bound to CPUs");
     Ok(before)
+}
+
+/// The calling thread may run there again.
+pub(crate) fn unbind(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
+    sched_setaffinity(None, cpus).map_err(|error| AffinityError::Kernel {
+        iothread: iothread.to_owned(),
+        error: error.into(),
+    })?;
+    tracing::info!(iothread, cpus = %Ranges(cpus), "no longer bound to CPUs");
+    Ok(())
 }
 
 fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {

@@ -89,6 +89,9 @@ pub enum DataThreadError {
     /// The CPUs that it was to run on.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
+    /// It is gone.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
 }
 
 /// A running iothread. Dropping it stops the thread; its queues were stopped before.
@@ -138,15 +141,18 @@ impl DataThread {
             // Cannot fail: who made this thread waits for it.
             let _ = tell_thread_id.send(rustix::thread::gettid().as_raw_nonzero().get());
             // Before anything is allocated: memory comes from where it is first touched.
-            if !cpu_affinity.is_empty() {
-                engine_settings.pool.cpus = Some(bind(&name, &cpu_affinity)?);
-            }
+            let unbound = match cpu_affinity.as_slice() {
+                [] => None,
+                cpus => Some(bind(&name, cpus)?),
+            };
+            engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
             if settings.x_scan_handlers {
                 cx.scan_handlers();
             }
             let mut plane = StoragePlane::new(cx, engines);
+            plane.set_unbound(unbound);
             plane.set_late_notify(x_late_notify);
             if let Some(budget) = settings.x_admit_budget {
                 plane.set_admit_budget(budget);
@@ -190,6 +196,36 @@ impl DataThread {
     /// [`Stopped`].
     pub fn set_aio_max_batch(&self, max_batch: u32) -> Result<(), Stopped> {
         self.remote.send(Message::SetAioMaxBatch(max_batch))
+    }
+
+    /// Changes how many requests its Linux AIO context and its ring have in flight, each: when
+    /// the next queue starts while none of them is in use.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn set_aio_max_events(&self, max_events: u32) -> Result<(), Stopped> {
+        self.remote.send(Message::SetAioMaxEvents(max_events))
+    }
+
+    /// Changes how many worker threads stay, and are there at most.
+    ///
+    /// # Errors
+    /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
+    pub fn set_thread_pool(&self, min: u32, max: u32) -> Result<(), DataThreadError> {
+        let (reply, answer) = mpsc::channel();
+        self.remote.send(Message::SetThreadPool(min, max, reply))?;
+        Ok(answer.recv().map_err(|_| Stopped)??)
+    }
+
+    /// Runs it on these CPUs; on none: wherever the process may.
+    ///
+    /// # Errors
+    /// A CPU that cannot be used. It stays where it is then.
+    pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), DataThreadError> {
+        let (reply, answer) = mpsc::channel();
+        let message = Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
+        self.remote.send(message)?;
+        Ok(answer.recv().map_err(|_| Stopped)??)
     }
 
     /// Starts a queue on this iothread.

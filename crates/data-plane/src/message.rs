@@ -4,8 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::PoolError;
 use virtqueue::GuestMemory;
 
+use crate::affinity::AffinityError;
 use crate::vring::{StartError, VringSetup};
 
 /// What the control plane sends. A `u32` is the place of a started queue.
@@ -28,4 +30,10 @@ pub enum Message {
     SetErr(u32, Option<OwnedFd>),
     /// Change the batch limit of Linux AIO.
     SetAioMaxBatch(u32),
+    /// Change how many requests an engine has in flight.
+    SetAioMaxEvents(u32),
+    /// Change how many worker threads stay, and are there at most; the answer says whether that can be.
+    SetThreadPool(u32, u32, Sender<Result<(), PoolError>>),
+    /// Run on these CPUs, or where the process may; the answer says whether that can be.
+    SetCpuAffinity(String, Vec<u16>, Sender<Result<(), AffinityError>>),
 }

@@ -6,10 +6,12 @@ use block::{Engines, Node};
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
 use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, TimerId};
+use rustix::thread::CpuSet;
 use virtqueue::Chain;
 
 use std::os::fd::OwnedFd;
 
+use crate::affinity::{AffinityError, bind, unbind};
 use crate::lists::Lists;
 use crate::message::Message;
 use crate::totals;
@@ -59,6 +61,10 @@ pub struct StoragePlane {
     /// How many turns at a queue an iteration has, each of [`ADMIT_BUDGET`] requests at most.
     admit_turns: usize,
     trace: Trace,
+    /// The descriptors of the engines.
+    engine_handlers: Vec<HandlerId>,
+    /// Where its thread may run when it is bound to nothing, once it was bound.
+    unbound: Option<CpuSet>,
     timer: Option<(u64, TimerId)>,
     /// Test knob, see [`event_loop::Context::scan_handlers`].
     scan: bool,
@@ -80,15 +86,28 @@ impl StoragePlane {
             late_notify: false,
             admit_turns: 1,
             trace: Trace::default(),
+            engine_handlers: Vec::new(),
+            unbound: None,
             timer: None,
             scan: cx.scans_handlers(),
         }
+    }
+
+    /// Its engines, for tests to ask what they have counted.
+    #[must_use]
+    pub fn engines(&self) -> &Engines {
+        &self.engines
     }
 
     /// Notifies behind the submit phase instead of right behind the completions: the wrong order,
     /// for measurements.
     pub fn set_late_notify(&mut self, late: bool) {
         self.late_notify = late;
+    }
+
+    /// Its thread is bound to CPUs, and was allowed to run there before.
+    pub(crate) fn set_unbound(&mut self, unbound: Option<CpuSet>) {
+        self.unbound = unbound;
     }
 
     /// Takes up to so many requests from one queue per iteration, rounded up to turns of 64: for
@@ -213,14 +232,43 @@ impl StoragePlane {
 
     /// Makes what the requests of a queue need, and room for their completions.
     fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Node) {
-        self.engines.attach(node, &mut |eventfd| {
+        self.renew_engines(cx);
+        let StoragePlane {
+            engines,
+            engine_handlers,
+            ..
+        } = self;
+        engines.attach(node, &mut |eventfd| {
             let eventfd = eventfd.try_clone_to_owned()?;
-            cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?;
+            engine_handlers.push(cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?);
             Ok(())
         });
         let most = self.engines.most_completions() + WORKER_COMPLETIONS;
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
+    }
+
+    /// Settings that only new engines can have become those of the next ones.
+    fn renew_engines(&mut self, cx: &mut PlaneContext<Self>) {
+        if self.engines.renew() {
+            for handler in self.engine_handlers.drain(..) {
+                cx.delete(handler);
+            }
+        }
+    }
+
+    /// Worker threads are where the thread was before it was bound for the first time.
+    fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
+        match (cpus, &self.unbound) {
+            ([], None) => {}
+            ([], Some(unbound)) => unbind(iothread, unbound)?,
+            _ => {
+                let before = bind(iothread, cpus)?;
+                let unbound = *self.unbound.get_or_insert(before);
+                self.engines.set_worker_cpus(unbound);
+            }
+        }
+        Ok(())
     }
 
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
@@ -384,6 +432,13 @@ impl Plane for StoragePlane {
                 }
             }
             Message::SetAioMaxBatch(max_batch) => self.engines.set_aio_max_batch(max_batch),
+            Message::SetAioMaxEvents(events) => self.engines.set_aio_max_events(events),
+            Message::SetThreadPool(min, max, reply) => {
+                let _ = reply.send(self.engines.set_worker_limits(min, max));
+            }
+            Message::SetCpuAffinity(iothread, cpus, reply) => {
+                let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
+            }
         }
     }
 

@@ -59,6 +59,15 @@ impl Default for DeviceOptions {
     }
 }
 
+impl DeviceOptions {
+    fn merging(&self) -> MergeLimits {
+        match self.request_merging {
+            true => self.merge_limits,
+            false => MergeLimits::OFF,
+        }
+    }
+}
+
 /// Why options cannot be had.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OptionsError {
@@ -88,6 +97,8 @@ pub struct Device {
     acked: AtomicU64,
     /// What follows from both, for the queues to look at.
     write_cache: AtomicBool,
+    /// What becomes one request, in one word: [`MergeLimits::pack`].
+    merging: AtomicU64,
 }
 
 /// Features of a driver that flushes and sets the cache mode: assumed until one says otherwise.
@@ -121,6 +132,7 @@ impl Device {
             max_discard_bytes: geometry.discard.max_bytes,
             read_only: options.read_only,
         };
+        let merging = options.merging();
         Ok(Device {
             options,
             geometry,
@@ -128,6 +140,7 @@ impl Device {
             cache_mode: AtomicBool::new(write_back),
             acked: AtomicU64::new(CACHE_FEATURES),
             write_cache: AtomicBool::new(write_back),
+            merging: AtomicU64::new(merging.pack()),
         })
     }
 
@@ -203,6 +216,17 @@ impl Device {
     pub(crate) fn set_cache_mode(&self, write_back: bool) {
         self.cache_mode.store(write_back, Ordering::Relaxed);
         self.update_write_cache();
+    }
+
+    /// Changes what becomes one request, from the next batch of each queue on.
+    pub fn set_merging(&self, limits: MergeLimits) {
+        self.merging.store(limits.pack(), Ordering::Relaxed);
+    }
+
+    /// What becomes one request; queues look once per batch.
+    #[inline]
+    pub(crate) fn merging(&self) -> MergeLimits {
+        MergeLimits::unpack(self.merging.load(Ordering::Relaxed))
     }
 
     fn update_write_cache(&self) {

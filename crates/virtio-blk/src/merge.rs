@@ -33,6 +33,33 @@ impl Default for MergeLimits {
     }
 }
 
+/// Bits of a packed limit that are its bytes: no disk is larger.
+const BYTES_BITS: u32 = 56;
+const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
+
+impl MergeLimits {
+    /// Each request stays as it is.
+    pub const OFF: MergeLimits = MergeLimits {
+        requests: 1,
+        bytes: 0,
+    };
+
+    /// In one word, so that queues never see the halves of two limits.
+    pub(crate) fn pack(self) -> u64 {
+        let requests = self.requests.min(MAX_MERGED_REQUESTS) as u64;
+        requests << BYTES_BITS | self.bytes.min(BYTES_MASK)
+    }
+
+    #[inline]
+    pub(crate) fn unpack(packed: u64) -> Self {
+        MergeLimits {
+            // At most `MAX_MERGED_REQUESTS`.
+            requests: (packed >> BYTES_BITS) as usize,
+            bytes: packed & BYTES_MASK,
+        }
+    }
+}
+
 /// Bits of a waiting request that name its slot.
 const SLOT_BITS: u32 = MAX_QUEUE_SIZE.trailing_zeros();
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
@@ -51,10 +78,9 @@ pub(crate) struct MergeBuffer {
 }
 
 impl MergeBuffer {
-    pub fn new(limits: MergeLimits) -> Self {
-        let requests = limits.requests.min(MAX_MERGED_REQUESTS);
+    pub fn new() -> Self {
         MergeBuffer {
-            limits: MergeLimits { requests, ..limits },
+            limits: MergeLimits::OFF,
             op: Op::Read,
             waiting: [0; MAX_MERGED_REQUESTS],
             count: 0,
@@ -62,10 +88,12 @@ impl MergeBuffer {
         }
     }
 
-    /// Whether requests are to wait here at all.
+    /// What counts for the next batch; nothing waits. True: requests are to wait here at all.
     #[inline]
-    pub fn is_on(&self) -> bool {
-        self.limits.requests > 1
+    pub fn begin(&mut self, limits: MergeLimits) -> bool {
+        debug_assert_eq!(self.count, 0, "a batch ends with an empty buffer");
+        self.limits = limits;
+        limits.requests > 1
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use libc::iovec;
 use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 
 use crate::device::{Device, SERIAL_BYTES};
-use crate::merge::{MergeBuffer, MergeLimits};
+use crate::merge::MergeBuffer;
 use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
 use crate::slots::{NONE, Slots};
 use crate::wire::Status;
@@ -92,22 +92,13 @@ impl Queue {
     #[must_use]
     pub fn new(device: Arc<Device>, size: u16, token: u32) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
-        let options = device.options();
-        let limits = if options.request_merging {
-            options.merge_limits
-        } else {
-            MergeLimits {
-                requests: 1,
-                ..options.merge_limits
-            }
-        };
         Queue {
             token_base: u64::from(token) << 32,
             checks: device.checks(),
             slots,
             answered: false,
             device,
-            merge: MergeBuffer::new(limits),
+            merge: MergeBuffer::new(),
         }
     }
 
@@ -146,7 +137,7 @@ impl Queue {
             epoch,
             chain,
         };
-        let merging = self.merge.is_on() && sink.merging_helps();
+        let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
         let admission = self.drain(&mut source, sink, budget, merging);
         if merging {
             self.submit_merged(sink);

@@ -1,9 +1,12 @@
 //! What monitors can be asked: names, arguments and results are those of QEMU.
 
 mod errors;
+mod export_properties;
 mod exports;
+mod iothread_properties;
 mod nodes;
 mod objects;
+mod property;
 mod qom;
 mod types;
 

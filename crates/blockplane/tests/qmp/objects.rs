@@ -62,14 +62,18 @@ fn properties_are_listed_read_and_set() {
     let of_type = client.done("qom-list-properties", json!({"typename": "iothread"}));
     assert_eq!(listed, of_type);
     for (property, value) in [
-        ("poll-max-ns", 5),
-        ("poll-grow", 3),
-        ("poll-shrink", 2),
-        ("poll-cpu-max", 50),
-        ("aio-max-batch", 16),
+        ("poll-max-ns", json!(5)),
+        ("poll-grow", json!(3)),
+        ("poll-shrink", json!(2)),
+        ("poll-cpu-max", json!(50)),
+        ("aio-max-batch", json!(16)),
+        ("aio-max-events", json!(7)),
+        ("thread-pool-max", json!(9)),
+        ("thread-pool-min", json!(1)),
+        ("cpu-affinity", json!([0])),
     ] {
         let mut set = at(property);
-        set["value"] = value.into();
+        set["value"] = value.clone();
         assert_eq!(client.done("qom-set", set), json!({}));
         assert_eq!(client.done("qom-get", at(property)), value);
         assert_eq!(
@@ -105,8 +109,21 @@ fn properties_are_listed_read_and_set() {
         (
             "a",
             "aio-max-events",
+            json!(0),
+            "aio-max-events value must be in range [1, 65536]",
+        ),
+        (
+            "a",
+            "thread-pool-min",
+            json!(10),
+            "bad thread-pool-min/thread-pool-max values: 'thread-pool-min' (10) is above \
+             'thread-pool-max' (9); raise the latter or lower the former",
+        ),
+        (
+            "/objects",
+            "a",
             json!(1),
-            "Property 'iothread.aio-max-events' is not writable",
+            "Property 'container.a' is not writable",
         ),
         ("a", "nope", json!(1), "Property 'iothread.nope' not found"),
         (

@@ -5,6 +5,7 @@
 //! - `share`: queues on one thread do not disturb each other.
 //! - `fair`: what queues without end cost others, and idle ones the busy.
 //! - `steps`: control messages between chosen iterations, the loop run by hand.
+//! - `tuned`: what is changed while it works takes effect at once.
 //! - `idle`: a thread without work does nothing.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
@@ -18,4 +19,5 @@ mod serve;
 mod share;
 mod signals;
 mod steps;
+mod tuned;
 mod unkicked;

@@ -14,18 +14,22 @@ use virtqueue::GuestMemory;
 use crate::guest::{GET_ID, Guest, IN, OUT, counted, disk_by, event, file_disk, null_disk};
 
 /// A loop that only moves when told to; its poller never blocks.
-struct Steps {
-    iothread: IoThread<StoragePlane>,
+pub struct Steps {
+    pub iothread: IoThread<StoragePlane>,
     poller: FakePoller,
 }
 
 impl Steps {
     fn new(aio_max_events: u32) -> Steps {
+        Steps::with(AioSettings {
+            max_events: aio_max_events,
+            ..AioSettings::default()
+        })
+    }
+
+    pub fn with(aio: AioSettings) -> Steps {
         let settings = EngineSettings {
-            aio: AioSettings {
-                max_events: aio_max_events,
-                ..AioSettings::default()
-            },
+            aio,
             ..EngineSettings::default()
         };
         let poller = FakePoller::default();
@@ -44,16 +48,16 @@ impl Steps {
         }
     }
 
-    fn send(&self, message: Message) {
+    pub fn send(&self, message: Message) {
         self.iothread.remote().send(message).unwrap();
     }
 
     /// How many descriptors the loop watches.
-    fn watched(&self) -> usize {
+    pub fn watched(&self) -> usize {
         self.poller.state().watched.len()
     }
 
-    fn iterate(&mut self) {
+    pub fn iterate(&mut self) {
         assert!(self.iothread.iterate().unwrap());
     }
 
@@ -64,14 +68,14 @@ impl Steps {
         answer
     }
 
-    fn stop(&self, place: u32) -> Receiver<u32> {
+    pub fn stop(&self, place: u32) -> Receiver<u32> {
         let (reply, answer) = channel();
         self.send(Message::Stop(place, reply));
         answer
     }
 
     /// Iterates until the answer is there.
-    fn finish<T>(&mut self, answer: &Receiver<T>) -> T {
+    pub fn finish<T>(&mut self, answer: &Receiver<T>) -> T {
         loop {
             match answer.try_recv() {
                 Ok(answer) => return answer,
@@ -89,7 +93,7 @@ impl Steps {
 }
 
 /// A queue whose first iteration, which starts it, takes what there is; nothing has completed then.
-fn started(steps: &mut Steps, setup: VringSetup) -> u32 {
+pub fn started(steps: &mut Steps, setup: VringSetup) -> u32 {
     let answer = steps.start(setup);
     steps.iterate();
     answer.try_recv().unwrap().unwrap()

@@ -173,6 +173,11 @@ impl<J: Job> Pool<J> {
         self.start_min()
     }
 
+    /// Where threads may run that are started from now on.
+    pub fn set_cpus(&mut self, cpus: CpuSet) {
+        self.cpus = Some(cpus);
+    }
+
     /// Threads that run or wait for work.
     #[must_use]
     pub fn threads(&self) -> u32 {

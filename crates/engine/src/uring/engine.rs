@@ -85,6 +85,12 @@ impl Uring<KernelRing> {
         self.ring.event_fd()
     }
 
+    /// Changes how many worker threads the kernel starts for what would block, 1 or more (Linux 5.15;
+    /// before that the kernel's own bounds hold). Those that are there stay until they are idle.
+    pub fn set_max_workers(&mut self, max_workers: u32) {
+        self.ring.set_max_workers(max_workers);
+    }
+
     /// Makes a file known to the ring, to be named by [`File::Registered`] until it is taken out
     /// again. False when the table has no such place: then it is named by its descriptor.
     pub fn register_file(&mut self, index: u32, fd: RawFd) -> bool {

@@ -137,9 +137,6 @@ impl KernelRing {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(call("eventfd"))?;
         let registered = ring.submitter().register_eventfd(event_fd.as_raw_fd());
         registered.map_err(|error| call("io_uring_register")(errno(&error)))?;
-        // Linux 5.15; before that the kernel's own bounds hold.
-        let mut workers = [settings.max_workers; 2];
-        let _ = ring.submitter().register_iowq_max_workers(&mut workers);
         let fd = ring.as_raw_fd();
         let mut this = Self {
             files: register_file_table(&ring),
@@ -151,6 +148,7 @@ impl KernelRing {
             _thread: PhantomData,
         };
         this.register_ring();
+        this.set_max_workers(settings.max_workers);
         this.set_quiet(true);
         // A filter may let a ring be made and not be used.
         this.finish(false).map_err(call("io_uring_enter"))?;
@@ -160,6 +158,16 @@ impl KernelRing {
     /// Written by the kernel for completions, for a poller that watches it for edges.
     pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
         self.event_fd.as_fd()
+    }
+
+    /// How many threads the kernel starts for what would block, of either of its two kinds.
+    pub(super) fn set_max_workers(&mut self, max_workers: u32) {
+        // Linux 5.15; before that the kernel's own bounds hold.
+        let mut workers = [max_workers; 2];
+        let _ = self
+            .ring
+            .submitter()
+            .register_iowq_max_workers(&mut workers);
     }
 
     /// Makes `fd` known to the ring at place `index`; false when there is no such place or the kernel

@@ -238,6 +238,30 @@ fn merging_can_be_turned_off() {
 }
 
 #[test]
+fn limits_change_from_one_batch_to_the_next() {
+    let mut rig = rig();
+    let bytes = MergeLimits::default().bytes;
+    for (requests, bytes, expected) in [
+        (32, bytes, vec![6]),
+        (1, bytes, vec![1; 6]),
+        (4, bytes, vec![4, 2]),
+        (64, 1024, vec![2, 2, 2]),
+        (usize::MAX, u64::MAX, vec![6]),
+    ] {
+        rig.device.set_merging(MergeLimits { requests, bytes });
+        rig.sink.submitted.clear();
+        for sector in 0..6 {
+            rig.read(sector, 1);
+        }
+        rig.admit_all();
+        let lengths: Vec<u64> = reached(&rig).into_iter().map(|(_, _, len)| len).collect();
+        assert_eq!(lengths, expected, "{requests} requests, {bytes} bytes");
+        rig.complete_all();
+        assert_eq!(rig.used().len(), 6);
+    }
+}
+
+#[test]
 fn what_must_come_behind_writes_does() {
     let unmap = Op::WriteZeroes { unmap: false };
     let rows = [
