@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,6 +12,7 @@ use rustix::fs::statvfs;
 
 use crate::aio::Aio;
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::random::Random;
 
 /// Where Linux mounts a file system in memory (`shm_overview(7)`).
@@ -70,7 +71,8 @@ impl Wanted {
     /// Makes it, or finds it.
     ///
     /// # Errors
-    /// [`Error::Unsuitable`] when it is not there, or no disk; [`Error::Io`] when there is no room for it.
+    /// [`Error::Unsuitable`] when it is not there, or no disk; [`Error::Io`] when there is no room for it;
+    /// [`Error::Interrupted`].
     pub fn storage(&self, room: Room<'_>, aio: Option<Aio>) -> Result<Storage> {
         let (backing, place, folder) = match self {
             Wanted::Null => (Backing::Null, "null-co", None),
@@ -82,7 +84,7 @@ impl Wanted {
                 let folder = image_folder(parent)?;
                 check_room(folder.path(), room.bytes, *self == Wanted::Tmpfs)?;
                 let path = folder.path().join("disk.img");
-                write_file(&path, room.bytes)?;
+                write_file(&path, room.bytes, interrupt::check)?;
                 (Backing::File(path, aio), place, Some(folder))
             }
             Wanted::At(path) if is_block_device(path)? => {
@@ -191,27 +193,34 @@ fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
 }
 
 /// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
-/// it.
-fn write_file(path: &Path, bytes: u64) -> Result<()> {
+/// it. `go_on` is asked again and again, and its error ends it: a slow disk takes minutes.
+fn write_file(path: &Path, bytes: u64, mut go_on: impl FnMut() -> Result<()>) -> Result<()> {
     const BLOCK_BYTES: u64 = 1 << 20;
+    /// What the disk is behind by at most: nothing ends a wait for it.
+    const SYNC_BYTES: u64 = 16 << 20;
     let mut random = Random::new(bytes);
     let block: Vec<u8> = (0..BLOCK_BYTES / 8)
         .flat_map(|_| random.below(u64::MAX).to_ne_bytes())
         .collect();
-    let write = || {
-        let mut file = File::create(path)?;
-        let mut left = bytes;
-        while left > 0 {
-            let now = usize::try_from(left.min(BLOCK_BYTES)).unwrap_or(block.len());
-            file.write_all(&block[..now])?;
-            left -= now as u64;
-        }
-        file.sync_all()
+    let failed = |error: io::Error| {
+        Error::io(format!(
+            "write {bytes} bytes to {} (ask for less, or choose another place)",
+            path.display()
+        ))(error)
     };
-    write().map_err(Error::io(format!(
-        "write {bytes} bytes to {} (ask for less, or choose another place)",
-        path.display()
-    )))
+    let mut file = File::create(path).map_err(failed)?;
+    let mut written = 0;
+    while written < bytes {
+        go_on()?;
+        let now = (bytes - written).min(BLOCK_BYTES);
+        let len = usize::try_from(now).unwrap_or(block.len());
+        file.write_all(&block[..len]).map_err(failed)?;
+        written += now;
+        if written.is_multiple_of(SYNC_BYTES) {
+            file.sync_data().map_err(failed)?;
+        }
+    }
+    file.sync_all().map_err(failed)
 }
 
 #[cfg(test)]
@@ -254,6 +263,23 @@ mod tests {
             let error = wanted.storage(room, None).unwrap_err().to_string();
             assert!(error.contains("does not fit"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_is_not_filled_on_for_somebody_who_has_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let mut asked = 0;
+        let twice = || {
+            asked += 1;
+            if asked > 2 {
+                return Err(Error::Interrupted);
+            }
+            Ok(())
+        };
+        let ended = write_file(&path, 16 << 20, twice).unwrap_err();
+        assert!(matches!(ended, Error::Interrupted), "{ended}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 20);
     }
 
     #[test]

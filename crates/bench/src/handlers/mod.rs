@@ -18,6 +18,7 @@ use event_loop::{Epoll, Poller};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::limits::{descriptors_left, raise_descriptor_limit};
 use crate::progress::Progress;
 use crate::stats::Summary;
@@ -43,7 +44,7 @@ pub struct Options {
 /// Measures.
 ///
 /// # Errors
-/// [`Error::Io`] when descriptors run out all the same.
+/// [`Error::Io`] when descriptors run out all the same; [`Error::Interrupted`].
 pub fn run(options: &Options) -> Result<Report> {
     let (registered, note) = registered_that_fit(options);
     let clock_ns = clock_ns();
@@ -67,7 +68,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     for registered in asked {
-        slab::measure(registered, options, clock_ns, &mut report);
+        slab::measure(registered, options, clock_ns, &mut report)?;
     }
     Ok(report)
 }
@@ -86,6 +87,7 @@ fn measure(
     let (mut adding, mut deleting) = (Vec::new(), Vec::new());
     let mut registry = Registry::new(poller(kernel)?, registered)?;
     for _ in 0..options.loop_repetitions {
+        interrupt::check()?;
         let (add_ns, delete_ns) = registry.measure(operations, clock_ns)?;
         adding.push(add_ns);
         deleting.push(delete_ns);
@@ -113,6 +115,7 @@ fn measure(
         if ready <= registered {
             let mut dispatch = Dispatch::new(kernel, registered, reaction)?;
             for _ in 0..options.loop_repetitions {
+                interrupt::check()?;
                 values.push(dispatch.measure(ready, operations, clock_ns)?);
             }
         }

@@ -7,14 +7,22 @@ use event_loop::HandlerId;
 use event_loop::handlers::Handlers;
 
 use super::{Cost, Options};
+use crate::error::Result;
 use crate::handlers::Report;
+use crate::interrupt;
 use crate::random::Random;
 use crate::stats::Summary;
 
-pub(crate) fn measure(registered: usize, options: &Options, clock_ns: f64, report: &mut Report) {
+pub(crate) fn measure(
+    registered: usize,
+    options: &Options,
+    clock_ns: f64,
+    report: &mut Report,
+) -> Result<()> {
     let mut slab = Slab::new(registered);
     let mut costs = [const { Vec::new() }; 2];
     for _ in 0..options.loop_repetitions {
+        interrupt::check()?;
         let figures = slab.measure(options.operations as usize, clock_ns);
         for (costs, figure) in costs.iter_mut().zip(figures) {
             costs.push(figure);
@@ -26,6 +34,7 @@ pub(crate) fn measure(registered: usize, options: &Options, clock_ns: f64, repor
     {
         report.record("slab", operation, registered, Summary::of(costs));
     }
+    Ok(())
 }
 
 struct Slab {

@@ -1,0 +1,45 @@
+//! Ctrl-C, as the real program hears it: each of its long loops comes to an end.
+#![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Nothing takes so long; a loop that does not listen would take years.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_loop_that_is_measured_ends_with_the_first_signal() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["handlers", "--only", "loop", "--registered", "10"])
+        .args(["--loop-repetitions", "4000000000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(bench.stderr.take().unwrap());
+    let mut begun = String::new();
+    told.read_line(&mut begun).unwrap();
+    assert!(begun.starts_with("handlers"), "{begun}");
+    let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+
+    let (end, ended) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut rest = String::new();
+        told.read_to_string(&mut rest).unwrap();
+        // Nobody waits any more if it took too long.
+        let _ = end.send(rest);
+    });
+    let rest = ended.recv_timeout(PATIENCE);
+    // Has ended already, or never would.
+    let _ = bench.kill();
+    let status = bench.wait().unwrap();
+    reader.join().unwrap();
+    assert_eq!(rest.as_deref(), Ok("blockplane bench: interrupted\n"));
+    assert_eq!(status.code(), Some(1));
+}
