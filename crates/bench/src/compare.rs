@@ -13,7 +13,7 @@ use crate::place::{PEER, Place};
 use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::run::LoadOptions;
-use crate::storage::{Backing, Wanted};
+use crate::storage::Wanted;
 pub(crate) use report::ratio_text;
 pub use report::{Part, Report};
 
@@ -78,7 +78,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn contenders(&self, backing: &Backing, peer: Option<&Path>) -> Vec<Contender> {
+    fn contenders(&self, backing: &Wanted, peer: Option<&Path>) -> Vec<Contender> {
         let mut contenders = self.servers.clone();
         if contenders.is_empty() {
             contenders.push(Contender::Ours);
@@ -86,7 +86,7 @@ impl Options {
             contenders.extend(peer.map(|_| Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
-        if *backing == Backing::Null {
+        if *backing == Wanted::Null {
             contenders.retain(|contender| !matches!(contender, Contender::Raw(_)));
         }
         contenders
@@ -104,6 +104,16 @@ impl Options {
                 "{pattern} writes to {whose}, and what is on it is lost: say --destroy-data if that \
                  is meant"
             )));
+        }
+        let lonely = |backing: &&Wanted| self.contenders(backing, None).is_empty();
+        if let Some(backing) = self.backing.iter().find(lonely) {
+            return Err(Error::Unsuitable(format!(
+                "--backing {backing} leaves nobody to measure: raw is the host's own storage, and there \
+                 is none; name ours or another of --servers, or say --backing file"
+            )));
+        }
+        if !self.no_pinning {
+            self.place.check_cpus()?;
         }
         if self.iothreads > self.load.queues {
             return Err(Error::Unsuitable(format!(
@@ -152,7 +162,7 @@ pub fn run(options: &Options) -> Result<Report> {
             progress.now(format!("making the disk: {wanted}"));
             wanted.storage(options.place.room(), options.aio)?
         };
-        let contenders = options.contenders(&storage.backing, peer.as_deref());
+        let contenders = options.contenders(wanted, peer.as_deref());
         let steps = contenders.len()
             * options.client.len()
             * options.depth.len()

@@ -20,6 +20,36 @@ fn pin_to(wanted: &[usize]) -> Result<()> {
     sched_setaffinity(None, &cpus).map_err(Error::io(format!("run on processors {wanted:?} only")))
 }
 
+/// Refuses processors that the calling thread may not run on, nor those that it starts.
+pub(crate) fn check(wanted: &[usize]) -> Result<()> {
+    usable_among(wanted).map(drop)
+}
+
+/// All that the calling thread may run on, if `wanted` are among them.
+fn usable_among(wanted: &[usize]) -> Result<CpuSet> {
+    let usable = sched_getaffinity(None).map_err(Error::io("ask which processors we run on"))?;
+    let is_usable = |cpu: usize| cpu < CpuSet::MAX_CPU && usable.is_set(cpu);
+    if let Some(cpu) = wanted.iter().find(|&&cpu| !is_usable(cpu)) {
+        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| is_usable(cpu)).collect();
+        return Err(Error::Unsuitable(format!(
+            "processor {cpu} is not among those that we may run on ({}): choose others for server \
+             and client",
+            shown(&all)
+        )));
+    }
+    Ok(usable)
+}
+
+/// Numbers in ascending order as they are written on a command line: `0-3,8`.
+fn shown(cpus: &[usize]) -> String {
+    let ranges = cpus.chunk_by(|&cpu, &next| cpu + 1 == next);
+    let texts = ranges.map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => format!("{}", range[0]),
+    });
+    texts.collect::<Vec<_>>().join(",")
+}
+
 /// The calling thread runs on some processors until this is dropped; then where it ran before.
 pub(crate) struct Pinned {
     before: Option<CpuSet>,
@@ -31,16 +61,7 @@ impl Pinned {
         if cpus.is_empty() {
             return Ok(Pinned { before: None });
         }
-        let before =
-            sched_getaffinity(None).map_err(Error::io("ask which processors we run on"))?;
-        let usable = |&&cpu: &&usize| cpu < CpuSet::MAX_CPU && before.is_set(cpu);
-        if let Some(cpu) = cpus.iter().find(|cpu| !usable(cpu)) {
-            return Err(Error::Unsuitable(format!(
-                "processor {cpu} is not among the {} that we may run on: choose others for server \
-                 and client",
-                before.count()
-            )));
-        }
+        let before = usable_among(cpus)?;
         pin_to(cpus)?;
         Ok(Pinned {
             before: Some(before),
@@ -53,6 +74,23 @@ impl Drop for Pinned {
         if let Some(before) = &self.before {
             // We ran there before.
             let _ = sched_setaffinity(None, before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_shown_as_they_are_written() {
+        for (cpus, text) in [
+            (&[0][..], "0"),
+            (&[0, 1], "0-1"),
+            (&[0, 1, 2, 3, 8, 10, 11], "0-3,8,10-11"),
+            (&[], ""),
+        ] {
+            assert_eq!(shown(cpus), text);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::cpus;
+use crate::error::Result;
 use crate::program::find_program;
 use crate::storage::Room;
 use crate::units;
@@ -13,7 +15,7 @@ pub(crate) const PEER: &str = "qemu-storage-daemon";
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
     /// Size of a temporary file; it is filled with random data first
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = units::file_bytes)]
     pub size: u64,
     /// Where to put temporary files [default: beside this program]
     #[arg(long, value_name = "PATH")]
@@ -38,6 +40,12 @@ impl Place {
             folder: self.folder.as_deref(),
             bytes: self.size,
         }
+    }
+
+    /// Refuses processors that nobody can run on.
+    pub(crate) fn check_cpus(&self) -> Result<()> {
+        cpus::check(&self.server_cpus)?;
+        cpus::check(&self.client_cpus)
     }
 
     /// The peer, if there is one.

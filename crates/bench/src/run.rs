@@ -1,104 +1,22 @@
 //! `bench run`: a load on a server that is running already, ours or anybody's.
 
+mod load_options;
+
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cpus;
 use crate::error::{Error, Result};
-use crate::load::{Load, Measured, Order, Pattern, Verified, Waiting, measure, verify};
+use crate::load::{Load, Measured, Order, Verified, Waiting, measure, verify};
 use crate::progress::Progress;
 use crate::stats::{Summary, count, number};
 use crate::table::Table;
 use crate::units;
-
-/// What the load is; for whatever is measured.
-#[derive(Clone, Debug, clap::Args)]
-pub struct LoadOptions {
-    /// randread, randwrite, randrw[:READS], read, write or rw[:READS]: fio's names
-    #[arg(long, value_name = "PATTERN", default_value = "randread")]
-    pub pattern: Pattern,
-    /// Of a mixed pattern: percentage of reads [default: 50]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub rwmixread: Option<u8>,
-    /// Bytes of a request, a multiple of 512 up to 1M
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = units::block_bytes)]
-    pub bs: u32,
-    /// Queues of the disk that are used
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub queues: u16,
-    /// Threads of the client, which share the queues [default: one per processor in --client-cpus, else 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub client_threads: Option<u16>,
-    /// Use only this much of the disk, from its beginning
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
-    pub span: Option<u64>,
-    /// Do not measure how long each request takes: a look at the clock less per batch
-    #[arg(long)]
-    pub no_latency: bool,
-    /// How long each measurement is
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
-    pub time: Duration,
-    /// Load before it that does not count
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = units::time_or_none)]
-    pub warm_up: Duration,
-    /// How often it is measured
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
-    pub repetitions: u32,
-    /// Allow patterns that write: what is on the disk is lost
-    #[arg(long)]
-    pub destroy_data: bool,
-}
-
-impl LoadOptions {
-    /// The pattern with what else is said of it.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] for a mix of what is not mixed.
-    pub fn pattern(&self) -> Result<Pattern> {
-        match self.rwmixread {
-            None => Ok(self.pattern),
-            Some(read_percent) if self.pattern.is_mixed() => Ok(Pattern {
-                read_percent,
-                ..self.pattern
-            }),
-            Some(_) => Err(Error::Unsuitable(format!(
-                "--rwmixread needs --pattern randrw or rw; {} is not mixed",
-                self.pattern
-            ))),
-        }
-    }
-
-    /// The load with `depth` requests in flight per queue.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] for options that do not go together.
-    pub fn load(&self, depth: u16, waiting: Waiting, cpus: &[usize]) -> Result<Load> {
-        let per_cpu = u16::try_from(cpus.len()).unwrap_or(u16::MAX).max(1);
-        let threads = self.client_threads.unwrap_or(per_cpu.min(self.queues));
-        if threads > self.queues {
-            return Err(Error::Unsuitable(format!(
-                "--client-threads {threads} is more than --queues {}: a thread without a queue has \
-                 nothing to do",
-                self.queues
-            )));
-        }
-        Ok(Load {
-            pattern: self.pattern()?,
-            block_bytes: self.bs,
-            depth,
-            queues: self.queues,
-            waiting,
-            threads,
-            cpus: cpus.to_vec(),
-            latency: !self.no_latency,
-            span_bytes: self.span.unwrap_or(0),
-        })
-    }
-}
+pub use load_options::LoadOptions;
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -164,6 +82,15 @@ pub fn run(options: &Options) -> Result<Report> {
             load.pattern
         )));
     }
+    cpus::check(&options.client_cpus)?;
+    if let Some(pid) = options.server_pid
+        && !Path::new(&format!("/proc/{pid}")).exists()
+    {
+        return Err(Error::Unsuitable(format!(
+            "--server-pid {pid}: there is no such process; name the server's, or leave it out, and the \
+             one that listens is looked at"
+        )));
+    }
     let report = |outcome| Report {
         socket: options.socket.clone(),
         load: load.clone(),
@@ -212,6 +139,11 @@ pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
         ErrorKind::NotFound => unsuitable(format!(
             "there is no socket {shown}: is the server running? `blockplane serve null-co: --socket \
              {shown}` is one to try with"
+        )),
+        ErrorKind::InvalidInput => unsuitable(format!(
+            "{shown} is no path of a socket: it has {} bytes, and the kernel takes 107; a path that \
+             begins in the socket's folder, or a symbolic link to that, is shorter",
+            socket.as_os_str().len()
         )),
         ErrorKind::PermissionDenied => unsuitable(format!(
             "{shown} may not be written to: be the user that the server runs as"

@@ -48,8 +48,10 @@ pub struct Options {
 /// Measures.
 ///
 /// # Errors
-/// When a request or a server fails.
+/// [`Error::Unsuitable`](crate::error::Error::Unsuitable) for processors that there are not; when a request
+/// or a server fails.
 pub fn run(options: &Options) -> Result<Report> {
+    options.place.check_cpus()?;
     let wanted = |group: Group| options.only.is_empty() || options.only.contains(&group);
     let mut outcomes = Vec::new();
     for group in [

@@ -18,6 +18,22 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(expected)
 }
 
+/// The size of a file to be made, of whole pages: direct I/O may want no less.
+pub(crate) fn file_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        bytes @ 4096.. if bytes.is_multiple_of(4096) => Ok(bytes),
+        _ => Err("a multiple of 4k, and not 0, is expected".to_owned()),
+    }
+}
+
+/// A part of a disk; for all of it, nothing is said.
+pub(crate) fn span_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("at least a block is expected; leave it out to use the whole disk".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A request's size: a multiple of 512 from 512 to 1M.
 pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
     const MAX: u32 = 1 << 20;

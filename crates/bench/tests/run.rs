@@ -173,7 +173,10 @@ fn a_load_that_the_disk_is_not_for_is_refused() {
         ("--queues 3", "2 queues"),
         ("--span 2G", "bytes, not"),
         ("--rwmixread 70", "not mixed"),
+        ("--rwmixread 70 --pattern randrw:20", "20 % are reads"),
         ("--client-threads 2", "--queues 1"),
+        ("--client-cpus 1023", "processor 1023 is not among"),
+        ("--server-pid 4294967295", "no such process"),
     ] {
         let error = read_only.run(&format!("{line} {SHORT}")).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
@@ -190,6 +193,8 @@ fn nobody_there_is_an_error() {
     assert!(error.contains("is the server running"), "{error}");
     let error = run_on(folder.path(), SHORT).unwrap_err();
     assert!(error.contains("is not a socket"), "{error}");
+    let error = run_on(&folder.path().join("x".repeat(107)), SHORT).unwrap_err();
+    assert!(error.contains("the kernel takes 107"), "{error}");
 }
 
 #[test]
@@ -201,6 +206,30 @@ fn a_program_that_is_not_there_is_an_error_that_says_what_to_name() {
         let line = format!("compare --backing null --depth 1 {words}");
         let error = told(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
         assert!(error.contains("there is no program /nowhere/"), "{error}");
+    }
+}
+
+#[test]
+fn what_nobody_can_measure_is_refused_before_a_disk_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, why) in [
+        ("compare --backing null --servers raw", "nobody to measure"),
+        (
+            "compare --backing file,null --servers raw",
+            "nobody to measure",
+        ),
+        ("compare --client-cpus 1023", "processor 1023 is not among"),
+        (
+            "compare --server-cpus 0,1023",
+            "processor 1023 is not among",
+        ),
+        ("targets --client-cpus 1023", "processor 1023 is not among"),
+    ] {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        words.extend(["--folder", folder.path().to_str().unwrap()]);
+        words.extend(["--size", "8388607T"]);
+        let error = told(&words).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
     }
 }
 

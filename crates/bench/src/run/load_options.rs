@@ -1,0 +1,119 @@
+//! What a load is, as a command line says it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::load::{Load, Pattern, Waiting};
+use crate::units;
+
+/// What the load is; for whatever is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadOptions {
+    /// randread, randwrite, randrw[:READS], read, write or rw[:READS]: fio's names
+    #[arg(long, value_name = "PATTERN", default_value = "randread")]
+    pub pattern: PatternOption,
+    /// Of a mixed pattern: percentage of reads [default: 50]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: Option<u8>,
+    /// Bytes of a request, a multiple of 512 up to 1M
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = units::block_bytes)]
+    pub bs: u32,
+    /// Queues of the disk that are used
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: u16,
+    /// Threads of the client, which share the queues [default: one per processor in --client-cpus, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub client_threads: Option<u16>,
+    /// Use only this much of the disk, from its beginning
+    #[arg(long, value_name = "SIZE", value_parser = units::span_bytes)]
+    pub span: Option<u64>,
+    /// Do not measure how long each request takes: a look at the clock less per batch
+    #[arg(long)]
+    pub no_latency: bool,
+    /// How long each measurement is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub time: Duration,
+    /// Load before it that does not count
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = units::time_or_none)]
+    pub warm_up: Duration,
+    /// How often it is measured
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Allow patterns that write: what is on the disk is lost
+    #[arg(long)]
+    pub destroy_data: bool,
+}
+
+/// `--pattern`
+#[derive(Clone, Copy, Debug)]
+pub struct PatternOption {
+    pattern: Pattern,
+    /// It says itself how much is read.
+    says_reads: bool,
+}
+
+impl FromStr for PatternOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Ok(PatternOption {
+            pattern: text.parse()?,
+            says_reads: text.contains(':'),
+        })
+    }
+}
+
+impl LoadOptions {
+    /// The pattern with what else is said of it.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for a mix of what is not mixed, or is already.
+    pub fn pattern(&self) -> Result<Pattern> {
+        let PatternOption {
+            pattern,
+            says_reads,
+        } = self.pattern;
+        match self.rwmixread {
+            None => Ok(pattern),
+            Some(percent) if says_reads => Err(Error::Unsuitable(format!(
+                "--pattern says that {} % are reads, and --rwmixread {percent} %: use one of them",
+                pattern.read_percent
+            ))),
+            Some(read_percent) if pattern.is_mixed() => Ok(Pattern {
+                read_percent,
+                ..pattern
+            }),
+            Some(_) => Err(Error::Unsuitable(format!(
+                "--rwmixread needs --pattern randrw or rw; {pattern} is not mixed"
+            ))),
+        }
+    }
+
+    /// The load with `depth` requests in flight per queue.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for options that do not go together.
+    pub fn load(&self, depth: u16, waiting: Waiting, cpus: &[usize]) -> Result<Load> {
+        let per_cpu = u16::try_from(cpus.len()).unwrap_or(u16::MAX).max(1);
+        let threads = self.client_threads.unwrap_or(per_cpu.min(self.queues));
+        if threads > self.queues {
+            return Err(Error::Unsuitable(format!(
+                "--client-threads {threads} is more than --queues {}: a thread without a queue has \
+                 nothing to do",
+                self.queues
+            )));
+        }
+        Ok(Load {
+            pattern: self.pattern()?,
+            block_bytes: self.bs,
+            depth,
+            queues: self.queues,
+            waiting,
+            threads,
+            cpus: cpus.to_vec(),
+            latency: !self.no_latency,
+            span_bytes: self.span.unwrap_or(0),
+        })
+    }
+}
