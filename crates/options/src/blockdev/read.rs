@@ -68,7 +68,7 @@ pub(crate) const FILE_KEYS: &[Key] = &[
     Key {
         name: "aio",
         value: "threads|native|io_uring",
-        help: "how requests reach the kernel (default native if it can be had, with cache.direct=off threads)",
+        help: "how requests reach the kernel (default found by trying: io_uring, else native, with cache.direct=off threads)",
     },
     Key {
         name: "locking",

@@ -93,7 +93,10 @@ struct Args {
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Storage")]
     cache_direct: bool,
 
-    /// How requests reach the kernel [default: native if it can be had; with --cache-direct off, threads]
+    /// How requests reach the kernel [default: found by trying]
+    ///
+    /// Unless it is said: io_uring if the host allows it and DISK can say that it would have to wait, else native, or
+    /// threads with --cache-direct off.
     #[arg(long, value_name = "HOW", value_enum, help_heading = "Storage")]
     aio: Option<AioArg>,
 
