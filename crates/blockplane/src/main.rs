@@ -5,6 +5,8 @@
 mod aio;
 mod attach;
 mod chardev;
+mod check;
+mod configured;
 mod control;
 mod daemon;
 mod daemonize;
@@ -16,6 +18,7 @@ mod objects;
 mod pidfile;
 mod serve;
 mod signals;
+mod summary;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,6 +51,11 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
             log::start(log::level_of_daemon()?, *format);
             daemon::run(&options)?;
         }
+        Invocation::Configured(options) => {
+            *format = options.log_format.unwrap_or(*format);
+            configured::run(options, *format)?;
+        }
+        Invocation::Check(options) => return check::run(&options),
         Invocation::Bench(words) => return Ok(bench::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,21 +1,19 @@
 //! The drop-in face: what the options of qemu-storage-daemon ask for.
 //!
-//! Options are judged in the order of the command line, except `-h`, `-V`, `--daemonize` and
-//! `--pidfile`, which act before all others. What that program has and this one lacks is refused by name.
+//! Options are judged in the order of the command line, except `-h`, `-V`, `--daemonize`,
+//! `--pidfile` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use crate::{
-    BlockdevOptions, ChardevOptions, ExportOptions, Invocation, MonitorOptions, ObjectOptions,
-    Problem, UsageError, blockdev,
+    BlockdevOptions, ChardevOptions, Configured, ExportOptions, Invocation, MonitorOptions,
+    ObjectOptions, Problem, UsageError,
     error::shown,
-    export,
     getopt::{Item, Items, Opt},
     help, json,
     keyval::{self, Parsed},
-    monitor,
+    kind::{Kind, Written},
     names::Names,
-    object,
 };
 
 /// A run as a drop-in for qemu-storage-daemon.
@@ -47,38 +45,64 @@ pub enum Directive {
 /// Reads a command line without a subcommand.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut daemon = Daemon::default();
+    let mut config = None;
     let mut later = Vec::new();
     for item in Items::new(args) {
         match item? {
             Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level())),
             Item::Option(Opt::Version, _) => return Ok(Invocation::Version(help::version())),
             Item::Option(Opt::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(Opt::Pidfile, path) => {
-                if path.is_empty() {
-                    return Err(Problem::NoArgument {
-                        expected: "write --pidfile PATH".to_owned(),
-                    }
-                    .at("--pidfile"));
+            Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(path_of(opt, path)?),
+            Item::Option(opt @ Opt::Config, path) => {
+                if config.replace(path_of(opt, path)?).is_some() {
+                    let reason = "is there twice; put everything into one file".to_owned();
+                    return Err(Problem::Conflict { reason }.at(opt.name()));
                 }
-                daemon.pidfile = Some(PathBuf::from(path));
             }
             other => later.push(other),
         }
     }
     let mut names = Names::default();
     let mut places = Places::default();
+    let mut all = Vec::new();
     for item in later {
         let (opt, value) = match item {
             Item::Option(opt, value) => (opt, value),
             Item::Word(word) => return Err(stray_word(&word.to_string_lossy())),
         };
         let place = places.next(opt);
-        match directive(opt, value, &mut names).map_err(|problem| problem.at(place))? {
-            Answer::Do(directive) => daemon.directives.push(directive),
+        let answer = written(opt, value, &place).map_err(|problem| problem.at(&place))?;
+        match answer {
             Answer::Help(text) => return Ok(Invocation::Help(text)),
+            // With a file the order is another, and nothing is judged before the file is there.
+            Answer::Do(written) if config.is_some() => all.push(written),
+            Answer::Do(Written { kind, object, .. }) => {
+                let directive = kind.read(object, &mut names);
+                let directive = directive.map_err(|problem| problem.at(&place))?;
+                daemon.directives.push(directive);
+            }
         }
     }
-    Ok(Invocation::Daemon(daemon))
+    Ok(match config {
+        None => Invocation::Daemon(daemon),
+        Some(path) => Invocation::Configured(Configured {
+            path,
+            daemonize: daemon.daemonize,
+            pidfile: daemon.pidfile,
+            log_level: None,
+            log_format: None,
+            written: all,
+        }),
+    })
+}
+
+/// The value of an option that takes a path.
+fn path_of(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
+    if path.is_empty() {
+        let expected = format!("write {}", opt.usage());
+        return Err(Problem::NoArgument { expected }.at(opt.name()));
+    }
+    Ok(PathBuf::from(path))
 }
 
 /// The error for a word that is no option. Most likely somebody left out `serve`.
@@ -108,22 +132,24 @@ impl Places {
 }
 
 enum Answer {
-    Do(Directive),
+    Do(Written),
     Help(String),
 }
 
-fn directive(opt: Opt, value: OsString, names: &mut Names) -> Result<Answer, Problem> {
-    let implied = match opt {
-        Opt::Object => "qom-type",
-        Opt::Blockdev => "driver",
-        Opt::Export => "type",
-        Opt::Chardev => "backend",
-        Opt::Monitor => "chardev",
+/// Takes an option apart, without judging what it says.
+fn written(opt: Opt, value: OsString, place: &str) -> Result<Answer, Problem> {
+    let kind = match opt {
+        Opt::Object => Kind::Object,
+        Opt::Blockdev => Kind::Blockdev,
+        Opt::Export => Kind::Export,
+        Opt::Chardev => Kind::Chardev,
+        Opt::Monitor => Kind::Monitor,
         other => return Err(not_yet(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
         reason: format!("not valid UTF-8: '{}'", shown(&value.to_string_lossy())),
     })?;
+    let implied = kind.implied_key();
     let Parsed { object, help } = if text.starts_with('{') {
         Parsed {
             object: json::parse(&text)?,
@@ -135,14 +161,11 @@ fn directive(opt: Opt, value: OsString, names: &mut Names) -> Result<Answer, Pro
     if help {
         return help::of_option(opt, object.get(implied)).map(Answer::Help);
     }
-    let directive = match opt {
-        Opt::Object => Directive::Object(object::parse(object, names)?),
-        Opt::Blockdev => Directive::Blockdev(blockdev::parse(object, names)?),
-        Opt::Chardev => Directive::Chardev(monitor::chardev(object, names)?),
-        Opt::Monitor => Directive::Monitor(monitor::monitor(object, names)?),
-        _ => Directive::Export(export::parse(object, names)?),
-    };
-    Ok(Answer::Do(directive))
+    Ok(Answer::Do(Written {
+        kind,
+        object,
+        place: place.to_owned(),
+    }))
 }
 
 fn not_yet(opt: Opt) -> Problem {

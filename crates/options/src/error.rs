@@ -151,15 +151,36 @@ pub enum Problem {
         /// The subcommand or option closest to it, if one is close.
         suggestion: Option<String>,
     },
-    /// The arguments of `blockplane serve` do not fit its grammar; the text is complete.
+    /// The arguments of a command do not fit its grammar; the text is complete.
     #[error("{message}")]
-    Serve {
-        /// What the parser of `serve` says, with usage.
+    Command {
+        /// What its parser says, with usage.
         message: String,
     },
 }
 
 impl Problem {
+    /// The keys that it is about, the first first; none if it is about no key.
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        match self {
+            Self::UnknownKey { key, .. }
+            | Self::Missing { key, .. }
+            | Self::BadValue { key, .. }
+            | Self::OutOfRange { key, .. }
+            | Self::UnknownChoice { key, .. }
+            | Self::NotDefined { key, .. } => vec![key],
+            Self::Duplicate { key, .. } => vec![key],
+            // These name them in quotes, some with their value.
+            Self::Unsupported { what: text, .. } | Self::Conflict { reason: text } => {
+                let quoted = text.split('\'').skip(1).step_by(2);
+                quoted
+                    .map(|word| word.split('=').next().unwrap_or(word))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Puts the problem at an option.
     pub(crate) fn at(self, option: impl Into<String>) -> UsageError {
         UsageError {

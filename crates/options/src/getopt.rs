@@ -16,6 +16,7 @@ use crate::{Problem, UsageError, error::shown, suggest};
 pub(crate) enum Opt {
     Blockdev,
     Chardev,
+    Config,
     Daemonize,
     Export,
     Help,
@@ -62,6 +63,7 @@ const SPECS: &[Spec] = &[
         None,
         Some("--chardev socket,id=NAME,path=PATH,…"),
     ),
+    spec(Opt::Config, "config", None, Some("--config FILE")),
     spec(Opt::Daemonize, "daemonize", None, None),
     spec(
         Opt::Export,
@@ -88,6 +90,12 @@ impl Opt {
     pub(crate) fn name(self) -> String {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
         format!("--{}", spec.map_or("", |spec| spec.long))
+    }
+
+    /// How it is written with its value.
+    pub(crate) fn usage(self) -> &'static str {
+        let spec = SPECS.iter().find(|spec| spec.opt == self);
+        spec.and_then(|spec| spec.value).unwrap_or_default()
     }
 }
 
@@ -123,10 +131,12 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             Some(equals) => (&text[..equals], Some(&text[equals + 1..])),
             None => (text, None),
         };
-        let candidates: Vec<&Spec> = SPECS
-            .iter()
-            .filter(|spec| spec.long.as_bytes().starts_with(name))
-            .collect();
+        // What is not qemu-storage-daemon's must not make an abbreviation of its options ambiguous.
+        let abbreviates = |spec: &Spec| match spec.opt {
+            Opt::Config => spec.long.as_bytes() == name,
+            _ => spec.long.as_bytes().starts_with(name),
+        };
+        let candidates: Vec<&Spec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
         // No name is the beginning of another, so a full name is never ambiguous.
         let spec = match candidates.as_slice() {
             [spec] => *spec,

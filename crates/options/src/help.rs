@@ -72,8 +72,10 @@ pub(crate) fn top_level() -> String {
 const FACES: &str = "
 Usage:
   blockplane serve DISK [OPTIONS]     serve one disk; see blockplane serve --help
+  blockplane check FILE               is a configuration file right, and what would it run
   blockplane bench WHAT [OPTIONS]     measure it; see blockplane bench --help
   blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
+  blockplane --config FILE [OPTIONS]  the same in a file, with anything that is added here
 
 Serve a disk, creating it if need be, and give it to a guest:
   blockplane serve disk.img --size 10G --socket /tmp/disk.sock
@@ -90,7 +92,8 @@ writable=on,num-queues=4,iothread=io0
 Commands:
   serve DISK              serve one disk
   bench WHAT              measure blockplane, or any other vhost-user-blk server
-  help [serve|bench]      this text, or that of a command
+  check FILE              check a configuration file
+  help [COMMAND]          this text, or that of a command
 
 Options without a command (what they describe is created in command-line order):
   --object …              create an object (below)
@@ -98,6 +101,8 @@ Options without a command (what they describe is created in command-line order):
   --export …              export a node (below)
   --chardev …             make a socket for a monitor (below)
   --monitor …             listen to commands there (below)
+  --config FILE           create what FILE describes, which is judged together with the other options; these
+                          replace what has the same name there (see blockplane.toml(5))
   --daemonize             go to the background once everything is started
   --pidfile PATH          write the process id to PATH once everything is started
   -V, --version           print the version

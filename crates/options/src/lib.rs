@@ -8,6 +8,9 @@
 //! answer. Whether a file exists or a size fits is found out by who opens it.
 
 mod blockdev;
+mod check;
+mod command;
+mod config;
 mod cpus;
 mod daemon;
 mod error;
@@ -17,6 +20,7 @@ mod getopt;
 mod help;
 mod json;
 mod keyval;
+mod kind;
 mod knobs;
 mod limits;
 pub mod live;
@@ -34,6 +38,8 @@ pub use blockdev::{
     AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
     NullOptions, RawOptions,
 };
+pub use check::Check;
+pub use config::{ConfigError, Configured, Finding, Place};
 pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
 pub use error::{Problem, UsageError};
@@ -57,6 +63,10 @@ pub enum Invocation {
     Serve(Serve),
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
+    /// `--config FILE`, of either face: the file is still to be read.
+    Configured(Configured),
+    /// `blockplane check FILE`
+    Check(Check),
     /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
     Bench(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
@@ -78,10 +88,12 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
     match first.as_bytes() {
         [b'-', ..] => daemon::parse(args),
         b"serve" => serve::parse(args.skip(1)),
+        b"check" => check::parse(args.skip(1)),
         b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
+            Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
             Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
             Some(command) => {
                 let word = error::shown(&command.to_string_lossy());

@@ -15,7 +15,7 @@ pub(crate) const MAX_ID_BYTES: usize = 127;
 const MAX_LISTED: usize = 12;
 
 /// The names given so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     /// Node to whether it, or something below it, refuses writes.
     nodes: BTreeMap<String, bool>,
@@ -103,6 +103,22 @@ impl Names {
             }
             None => Err(not_defined(key, "chardev", id, self.chardevs.keys())),
         }
+    }
+
+    /// Takes something for defined, so that what follows can be judged; its mistake was reported. A node may be
+    /// written. False if it is defined already.
+    pub(crate) fn pretend(&mut self, kind: &str, name: &str) -> bool {
+        let name = name.to_owned();
+        if kind == "iothread" {
+            return self.iothreads.insert(name);
+        }
+        let map = match kind {
+            "node" => &mut self.nodes,
+            _ => &mut self.chardevs,
+        };
+        let is_new = !map.contains_key(&name);
+        map.entry(name).or_insert(false);
+        is_new
     }
 
     pub(crate) fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {

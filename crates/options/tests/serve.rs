@@ -278,6 +278,7 @@ fn examples_of_both_helps_work() {
             .filter_map(|line| line.trim().strip_prefix("blockplane "))
         {
             if line.contains("DISK")
+                || line.contains("FILE")
                 || line.contains("[OPTIONS]")
                 || line.contains(&['\u{2026}'][..])
             {

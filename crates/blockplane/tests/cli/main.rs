@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
 mod affinity;
+mod config;
 mod daemonize;
 mod drop_in;
 mod front_end;

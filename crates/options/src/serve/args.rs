@@ -6,12 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Parser, ValueEnum, error::ErrorKind};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::{
-    AioMode, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
+    AioMode, Configured, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
     DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_AIO_EVENTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError, cpus, limits,
+    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError,
+    command::{self, Answer},
+    cpus, limits,
     size::{self, NumberError},
 };
 
@@ -23,6 +25,7 @@ use crate::{
 #[command(
     name = "blockplane serve",
     bin_name = "blockplane serve",
+    override_usage = "blockplane serve [OPTIONS] <DISK>\n       blockplane serve [OPTIONS] --config <FILE>",
     // Not the terminal's: the same words always give the same text.
     term_width = 96,
     disable_version_flag = true,
@@ -31,8 +34,12 @@ use crate::{
 )]
 struct Args {
     /// A file, a block device, or null-co: for a disk without storage (for measuring)
-    #[arg(value_name = "DISK", value_parser = clap::value_parser!(OsString))]
-    disk: OsString,
+    #[arg(value_name = "DISK", value_parser = clap::value_parser!(OsString), required_unless_present = "config")]
+    disk: Option<OsString>,
+
+    /// Instead of DISK: serve what a configuration file describes, see blockplane.toml(5)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// Create DISK with this size if it does not exist; for null-co: its size [default: 1G]
     ///
@@ -169,6 +176,15 @@ enum LogFormatArg {
     Json,
 }
 
+impl LogFormatArg {
+    fn read(self) -> LogFormat {
+        match self {
+            Self::Text => LogFormat::Text,
+            Self::Json => LogFormat::Json,
+        }
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum DiscardArg {
     Unmap,
@@ -274,29 +290,47 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The grammar. With a configuration only what is said of the process goes together.
+pub(crate) fn grammar() -> clap::Command {
+    const WITH_CONFIG: [&str; 5] = ["config", "pidfile", "verbose", "quiet", "log_format"];
+    let command = Args::command();
+    let ids = command.get_arguments().map(|arg| arg.get_id().clone());
+    let of_one_disk: Vec<clap::Id> = ids
+        .filter(|id| !WITH_CONFIG.contains(&id.as_str()))
+        .collect();
+    command.mut_arg("config", |config| config.conflicts_with_all(of_one_disk))
+}
+
 /// Reads what follows `serve`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let name = std::iter::once(OsString::from("blockplane serve"));
-    let args = match Args::try_parse_from(name.chain(args)) {
-        Ok(args) => args,
-        Err(error) => {
-            let text = error.render().to_string();
-            if matches!(error.kind(), ErrorKind::DisplayHelp) {
-                return Ok(Invocation::Help(text));
-            }
-            // After "blockplane: serve: ", a second "error: " and a bare --help would mislead.
-            let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-            let message = message.replace("try '--help'", "try 'blockplane serve --help'");
-            return Err(Problem::Serve { message }.at("serve"));
-        }
+    let args: Args = match command::parse("serve", grammar(), args)? {
+        Answer::Do(args) => args,
+        Answer::Help(help) => return Ok(help),
     };
+    if let Some(path) = args.config {
+        return Ok(Invocation::Configured(Configured {
+            log_level: Some(log_level(args.quiet, args.verbose)),
+            log_format: args.log_format.map(LogFormatArg::read),
+            pidfile: args.pidfile,
+            ..Configured::of(path)
+        }));
+    }
     checked(args)
         .map(Invocation::Serve)
         .map_err(|reason| Problem::Conflict { reason }.at("serve"))
 }
 
+fn log_level(quiet: bool, verbose: u8) -> LogLevel {
+    match (quiet, verbose) {
+        (true, _) => LogLevel::Error,
+        (false, 0) => LogLevel::Info,
+        (false, 1) => LogLevel::Debug,
+        (false, _) => LogLevel::Trace,
+    }
+}
+
 fn checked(args: Args) -> Result<Serve, String> {
-    let disk = disk(&args.disk)?;
+    let disk = disk(&args.disk.unwrap_or_default())?;
     if args.size.is_some() && args.read_only && disk != Disk::NullCo {
         return Err(
             "--size creates a disk, and --read-only leaves it empty for ever; remove one of them"
@@ -317,12 +351,6 @@ fn checked(args: Args) -> Result<Serve, String> {
         );
     }
     let cpu_affinity = cpu_affinity(args.cpu_affinity, args.iothreads.into())?;
-    let log_level = match (args.quiet, args.verbose) {
-        (true, _) => LogLevel::Error,
-        (false, 0) => LogLevel::Info,
-        (false, 1) => LogLevel::Debug,
-        (false, _) => LogLevel::Trace,
-    };
     let serve = Serve {
         disk,
         size: args.size,
@@ -357,11 +385,8 @@ fn checked(args: Args) -> Result<Serve, String> {
             DiscardArg::Ignore => Discard::Ignore,
         },
         pidfile: args.pidfile,
-        log_level,
-        log_format: args.log_format.map(|format| match format {
-            LogFormatArg::Text => LogFormat::Text,
-            LogFormatArg::Json => LogFormat::Json,
-        }),
+        log_level: log_level(args.quiet, args.verbose),
+        log_format: args.log_format.map(LogFormatArg::read),
     };
     let socket = serve.socket_path();
     if !limits::is_socket_path(socket.as_os_str().as_bytes()) {

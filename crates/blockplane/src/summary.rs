@@ -1,0 +1,183 @@
+//! What a configuration makes, as tables for people and as JSON for scripts.
+
+use std::fmt;
+
+use options::{
+    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, NodeRef,
+    ObjectOptions, SocketAddr,
+};
+use serde_json::{Map, Value, json};
+
+/// One table.
+struct Part {
+    /// Its key in JSON.
+    name: &'static str,
+    columns: &'static [&'static str],
+    rows: Vec<Vec<Value>>,
+}
+
+/// Everything, by kind.
+pub(crate) struct Summary(Vec<Part>);
+
+impl Summary {
+    pub fn of(directives: &[Directive]) -> Self {
+        let mut iothreads = Part::new(
+            "iothreads",
+            &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
+        );
+        let mut nodes = Part::new(
+            "nodes",
+            &["node-name", "driver", "access", "page-cache", "storage"],
+        );
+        let mut exports = Part::new(
+            "exports",
+            &[
+                "export",
+                "node-name",
+                "access",
+                "num-queues",
+                "iothreads",
+                "socket",
+            ],
+        );
+        let mut monitors = Part::new("monitors", &["monitor", "wait", "socket"]);
+        for directive in directives {
+            match directive {
+                Directive::Object(ObjectOptions::Iothread(options)) => {
+                    iothreads.rows.push(iothread(options));
+                }
+                Directive::Blockdev(options) => node(options, &mut nodes.rows),
+                Directive::Export(options) => exports.rows.push(export(options)),
+                Directive::Chardev(options) => monitors.rows.push(vec![
+                    json!(options.id),
+                    json!(options.wait),
+                    json!(socket(&options.addr)),
+                ]),
+                // Its row is that of its chardev.
+                Directive::Monitor(_) => {}
+            }
+        }
+        Summary(vec![iothreads, nodes, exports, monitors])
+    }
+
+    pub fn json(&self) -> Map<String, Value> {
+        let row = |part: &Part, cells: &[Value]| {
+            let columns = part.columns.iter().map(|column| (*column).to_owned());
+            Value::Object(columns.zip(cells.iter().cloned()).collect())
+        };
+        let rows = |part: &Part| part.rows.iter().map(|cells| row(part, cells)).collect();
+        let parts = self.0.iter();
+        parts
+            .map(|part| (part.name.to_owned(), rows(part)))
+            .collect()
+    }
+}
+
+impl Part {
+    fn new(name: &'static str, columns: &'static [&'static str]) -> Self {
+        Part {
+            name,
+            columns,
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.iter().filter(|part| !part.rows.is_empty()) {
+            let head = part.columns.iter().map(|column| (*column).to_owned());
+            let mut lines: Vec<Vec<String>> = vec![head.collect()];
+            lines.extend(part.rows.iter().map(|row| row.iter().map(shown).collect()));
+            let width = |column: usize| {
+                let cells = lines
+                    .iter()
+                    .map(|line: &Vec<String>| line[column].chars().count());
+                cells.max().unwrap_or(0)
+            };
+            let widths: Vec<usize> = (0..part.columns.len()).map(width).collect();
+            writeln!(f)?;
+            for line in &lines {
+                let cells = line.iter().zip(&widths);
+                let line: String = cells
+                    .map(|(cell, width)| format!("{cell:<width$}  "))
+                    .collect();
+                writeln!(f, "  {}", line.trim_end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cell for people.
+fn shown(cell: &Value) -> String {
+    match cell {
+        Value::String(text) => text.clone(),
+        Value::Bool(value) => if *value { "yes" } else { "no" }.to_owned(),
+        Value::Null => "-".to_owned(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+fn iothread(options: &IothreadOptions) -> Vec<Value> {
+    vec![
+        json!(options.id),
+        json!(options.poll_max_ns),
+        match options.aio_max_batch {
+            0 => json!("auto"),
+            limit => json!(limit),
+        },
+        json!(options.cpu_affinity),
+    ]
+}
+
+/// A row for the node, and before it for each that is written inside of it.
+fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
+    let storage = match &options.driver {
+        Driver::File(file) | Driver::HostDevice(file) => json!(file.filename.display().to_string()),
+        Driver::NullCo(null) => json!(format!("none, {} bytes", null.size)),
+        Driver::Raw(raw) => {
+            if let NodeRef::Inline(inside) = &raw.file {
+                node(inside, rows);
+            }
+            json!(format!("node {}", raw.file.node_name()))
+        }
+    };
+    let page_cache = match (&options.driver, options.cache_direct) {
+        (Driver::File(_) | Driver::HostDevice(_), Some(direct)) => json!(!direct),
+        (Driver::File(_) | Driver::HostDevice(_), None) => json!("if it must"),
+        _ => Value::Null,
+    };
+    rows.push(vec![
+        json!(options.node_name),
+        json!(options.driver.name()),
+        access(!options.read_only),
+        page_cache,
+        storage,
+    ]);
+}
+
+fn export(options: &ExportOptions) -> Vec<Value> {
+    let ExportKind::VhostUserBlk(disk) = &options.kind;
+    vec![
+        json!(options.id),
+        json!(options.node_name),
+        access(options.writable),
+        json!(disk.num_queues),
+        json!(options.iothreads),
+        json!(socket(&disk.addr)),
+    ]
+}
+
+fn access(writable: bool) -> Value {
+    json!(if writable { "read-write" } else { "read-only" })
+}
+
+fn socket(addr: &SocketAddr) -> String {
+    match addr {
+        SocketAddr::Unix { path } => path.display().to_string(),
+        SocketAddr::Fd { fd } => format!("descriptor {fd}"),
+    }
+}

@@ -1,0 +1,191 @@
+//! Configuration files, as an operator uses them.
+
+use std::fs;
+
+use crate::front_end::{FrontEnd, READ_ONLY};
+use crate::process::Folder;
+
+const EXAMPLE: &str = include_str!("../../../../docs/blockplane.toml");
+
+const ONE_DISK: &str = "\
+[export.e]
+node-name = \"d\"
+addr = { type = \"unix\", path = \"s\" }
+writable = true
+[blockdev.d]
+driver = \"file\"
+filename = \"disk.img\"
+";
+
+fn folder(text: &str) -> Folder {
+    let folder = Folder::new();
+    fs::write(folder.join("f.toml"), text).unwrap();
+    folder
+}
+
+#[test]
+fn the_example_of_the_documents_runs() {
+    let text = EXAMPLE
+        .replace("/run/blockplane/", "")
+        .replace("/var/lib/blockplane/", "");
+    let folder = folder(&text);
+    folder.image("disk0.img", 64 << 20);
+    let server = folder.start("--config f.toml", "web.sock");
+    let front_end = FrontEnd::connect(&folder.join("web.sock"));
+    assert_eq!(front_end.capacity(), (32 << 20) / 512);
+    assert_eq!(front_end.num_queues(), 4);
+    assert_eq!(front_end.features() & READ_ONLY, 0);
+    assert!(folder.has("measure.sock") && folder.has("qmp.sock"));
+    drop(front_end);
+    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(folder.names(), ["disk0.img", "f.toml"]);
+}
+
+#[test]
+fn an_option_replaces_what_has_its_name_in_the_file() {
+    let folder = folder(ONE_DISK);
+    let line = "--config f.toml --blockdev null-co,node-name=d,size=1M";
+    let server = folder.start(line, "s");
+    assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_wrong_creates_nothing() {
+    let folder = folder(&format!(
+        "{ONE_DISK}sise = 1\n[export.f]\nnode-name = \"e\"\n"
+    ));
+    folder.image("disk.img", 1 << 20);
+    for line in [
+        "--config f.toml --pidfile p",
+        "serve --config f.toml --pidfile p",
+    ] {
+        let ended = folder.run(line);
+        let expected = [
+            "f.toml: 3 problems",
+            "f.toml:8:1: unknown option 'sise'. Known: driver, ",
+            "  8 | sise = 1\n    | ^^^^",
+            "f.toml:9:9: 'addr.type' is missing",
+            "f.toml:10:13: 'node-name' names the node 'e'",
+        ];
+        ended.failed_naming(&expected);
+    }
+    assert_eq!(folder.names(), ["disk.img", "f.toml"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = Folder::new();
+    for line in [
+        "--config absent.toml",
+        "serve --config absent.toml",
+        "check absent.toml",
+    ] {
+        folder
+            .run(line)
+            .failed_naming(&["absent.toml", "No such file"]);
+    }
+}
+
+#[test]
+fn serve_tells_what_it_serves() {
+    let folder = folder(ONE_DISK);
+    folder.image("disk.img", 1 << 20);
+    let mut server = folder.start("serve --config f.toml --pidfile p", "s");
+    server.until("pidfile", || folder.has("p"));
+    let ended = server.stop();
+    for word in ["f.toml", "export", "disk.img", "read-write", "Ctrl-C"] {
+        assert!(
+            ended.stdout.contains(word),
+            "no '{word}' in: {}",
+            ended.stdout
+        );
+    }
+    let server = folder.start("serve --config f.toml -q", "s");
+    assert_eq!(server.stop().succeeded(), "");
+}
+
+#[test]
+fn check_shows_what_would_run_and_touches_nothing() {
+    let folder = folder(&format!("{ONE_DISK}[iothread.idle]\n"));
+    let checked = folder.run("check f.toml");
+    for word in [
+        "f.toml: right",
+        "disk.img",
+        "read-write",
+        "hint: iothread 'idle' is used by nothing",
+    ] {
+        assert!(
+            checked.succeeded().contains(word),
+            "no '{word}' in: {}",
+            checked.stdout
+        );
+    }
+    assert_eq!(folder.names(), ["f.toml"]);
+    let opened = folder.run("check --open f.toml");
+    assert!(
+        opened
+            .succeeded()
+            .contains("hint: node 'd': disk.img cannot be looked at"),
+        "{opened:?}"
+    );
+    folder.image("disk.img", 1 << 20);
+    let opened = folder.run("check --open f.toml");
+    assert!(!opened.succeeded().contains("node 'd'"), "{opened:?}");
+}
+
+#[test]
+fn check_says_what_is_wrong() {
+    let folder = folder("[iothread.a]\npoll-max-ns = \"x\"\n[expert.e]\n");
+    let checked = folder.run("check f.toml");
+    assert_eq!((checked.code, checked.stdout.as_str()), (Some(1), ""));
+    for word in [
+        "f.toml: 2 problems",
+        "f.toml:2:15: 'poll-max-ns'",
+        "f.toml:3:2: unknown table 'expert'",
+    ] {
+        assert!(
+            checked.stderr.contains(word),
+            "no '{word}' in: {}",
+            checked.stderr
+        );
+    }
+    let checked = folder.run("check --json f.toml");
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(1), ""));
+    let json: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!(json["right"], false);
+    assert_eq!(json["problems"][1]["line"], 3);
+    assert_eq!(json["problems"][1]["column"], 2);
+}
+
+#[test]
+fn check_has_json_for_what_would_run() {
+    let folder = folder(ONE_DISK);
+    let checked = folder.run("check --json f.toml");
+    let json: serde_json::Value = serde_json::from_str(checked.succeeded()).unwrap();
+    assert_eq!(json["right"], true);
+    assert_eq!(json["exports"][0]["socket"], "s");
+    assert_eq!(json["nodes"][0]["storage"], "disk.img");
+    assert_eq!(json["hints"], serde_json::json!([]));
+}
+
+/// In the background it is the child that has read the file, and the errors are the command's.
+#[test]
+fn a_daemon_is_made_from_a_file() {
+    let folder = folder(ONE_DISK);
+    folder
+        .run("--config f.toml --daemonize")
+        .failed_naming(&["disk.img"]);
+    folder.image("disk.img", 1 << 20);
+    let ended = folder.run("--config f.toml --daemonize --pidfile p");
+    assert_eq!(ended.succeeded(), "");
+    let pid: i32 = fs::read_to_string(folder.join("p"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    drop(FrontEnd::connect(&folder.join("s")));
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    crate::process::wait_for_end(pid);
+}

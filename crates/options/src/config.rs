@@ -1,0 +1,163 @@
+//! A configuration file: the objects of the command line, as tables of a TOML document.
+//!
+//! `[export.e0]` is `--export vhost-user-blk,id=e0`, with the same keys; the order of tables does not matter. The
+//! file comes first and the command line after it: what an option gives a name that the file gives as well
+//! takes its place.
+
+mod document;
+mod order;
+mod place;
+mod read;
+
+use std::{fmt, path::PathBuf};
+
+pub use place::Place;
+
+use crate::{Daemon, LogFormat, LogLevel, kind::Written};
+
+/// A run that a configuration file describes, and options that add to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Configured {
+    /// The file, as it is named in errors.
+    pub path: PathBuf,
+    /// `--daemonize`
+    pub daemonize: bool,
+    /// `--pidfile`
+    pub pidfile: Option<PathBuf>,
+    /// How much to log, if `serve` was asked; else it is not said here.
+    pub log_level: Option<LogLevel>,
+    /// `--log-format` of `serve`. `None` = as the environment says.
+    pub log_format: Option<LogFormat>,
+    /// What the command line describes.
+    pub(crate) written: Vec<Written>,
+}
+
+impl Configured {
+    /// What a file alone describes.
+    #[must_use]
+    pub fn of(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the text of the file and puts it together with the options.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn with(self, text: &str) -> Result<Daemon, ConfigError> {
+        match read::directives(text, self.written) {
+            Ok(directives) => Ok(Daemon {
+                daemonize: self.daemonize,
+                pidfile: self.pidfile,
+                directives,
+            }),
+            Err(findings) => Err(ConfigError {
+                path: self.path,
+                findings,
+            }),
+        }
+    }
+}
+
+/// A configuration that cannot be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong, in the order of the file; never empty.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where in the file; `None`: in an option, which the message names.
+    pub place: Option<Place>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        let (number, s) = match self.findings.len() {
+            1 => ("one problem".to_owned(), ""),
+            several => (several.to_string(), " problems"),
+        };
+        write!(f, "{path}: {number}{s}")?;
+        for finding in &self.findings {
+            match &finding.place {
+                Some(place) => {
+                    let (line, column) = (place.line, place.column);
+                    write!(f, "\n{path}:{line}:{column}: {}\n{place}", finding.message)?;
+                }
+                None => write!(f, "\n{}", finding.message)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blockdev, export, fields::Key, monitor, object};
+
+    const EXAMPLE: &str = include_str!("../../../docs/blockplane.toml");
+
+    /// The example with every default written out.
+    fn with_defaults() -> String {
+        let lines = EXAMPLE.lines().map(|line| match line.strip_prefix('#') {
+            Some(setting) if setting.starts_with(|c: char| c.is_ascii_lowercase()) => setting,
+            _ => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_example_and_its_defaults_are_right() {
+        for text in [EXAMPLE, &with_defaults()] {
+            let daemon = Configured::of("blockplane.toml").with(text);
+            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(9));
+        }
+    }
+
+    /// What is written out says nothing new, but for what has no value to write for its default.
+    #[test]
+    fn what_the_example_calls_a_default_is_one() {
+        let no_value = ["cpu-affinity", "aio =", "serial", "cache.direct"];
+        let text: String = with_defaults()
+            .lines()
+            .filter(|line| !no_value.iter().any(|key| line.starts_with(key)))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let read = |text: &str| Configured::of("blockplane.toml").with(text);
+        assert_eq!(read(&text), read(EXAMPLE));
+    }
+
+    #[test]
+    fn the_example_has_every_key() {
+        let tables: [&[Key]; 8] = [
+            object::IOTHREAD_KEYS,
+            blockdev::COMMON_KEYS,
+            blockdev::FILE_KEYS,
+            blockdev::NULL_KEYS,
+            blockdev::RAW_KEYS,
+            export::KEYS,
+            monitor::CHARDEV_KEYS,
+            monitor::MONITOR_KEYS,
+        ];
+        let text = with_defaults();
+        for key in tables.concat() {
+            let in_header = matches!(key.name, "id" | "chardev");
+            // Alternatives, which its words name.
+            let in_prose = matches!(key.name, "fd" | "addr.str");
+            let shown = text
+                .lines()
+                .any(|line| line.starts_with(&format!("{} =", key.name)));
+            assert!(shown || in_header || in_prose, "{}", key.name);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Configuration files: what they describe, what is wrong with them and where, and options beside them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps an error fails, as it should"
+)]
+
+use options::{ConfigError, Configured, Daemon, Directive, Invocation, LogLevel, parse};
+
+/// The file `f.toml` beside these words.
+fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
+    let words = ["--config", "f.toml"].iter().chain(args);
+    match parse(words.map(Into::into)).unwrap() {
+        Invocation::Configured(configured) => configured.with(text),
+        other => panic!("no configuration: {other:?}"),
+    }
+}
+
+fn file(text: &str) -> Daemon {
+    with(&[], text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Line, column and message of everything that is wrong.
+fn wrong(text: &str) -> Vec<(usize, usize, String)> {
+    let error = with(&[], text).unwrap_err();
+    let place = |finding: options::Finding| {
+        let place = finding.place.unwrap();
+        (place.line, place.column, finding.message)
+    };
+    error.findings.into_iter().map(place).collect()
+}
+
+/// What is wrong, all in one line each: `LINE:COLUMN` and some words of the message.
+#[track_caller]
+fn assert_wrong(text: &str, expected: &[(&str, &str)]) {
+    let found = wrong(text);
+    let places: Vec<String> = found.iter().map(|(l, c, _)| format!("{l}:{c}")).collect();
+    let wanted: Vec<&str> = expected.iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, wanted, "{found:#?}");
+    for ((_, _, message), (place, words)) in found.iter().zip(expected) {
+        assert!(
+            message.contains(words),
+            "{place}: no '{words}' in: {message}"
+        );
+    }
+}
+
+fn line(args: &[&str]) -> Daemon {
+    match parse(args.iter().map(Into::into)).unwrap() {
+        Invocation::Daemon(daemon) => daemon,
+        other => panic!("not a daemon: {other:?}"),
+    }
+}
+
+fn error_of(args: &[&str]) -> String {
+    parse(args.iter().map(Into::into)).unwrap_err().to_string()
+}
+
+const ALL: &str = r#"
+[monitor.qmp]
+pretty = true
+[export.e0]
+node-name = "part"
+writable = true
+num-queues = 3
+logical-block-size = "4k"
+addr = { type = "unix", path = "/tmp/s" }
+iothread = ["a", "b"]
+[chardev.qmp]
+path = "/tmp/q"
+server = true
+wait = false
+[blockdev.part]
+driver = "raw"
+size = 0x100000
+file = "disk"
+[blockdev.disk]
+driver = "file"
+filename = "/a,b"
+cache.direct = false
+[iothread.b]
+poll-max-ns = 1_000
+[iothread.a]
+cpu-affinity = [0, "2-3"]
+"#;
+
+#[test]
+fn a_file_says_what_the_command_line_says() {
+    let expected = line(&[
+        "--object",
+        "iothread,id=b,poll-max-ns=1000",
+        "--object",
+        "iothread,id=a,cpu-affinity.0=0,cpu-affinity.1=2-3",
+        "--blockdev",
+        "file,node-name=disk,filename=/a,,b,cache.direct=off",
+        "--blockdev",
+        "raw,node-name=part,size=1M,file=disk",
+        "--chardev",
+        "socket,id=qmp,path=/tmp/q,server=on,wait=off",
+        "--monitor",
+        "qmp,pretty=on",
+        "--export",
+        "vhost-user-blk,id=e0,node-name=part,writable=on,num-queues=3,logical-block-size=4k,\
+         addr.type=unix,addr.path=/tmp/s,iothread.0=a,iothread.1=b",
+    ]);
+    assert_eq!(file(ALL), expected);
+}
+
+#[test]
+fn an_empty_file_is_no_mistake() {
+    assert_eq!(file(""), Daemon::default());
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+    let text = "\
+[iothread.io0]
+poll-max-ns = -1
+poll-mx-ns = 5
+aio-max-events = 0
+
+[blockdev.disk]
+driver = \"file\"
+filename = \"/d\"
+locking = \"maybe\"
+cache.dierct = true
+
+[export.e]
+node-name = \"dsk\"
+writable = \"perhaps\"
+addr.type = \"unix\"
+addr.path = \"\"
+iothread = [\"io0\", \"io9\"]
+";
+    let expected = [
+        ("2:15", "'poll-max-ns' value must be in range [0, "),
+        (
+            "3:1",
+            "unknown option 'poll-mx-ns'; did you mean 'poll-max-ns'?",
+        ),
+        (
+            "4:18",
+            "'aio-max-events' value must be in range [1, 65536], not 0",
+        ),
+        ("9:11", "'locking' cannot be 'maybe'"),
+        (
+            "10:7",
+            "unknown option 'cache.dierct'; did you mean 'cache.direct'?",
+        ),
+        (
+            "13:13",
+            "'node-name' names the node 'dsk', which neither the file nor the command line defines; did you mean 'disk'?",
+        ),
+        (
+            "14:12",
+            "'writable' cannot be 'perhaps': expected 'on' or 'off'",
+        ),
+        ("16:13", "'addr.path' cannot be ''"),
+        (
+            "17:20",
+            "the iothread 'io9', which neither the file nor the command line defines; did you mean 'io0'? Defined: io0",
+        ),
+    ];
+    assert_wrong(text, &expected);
+}
+
+#[test]
+fn an_error_shows_the_line() {
+    let error = with(&[], "[blockdev.d]\ndriver = \"null-co\"\nsise = \"1G\"\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "f.toml: one problem\n\
+         f.toml:3:1: unknown option 'sise'; did you mean 'size'? Known: driver, node-name, read-only, \
+         auto-read-only, discard, cache.direct, cache.no-flush, detect-zeroes, force-share, size, \
+         read-zeroes, latency-ns\n\
+         \x20 3 | sise = \"1G\"\n\
+         \x20   | ^^^^"
+    );
+}
+
+#[test]
+fn what_is_missing_is_missing_in_its_table() {
+    let missing = "'filename' is missing";
+    assert_wrong("[blockdev.d]\ndriver = \"file\"\n", &[("1:11", missing)]);
+    let below = "[blockdev.d]\ndriver = \"raw\"\n[blockdev.d.file]\ndriver = \"file\"\n";
+    assert_wrong(below, &[("3:13", "'file.filename' is missing")]);
+    assert_wrong("[blockdev.d]\n", &[("1:11", "'driver' is missing")]);
+}
+
+#[test]
+fn the_errors_of_toml_come_first_and_all() {
+    let text = "[iothread.a\nx = \n[export.e]\nnode-name = disk\n";
+    let found = wrong(text);
+    assert!(found.len() >= 2, "{found:?}");
+    assert!(
+        found
+            .iter()
+            .all(|(_, _, message)| message.starts_with("not TOML: ")),
+        "{found:?}"
+    );
+    assert_eq!((found[0].0, found.last().unwrap().0), (1, 4), "{found:?}");
+    let twice = wrong("[iothread.a]\n[iothread.a]\n");
+    assert_eq!((twice.len(), twice[0].0), (1, 2), "{twice:?}");
+}
+
+#[test]
+fn tables_that_there_are_not() {
+    assert_wrong(
+        "[exports.e]\n",
+        &[("1:2", "unknown table 'exports'; did you mean 'export'?")],
+    );
+    assert_wrong(
+        "[[iothread]]\nid = \"a\"\n",
+        &[("1:3", "write [iothread.NAME]")],
+    );
+    assert_wrong(
+        "[iothread]\nid = \"a\"\n",
+        &[("2:1", "write [iothread.NAME]")],
+    );
+    assert_wrong("[object.a]\n", &[("1:2", "write [iothread.NAME]")]);
+    assert_wrong(
+        "pidfile = \"p\"\n",
+        &[("1:1", "--pidfile on the command line")],
+    );
+}
+
+#[test]
+fn a_name_is_in_the_header_and_well_formed() {
+    assert_wrong(
+        "[iothread.a]\nid = \"b\"\n",
+        &[("2:1", "remove 'id': the name is 'a'")],
+    );
+    assert_wrong("[iothread.\"1 a\"]\n", &[("1:11", "'id' cannot be '1 a'")]);
+    let node = "[blockdev.\"1 a\"]\ndriver = \"null-co\"\n";
+    assert_wrong(node, &[("1:11", "'node-name' cannot be '1 a'")]);
+}
+
+#[test]
+fn nodes_below_each_other_in_a_circle() {
+    let text = "[blockdev.a]\ndriver = \"raw\"\nfile = \"b\"\n[blockdev.b]\ndriver = \"raw\"\nfile = \"a\"\n\
+                [export.e]\nnode-name = \"a\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
+    assert_wrong(text, &[("3:1", "in a circle"), ("6:1", "in a circle")]);
+}
+
+/// A table that is wrong is there all the same: what refers to it is not reported as well.
+#[test]
+fn one_mistake_is_one_message() {
+    let text = "[iothread.a]\npoll-max-ns = \"x\"\n[blockdev.d]\ndriver = \"qcow2\"\n[chardev.c]\n[monitor.c]\n\
+                [export.e]\nnode-name = \"d\"\nwritable = true\niothread = \"a\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
+    let expected = [
+        ("2:15", "'poll-max-ns'"),
+        ("4:10", "not supported by blockplane yet"),
+        ("5:10", "'path' is missing"),
+    ];
+    assert_wrong(text, &expected);
+}
+
+#[test]
+fn contradictions_are_where_their_keys_are() {
+    let text = "[blockdev.d]\ndriver = \"file\"\nfilename = \"f\"\naio = \"native\"\ncache.direct = false\n\
+                [blockdev.r]\ndriver = \"null-co\"\nread-only = true\n\
+                [export.a]\nnode-name = \"r\"\nwritable = true\naddr.type = \"unix\"\naddr.path = \"s\"\n\
+                [export.b]\nnode-name = \"r\"\naddr.type = \"unix\"\naddr.path = \"s\"\n\
+                [export.c]\nnode-name = \"r\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
+    let expected = [
+        ("4:1", "'aio=native' contradicts 'cache.direct=off'"),
+        ("11:1", "which is read-only"),
+        ("20:1", "export 'b' already listens on socket 's'"),
+    ];
+    assert_wrong(text, &expected);
+}
+
+#[test]
+fn dates_and_fractions_are_not_numbers() {
+    let text = "[iothread.a]\npoll-max-ns = 1.5\npoll-grow = 1979-05-27\n";
+    let expected = [
+        ("2:15", "'poll-max-ns' cannot be '1.5'"),
+        ("3:13", "cannot be a date"),
+    ];
+    assert_wrong(text, &expected);
+}
+
+#[test]
+fn the_command_line_adds_to_the_file() {
+    let text = "[export.e]\nnode-name = \"d\"\niothread = \"a\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
+    let args = [
+        "--object",
+        "iothread,id=a",
+        "--blockdev",
+        "null-co,node-name=d",
+    ];
+    let daemon = with(&args, text).unwrap();
+    assert_eq!(daemon.directives.len(), 3);
+    assert!(
+        matches!(&daemon.directives[2], Directive::Export(export) if export.iothreads == ["a"])
+    );
+}
+
+/// The order does not matter: what the file needs may come from an option, and the other way round.
+#[test]
+fn the_command_line_wins() {
+    let text = "[blockdev.d]\ndriver = \"file\"\nfilename = \"/absent\"\n[blockdev.part]\ndriver = \"raw\"\nfile = \"d\"\n";
+    let daemon = with(&["--blockdev", "null-co,node-name=d,size=1M"], text).unwrap();
+    let expected = line(&[
+        "--blockdev",
+        "null-co,node-name=d,size=1M",
+        "--blockdev",
+        "raw,node-name=part,file=d",
+    ]);
+    assert_eq!(daemon, expected);
+    // Also over what is wrong: the option is what counts.
+    let wrong = "[iothread.a]\npoll-max-ns = \"x\"\n";
+    assert!(with(&["--object", "iothread,id=a"], wrong).is_ok());
+}
+
+#[test]
+fn what_is_wrong_with_an_option_names_the_option() {
+    let args = [
+        "--object",
+        "iothread,id=a",
+        "--object",
+        "iothread,id=b,poll-grow=x",
+    ];
+    let error = with(&args, "[iothread.c]\nx = 1\n").unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.findings.len(), 2, "{text}");
+    assert!(
+        text.starts_with("f.toml: 2 problems\nf.toml:2:1: unknown option 'x'"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n--object (number 2): 'poll-grow' cannot be 'x'"),
+        "{text}"
+    );
+    // Two options of one name are a mistake, with a file as without.
+    let twice = ["--object", "iothread,id=a", "--object", "iothread,id=a"];
+    let error = with(&twice, "").unwrap_err();
+    assert!(
+        error.to_string().contains("there is already an object 'a'"),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_of_the_process_stay_on_the_command_line() {
+    let daemon = with(&["--daemonize", "--pidfile", "p"], "").unwrap();
+    assert!(daemon.daemonize);
+    assert_eq!(daemon.pidfile, Some("p".into()));
+}
+
+#[test]
+fn one_file_whose_name_is_there() {
+    assert!(error_of(&["--config", "a", "--config", "b"]).contains("--config: is there twice"));
+    assert!(error_of(&["--config", ""]).contains("write --config FILE"));
+    // An abbreviation of theirs stays one.
+    assert!(parse(["--c", "socket,id=c,path=p"].iter().map(Into::into)).is_ok());
+}
+
+#[test]
+fn serve_takes_a_file_instead_of_a_disk() {
+    let words = ["serve", "--config", "f.toml", "-v", "--pidfile", "p"];
+    let Ok(Invocation::Configured(configured)) = parse(words.iter().map(Into::into)) else {
+        panic!("not taken");
+    };
+    assert_eq!(configured.log_level, Some(LogLevel::Debug));
+    assert_eq!(configured.path.to_str(), Some("f.toml"));
+    assert_eq!(configured.with("").unwrap().pidfile, Some("p".into()));
+    for also in ["disk.img", "--num-queues=2", "--packed"] {
+        let error = error_of(&["serve", "--config", "f.toml", also]);
+        assert!(error.contains("cannot be used with"), "{also}: {error}");
+    }
+    assert!(error_of(&["serve"]).contains("<DISK>"));
+}
+
+#[test]
+fn check_takes_a_file() {
+    let Ok(Invocation::Check(check)) = parse(["check", "f.toml", "--json"].iter().map(Into::into))
+    else {
+        panic!("not taken");
+    };
+    assert!(check.json && !check.open);
+    assert_eq!(check.path.to_str(), Some("f.toml"));
+    assert!(error_of(&["check"]).contains("<FILE>"));
+    assert_eq!(Configured::of("f.toml").path.to_str(), Some("f.toml"));
+}
