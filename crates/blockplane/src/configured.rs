@@ -5,17 +5,18 @@ use std::path::Path;
 
 use options::{Configured, LogFormat, LogLevel};
 
+use crate::service::Service;
 use crate::summary::Summary;
 use crate::{Failure, daemon, log};
 
-pub(crate) fn run(options: Configured, format: LogFormat) -> Result<(), Failure> {
+pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
     let asked = options.log_level;
     let path = options.path.clone();
     let text = read(&path)?;
     let options = options.with(&text)?;
     let Some(level) = asked else {
         log::start(log::level_of_daemon()?, format);
-        return daemon::run(&options);
+        return daemon::run(&options, service);
     };
     log::start(level, format);
     let announce = || {
@@ -30,7 +31,7 @@ pub(crate) fn run(options: Configured, format: LogFormat) -> Result<(), Failure>
         }
     };
     let pidfile = options.pidfile.as_deref();
-    daemon::run_until_signalled(&options.directives, pidfile, None, announce)
+    daemon::run_until_signalled(&options.directives, pidfile, None, service, announce)
 }
 
 /// The text of a configuration.

@@ -3,13 +3,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
 
 use options::{ChardevOptions, MonitorOptions};
 use qmp::{Call, Error, Handle, Server};
 
 use crate::chardev::Chardevs;
 use crate::objects::Objects;
+use crate::service::{Service, Watchdog};
 use crate::signals::Signals;
 use crate::{Failure, monitor};
 
@@ -29,6 +31,7 @@ pub(crate) struct Control {
     pub objects: Objects,
     /// A client has said `quit`.
     pub quit: bool,
+    service: Service,
     mail: Sender<Mail>,
     inbox: Receiver<Mail>,
     /// Readable once a signal has come.
@@ -39,12 +42,13 @@ pub(crate) struct Control {
 
 impl Control {
     /// Nothing yet. From now on a signal is mail.
-    pub fn new(signals: Signals) -> Result<Self, Failure> {
+    pub fn new(signals: Signals, service: Service) -> Result<Self, Failure> {
         let (mail, inbox) = channel();
         let end = signals.watch(mail.clone())?;
         Ok(Control {
             objects: Objects::new(Handle::new()?, mail.clone()),
             quit: false,
+            service,
             mail,
             inbox,
             end,
@@ -80,14 +84,48 @@ impl Control {
         Ok(())
     }
 
-    /// Carries out commands until it is told to end.
-    pub fn run(&mut self) {
+    /// Carries out commands until it is told to end. The service manager hears that all is ready, and
+    /// that the end begins.
+    pub fn run(&mut self, in_background: bool) {
+        self.service.ready(in_background);
+        let mut watchdog = self.service.watchdog();
         while !self.quit {
-            match self.inbox.recv() {
-                Ok(Mail::Call(call)) => call.run(self),
-                Ok(Mail::ExportEnded(id)) => self.objects.export_ended(&id),
-                // (Nobody can tell more: there is always a sender, our own.)
-                Ok(Mail::Signal) | Err(_) => return,
+            let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
+            self.service.status(exports, iothreads);
+            match self.next_mail(watchdog.as_mut()) {
+                Mail::Call(call) => call.run(self),
+                Mail::ExportEnded(id) => self.objects.export_ended(&id),
+                Mail::Signal => break,
+            }
+        }
+        self.service.stopping();
+    }
+
+    /// Waits for mail, and shows meanwhile that everything lives.
+    fn next_mail(&self, watchdog: Option<&mut Watchdog>) -> Mail {
+        // (Without a sender there is no more mail, but there is always our own.)
+        let Some(watchdog) = watchdog else {
+            return self.inbox.recv().unwrap_or(Mail::Signal);
+        };
+        loop {
+            // Before the mail: however much there is, the service manager hears of us.
+            let left = watchdog.next().saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let iothreads = self
+                    .objects
+                    .iothreads
+                    .iter()
+                    .map(|iothread| &iothread.thread);
+                let ask = || iothreads.map(|t| (t.id().to_owned(), t.ping())).collect();
+                if watchdog.turn(ask) {
+                    self.service.alive();
+                }
+                continue;
+            }
+            match self.inbox.recv_timeout(left) {
+                Ok(mail) => return mail,
+                Err(RecvTimeoutError::Disconnected) => return Mail::Signal,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }

@@ -7,15 +7,17 @@ use options::{Daemon, Directive, ObjectOptions};
 use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
 use crate::pidfile::PidFile;
+use crate::service::Service;
 use crate::signals::Signals;
 use crate::{Failure, export, node};
 
-pub(crate) fn run(options: &Daemon) -> Result<(), Failure> {
+pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
     let daemonized = options.daemonize.then(daemonize::fork).transpose()?;
     run_until_signalled(
         &options.directives,
         options.pidfile.as_deref(),
         daemonized,
+        service,
         || (),
     )
 }
@@ -26,20 +28,22 @@ pub(crate) fn run_until_signalled(
     directives: &[Directive],
     pidfile: Option<&Path>,
     daemonized: Option<Daemonized>,
+    service: Service,
     announce: impl FnOnce(),
 ) -> Result<(), Failure> {
     let signals = Signals::block()?;
     raise_descriptor_limit();
-    let mut control = Control::new(signals)?;
+    let mut control = Control::new(signals, service)?;
     let outcome = create(directives, &mut control).and_then(|()| {
         // A daemon's path is meant from where it was started, and its process id is the child's.
         let pidfile = pidfile.map(std::path::absolute).transpose()?;
         let pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
+        let in_background = daemonized.is_some();
         if let Some(daemonized) = daemonized {
             daemonized.ready()?;
         }
         announce();
-        control.run();
+        control.run(in_background);
         tracing::info!("stopping: no more requests, waiting for those in flight");
         Ok(pidfile)
     });

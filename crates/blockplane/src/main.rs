@@ -17,6 +17,7 @@ mod node;
 mod objects;
 mod pidfile;
 mod serve;
+mod service;
 mod signals;
 mod summary;
 
@@ -45,20 +46,26 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         Invocation::Serve(options) => {
             *format = options.log_format.unwrap_or(*format);
             log::start(options.log_level, *format);
-            serve::run(&options)?;
+            serve::run(&options, service()?)?;
         }
         Invocation::Daemon(options) => {
             log::start(log::level_of_daemon()?, *format);
-            daemon::run(&options)?;
+            daemon::run(&options, service()?)?;
         }
         Invocation::Configured(options) => {
             *format = options.log_format.unwrap_or(*format);
-            configured::run(options, *format)?;
+            configured::run(options, *format, service()?)?;
         }
         Invocation::Check(options) => return check::run(&options),
         Invocation::Bench(words) => return Ok(bench::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who started us, as long as nothing runs beside the main thread.
+fn service() -> Result<service::Service, Failure> {
+    // SAFETY: no thread was started yet.
+    unsafe { service::Service::take() }
 }
 
 /// What ends the program: said in one line, exit status 1.

@@ -10,13 +10,14 @@ use options::{
     ObjectOptions, Serve, SocketAddr, VhostUserBlkOptions,
 };
 
+use crate::service::Service;
 use crate::{Failure, attach, daemon};
 
 const NODE: &str = "disk";
 
 const SECTOR_BYTES: u32 = 512;
 
-pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
     let created = match (&options.disk, options.size) {
         (Disk::Path(path), Some(size)) => Some(create_sparse(path, size)?),
         _ => None,
@@ -27,6 +28,7 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
         &directives(options),
         options.pidfile.as_deref(),
         None,
+        service,
         || {
             served = true;
             attach::announce(options, new);

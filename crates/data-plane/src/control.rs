@@ -228,6 +228,16 @@ impl DataThread {
         Ok(answer.recv().map_err(|_| Stopped)??)
     }
 
+    /// Asks whether it lives: it answers between two iterations. Without an answer to come, it has
+    /// ended.
+    #[must_use]
+    pub fn ping(&self) -> mpsc::Receiver<()> {
+        let (reply, answer) = mpsc::channel();
+        // An error drops the reply, which the answer shows.
+        let _ = self.remote.send(Message::Ping(reply));
+        answer
+    }
+
     /// Starts a queue on this iothread.
     ///
     /// # Errors

@@ -36,4 +36,6 @@ pub enum Message {
     SetThreadPool(u32, u32, Sender<Result<(), PoolError>>),
     /// Run on these CPUs, or where the process may; the answer says whether that can be.
     SetCpuAffinity(String, Vec<u16>, Sender<Result<(), AffinityError>>),
+    /// Answer, to show that the loop goes round.
+    Ping(Sender<()>),
 }

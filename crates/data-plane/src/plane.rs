@@ -439,6 +439,10 @@ impl Plane for StoragePlane {
             Message::SetCpuAffinity(iothread, cpus, reply) => {
                 let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
             }
+            Message::Ping(reply) => {
+                // Whoever asked may have stopped waiting.
+                let _ = reply.send(());
+            }
         }
     }
 

@@ -20,5 +20,6 @@ mod pidfile;
 mod process;
 mod refusals;
 mod serve;
+mod service;
 mod shutdown;
 mod socket;

@@ -1,0 +1,102 @@
+//! The service manager that started us, if one did: what it handed over, and what it is told.
+//!
+//! The protocols are systemd's (sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3)), which others speak
+//! too. They are variables of the environment and datagrams of text, so no library is needed. Without
+//! the variables nothing happens: no socket is made, and nothing wakes up.
+
+mod notify;
+mod watchdog;
+
+use std::time::Duration;
+
+use crate::Failure;
+use notify::Notifier;
+pub(crate) use watchdog::Watchdog;
+
+/// The service manager, as the main thread sees it.
+pub(crate) struct Service {
+    notifier: Option<Notifier>,
+    watchdog: Option<Duration>,
+    /// What it was told last.
+    status: String,
+}
+
+impl Service {
+    /// Reads what concerns us out of the environment, and takes it away: what we start has another
+    /// relation to whoever set it.
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn take() -> Result<Self, Failure> {
+        // SAFETY: as our caller says.
+        let take = |name: &str| unsafe { take_variable(name) };
+        let notifier = take("NOTIFY_SOCKET").map(Notifier::new).transpose()?;
+        let watchdog = watchdog::period(take("WATCHDOG_USEC"), take("WATCHDOG_PID"))?;
+        Ok(Service {
+            watchdog: watchdog.filter(|_| notifier.is_some()),
+            notifier,
+            status: String::new(),
+        })
+    }
+
+    /// All sockets are listened on. In the background we are another process than the one that was
+    /// started.
+    pub fn ready(&self, in_background: bool) {
+        let mut state = "READY=1".to_owned();
+        if in_background {
+            state.push_str(&format!("\nMAINPID={}", std::process::id()));
+        }
+        self.tell(&state);
+    }
+
+    /// What `systemctl status` shows; told when it has changed.
+    pub fn status(&mut self, exports: usize, iothreads: usize) {
+        if self.notifier.is_none() {
+            return;
+        }
+        let status = format!(
+            "STATUS=serving {}, on {}",
+            count(exports, "export"),
+            count(iothreads, "iothread")
+        );
+        if status != self.status {
+            self.tell(&status);
+            self.status = status;
+        }
+    }
+
+    /// The end has begun.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=finishing requests in flight, and flushing disks");
+    }
+
+    /// What is to be asked whether it lives, if that is wanted.
+    pub fn watchdog(&self) -> Option<Watchdog> {
+        self.watchdog.map(Watchdog::new)
+    }
+
+    /// Everything answers.
+    pub fn alive(&self) {
+        self.tell("WATCHDOG=1");
+    }
+
+    fn tell(&self, state: &str) {
+        if let Some(notifier) = &self.notifier {
+            notifier.tell(state);
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// # Safety
+/// The process has one thread.
+unsafe fn take_variable(name: &str) -> Option<std::ffi::OsString> {
+    let value = std::env::var_os(name)?;
+    // SAFETY: nobody else reads or writes the environment, as our caller says.
+    unsafe { std::env::remove_var(name) };
+    Some(value)
+}

@@ -1,0 +1,222 @@
+//! What a service manager is told, over a socket that a test listens to in its place.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+
+use rustix::process::{Pid, Signal};
+
+use crate::process::{Folder, Process, STUCK_AFTER, words};
+
+const LINE: &str = "--object iothread,id=io0 --blockdev null-co,node-name=d,size=1M \
+    --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0";
+
+/// The manager's side.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(socket: UnixDatagram) -> Self {
+        socket.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        Manager(socket)
+    }
+
+    fn in_folder(folder: &Folder) -> Self {
+        Self::new(UnixDatagram::bind(folder.join("notify")).unwrap())
+    }
+
+    /// The next thing that it is told.
+    fn hears(&self) -> String {
+        let mut buffer = [0; 4096];
+        let bytes = self.0.recv(&mut buffer).expect("nothing is told");
+        String::from_utf8(buffer[..bytes].to_vec()).unwrap()
+    }
+
+    /// Everything that it was told meanwhile.
+    fn heard(&self) -> Vec<String> {
+        self.0.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 4096];
+        let mut heard = Vec::new();
+        while let Ok(bytes) = self.0.recv(&mut buffer) {
+            heard.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
+        }
+        self.0.set_nonblocking(false).unwrap();
+        heard
+    }
+}
+
+/// The program, told of a manager by these variables.
+fn under(folder: &Folder, line: &str, variables: &[(&str, &str)]) -> Process {
+    let mut command = folder.command(words(line));
+    command.envs(variables.iter().copied());
+    Process::spawn(command)
+}
+
+fn address(folder: &Folder) -> String {
+    folder.join("notify").to_str().unwrap().to_owned()
+}
+
+#[test]
+fn it_is_ready_when_every_socket_accepts_and_says_when_it_ends() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
+    assert_eq!(manager.hears(), "READY=1");
+    UnixStream::connect(folder.join("s")).unwrap();
+    assert_eq!(manager.hears(), "STATUS=serving 1 export, on 1 iothread");
+    process.stop();
+    let last = manager.hears();
+    assert!(last.starts_with("STOPPING=1\nSTATUS="), "{last}");
+    assert_eq!(
+        manager.heard(),
+        [""; 0],
+        "and not that it lives, which nobody wanted"
+    );
+}
+
+#[test]
+fn serve_tells_as_well() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let line = "serve null-co: --socket s";
+    let process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    assert_eq!(manager.hears(), "READY=1");
+    UnixStream::connect(folder.join("s")).unwrap();
+    process.stop();
+}
+
+#[test]
+fn a_manager_may_have_a_name_without_a_file() {
+    let folder = Folder::new();
+    let name = format!("blockplane-test-{}", std::process::id());
+    let socket = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = Manager::new(UnixDatagram::bind_addr(&socket).unwrap());
+    let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &format!("@{name}"))]);
+    assert_eq!(manager.hears(), "READY=1");
+    process.stop();
+}
+
+#[test]
+fn what_fails_to_start_is_never_ready() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let line = format!("{LINE} --blockdev file,node-name=f,filename=missing.img");
+    let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    process.ended().failed_naming(&["missing.img"]);
+    assert_eq!(manager.heard(), [""; 0]);
+}
+
+#[test]
+fn a_daemon_in_the_background_names_its_process() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let line = format!("{LINE} --daemonize --pidfile pid");
+    let daemon = crate::daemonize::Daemon::adopt(&folder, "pid", || {
+        let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
+        process.ended().succeeded();
+    });
+    assert_eq!(manager.hears(), format!("READY=1\nMAINPID={}", daemon.pid));
+    daemon.stop();
+}
+
+#[test]
+fn a_manager_that_is_gone_ends_no_disk() {
+    let folder = Folder::new();
+    let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
+    process.accepts(&folder.join("s"));
+    process.stop();
+}
+
+#[test]
+fn variables_that_make_no_sense_are_refused() {
+    let folder = Folder::new();
+    let refused = |variables: &[(&str, &str)], words: &[&str]| {
+        under(&folder, LINE, variables).ended().failed_naming(words);
+    };
+    refused(
+        &[("NOTIFY_SOCKET", "relative")],
+        &["NOTIFY_SOCKET", "'relative'"],
+    );
+    refused(
+        &[("WATCHDOG_USEC", "soon")],
+        &["WATCHDOG_USEC", "'soon'", "microseconds"],
+    );
+    assert!(!folder.has("s"));
+}
+
+/// An iothread that goes nowhere, held by its parent's debugger.
+struct Held(i32);
+
+impl Held {
+    fn hold(thread: Pid) -> Self {
+        let thread = thread.as_raw_pid();
+        ptrace(libc::PTRACE_ATTACH, thread);
+        let mut status = 0;
+        // SAFETY: the pointer is valid; the thread was attached to.
+        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        assert!(waited == thread && libc::WIFSTOPPED(status), "{status:#x}");
+        Held(thread)
+    }
+
+    fn let_go(self) {
+        ptrace(libc::PTRACE_DETACH, self.0);
+    }
+}
+
+fn ptrace(request: libc::c_uint, thread: i32) {
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: these requests read and write no memory of ours.
+    let result = unsafe { libc::ptrace(request, thread, nothing, nothing) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The thread of a process that has this name.
+fn thread_named(process: &Process, name: &str) -> Pid {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+    let path = threads
+        .map(|thread| thread.unwrap().path())
+        .find(|path| fs::read_to_string(path.join("comm")).unwrap().trim_end() == name);
+    let thread = path.unwrap().file_name().unwrap().to_str().unwrap().parse();
+    Pid::from_raw(thread.unwrap()).unwrap()
+}
+
+#[test]
+fn the_watchdog_hears_nothing_while_an_iothread_is_stuck() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let variables = [
+        ("NOTIFY_SOCKET", &*address(&folder)),
+        ("WATCHDOG_USEC", "100000"),
+    ];
+    let mut process = under(&folder, LINE, &variables);
+    for _ in 0..2 {
+        while manager.hears() != "WATCHDOG=1" {}
+    }
+    let held = Held::hold(thread_named(&process, "IO io0"));
+    // An answer may have been under way; then there is one more round.
+    let log = process.stderr_file();
+    process.until("the log names it", || {
+        crate::process::text(&log).contains("does not answer")
+    });
+    manager.heard();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(manager.heard(), [""; 0], "kept alive though it is stuck");
+    held.let_go();
+    assert_eq!(manager.hears(), "WATCHDOG=1");
+    process.signal(Signal::TERM);
+    assert!(process.ended().stderr.contains("iothread=\"io0\""));
+}
+
+#[test]
+fn a_watchdog_of_another_process_is_not_served() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let variables = [
+        ("NOTIFY_SOCKET", &*address(&folder)),
+        ("WATCHDOG_USEC", "1000"),
+        ("WATCHDOG_PID", "1"),
+    ];
+    let mut process = under(&folder, LINE, &variables);
+    process.accepts(&folder.join("s"));
+    process.stop();
+    assert!(!manager.heard().contains(&"WATCHDOG=1".to_owned()));
+}
