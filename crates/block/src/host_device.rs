@@ -35,11 +35,7 @@ pub(crate) fn open(
     }
     let logical_block_size =
         rustix::fs::ioctl_blksszget(device).map_err(|error| io("BLKSSZGET")(error.into()))?;
-    // Where a block device ends is its size. A last block that is not whole cannot be read or
-    // written alone: it is left out.
-    let end = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))
-        .map_err(|error| io("finding its size")(error.into()))?;
-    let size = end - end % u64::from(logical_block_size);
+    let size = end(device, logical_block_size).map_err(io("finding its size"))?;
     if size == 0 {
         return Err(NodeError::Empty { path: path.clone() });
     }
@@ -62,6 +58,16 @@ pub(crate) fn open(
     };
     let backing = open::finish(options, fd, read_only, Some(logical_block_size))?;
     Ok((backing, geometry))
+}
+
+/// Where a device ends is its size. A last block that is not whole cannot be read or written alone: it is
+/// left out.
+///
+/// # Errors
+/// What `lseek(2)` says.
+pub(crate) fn end(device: BorrowedFd<'_>, logical_block_size: u32) -> std::io::Result<u64> {
+    let end = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))?;
+    Ok(end - end % u64::from(logical_block_size))
 }
 
 /// `_IO(0x12, 94)`, see `linux/fs.h`: whether the device is read-only.

@@ -28,6 +28,7 @@ mod open;
 mod range_lock;
 mod ranges;
 mod request;
+mod resize;
 mod transfer;
 
 pub use aio::{Aio, AioChoice, AioProbe};
@@ -39,6 +40,7 @@ pub use lock::Locking;
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use null::NullOptions;
 pub use request::{Op, Request};
+pub use resize::ResizeError;
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

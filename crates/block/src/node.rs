@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::aio::Aio;
 use crate::alignment::Alignment;
@@ -118,10 +118,23 @@ impl FdBacking {
     }
 }
 
+/// What a node shows of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// All from its first byte on: its size follows the disk's.
+    ToEnd,
+    /// As much as its options say.
+    Fixed,
+}
+
 /// An opened disk, or a window onto one.
 pub struct Node {
     name: String,
+    /// As it was when the node was opened; its size may have changed since.
     geometry: Geometry,
+    /// Its size now.
+    pub(crate) size: AtomicU64,
+    pub(crate) span: Span,
     read_only: bool,
     /// Discards reach the disk; else they are accepted and do nothing.
     unmap: bool,
@@ -153,6 +166,8 @@ impl Node {
         };
         Ok(Arc::new(Node {
             name: name.to_owned(),
+            size: AtomicU64::new(geometry.size),
+            span: Span::ToEnd,
             geometry,
             read_only,
             unmap,
@@ -175,8 +190,12 @@ impl Node {
         read_only: bool,
         unmap: bool,
     ) -> Result<Arc<Node>, NodeError> {
-        let available = below.geometry.size;
+        let available = below.size();
         let align = below.geometry.logical_block_size;
+        let span = match (size, below.span) {
+            (None, Span::ToEnd) => Span::ToEnd,
+            _ => Span::Fixed,
+        };
         let size = size.unwrap_or(available.saturating_sub(offset));
         let fits = offset.checked_add(size).is_some_and(|end| end <= available);
         if !fits
@@ -195,10 +214,9 @@ impl Node {
         }
         Ok(Arc::new(Node {
             name: name.to_owned(),
-            geometry: Geometry {
-                size,
-                ..below.geometry
-            },
+            geometry: below.geometry,
+            size: AtomicU64::new(size),
+            span,
             read_only: read_only || below.read_only,
             unmap: unmap && below.unmap,
             base: below.base + offset,
@@ -212,10 +230,19 @@ impl Node {
         &self.name
     }
 
-    /// Its form.
+    /// Its size now, in bytes.
     #[must_use]
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Its form now.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size(),
+            ..self.geometry
+        }
     }
 
     /// Whether it was opened for reading only.

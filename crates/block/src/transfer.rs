@@ -249,7 +249,7 @@ impl FdBacking {
         Ok(())
     }
 
-    /// Where the file ends now; a device does not change its size.
+    /// Where the file ends now; nothing moves that of a device.
     fn end(&self) -> Result<u64, Errno> {
         if self.device_block.is_some() {
             return Ok(u64::MAX);

@@ -93,7 +93,7 @@ impl BlkTarget {
         events: Handle,
     ) -> Result<Self, Failure> {
         node.use_block_size(options.logical_block_size)?;
-        let device = Arc::new(Device::new(options, *node.geometry())?);
+        let device = Arc::new(Device::new(options, node.geometry())?);
         Ok(BlkTarget {
             name: name.to_owned(),
             device,

@@ -53,6 +53,7 @@ pub(crate) struct OpenNode {
 pub(crate) struct Export {
     /// As they are now, also those that were changed since.
     pub options: ExportOptions,
+    /// What its guest sees.
     pub device: Arc<Device>,
     pub state: ExportState,
 }

@@ -271,7 +271,7 @@ fn main() -> Result<(), Error> {
         Ok::<_, std::io::Error>(StoragePlane::new(cx, engines))
     })?;
     let node = Node::open("disk", false, &load.node)?;
-    let device = Device::new(DeviceOptions::default(), *node.geometry())?;
+    let device = Device::new(DeviceOptions::default(), node.geometry())?;
     let (reply, answer) = channel();
     let setup = Box::new(VringSetup {
         name: "counted".to_owned(),

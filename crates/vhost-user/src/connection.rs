@@ -22,6 +22,7 @@ use virtio_bindings::virtio_config::{
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtqueue::{GuestMemory, RingFeatures};
 
+use crate::backend_channel::{BackendChannel, Told};
 use crate::eventfd;
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
@@ -44,8 +45,10 @@ pub(crate) struct Connection {
     table: MemoryTable,
     memory: Option<Arc<GuestMemory>>,
     vrings: Vec<Vring>,
-    /// To tell the front-end of changes; kept open as long as it is connected.
-    _backend_channel: Option<Backend>,
+    /// To tell the front-end of changes.
+    channel: Option<BackendChannel>,
+    /// What comes with the message that is read next.
+    channel_ahead: Option<BackendChannel>,
 }
 
 impl Connection {
@@ -58,7 +61,8 @@ impl Connection {
             table: MemoryTable::default(),
             memory: None,
             vrings,
-            _backend_channel: None,
+            channel: None,
+            channel_ahead: None,
         }
     }
 
@@ -126,8 +130,39 @@ impl Connection {
         Ok(())
     }
 
+    /// Takes what the next message brings, should it be a channel for our own messages.
+    pub fn look_ahead(&mut self, channel: Option<BackendChannel>) {
+        self.channel_ahead = channel;
+    }
+
+    /// Tells the front-end that the configuration space has changed, if it has asked to be told. It does
+    /// without if it does not read what it is told.
+    pub fn tell_config_changed(&self) {
+        let config = VhostUserProtocolFeatures::CONFIG.bits();
+        let Some(channel) = self.channel.as_ref() else {
+            return;
+        };
+        if self.acked_protocol_features & config == 0 {
+            return;
+        }
+        let export = self.target.name();
+        match channel.config_changed() {
+            Told::Yes => {}
+            Told::Full => tracing::warn!(
+                export,
+                "the front-end does not read what it is told (its backend channel is full): it will see \
+                 the disk's new size when it reads the configuration next"
+            ),
+            Told::Closed => tracing::warn!(
+                export,
+                "the front-end has closed its backend channel: it will see the disk's new size when it \
+                 reads the configuration next"
+            ),
+        }
+    }
+
     /// Waits until all is done that the queues have taken so far.
-    fn settle(&self) {
+    pub fn settle(&self) {
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.settle();
         }
@@ -146,13 +181,20 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
+impl Connection {
+    /// Stops all queues: the front-end has gone, or is to go.
+    pub fn end(&mut self) {
         // All of them take no more requests before the first is waited for.
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.enable(false);
         }
         self.stop_all();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -363,10 +405,9 @@ impl VhostUserBackendReqHandlerMut for Connection {
         }
     }
 
-    fn set_backend_req_fd(&mut self, backend: Backend) {
-        let reply_ack = VhostUserProtocolFeatures::REPLY_ACK.bits();
-        backend.set_reply_ack_flag(self.acked_protocol_features & reply_ack != 0);
-        self._backend_channel = Some(backend);
+    fn set_backend_req_fd(&mut self, _: Backend) {
+        // The library has found it to be a stream socket, and can say nothing on it that we have to say.
+        self.channel = self.channel_ahead.take();
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {

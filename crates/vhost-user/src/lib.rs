@@ -7,6 +7,7 @@
 //! A front-end may send anything. What is wrong costs it its connection and nobody else anything:
 //! a message that never ends blocks only the thread of its own socket.
 
+mod backend_channel;
 mod connection;
 mod eventfd;
 mod memory;

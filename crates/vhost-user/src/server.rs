@@ -17,6 +17,7 @@ use listener::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
+use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::target::Target;
 
@@ -43,7 +44,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopping: bool,
-    connection: Option<UnixStream>,
+    connection: Option<Arc<UnixStream>>,
+    /// What the front-end has set up.
+    session: Option<Arc<Mutex<Connection>>>,
     /// Messages of the connection are being read; else its queues drain.
     in_messages: bool,
 }
@@ -109,6 +112,28 @@ impl Server {
         true
     }
 
+    /// Waits until all is done that the queues of the present front-end, if there is one, have taken so
+    /// far. They take more meanwhile.
+    pub fn settle(&self) {
+        if let Some(session) = self.session() {
+            lock(&session).settle();
+        }
+    }
+
+    /// The device's configuration space has changed: tells the present front-end, if there is one and it
+    /// wants to know. Does not wait for it.
+    pub fn tell_config_changed(&self) {
+        if let Some(session) = self.session() {
+            lock(&session).tell_config_changed();
+        }
+    }
+
+    /// A front-end holds nobody up here: the lock is held while a message is carried out, and not while
+    /// one is read or answered.
+    fn session(&self) -> Option<Arc<Mutex<Connection>>> {
+        self.shared.state().session.clone()
+    }
+
     fn wake(&self) {
         // Cannot fail: the counter is written a few times.
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
@@ -143,6 +168,10 @@ impl Drop for Server {
     }
 }
 
+fn lock(session: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    session.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     while wait(listener.socket().as_fd(), shared) {
         match listener.socket().accept() {
@@ -150,9 +179,12 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
                 // Whatever a front-end can bring about ends with its connection.
                 let served = catch_unwind(AssertUnwindSafe(|| serve(stream, target, shared)));
                 let mut state = shared.state();
-                let was_connected = state.connection.take().is_some();
+                let (connection, session) = (state.connection.take(), state.session.take());
                 state.in_messages = false;
                 drop(state);
+                // After a panic its queues drain only now; then the front-end hears.
+                drop(session);
+                let was_connected = connection.map(drop).is_some();
                 if was_connected {
                     target.connected(false);
                 }
@@ -196,26 +228,29 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     let prepared = stream
         .set_nonblocking(false)
         .and_then(|()| stream.try_clone());
-    let Ok(handle) = prepared else {
+    let Ok(socket) = prepared.map(Arc::new) else {
         tracing::warn!(
             export,
             "cannot take a front-end: too many open files? see `ulimit -n`"
         );
         return;
     };
+    let session = Arc::new(Mutex::new(Connection::new(target.clone())));
     {
         let mut state = shared.state();
         if state.stopping {
             return;
         }
-        state.connection = Some(handle);
+        state.connection = Some(socket.clone());
+        state.session = Some(session.clone());
         state.in_messages = true;
     }
     tracing::info!(export, "front-end connected");
     target.connected(true);
-    let connection = Arc::new(Mutex::new(Connection::new(target.clone())));
-    let mut messages = BackendReqHandler::from_stream(stream, connection.clone());
+    let mut messages = BackendReqHandler::from_stream(stream, session.clone());
     loop {
+        let channel = BackendChannel::ahead(&socket);
+        lock(&session).look_ahead(channel);
         match messages.handle_request() {
             Ok(()) => {}
             Err(Error::ReqHandlerError(error)) => {
@@ -233,6 +268,6 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     shared.messages_ended.notify_all();
     // Its queues drain; then the front-end hears (the caller closes the last descriptor).
     drop(messages);
-    drop(connection);
+    lock(&session).end();
     tracing::info!(export, "front-end disconnected");
 }

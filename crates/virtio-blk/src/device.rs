@@ -91,6 +91,8 @@ pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
     checks: Checks,
+    /// Bytes that the guest sees; those in `checks` are those that it saw first.
+    capacity_bytes: AtomicU64,
     /// The cache mode in the configuration space: as made, or as a driver last set it.
     cache_mode: AtomicBool,
     /// The driver's features.
@@ -99,6 +101,11 @@ pub struct Device {
     write_cache: AtomicBool,
     /// What becomes one request, in one word: [`MergeLimits::pack`].
     merging: AtomicU64,
+}
+
+/// A guest sees no part of a block.
+fn whole_blocks(bytes: u64, block: u32) -> u64 {
+    bytes - bytes % u64::from(block)
 }
 
 /// Features of a driver that flushes and sets the cache mode: assumed until one says otherwise.
@@ -125,10 +132,10 @@ impl Device {
             return Err(OptionsError::QueueSize(size));
         }
         let write_back = !options.write_through;
-        let block = u64::from(block);
+        let capacity_bytes = whole_blocks(geometry.size, block);
         let checks = Checks {
-            capacity_bytes: geometry.size / block * block,
-            block_mask: block - 1,
+            capacity_bytes,
+            block_mask: u64::from(block) - 1,
             max_discard_bytes: geometry.discard.max_bytes,
             read_only: options.read_only,
         };
@@ -137,6 +144,7 @@ impl Device {
             options,
             geometry,
             checks,
+            capacity_bytes: AtomicU64::new(capacity_bytes),
             cache_mode: AtomicBool::new(write_back),
             acked: AtomicU64::new(CACHE_FEATURES),
             write_cache: AtomicBool::new(write_back),
@@ -156,11 +164,19 @@ impl Device {
 
     /// Bytes that the guest sees.
     #[must_use]
+    #[inline]
     pub fn capacity_bytes(&self) -> u64 {
-        self.checks.capacity_bytes
+        self.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// What requests are checked against; it never changes.
+    /// The node has `size` bytes now. Queues check against it from their next batch of requests on;
+    /// requests that they have taken go on. True if the guest sees another capacity than before.
+    pub fn resize(&self, size: u64) -> bool {
+        let capacity = whole_blocks(size, self.options.logical_block_size);
+        self.capacity_bytes.swap(capacity, Ordering::Relaxed) != capacity
+    }
+
+    /// What requests are checked against. Only the capacity ever changes: see [`Device::resize`].
     pub(crate) fn checks(&self) -> Checks {
         self.checks
     }

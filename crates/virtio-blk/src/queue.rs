@@ -131,6 +131,8 @@ impl Queue {
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
+        // The disk may have another size than at the last batch.
+        self.checks.capacity_bytes = self.device.capacity_bytes();
         let mut source = Source {
             ring,
             memory,

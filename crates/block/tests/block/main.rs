@@ -17,6 +17,7 @@ mod locking;
 mod model;
 mod null;
 mod partial_blocks;
+mod resize;
 mod storage;
 mod transfer;
 mod window;

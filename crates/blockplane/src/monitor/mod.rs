@@ -8,6 +8,7 @@ mod nodes;
 mod objects;
 mod property;
 mod qom;
+mod resize;
 mod types;
 
 use qmp::{Command, Interface, Object, Product, Run};
@@ -22,6 +23,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(qom::commands());
     commands.extend(nodes::commands());
     commands.extend(exports::commands());
+    commands.extend(resize::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());

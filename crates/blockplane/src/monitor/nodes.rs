@@ -116,7 +116,7 @@ fn describe(open: &OpenNode, objects: &Objects) -> Value {
     };
     let filename = filename(open, objects);
     let mut image = json!({
-        "virtual-size": node.geometry().size,
+        "virtual-size": node.size(),
         "filename": filename,
         "format": driver,
     });
@@ -173,7 +173,7 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
             {
                 return filename(below, objects);
             }
-            json!({"driver": "raw", "file": below, "offset": raw.offset, "size": open.node.geometry().size})
+            json!({"driver": "raw", "file": below, "offset": raw.offset, "size": open.node.size()})
         }
     };
     format!("json:{}", qmp::to_text(&described))

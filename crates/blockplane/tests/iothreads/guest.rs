@@ -1,6 +1,7 @@
 //! A guest with several queues in one memory, each with room for some requests of 4 KiB.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -120,6 +121,27 @@ impl Guest {
         self.must(SET_CONFIG, &config(offset, 1, 0, &[byte]), &[]);
     }
 
+    /// What the device says that it has, in bytes.
+    pub fn capacity(&self) -> u64 {
+        let ask = config(0, 8, 0, &[0; 8]);
+        self.wire.message(GET_CONFIG, VERSION, &ask, &[]);
+        let reply = self.wire.reply(GET_CONFIG).expect("an answer");
+        u64::from_le_bytes(reply[12..].try_into().unwrap()) * 512
+    }
+
+    /// Gives the device a channel for its own messages, with protocol features besides that for it.
+    pub fn listen(&self, protocol_features: u64) -> UnixStream {
+        let features = u64s(&[protocol_features | 1 << 5]);
+        self.wire
+            .message(SET_PROTOCOL_FEATURES, VERSION, &features, &[]);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        let fds = [theirs.as_fd()];
+        self.wire.message(SET_BACKEND_REQ_FD, VERSION, &[], &fds);
+        assert!(self.wire.lives());
+        ours
+    }
+
     #[track_caller]
     fn must(&self, request: u32, payload: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) {
         let answer = self.wire.ask(request, payload, fds);
@@ -205,6 +227,12 @@ impl Guest {
     pub fn request(&mut self, index: u32, kind: u32, block: u64, byte: u8) {
         self.ask(index, 0, kind, block, byte);
         self.wait(index, 0);
+    }
+
+    /// The status of a request that was answered.
+    pub fn status(&self, index: u32, slot: usize) -> u8 {
+        let status = self.queues[index as usize].slots[slot].status;
+        self.memory.read(status, 1)[0]
     }
 
     /// What a request has read.

@@ -9,6 +9,7 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+#[allow(dead_code, reason = "shared with another suite")]
 mod guest;
 mod mapping;
 #[allow(dead_code, reason = "shared with another suite")]

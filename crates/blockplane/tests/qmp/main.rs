@@ -3,6 +3,7 @@
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
+//! - `resize`: disks become larger and smaller while guests use them.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
@@ -24,6 +25,7 @@ mod objects;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;
+mod resize;
 mod tuning;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]

@@ -129,7 +129,7 @@ impl Guest {
         let options = DeviceOptions::default();
         VringSetup {
             name: "test:0".to_owned(),
-            device: Arc::new(Device::new(options, *node.geometry()).unwrap()),
+            device: Arc::new(Device::new(options, node.geometry()).unwrap()),
             node: node.clone(),
             memory: self.memory.guest_memory(),
             layout: self.driver.layout(),

@@ -46,6 +46,7 @@ pub struct Submitted {
 pub struct FakeSink {
     pub room: usize,
     pub merging_helps: bool,
+    pub disk_bytes: u64,
     pub submitted: Vec<Submitted>,
 }
 
@@ -68,7 +69,7 @@ impl Sink for FakeSink {
             Op::Read | Op::Write => assert_eq!(bytes, request.len, "segments are the length"),
             _ => assert_eq!(bytes, 0, "no data"),
         }
-        assert!(request.offset + request.len <= CAPACITY_SECTORS * SECTOR_BYTES);
+        assert!(request.offset + request.len <= self.disk_bytes);
         assert_eq!(request.token >> 32, u64::from(QUEUE_TOKEN));
         self.submitted.push(Submitted {
             op: request.op,
@@ -155,6 +156,7 @@ impl Rig {
             sink: FakeSink {
                 room: usize::MAX,
                 merging_helps: true,
+                disk_bytes: CAPACITY_SECTORS * SECTOR_BYTES,
                 submitted: Vec::new(),
             },
         }

@@ -321,3 +321,24 @@ fn writes_are_stable_on_completion_when_there_is_no_write_cache() {
     });
     assert!(rig.answer(OUT, 0, &[1; 512], 0).1[0].fua);
 }
+
+#[test]
+fn another_size_counts_from_the_next_batch_on() {
+    let mut rig = rig();
+    expect(&mut rig, IN, END, &[], 512, IOERR, None);
+    rig.sink.disk_bytes += 512;
+    assert!(rig.device.resize((END + 1) * 512));
+    assert!(!rig.device.resize((END + 1) * 512), "it has that");
+    assert_eq!(rig.device.config()[..8], (END + 1).to_le_bytes());
+    let reached = Some((Op::Read, END * 512, 512));
+    expect(&mut rig, IN, END, &[], 512, OK, reached);
+    // What was taken goes on.
+    let asked = rig.write(END, 1, 1);
+    rig.admit_all();
+    assert!(rig.device.resize(1023));
+    rig.complete_all();
+    assert_eq!((rig.used().len(), rig.status(&asked)), (1, OK));
+    expect(&mut rig, IN, 0, &[], 512, OK, Some((Op::Read, 0, 512)));
+    expect(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
+    expect(&mut rig, DISCARD, 0, &range(0, 2, 0), 0, IOERR, None);
+}

@@ -1,0 +1,144 @@
+//! Disks that become larger or smaller while they are open.
+//!
+//! A resize has two halves: where the file ends, and what of it a node shows. Whoever resizes a node does
+//! both, in the order that keeps every request that was admitted inside of the file: a disk grows in
+//! its file first, and shrinks in its nodes first. Nothing here knows of requests.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::SECTOR_BYTES;
+use crate::host_device;
+use crate::node::{Backing, FdBacking, Node, Span};
+
+/// The largest size that the field's programs take.
+const MAX_SIZE: u64 = 0x7fff_ffff_c000_0000;
+
+/// Why a node cannot have another size. The texts are the field's, where it has one.
+#[derive(Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// It was opened for reading.
+    #[error("Image is read-only")]
+    ReadOnly,
+    /// A null disk.
+    #[error("Image format driver does not support resize")]
+    Unsupported,
+    /// A window whose options say its size.
+    #[error("Cannot resize fixed-size raw disks")]
+    FixedSize,
+    /// No file is that large.
+    #[error("offset({0}) exceeds maximum({MAX_SIZE})")]
+    TooLarge(u64),
+    /// The window begins too far inside for that.
+    #[error("Disk size too large for the chosen offset")]
+    TooLargeForOffset,
+    /// A block device is as large as it is.
+    #[error("Cannot grow device files: it has {found} bytes now, {wanted} are asked for")]
+    GrowDevice {
+        /// Where it ends.
+        found: u64,
+        /// Where it should end.
+        wanted: u64,
+    },
+    /// What the kernel says.
+    #[error("Could not resize file: {0}")]
+    Io(#[from] std::io::Error),
+    /// A window would be cut.
+    #[error(
+        "node '{node}' shows bytes {start} to {end} of this disk, which would end at {new_end}: remove \
+         that node first, or keep the disk larger"
+    )]
+    Cut {
+        /// The window.
+        node: String,
+        /// Its first byte.
+        start: u64,
+        /// The byte behind its last.
+        end: u64,
+        /// Where the disk would end.
+        new_end: u64,
+    },
+}
+
+impl Node {
+    /// Where the file or device behind it has to end for it to have `size` bytes. A block device cannot
+    /// be changed: its end is where it is now.
+    ///
+    /// # Errors
+    /// [`ResizeError`].
+    pub fn end_for(&self, size: u64) -> Result<u64, ResizeError> {
+        if self.read_only() {
+            return Err(ResizeError::ReadOnly);
+        }
+        let Backing::Fd(backing) = &*self.backing else {
+            return Err(ResizeError::Unsupported);
+        };
+        if self.span == Span::Fixed {
+            return Err(ResizeError::FixedSize);
+        }
+        let end = size.checked_add(self.base());
+        let end = end
+            .filter(|end| i64::try_from(*end).is_ok())
+            .ok_or(ResizeError::TooLargeForOffset)?;
+        if end > MAX_SIZE {
+            return Err(ResizeError::TooLarge(end));
+        }
+        let Some(block) = backing.device_block else {
+            return Ok(end);
+        };
+        match host_device::end(backing.fd.as_fd(), block)? {
+            found if end > found => Err(ResizeError::GrowDevice { found, wanted: end }),
+            found => Ok(found),
+        }
+    }
+
+    /// Whether both show parts of one opened disk.
+    #[must_use]
+    pub fn shares_disk_with(&self, other: &Node) -> bool {
+        Arc::ptr_eq(&self.backing, &other.backing)
+    }
+
+    /// Its size when the disk ends at `end`.
+    ///
+    /// # Errors
+    /// [`ResizeError::Cut`] for a window that does not lie within it then.
+    pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
+        // As for a file that is opened: a last sector that is not whole counts.
+        let whole = end.next_multiple_of(SECTOR_BYTES);
+        let size = match self.span {
+            Span::ToEnd => whole.checked_sub(self.base()),
+            Span::Fixed => Some(self.size()).filter(|size| self.base() + size <= whole),
+        };
+        size.ok_or_else(|| ResizeError::Cut {
+            node: self.name().to_owned(),
+            start: self.base(),
+            end: self.base() + self.size(),
+            new_end: end,
+        })
+    }
+
+    /// What it shows from now on.
+    pub fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Relaxed);
+    }
+
+    /// Moves the end of its file; of a block device nothing, it is there already. What is new reads as
+    /// zeroes and takes no space.
+    ///
+    /// # Errors
+    /// What `ftruncate(2)` says.
+    pub fn move_end(&self, end: u64) -> Result<(), ResizeError> {
+        match &*self.backing {
+            Backing::Fd(
+                backing @ FdBacking {
+                    device_block: None, ..
+                },
+            ) => {
+                let truncate = || rustix::fs::ftruncate(&backing.fd, end);
+                rustix::io::retry_on_intr(truncate).map_err(|error| ResizeError::Io(error.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

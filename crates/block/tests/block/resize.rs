@@ -1,0 +1,170 @@
+//! Disks that become larger and smaller while they are open.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+
+use block::{Node, NodeOptions, NullOptions, ResizeError};
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{LoopDevice, device, file, folder, image, options, try_file, ways};
+
+const LEN: u64 = 1 << 20;
+
+/// Both halves of it, without a guest to think of.
+fn resize(node: &Node, size: u64) -> Result<(), ResizeError> {
+    let end = node.end_for(size)?;
+    let size = node.size_within(end)?;
+    node.move_end(end)?;
+    node.set_size(size);
+    Ok(())
+}
+
+#[test]
+fn a_file_grows_with_zeroes_and_shrinks_for_good() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    for how in ways(&path) {
+        fs::write(&path, pattern(1, 1 << 20)).unwrap();
+        let node = file(&how);
+        let mut rig = Rig::new();
+        resize(&node, 2 * LEN).unwrap();
+        assert_eq!((node.size(), node.geometry().size), (2 * LEN, 2 * LEN));
+        assert_eq!(fs::metadata(&path).unwrap().len(), 2 * LEN);
+        assert!(rig.read(&node, LEN, 65_536) == [0; 65_536]);
+        rig.ok(&node, Call::write(2 * LEN - 4096, &[7; 4096]));
+        resize(&node, 8192).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), &pattern(1, 1 << 20)[..8192]);
+        resize(&node, LEN).unwrap();
+        assert!(rig.read(&node, 8192, 65_536) == [0; 65_536]);
+    }
+}
+
+#[test]
+fn a_last_sector_that_is_not_whole_counts() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let node = file(&options(&path));
+    resize(&node, 1000).unwrap();
+    assert_eq!(
+        (node.size(), fs::metadata(&path).unwrap().len()),
+        (1024, 1000)
+    );
+    resize(&node, 0).unwrap();
+    assert_eq!((node.size(), fs::metadata(&path).unwrap().len()), (0, 0));
+}
+
+#[test]
+fn what_a_file_has_become_outside_is_taken_over() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let node = file(&options(&path));
+    let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    outside.set_len(3 * LEN).unwrap();
+    assert_eq!(node.size(), LEN);
+    resize(&node, 3 * LEN).unwrap();
+    assert_eq!(node.size(), 3 * LEN);
+}
+
+#[test]
+fn windows_to_the_end_follow_and_no_other_is_cut() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let node = file(&options(&path));
+    let window = |name: &str, below: &Arc<Node>, offset, size| {
+        Node::window(name, below, offset, size, false, true).unwrap()
+    };
+    let tail = window("tail", &node, 65_536, None);
+    let inner = window("inner", &tail, 4096, None);
+    let fixed = window("fixed", &node, 0, Some(131_072));
+    let inside = window("inside", &fixed, 4096, None);
+    let other = file(&options(&image(&folder, "other", LEN)));
+    assert!(inner.shares_disk_with(&node) && !other.shares_disk_with(&node));
+
+    let end = inner.end_for(2 * LEN).unwrap();
+    assert_eq!(end, 2 * LEN + 65_536 + 4096);
+    assert_eq!(node.size_within(end).unwrap(), end);
+    assert_eq!(tail.size_within(end).unwrap(), 2 * LEN + 4096);
+    assert_eq!(inner.size_within(end).unwrap(), 2 * LEN);
+    assert_eq!(fixed.size_within(end).unwrap(), 131_072);
+    assert_eq!(fixed.size_within(131_072).unwrap(), 131_072);
+
+    let error = fixed.size_within(131_071 - 512).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "node 'fixed' shows bytes 0 to 131072 of this disk, which would end at 130559: remove that \
+         node first, or keep the disk larger"
+    );
+    let error = inner.size_within(65_536).unwrap_err();
+    assert!(matches!(error, ResizeError::Cut { .. }), "{error}");
+    for node in [&fixed, &inside] {
+        let error = node.end_for(LEN).unwrap_err();
+        assert_eq!(error.to_string(), "Cannot resize fixed-size raw disks");
+    }
+}
+
+#[test]
+fn what_cannot_be_resized_says_so() {
+    const MOST: u64 = 0x7fff_ffff_c000_0000;
+    let folder = folder();
+    let path = image(&folder, "disk", LEN);
+    let null = NodeOptions::Null(NullOptions {
+        size: LEN,
+        read_zeroes: false,
+        latency_ns: 0,
+    });
+    let null = Node::open("n", false, &null).unwrap();
+    let error = null.end_for(LEN).unwrap_err().to_string();
+    assert_eq!(error, "Image format driver does not support resize");
+    {
+        let read_only = try_file(&options(&path), true).unwrap();
+        let error = read_only.end_for(LEN).unwrap_err().to_string();
+        assert_eq!(error, "Image is read-only");
+    }
+    let node = file(&options(&path));
+    let error = node.end_for(MOST + 1).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("offset({}) exceeds maximum({MOST})", MOST + 1)
+    );
+    let tail = Node::window("tail", &node, 4096, None, false, true).unwrap();
+    let error = tail.end_for(MOST).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("offset({}) exceeds maximum({MOST})", MOST + 4096)
+    );
+    let error = tail.end_for((1 << 63) - 4096).unwrap_err().to_string();
+    assert_eq!(error, "Disk size too large for the chosen offset");
+    // The file systems that tests run on have less.
+    let end = node.end_for(MOST).unwrap();
+    let error = node.move_end(end).unwrap_err().to_string();
+    assert!(
+        error.starts_with("Could not resize file: File too large"),
+        "{error}"
+    );
+    assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
+}
+
+#[test]
+fn a_block_device_is_as_large_as_it_is() {
+    let Some(disk) = LoopDevice::new(LEN, 512) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    let error = node.end_for(LEN + 512).unwrap_err().to_string();
+    assert!(error.starts_with("Cannot grow device files"), "{error}");
+    // As in the field a smaller size means the real one.
+    resize(&node, 512).unwrap();
+    assert_eq!(node.size(), LEN);
+    let image = fs::OpenOptions::new().write(true).open(&disk.image);
+    image.unwrap().set_len(2 * LEN).unwrap();
+    let grown = Command::new("losetup").arg("-c").arg(&disk.path).status();
+    assert!(grown.unwrap().success());
+    assert_eq!(node.size(), LEN);
+    resize(&node, 2 * LEN).unwrap();
+    assert_eq!(node.size(), 2 * LEN);
+    let mut rig = Rig::new();
+    let data = pattern(1, 4096);
+    rig.ok(&node, Call::write(2 * LEN - 4096, &data));
+    assert!(rig.read(&node, 2 * LEN - 4096, 4096) == data);
+}
