@@ -25,7 +25,7 @@ const TOOLS: [(&str, &str, &str); 4] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -38,6 +38,7 @@ const SCRIPTS: [(&str, &str); 6] = [
         include_str!("init/readonly_boot.sh"),
     ),
     ("scripts/discard.sh", include_str!("init/discard.sh")),
+    ("scripts/resize.sh", include_str!("init/resize.sh")),
 ];
 
 /// Bytes in `/pattern`; no file that a scenario writes is longer.

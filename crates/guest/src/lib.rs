@@ -27,6 +27,7 @@ mod error;
 mod initramfs;
 mod kernel;
 mod modules;
+mod monitor;
 mod progress;
 mod qemu;
 mod report;

@@ -28,6 +28,9 @@ pub enum Scenario {
     /// A new disk: discard, write zeroes, `fstrim`. Asks `raw_written`, `raw_discarded`,
     /// `file_written`, `file_trimmed`, for the host to look at the space that the image takes.
     Discard,
+    /// A new disk of a server with a monitor: asks `grow` for twice its size, then `shrink` for the first, and
+    /// sees both while it is up.
+    Resize,
 }
 
 impl Scenario {
@@ -38,6 +41,7 @@ impl Scenario {
             Self::SecondBoot => "second_boot",
             Self::ReadonlyBoot => "readonly_boot",
             Self::Discard => "discard",
+            Self::Resize => "resize",
         }
     }
 }

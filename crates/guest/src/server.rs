@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cache::target_dir;
 use crate::error::{Error, Result, find_program, run};
+use crate::monitor;
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -77,6 +78,8 @@ pub struct ServerOptions {
     /// Packed queues, offered by the server and asked for by the VMM. Not with qemu-storage-daemon,
     /// which has none.
     pub packed: bool,
+    /// Whether it has a monitor, for [`Server::resize`].
+    pub monitor: bool,
 }
 
 impl ServerOptions {
@@ -90,6 +93,7 @@ impl ServerOptions {
             serial: "BP-GUEST-0001".to_owned(),
             read_only: false,
             packed: false,
+            monitor: false,
         }
     }
 }
@@ -118,8 +122,11 @@ impl Server {
             .map_err(Error::io("create a folder for the socket"))?;
         let socket = folder.path().join("disk.sock");
         let mut command = match program {
-            Program::Blockplane(path) => blockplane_command(path, options, &socket),
-            Program::QemuStorageDaemon(path) => qsd_command(path, options, &socket)?,
+            Program::Blockplane(path) if !options.monitor => serve_command(path, options, &socket),
+            Program::Blockplane(path) => {
+                daemon_command(path, options, &socket, Some(&options.serial))?
+            }
+            Program::QemuStorageDaemon(path) => daemon_command(path, options, &socket, None)?,
         };
         let log =
             tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
@@ -185,6 +192,16 @@ impl Server {
     pub fn write_cache(&self) -> Option<&'static str> {
         // qemu-storage-daemon says "write through" of a disk that it writes back.
         (!self.is_qsd).then_some("write back")
+    }
+
+    /// Gives the disk another size, over its monitor.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        let arguments = format!(r#"{{"node-name": "d", "size": {size_bytes}}}"#);
+        monitor::execute(&monitor::beside(&self.socket()), "block_resize", &arguments)
+            .map_err(|error| self.failed(format!("does not resize its disk: {error}")))
     }
 
     /// Bytes that the image occupies on the host.
@@ -294,7 +311,7 @@ impl Drop for Server {
     }
 }
 
-fn blockplane_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
+fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg(&options.disk);
     command.arg("--socket").arg(socket);
@@ -312,8 +329,13 @@ fn blockplane_command(program: &Path, options: &ServerOptions, socket: &Path) ->
     command
 }
 
-/// qemu-storage-daemon creates no images, so we do.
-fn qsd_command(program: &Path, options: &ServerOptions, socket: &Path) -> Result<Command> {
+/// The options that both servers have; theirs has no serial number. They create no images, so we do.
+fn daemon_command(
+    program: &Path,
+    options: &ServerOptions,
+    socket: &Path,
+    serial: Option<&str>,
+) -> Result<Command> {
     let image = options.disk.display().to_string();
     File::options()
         .write(true)
@@ -330,11 +352,20 @@ fn qsd_command(program: &Path, options: &ServerOptions, socket: &Path) -> Result
         literal(&image),
         on_off(options.read_only)
     ));
+    if options.monitor {
+        // Before the export: who sees that listen may rely on the monitor.
+        let path = literal(&monitor::beside(socket).display().to_string());
+        command
+            .arg("--chardev")
+            .arg(format!("socket,id=m,path={path},server=on,wait=off"))
+            .args(["--monitor", "chardev=m"]);
+    }
     command.arg("--export").arg(format!(
-        "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={},writable={},num-queues={}",
+        "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={},writable={},num-queues={}{}",
         literal(&socket.display().to_string()),
         on_off(!options.read_only),
-        options.num_queues
+        options.num_queues,
+        serial.map(|serial| format!(",serial={serial}")).unwrap_or_default()
     ));
     Ok(command)
 }
