@@ -28,6 +28,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// front-end that never reads makes a write wait; it loses its connection then.
 const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 
+/// Most regions of a memory table, each with a descriptor; other messages bring one.
+const DESCRIPTORS_OF_A_MESSAGE: u32 = 8;
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     shared: Arc<Shared>,
@@ -205,6 +208,15 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     }
 }
 
+/// Whether this process may open as many more files as a message brings. The kernel leaves out those that it
+/// may not (recvmsg(2), `MSG_CTRUNC`), and the message looks like a bad one.
+fn has_descriptors_left(shared: &Shared) -> bool {
+    let all: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_OF_A_MESSAGE)
+        .map(|_| rustix::io::fcntl_dupfd_cloexec(&shared.stop, 0))
+        .collect();
+    all.is_ok()
+}
+
 /// Waits until `fd` is readable; false when the server is to stop.
 fn wait(fd: BorrowedFd<'_>, shared: &Shared) -> bool {
     loop {
@@ -258,6 +270,15 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
             }
             Err(Error::Disconnected) => break,
             Err(Error::SocketBroken(_) | Error::PartialMessage) if shared.state().stopping => break,
+            Err(error) if !has_descriptors_left(shared) => {
+                tracing::warn!(
+                    export,
+                    %error,
+                    "the descriptors of a message find no room: too many files are open, see `ulimit -n` \
+                     and `LimitNOFILE=`; the front-end is disconnected"
+                );
+                break;
+            }
             Err(error) => {
                 tracing::warn!(export, %error, "bad message; the front-end is disconnected");
                 break;

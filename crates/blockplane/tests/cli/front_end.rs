@@ -244,7 +244,30 @@ impl FrontEnd {
         }
     }
 
+    /// Brings descriptors, more with every message, until the export has enough of it.
+    pub fn bring_descriptors_until_hang_up(&self) {
+        for queue in 0..self.num_queues() {
+            let call = Some(self.call.as_fd());
+            if self
+                .try_send(SET_VRING_CALL, &queue.to_ne_bytes(), call)
+                .is_err()
+            {
+                return;
+            }
+        }
+        self.wait_for_hang_up();
+    }
+
     fn send(&self, request: u32, payload: &[u8], fd: Option<BorrowedFd<'_>>) {
+        self.try_send(request, payload, fd).unwrap();
+    }
+
+    fn try_send(
+        &self,
+        request: u32,
+        payload: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> rustix::io::Result<()> {
         let size = u32::try_from(payload.len()).unwrap();
         let message = [numbers(&[request, VERSION, size]), payload.to_vec()].concat();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -253,8 +276,9 @@ impl FrontEnd {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd))));
         }
         let slices = [IoSlice::new(&message)];
-        let sent = sendmsg(&self.stream, &slices, &mut ancillary, SendFlags::empty()).unwrap();
+        let sent = sendmsg(&self.stream, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
         assert_eq!(sent, message.len());
+        Ok(())
     }
 
     fn ask(&self, request: u32, payload: &[u8]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Limits that the program inherits (`ulimit`): what they forbid fails, and nothing else does.
 
 use crate::front_end::{FrontEnd, READ, WRITE};
-use crate::process::{Folder, Process, words};
+use crate::process::{Folder, Process, text, words};
 
 /// Writes no file beyond its first MiB (POSIX counts blocks of 512 bytes).
 const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
@@ -35,4 +35,24 @@ fn a_disk_larger_than_the_limit_on_file_sizes_is_refused_with_the_reason() {
     let ended = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, line)).ended();
     ended.failed_naming(&["disk.img", "File too large"]);
     assert_eq!(folder.names(), [""; 0]);
+}
+
+#[test]
+fn a_front_end_for_whose_descriptors_there_is_no_room_is_told_apart_from_a_bad_one() {
+    const FEW_FILES: &str = r#"ulimit -n 40; exec "$0" "$@""#;
+    let folder = Folder::new();
+    let line = words("serve null-co: --socket s --num-queues 64");
+    let mut server = Process::spawn(folder.command_after(FEW_FILES, line));
+    server.accepts(&folder.join("s"));
+    FrontEnd::connect(&folder.join("s")).bring_descriptors_until_hang_up();
+    let log = server.stderr_file();
+    server.until("it says why", || text(&log).contains("ulimit -n"));
+    assert!(!text(&log).contains("bad message"), "{}", text(&log));
+    // Nothing is left of it.
+    let next = FrontEnd::connect(&folder.join("s"));
+    next.start_queues(1);
+    next.submit(&[READ]);
+    next.wait_until_completed(1);
+    assert_eq!(next.status(0), 0);
+    server.stop();
 }
