@@ -1,51 +1,139 @@
-//! Sockets that monitors are reached by, made in the order of the command line.
+//! Sockets that monitors are reached by: those of the command line, and those that come while it runs.
 
-use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use listener::Listener;
 use options::{ChardevOptions, SocketAddr};
-use qmp::Door;
+use qmp::{Door, Presence};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::Failure;
+use crate::reason::reason;
 
-/// Those that no monitor has taken yet.
+/// All of them, in the order they were made.
 #[derive(Default)]
-pub(crate) struct Chardevs(HashMap<String, Door>);
+pub(crate) struct Chardevs(Vec<Chardev>);
+
+/// One socket.
+pub(crate) struct Chardev {
+    options: ChardevOptions,
+    user: User,
+}
+
+/// Who has it.
+enum User {
+    Nobody(Door),
+    Monitor(Presence),
+}
+
+impl Chardev {
+    pub fn id(&self) -> &str {
+        &self.options.id
+    }
+
+    /// In use by a monitor.
+    pub fn is_used(&self) -> bool {
+        matches!(self.user, User::Monitor(_))
+    }
+
+    /// Where it is, as the field writes it.
+    pub fn filename(&self) -> String {
+        let connected = match &self.user {
+            User::Nobody(Door::Connected(_)) => true,
+            User::Nobody(Door::Listening(_, first)) => first.is_some(),
+            User::Monitor(presence) => presence.clients() > 0,
+        };
+        let state = if connected { "" } else { "disconnected:" };
+        let server = if self.options.server {
+            ",server=on"
+        } else {
+            ""
+        };
+        match &self.options.addr {
+            SocketAddr::Unix { path } => format!("{state}unix:{}{server}", path.display()),
+            SocketAddr::Fd { fd } => format!("{state}fd:{fd}{server}"),
+        }
+    }
+}
 
 impl Chardevs {
+    pub fn iter(&self) -> impl Iterator<Item = &Chardev> {
+        self.0.iter()
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Chardev> {
+        self.0.iter().find(|chardev| chardev.id() == id)
+    }
+
     /// Listens or connects; with `wait` until somebody has come, or `end` is readable.
     pub fn add(&mut self, options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<(), Failure> {
-        let door = match (&options.addr, options.server) {
-            (SocketAddr::Unix { path }, false) => {
-                let stream = UnixStream::connect(path);
-                Door::Connected(stream.map_err(|error| {
-                    format!(
-                        "--chardev: cannot connect to {}: {error}; is somebody listening there?",
-                        path.display()
-                    )
-                })?)
-            }
-            (SocketAddr::Unix { path }, true) => listening(Listener::bind(path)?, options, end)?,
-            (SocketAddr::Fd { fd }, _) => {
-                // SAFETY: the number is the user's word for a socket that was made for us; nothing
-                // else in this process has it, since everything else is opened without giving
-                // numbers away.
-                listening(unsafe { Listener::inherit(*fd) }?, options, end)?
-            }
-        };
-        self.0.insert(options.id.clone(), door);
+        self.0.push(open(options, end)?);
         Ok(())
     }
 
-    /// A monitor takes one.
-    pub fn take(&mut self, id: &str) -> Result<Door, Failure> {
-        let found = self.0.remove(id);
-        found.ok_or_else(|| format!("there is no chardev '{id}'").into())
+    /// Another one of that name takes its place, which nobody uses.
+    pub fn change(&mut self, options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<(), Failure> {
+        let new = open(options, end)?;
+        self.remove(&options.id);
+        self.0.push(new);
+        Ok(())
     }
+
+    /// Closes one that nobody uses.
+    pub fn remove(&mut self, id: &str) {
+        self.0.retain(|chardev| chardev.id() != id);
+    }
+
+    /// A monitor takes one, and says who is there.
+    pub fn take(&mut self, id: &str, open: impl FnOnce(Door) -> Presence) -> Result<(), Failure> {
+        let place = self.0.iter().position(|chardev| chardev.id() == id);
+        let place = place.ok_or_else(|| format!("there is no chardev '{id}'"))?;
+        let Chardev { options, user } = self.0.remove(place);
+        let user = match user {
+            User::Nobody(door) => User::Monitor(open(door)),
+            used @ User::Monitor(_) => used,
+        };
+        self.0.insert(place, Chardev { options, user });
+        Ok(())
+    }
+}
+
+fn open(options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<Chardev, Failure> {
+    let door = match (&options.addr, options.server) {
+        (SocketAddr::Unix { path }, false) => {
+            let stream = connected(path).map_err(|error| {
+                format!(
+                    "Failed to connect to '{}': {}",
+                    path.display(),
+                    reason(&error)
+                )
+            });
+            Door::Connected(stream?)
+        }
+        (SocketAddr::Unix { path }, true) => listening(Listener::bind(path)?, options, end)?,
+        (SocketAddr::Fd { fd }, _) => {
+            // SAFETY: the number is the user's word for a socket that was made for us; nothing
+            // else in this process has it, since everything else is opened without giving
+            // numbers away.
+            listening(unsafe { Listener::inherit(*fd) }?, options, end)?
+        }
+    };
+    Ok(Chardev {
+        options: options.clone(),
+        user: User::Nobody(door),
+    })
+}
+
+/// Connects, and does not wait for somebody who is slow to accept.
+fn connected(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 fn listening(

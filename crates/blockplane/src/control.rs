@@ -36,7 +36,8 @@ pub(crate) struct Control {
     inbox: Receiver<Mail>,
     /// Readable once a signal has come.
     end: OwnedFd,
-    chardevs: Chardevs,
+    /// Sockets of monitors, and those that nobody uses.
+    pub chardevs: Chardevs,
     monitors: Option<Server>,
 }
 
@@ -62,9 +63,13 @@ impl Control {
         self.chardevs.add(options, self.end.as_fd())
     }
 
+    /// One that nobody uses makes place for another of its name.
+    pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
+        self.chardevs.change(options, self.end.as_fd())
+    }
+
     /// From now on commands are mail.
     pub fn add_monitor(&mut self, options: &MonitorOptions) -> Result<(), Failure> {
-        let door = self.chardevs.take(&options.chardev)?;
         if self.monitors.is_none() {
             let mail = self.mail.clone();
             let deliver = move |call| {
@@ -79,7 +84,8 @@ impl Control {
             )?);
         }
         if let Some(monitors) = &self.monitors {
-            monitors.open(door, options.pretty);
+            let open = |door| monitors.open(door, options.pretty);
+            self.chardevs.take(&options.chardev, open)?;
         }
         Ok(())
     }

@@ -60,7 +60,9 @@ fn create(directives: &[Directive], control: &mut Control) -> Result<(), Failure
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
             Directive::Blockdev(options) => node::open(options, objects)?,
             Directive::Export(options) => export::start(options, objects)?,
-            Directive::Chardev(options) => control.add_chardev(options)?,
+            Directive::Chardev(options) => control
+                .add_chardev(options)
+                .map_err(|failure| format!("--chardev: {failure}"))?,
             Directive::Monitor(options) => control.add_monitor(options)?,
         }
     }

@@ -16,6 +16,7 @@ mod monitor;
 mod node;
 mod objects;
 mod pidfile;
+mod reason;
 mod resize;
 mod serve;
 mod service;

@@ -7,6 +7,7 @@ use rustix::event::PollFlags;
 use serde_json::Value;
 
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
+use crate::presence::Seat;
 use crate::request::Request;
 use crate::session::{Session, Step};
 use crate::{Interface, format};
@@ -18,6 +19,7 @@ const READ_BYTES: usize = 4096;
 pub(crate) struct Client {
     pub id: u64,
     stream: UnixStream,
+    _seat: Seat,
     session: Session,
     pretty: bool,
     /// Read, and not looked at yet.
@@ -35,10 +37,17 @@ pub(crate) struct Client {
 
 impl Client {
     /// Greets a client. The socket does not block.
-    pub fn new<C>(id: u64, stream: UnixStream, pretty: bool, interface: &Interface<C>) -> Self {
+    pub fn new<C>(
+        id: u64,
+        stream: UnixStream,
+        seat: Seat,
+        pretty: bool,
+        interface: &Interface<C>,
+    ) -> Self {
         let mut client = Client {
             id,
             stream,
+            _seat: seat,
             session: Session::default(),
             pretty,
             input: Vec::new(),

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::limits::MAX_CLIENTS;
+use crate::presence::{Presence, Seat};
 use crate::request::Request;
 use crate::session::answer;
 use crate::{Error, Interface};
@@ -39,9 +40,19 @@ pub enum Door {
 
 /// What the program tells the thread.
 enum Letter {
-    Open { door: Door, pretty: bool },
-    Answer { client: u64, answer: Value },
-    Event { name: &'static str, event: Value },
+    Open {
+        door: Door,
+        pretty: bool,
+        presence: Presence,
+    },
+    Answer {
+        client: u64,
+        answer: Value,
+    },
+    Event {
+        name: &'static str,
+        event: Value,
+    },
     Stop,
 }
 
@@ -174,9 +185,15 @@ impl Server {
         })
     }
 
-    /// Opens one more monitor.
-    pub fn open(&self, door: Door, pretty: bool) {
-        self.handle.send(Letter::Open { door, pretty });
+    /// Opens one more monitor; its clients are counted.
+    pub fn open(&self, door: Door, pretty: bool) -> Presence {
+        let presence = Presence::default();
+        self.handle.send(Letter::Open {
+            door,
+            pretty,
+            presence: presence.share(),
+        });
+        presence
     }
 }
 
@@ -191,11 +208,18 @@ impl Drop for Server {
     }
 }
 
+/// A socket that clients of a monitor connect to.
+struct Entrance {
+    listener: Listener,
+    pretty: bool,
+    presence: Presence,
+}
+
 struct Serving<C, D> {
     interface: Arc<Interface<C>>,
     handle: Handle,
     deliver: D,
-    doors: Vec<(Listener, bool)>,
+    doors: Vec<Entrance>,
     clients: Vec<Client>,
     last_id: u64,
     accept_again: Option<Instant>,
@@ -236,7 +260,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         fds.extend(
             self.doors
                 .iter()
-                .map(|(listener, _)| PollFd::from_borrowed_fd(listener.socket().as_fd(), door)),
+                .map(|entrance| PollFd::from_borrowed_fd(entrance.listener.socket().as_fd(), door)),
         );
         fds.extend(
             self.clients
@@ -278,17 +302,25 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
 
     fn read(&mut self, letter: Letter) {
         match letter {
-            Letter::Open { door, pretty } => match door {
-                Door::Connected(stream) => self.welcome(stream, pretty),
+            Letter::Open {
+                door,
+                pretty,
+                presence,
+            } => match door {
+                Door::Connected(stream) => self.welcome(stream, presence.seat(), pretty),
                 Door::Listening(listener, first) => {
                     if let Err(error) = listener.socket().set_nonblocking(true) {
                         tracing::error!(%error, "a monitor's socket cannot be listened on");
                         return;
                     }
-                    self.doors.push((listener, pretty));
                     if let Some(stream) = first {
-                        self.welcome(stream, pretty);
+                        self.welcome(stream, presence.seat(), pretty);
                     }
+                    self.doors.push(Entrance {
+                        listener,
+                        pretty,
+                        presence,
+                    });
                 }
             },
             Letter::Answer { client: id, answer } => {
@@ -315,10 +347,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
     }
 
     fn accept(&mut self, index: usize) {
-        let (listener, pretty) = &self.doors[index];
-        let pretty = *pretty;
-        match listener.socket().accept() {
-            Ok((stream, _)) => self.welcome(stream, pretty),
+        let entrance = &self.doors[index];
+        match entrance.listener.socket().accept() {
+            Ok((stream, _)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a monitor's client");
@@ -327,13 +358,13 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         }
     }
 
-    fn welcome(&mut self, stream: UnixStream, pretty: bool) {
+    fn welcome(&mut self, stream: UnixStream, seat: Seat, pretty: bool) {
         if let Err(error) = stream.set_nonblocking(true) {
             tracing::warn!(%error, "a monitor's client cannot be served");
             return;
         }
         self.last_id += 1;
-        let client = Client::new(self.last_id, stream, pretty, &self.interface);
+        let client = Client::new(self.last_id, stream, seat, pretty, &self.interface);
         self.clients.push(client);
     }
 }

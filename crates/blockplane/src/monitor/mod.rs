@@ -1,8 +1,10 @@
 //! What monitors can be asked: names, arguments and results are those of QEMU.
 
+mod chardevs;
 mod errors;
 mod export_properties;
 mod exports;
+mod human;
 mod iothread_properties;
 mod nodes;
 mod objects;
@@ -24,11 +26,14 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(nodes::commands());
     commands.extend(exports::commands());
     commands.extend(resize::commands());
+    commands.extend(chardevs::commands());
+    commands.extend(human::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());
     definitions.extend(nodes::definitions());
     definitions.extend(exports::definitions());
+    definitions.extend(chardevs::definitions());
     Interface::new(product(), definitions, commands, exports::events())
 }
 

@@ -106,7 +106,7 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
 
 /// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients
 /// expect say so.
-fn describe(open: &OpenNode, objects: &Objects) -> Value {
+pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = match &options.driver {
         Driver::File(_) => "file",

@@ -132,3 +132,59 @@ fn it_listens_on_an_inherited_socket() {
     program.ended().succeeded();
     assert!(folder.has("qmp"), "it belongs to who made it");
 }
+
+/// What a chardev is called, where it is, and whether a monitor has it.
+fn chardevs(client: &mut Client) -> Vec<(String, String, bool)> {
+    let all = client.done("query-chardev", json!({}));
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let describe = |one: &serde_json::Value| {
+        let used = one["frontend-open"].as_bool().unwrap();
+        (text(&one["label"]), text(&one["filename"]), used)
+    };
+    all.as_array().unwrap().iter().map(describe).collect()
+}
+
+#[test]
+fn sockets_come_and_go_and_those_in_use_stay() {
+    let folder = Folder::new();
+    let line = "--chardev socket,id=idle,path=idle,server=on,wait=off --monitor idle";
+    let (program, mut client) = crate::start(&folder, line);
+    let entry = |id: &str, filename: &str, used| (id.to_owned(), filename.to_owned(), used);
+    let monitors = [
+        entry("idle", "disconnected:unix:idle,server=on", true),
+        entry("c", "unix:qmp,server=on", true),
+    ];
+    assert_eq!(chardevs(&mut client), monitors);
+    let backend = |path: &str, server: bool| {
+        let addr = json!({"type": "unix", "data": {"path": path}});
+        json!({"type": "socket", "data": {"addr": addr, "server": server}})
+    };
+    let add = json!({"id": "x", "backend": backend("new", true)});
+    assert_eq!(client.done("chardev-add", add), json!({}));
+    let there = UnixListener::bind(folder.join("there")).unwrap();
+    let add = json!({"id": "y", "backend": backend("there", false)});
+    assert_eq!(client.done("chardev-add", add), json!({}));
+    let (_peer, _) = there.accept().unwrap();
+    let new = [
+        entry("x", "disconnected:unix:new,server=on", false),
+        entry("y", "unix:there", false),
+    ];
+    assert_eq!(chardevs(&mut client)[2..], new);
+    // A live socket is not taken over, and what was there stays.
+    let live = json!({"id": "x", "backend": backend("idle", true)});
+    let refused = client.fails("chardev-change", live);
+    assert!(refused.contains("another server listens"), "{refused}");
+    assert!(folder.has("new"));
+    let other = json!({"id": "x", "backend": backend("other", true)});
+    client.done("chardev-change", other);
+    assert!(folder.has("other") && !folder.has("new"));
+    let refused = client.fails("chardev-remove", json!({"id": "idle"}));
+    assert_eq!(refused, "Chardev 'idle' is busy");
+    for id in ["x", "y"] {
+        client.done("chardev-remove", json!({"id": id}));
+    }
+    assert!(!folder.has("other") && folder.has("idle"));
+    assert_eq!(chardevs(&mut client), monitors);
+    Client::connect(&folder.join("idle"));
+    program.stop();
+}

@@ -92,8 +92,13 @@ impl Client {
         }
     }
 
-    /// True when the other side has closed.
+    /// True when the other side has closed, after events at most.
     pub fn at_end(&mut self) -> bool {
-        self.stream.fill_buf().unwrap().is_empty()
+        while !self.stream.fill_buf().unwrap().is_empty() {
+            if self.line().get("event").is_none() {
+                return false;
+            }
+        }
+        true
     }
 }

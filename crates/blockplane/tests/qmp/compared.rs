@@ -17,6 +17,13 @@ fn script() -> Vec<(&'static str, Value)> {
         json!({"type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
             "addr": {"type": "unix", "path": "e.sock"}})
     };
+    let chardev = |id: &str, path: &str, more: Value| {
+        let mut data = json!({"addr": {"type": "unix", "data": {"path": path}}});
+        for (key, value) in more.as_object().unwrap() {
+            data[key] = value.clone();
+        }
+        json!({"id": id, "backend": {"type": "socket", "data": data}})
+    };
     let property = |property: &str| json!({"path": "/objects/io0", "property": property});
     let set =
         |value: Value| json!({"path": "/objects/io0", "property": "poll-max-ns", "value": value});
@@ -170,6 +177,31 @@ fn script() -> Vec<(&'static str, Value)> {
         ("query-named-block-nodes", json!({})),
         ("blockdev-del", json!({"node-name": "d"})),
         ("object-del", json!({"id": "io0"})),
+        ("query-chardev", json!({})),
+        ("chardev-add", chardev("x", "other", json!({}))),
+        ("chardev-add", chardev("x", "other", json!({}))),
+        (
+            "chardev-add",
+            chardev("y", "nope", json!({"server": false})),
+        ),
+        (
+            "chardev-add",
+            chardev("y", "z", json!({"server": false, "wait": true})),
+        ),
+        ("chardev-add", chardev("y", "z", json!({"foo": true}))),
+        (
+            "chardev-add",
+            json!({"id": "y", "backend": {"type": "socket", "data": {}}}),
+        ),
+        ("chardev-change", chardev("x", "another", json!({}))),
+        ("chardev-change", chardev("c", "z", json!({}))),
+        ("chardev-change", chardev("nope", "z", json!({}))),
+        ("chardev-send-break", json!({"id": "c"})),
+        ("chardev-send-break", json!({"id": "nope"})),
+        ("chardev-remove", json!({"id": "c"})),
+        ("chardev-remove", json!({"id": "x"})),
+        ("chardev-remove", json!({"id": "nope"})),
+        ("query-chardev", json!({})),
         ("quit", json!({})),
     ]
 }

@@ -2,6 +2,7 @@
 //!
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
+//! - `human`: what people ask, in QEMU's words.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
@@ -19,6 +20,7 @@ mod exports;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../iothreads/guest.rs"]
 mod guest;
+mod human;
 mod neighbour;
 mod nodes;
 mod objects;

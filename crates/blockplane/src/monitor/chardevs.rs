@@ -1,0 +1,187 @@
+//! Sockets for monitors: added, removed, looked at. Those that a monitor has stay.
+//!
+//! Only by paths: the number of a descriptor, other than when the program starts, would be anything's.
+
+use std::path::PathBuf;
+
+use options::{ChardevOptions, SocketAddr};
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type, Variants};
+use serde_json::{Value, json};
+
+use super::text;
+use crate::control::Control;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    let id = || Member::required("id", Type::Str);
+    let backend = || Member::required("backend", Type::Named("ChardevBackend"));
+    vec![
+        Command {
+            name: "chardev-add",
+            arguments: Object::of(vec![id(), backend()]),
+            returns: Some(Type::Named("ChardevReturn")),
+            run: Run::InBand(add),
+        },
+        Command {
+            name: "chardev-change",
+            arguments: Object::of(vec![id(), backend()]),
+            returns: Some(Type::Named("ChardevReturn")),
+            run: Run::InBand(change),
+        },
+        Command {
+            name: "chardev-remove",
+            arguments: Object::of(vec![id()]),
+            returns: None,
+            run: Run::InBand(|control, arguments| {
+                let id = text(arguments, "id");
+                if is_used(control, id, "not found")? {
+                    return Err(Error::generic(format!("Chardev '{id}' is busy")));
+                }
+                control.chardevs.remove(id);
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "chardev-send-break",
+            arguments: Object::of(vec![id()]),
+            returns: None,
+            // A socket has nothing to break.
+            run: Run::InBand(|control, arguments| {
+                is_used(control, text(arguments, "id"), "not found")?;
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "query-chardev",
+            arguments: Object::default(),
+            returns: Some(Type::list_of("ChardevInfo")),
+            run: Run::InBand(|control, _| {
+                let all = control.chardevs.iter();
+                let info = all.map(|chardev| {
+                    json!({
+                        "frontend-open": chardev.is_used(),
+                        "filename": chardev.filename(),
+                        "label": chardev.id(),
+                    })
+                });
+                Ok(info.collect())
+            }),
+        },
+        Command {
+            name: "query-chardev-backends",
+            arguments: Object::default(),
+            returns: Some(Type::list_of("ChardevBackendInfo")),
+            run: Run::InBand(|_, _| Ok(json!([{"name": "socket"}]))),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let object = |members: Vec<Member>| Definition::Object(Object::of(members));
+    let one = |name, r#type| object(vec![Member::required(name, r#type)]);
+    let tagged = |words: &'static str, cases: Vec<(&'static str, &'static str)>| {
+        Definition::Object(Object {
+            members: vec![Member::required("type", Type::Named(words))],
+            variants: Some(Variants { tag: "type", cases }),
+        })
+    };
+    vec![
+        ("ChardevBackendKind", Definition::Enum(vec!["socket"])),
+        (
+            "ChardevBackend",
+            tagged(
+                "ChardevBackendKind",
+                vec![("socket", "ChardevSocketWrapper")],
+            ),
+        ),
+        (
+            "ChardevSocketWrapper",
+            one("data", Type::Named("ChardevSocket")),
+        ),
+        (
+            "ChardevSocket",
+            object(vec![
+                Member::required("addr", Type::Named("SocketAddressLegacy")),
+                Member::optional("server", Type::Bool),
+                Member::optional("wait", Type::Bool),
+            ]),
+        ),
+        ("SocketAddressType", Definition::Enum(vec!["unix"])),
+        (
+            "SocketAddressLegacy",
+            tagged(
+                "SocketAddressType",
+                vec![("unix", "UnixSocketAddressWrapper")],
+            ),
+        ),
+        (
+            "UnixSocketAddressWrapper",
+            one("data", Type::Named("UnixSocketAddress")),
+        ),
+        ("UnixSocketAddress", one("path", Type::Str)),
+        ("ChardevReturn", object(Vec::new())),
+        (
+            "ChardevInfo",
+            object(vec![
+                Member::required("frontend-open", Type::Bool),
+                Member::required("filename", Type::Str),
+                Member::required("label", Type::Str),
+            ]),
+        ),
+        ("ChardevBackendInfo", one("name", Type::Str)),
+    ]
+}
+
+/// Whether a monitor has it; an error if it is not there.
+fn is_used(control: &Control, id: &str, missing: &str) -> Result<bool, Error> {
+    let found = control.chardevs.get(id).map(|chardev| chardev.is_used());
+    found.ok_or_else(|| Error::generic(format!("Chardev '{id}' {missing}")))
+}
+
+fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let id = text(arguments, "id");
+    if control.chardevs.get(id).is_some() {
+        return Err(Error::generic(format!(
+            "Chardev with id '{id}' already exists"
+        )));
+    }
+    let failed = |reason: String| Error::generic(format!("Failed to add chardev '{id}': {reason}"));
+    let options = read(arguments).map_err(failed)?;
+    let added = control.add_chardev(&options);
+    added.map_err(|failure| failed(failure.to_string()))?;
+    Ok(json!({}))
+}
+
+fn change(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let id = text(arguments, "id");
+    if is_used(control, id, "does not exist")? {
+        let text = "Chardev user does not support chardev hotswap";
+        return Err(Error::generic(text));
+    }
+    let options = read(arguments).map_err(Error::generic)?;
+    let changed = control.change_chardev(&options);
+    changed.map_err(|failure| Error::generic(failure.to_string()))?;
+    Ok(json!({}))
+}
+
+/// Arguments that were checked. Unlike on the command line a socket listens unless told otherwise.
+fn read(arguments: &Arguments) -> Result<ChardevOptions, String> {
+    let socket = &arguments["backend"]["data"];
+    let path = socket["addr"]["data"]["path"].as_str();
+    let server = socket["server"].as_bool().unwrap_or(true);
+    match (socket["wait"].as_bool(), server) {
+        (Some(_), false) => {
+            Err("'wait' option is incompatible with socket in client connect mode".to_owned())
+        }
+        (Some(true), true) => {
+            Err("'wait' would keep all monitors waiting for a client: leave it out".to_owned())
+        }
+        _ => Ok(ChardevOptions {
+            id: text(arguments, "id").to_owned(),
+            addr: SocketAddr::Unix {
+                path: PathBuf::from(path.unwrap_or_default()),
+            },
+            server,
+            wait: false,
+        }),
+    }
+}

@@ -1,0 +1,92 @@
+//! What people ask QEMU's monitor, in its words. The texts are those of QEMU 7.2 for the same objects.
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::process::Folder;
+use crate::start;
+
+fn ask(client: &mut Client, line: &str) -> String {
+    let answer = client.done("human-monitor-command", json!({"command-line": line}));
+    answer.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn info() {
+    let folder = Folder::new();
+    folder.image("disk", 1 << 20);
+    let line = "--object iothread,id=io0,poll-max-ns=1000 --blockdev null-co,node-name=m,size=65536 \
+                --blockdev file,node-name=d,filename=disk,cache.direct=off,read-only=on \
+                --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0";
+    let (program, mut client) = start(&folder, line);
+    let thread_id = client.done("query-iothreads", json!({}))[0]["thread-id"].clone();
+    assert_eq!(
+        ask(&mut client, "info iothreads"),
+        format!(
+            "io0:\r\n  thread_id={thread_id}\r\n  poll-max-ns=1000\r\n  poll-grow=0\r\n  \
+             poll-shrink=0\r\n  aio-max-batch=0\r\n"
+        )
+    );
+    let null = "m: json:{\"driver\": \"null-co\", \"size\": 65536} (null-co)\r\n    \
+                Cache mode:       writeback\r\n";
+    let file = "disk (file, read-only)\r\n";
+    let cache = "    Cache mode:       writeback\r\n";
+    assert_eq!(
+        ask(&mut client, " info  block -n"),
+        format!("d: {file}{cache}\r\n{null}")
+    );
+    let export = format!("e (d): {file}    Attached to:      /exports/e\r\n{cache}");
+    assert_eq!(ask(&mut client, "info block"), export);
+    assert_eq!(ask(&mut client, "info block e"), export);
+    assert_eq!(
+        ask(&mut client, "info block -v m"),
+        format!(
+            "{null}\r\nImages:\r\nimage: json:{{\"driver\": \"null-co\", \"size\": 65536}}\r\n\
+             file format: null-co\r\nvirtual size: 64 KiB (65536 bytes)\r\ndisk size: 0 B\r\n"
+        )
+    );
+    assert_eq!(ask(&mut client, "info block nope"), "");
+    let version = concat!(env!("CARGO_PKG_VERSION"), "blockplane\r\n");
+    assert_eq!(ask(&mut client, "info version"), version);
+    let chardev = "c: filename=unix:qmp,server=on\r\n";
+    assert_eq!(ask(&mut client, "info chardev"), chardev);
+    program.stop();
+}
+
+#[test]
+fn what_it_does_not_know_and_help() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, "");
+    for (line, answer) in [
+        ("", ""),
+        ("nope foo", "unknown command: 'nope'\r\n"),
+        ("info nope", "unknown command: 'info nope'\r\n"),
+        ("help nope", "unknown command: 'nope'\r\n"),
+        ("help help", "help|? [cmd] -- show the help\r\n"),
+        (
+            "help info iothreads",
+            "info iothreads  -- show iothreads\r\n",
+        ),
+        (
+            "info version x",
+            "version: extraneous characters at the end of line\r\nTry \"help info version\" for more information\r\n",
+        ),
+        (
+            "info block -x",
+            "block: unsupported option -x\r\nTry \"help info block\" for more information\r\n",
+        ),
+    ] {
+        assert_eq!(ask(&mut client, line), answer, "{line}");
+    }
+    // All that is listed is known.
+    let listed = ask(&mut client, "info");
+    assert_eq!(listed, ask(&mut client, "help info"));
+    for line in listed.lines() {
+        let name: Vec<&str> = line.split_whitespace().take(2).collect();
+        let answer = ask(&mut client, &name.join(" "));
+        assert!(!answer.contains("unknown"), "{line}");
+    }
+    assert_eq!(ask(&mut client, "help").lines().count(), 2);
+    assert_eq!(ask(&mut client, "?"), ask(&mut client, "help"));
+    program.stop();
+}
