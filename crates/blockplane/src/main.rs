@@ -60,6 +60,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         }
         Invocation::Check(options) => return check::run(&options),
         Invocation::Bench(words) => return Ok(bench::cli::main(words)),
+        Invocation::Operator(words) => return Ok(operator::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)
 }

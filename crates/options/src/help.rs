@@ -74,6 +74,8 @@ Usage:
   blockplane serve DISK [OPTIONS]     serve one disk; see blockplane serve --help
   blockplane check FILE               is a configuration file right, and what would it run
   blockplane bench WHAT [OPTIONS]     measure it; see blockplane bench --help
+  blockplane info SOCKET [OPTIONS]    show what a running daemon has; see blockplane info --help
+  blockplane qmp SOCKET COMMAND …     ask it, change it; see blockplane qmp --help
   blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
   blockplane --config FILE [OPTIONS]  the same in a file, with anything that is added here
 
@@ -93,6 +95,8 @@ Commands:
   serve DISK              serve one disk
   bench WHAT              measure blockplane, or any other vhost-user-blk server
   check FILE              check a configuration file
+  info SOCKET             exports, nodes and iothreads of the daemon whose monitor this is
+  qmp SOCKET COMMAND …    any command of its monitor, with its arguments as KEY=VALUE
   help [COMMAND]          this text, or that of a command
 
 Options without a command (what they describe is created in command-line order):

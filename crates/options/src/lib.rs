@@ -69,6 +69,8 @@ pub enum Invocation {
     Check(Check),
     /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
     Bench(Vec<OsString>),
+    /// `blockplane qmp …`, `blockplane info …`: all words, whose grammar is not known here either.
+    Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
     /// Print this line on standard output and exit with status 0.
@@ -90,11 +92,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
         b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
+        b"qmp" | b"info" => Ok(Invocation::Operator(args.collect())),
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
             Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
             Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
+            Some(command) if command == "qmp" || command == "info" => {
+                Ok(Invocation::Operator(vec![command, "--help".into()]))
+            }
             Some(command) => {
                 let word = error::shown(&command.to_string_lossy());
                 Err(Problem::StrayWord {

@@ -4,6 +4,7 @@
     reason = "a test that unwraps an error fails, as it should"
 )]
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use options::{AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, Serve, parse};
@@ -304,4 +305,18 @@ fn what_follows_bench_is_left_to_it() {
     assert_eq!(rest, ["run", "--depth", "x"]);
     let help = parse(["help", "bench"].map(Into::into).into_iter());
     assert_eq!(help, Ok(Invocation::Bench(vec!["--help".into()])));
+}
+
+#[test]
+fn commands_for_a_running_daemon_are_left_to_others() {
+    for command in ["qmp", "info"] {
+        let words = [command, "socket", "--x"].map(OsString::from);
+        let Ok(Invocation::Operator(all)) = parse(words.clone().into_iter()) else {
+            panic!("{command} is a command");
+        };
+        assert_eq!(all, words);
+        let help = parse(["help", command].map(Into::into).into_iter());
+        let expected = vec![command.into(), "--help".into()];
+        assert_eq!(help, Ok(Invocation::Operator(expected)));
+    }
 }

@@ -1,5 +1,6 @@
 //! Exports: added, removed, looked at; and what is told of them.
 
+use options::{ExportKind, SocketAddr};
 use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
@@ -46,6 +47,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::required("type", Type::Named("type")),
         Member::required("node-name", Type::Str),
         Member::required("shutting-down", Type::Bool),
+        Member::optional("socket", Type::Str),
     ]);
     vec![
         (
@@ -83,12 +85,17 @@ fn query(control: &Control) -> Value {
     let newest_first = control.objects.exports.iter().rev();
     newest_first
         .map(|export| {
-            json!({
+            let mut info = json!({
                 "node-name": export.options.node_name,
                 "shutting-down": matches!(export.state, ExportState::Ending(_)),
                 "type": "vhost-user-blk",
                 "id": export.options.id,
-            })
+            });
+            let ExportKind::VhostUserBlk(kind) = &export.options.kind;
+            if let SocketAddr::Unix { path } = &kind.addr {
+                info["socket"] = path.display().to_string().into();
+            }
+            info
         })
         .collect()
 }

@@ -5,6 +5,7 @@
 //! - `human`: what people ask, in QEMU's words.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `resize`: disks become larger and smaller while guests use them.
+//! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
@@ -28,6 +29,7 @@ mod objects;
 #[path = "../cli/process.rs"]
 mod process;
 mod resize;
+mod shell;
 mod tuning;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]

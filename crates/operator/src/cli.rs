@@ -1,0 +1,143 @@
+//! The command lines: `blockplane qmp …`, `blockplane info …`.
+
+mod help;
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::error::{Error, Result};
+use crate::{ask, info};
+
+/// `blockplane …`
+#[derive(Debug, Parser)]
+#[command(
+    name = "blockplane",
+    bin_name = "blockplane",
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do with a running daemon.
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Ask a running daemon: any command of its monitor
+    #[command(long_about = help::QMP, after_long_help = help::QMP_EXAMPLES)]
+    Qmp(ask::Options),
+    /// Show what a running daemon has: exports, nodes, iothreads
+    #[command(long_about = help::INFO, after_long_help = help::INFO_EXAMPLES)]
+    Info(info::Options),
+}
+
+/// The monitor's socket, as each command takes it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Monitor {
+    /// The socket of the daemon's monitor: path=… of its --chardev
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+}
+
+/// The definitions of all commands, for what is made from them: manual pages, completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// All of the program: does what `words` ask for, of which the first is the command.
+#[must_use]
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = std::iter::once("blockplane".into()).chain(words);
+    let error = match Cli::try_parse_from(words) {
+        Ok(cli) => match run(&cli.command) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => format!("blockplane {}: {error}\n", cli.command.name()),
+        },
+        Err(error) if !error.use_stderr() => {
+            // Whoever pipes the help into `head` has seen enough.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => error.render().to_string(),
+    };
+    // Nobody may be there to hear it; the exit status says it as well.
+    let _ = io::stderr().write_all(error.as_bytes());
+    ExitCode::FAILURE
+}
+
+impl Command {
+    fn name(&self) -> &'static str {
+        match self {
+            Command::Qmp(_) => "qmp",
+            Command::Info(_) => "info",
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let done = match command {
+        Command::Qmp(options) => ask::run(options, &mut out),
+        Command::Info(options) => info::run(options, &mut out),
+    };
+    match done {
+        // Whoever pipes it into `head` has seen enough.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// Prints a text and a line's end, at once.
+pub(crate) fn print(out: &mut impl Write, text: &str) -> Result<()> {
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    written.map_err(Error::io("print the result"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_examples_and_they_are_right() {
+        for command in command().get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            let lines = help.lines().map(str::trim);
+            let examples: Vec<&str> = lines
+                .filter_map(|line| line.strip_prefix("blockplane "))
+                .filter(|line| line.starts_with(command.get_name()))
+                .collect();
+            assert!(examples.len() > 1, "{help}");
+            for example in examples {
+                let words = example.split(' ').map(|word| word.trim_matches('\''));
+                let args = std::iter::once("blockplane").chain(words);
+                let parsed = Cli::try_parse_from(args);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for nonsense in [
+            "qmp",
+            "qmp socket",
+            "qmp socket --timeout x quit",
+            "qmp socket --list --events",
+            "info",
+            "info socket everything",
+        ] {
+            let args = std::iter::once("blockplane").chain(nonsense.split(' '));
+            assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");
+        }
+    }
+}

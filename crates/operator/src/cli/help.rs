@@ -1,0 +1,35 @@
+//! What `--help` says of each command, with examples.
+
+pub(super) const QMP: &str = "\
+Ask a running daemon: sends a command to its monitor and prints what comes back.
+
+COMMAND is a name with arguments KEY=VALUE. A value is JSON where it is that (5, true, '[\"a\"]'), else a string; \
+dots nest (cache.direct=true), numbers make lists (iothread.0=a iothread.1=b). Or it is a request as QMP has it, \
+in one word that begins with {. Or it is - : then each line of standard input is one of these (single quotes keep \
+blanks, # begins a comment); the first that fails ends it, unless somebody types.
+
+A daemon has a monitor when it was started with --chardev socket,id=c,path=SOCKET,server=on,wait=off --monitor chardev=c. \
+docs/qmp.md says what it can be asked; --list asks it. Any QMP monitor will do.
+
+The exit status is 0 when every command was carried out, and 1 for any error, which is printed as CLASS: DESCRIPTION.";
+
+pub(super) const QMP_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane qmp /run/disks.qmp --list iothread\n\
+\x20 blockplane qmp /run/disks.qmp query-block-exports\n\
+\x20 blockplane qmp /run/disks.qmp qom-set path=/objects/io0 property=poll-max-ns value=50000\n\
+\x20 blockplane qmp /run/disks.qmp blockdev-add driver=file node-name=d filename=d.img cache.direct=true\n\
+\x20 blockplane qmp /run/disks.qmp '{\"execute\":\"query-version\"}'\n\
+\x20 blockplane qmp /run/disks.qmp --events";
+
+pub(super) const INFO: &str = "\
+Show what a running daemon has: its exports and who is connected, its nodes, its iothreads, what was done since it started.
+
+Prints tables, or with --json what they are made from. A dash stands for what the monitor does not say: any QMP \
+monitor will do.";
+
+pub(super) const INFO_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane info /run/disks.qmp\n\
+\x20 blockplane info /run/disks.qmp exports iothreads\n\
+\x20 blockplane info /run/disks.qmp stats --json";

@@ -1,0 +1,20 @@
+//! What an operator sees of a running daemon.
+//!
+//! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
+//! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;
+//! - [`client`]: the connection to a monitor that both speak over.
+//!
+//! It knows QMP and nothing of the daemon's insides: what a monitor does not say is not shown, so that it
+//! works with monitors of other versions, and of other daemons as far as these answer.
+
+pub mod ask;
+pub mod cli;
+pub mod client;
+mod error;
+pub mod info;
+mod schema;
+mod table;
+mod units;
+mod words;
+
+pub use error::{Error, Result};

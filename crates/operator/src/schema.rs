@@ -1,0 +1,130 @@
+//! What a monitor can be asked, from `query-qmp-schema`, in one line for each command.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// Groups within groups are written out this deep.
+const DEPTH: usize = 3;
+
+/// The types of a schema by their names.
+struct Types<'a>(HashMap<&'a str, &'a Value>);
+
+/// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
+pub(crate) fn commands(schema: &Value, part: &str) -> Vec<String> {
+    let entries = schema.as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let types = Types(
+        entries
+            .iter()
+            .map(|entry| (text(entry, "name"), entry))
+            .collect(),
+    );
+    let found = entries
+        .iter()
+        .filter(|entry| entry["meta-type"] == "command");
+    let mut lines: Vec<String> = found
+        .filter(|entry| text(entry, "name").contains(part))
+        .map(|entry| {
+            let mut line = text(entry, "name").to_owned();
+            types.arguments(text(entry, "arg-type"), "", DEPTH, &mut line);
+            line
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+impl Types<'_> {
+    /// Appends ` KEY=TYPE [KEY=TYPE]` for each member.
+    fn arguments(&self, name: &str, prefix: &str, depth: usize, line: &mut String) {
+        let Some(object) = self.0.get(name) else {
+            return;
+        };
+        for member in list(object, "members") {
+            let key = format!("{prefix}{}", text(member, "name"));
+            let of = text(member, "type");
+            let nested = self.0.get(of).is_some_and(|of| of["meta-type"] == "object");
+            if nested && depth > 1 {
+                self.arguments(of, &format!("{key}."), depth - 1, line);
+                continue;
+            }
+            let (open, close) = match member.get("default") {
+                Some(_) => ("[", "]"),
+                None => ("", ""),
+            };
+            line.push_str(&format!(" {open}{key}={}{close}", self.shown(of)));
+        }
+        for variant in list(object, "variants") {
+            let mut members = String::new();
+            self.arguments(text(variant, "type"), prefix, depth, &mut members);
+            if !members.is_empty() {
+                let tag = text(object, "tag");
+                line.push_str(&format!(
+                    "\n    {prefix}{tag}={}:{members}",
+                    text(variant, "case")
+                ));
+            }
+        }
+    }
+
+    /// What a value looks like.
+    fn shown(&self, name: &str) -> String {
+        let Some(entry) = self.0.get(name) else {
+            return name.to_owned();
+        };
+        match text(entry, "meta-type") {
+            "builtin" => text(entry, "name").to_owned(),
+            "array" => format!("[{}]", self.shown(text(entry, "element-type"))),
+            "enum" => {
+                let words = list(entry, "values").iter().filter_map(Value::as_str);
+                words.collect::<Vec<_>>().join("|")
+            }
+            "alternate" => {
+                let members = list(entry, "members").iter();
+                let shown = members.map(|member| self.shown(text(member, "type")));
+                shown.collect::<Vec<_>>().join("|")
+            }
+            _ => "{…}".to_owned(),
+        }
+    }
+}
+
+fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
+    entry.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(entry: &'a Value, key: &str) -> &'a [Value] {
+    let list = entry.get(key).and_then(Value::as_array);
+    list.map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn commands_are_shown_with_what_they_take() {
+        let schema = json!([
+            {"name": "quit", "meta-type": "command", "arg-type": "0", "ret-type": "0"},
+            {"name": "add", "meta-type": "command", "arg-type": "1", "ret-type": "0"},
+            {"name": "GONE", "meta-type": "event", "arg-type": "0"},
+            {"name": "0", "meta-type": "object", "members": []},
+            {"name": "1", "meta-type": "object", "members": [
+                {"name": "id", "type": "str"}, {"name": "kind", "type": "2"},
+                {"name": "cache", "type": "3", "default": null}, {"name": "io", "type": "5", "default": null},
+            ], "tag": "kind", "variants": [{"case": "file", "type": "4"}, {"case": "null", "type": "0"}]},
+            {"name": "2", "meta-type": "enum", "values": ["file", "null"]},
+            {"name": "3", "meta-type": "object", "members": [{"name": "direct", "type": "bool", "default": null}]},
+            {"name": "4", "meta-type": "object", "members": [{"name": "filename", "type": "str"}]},
+            {"name": "5", "meta-type": "alternate", "members": [{"type": "str"}, {"type": "6"}]},
+            {"name": "6", "meta-type": "array", "element-type": "str"},
+            {"name": "str", "meta-type": "builtin", "json-type": "string"},
+            {"name": "bool", "meta-type": "builtin", "json-type": "boolean"},
+        ]);
+        let add = "add id=str kind=file|null [cache.direct=bool] [io=str|[str]]\n    kind=file: filename=str";
+        assert_eq!(commands(&schema, ""), [add, "quit"]);
+        assert_eq!(commands(&schema, "ui"), ["quit"]);
+        assert!(commands(&json!("nonsense"), "").is_empty());
+    }
+}

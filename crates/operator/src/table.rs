@@ -1,0 +1,100 @@
+//! Tables for a terminal: a line of headings, columns that line up, nothing else.
+
+use std::fmt;
+
+/// Where the cells of a column stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+    /// Instead of rows, when there are none.
+    empty: &'static str,
+}
+
+impl Table {
+    pub fn new(columns: &[(&'static str, Align)], empty: &'static str) -> Self {
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+            empty,
+        }
+    }
+
+    /// One more row; a cell that is empty is shown as a dash.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| {
+            if cell.is_empty() {
+                "-".to_owned()
+            } else {
+                cell
+            }
+        });
+        self.rows.push(cells.collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rows.is_empty() {
+            return writeln!(f, "{}", self.empty);
+        }
+        let headings: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        let all = || std::iter::once(&headings).chain(&self.rows);
+        let width = |column: usize| {
+            let cells = all().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+        for row in all() {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+                if !line.is_empty() {
+                    line.push_str("  ");
+                }
+                match align {
+                    Align::Left => line.push_str(&format!("{cell:<width$}")),
+                    Align::Right => line.push_str(&format!("{cell:>width$}")),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(
+            &[
+                ("NAME", Align::Left),
+                ("SIZE", Align::Right),
+                ("FILE", Align::Left),
+            ],
+            "nothing",
+        );
+        assert_eq!(table.to_string(), "nothing\n");
+        table.row(["a".into(), "10 GiB".into(), "/a".into()]);
+        table.row(["disk0".into(), String::new(), "ü".into()]);
+        let expected = "\
+NAME     SIZE  FILE
+a      10 GiB  /a
+disk0       -  ü
+";
+        assert_eq!(table.to_string(), expected);
+    }
+}
