@@ -1,0 +1,102 @@
+//! Either of the asynchronous engines, as the daemon uses them.
+
+use std::error::Error;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use engine::{AioSettings, Completion, Full, Io, LinuxAio, Op, Uring, UringSettings, uring};
+use libc::iovec;
+
+pub enum Engine {
+    Aio(Box<LinuxAio>),
+    Uring(Box<Uring>),
+}
+
+impl Engine {
+    /// `native` or `io_uring`.
+    pub fn new(name: &str) -> Result<Self, Box<dyn Error>> {
+        Ok(match name {
+            "native" => Engine::Aio(Box::new(LinuxAio::new(AioSettings::default())?)),
+            "io_uring" => Engine::Uring(Box::new(Uring::new(UringSettings::default())?)),
+            other => return Err(format!("{other}: native or io_uring is expected").into()),
+        })
+    }
+
+    /// Signalled for what completes while the thread sleeps.
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        match self {
+            Engine::Aio(aio) => aio.eventfd(),
+            Engine::Uring(uring) => uring.eventfd(),
+        }
+    }
+
+    /// Reads into `buffer` from `offset` on; a completion names the request by `token`.
+    ///
+    /// # Safety
+    /// As for [`LinuxAio::push`], and the file stays open until the completion.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        buffer: *mut iovec,
+        len: u64,
+        token: u64,
+    ) -> Result<(), Full> {
+        let io = Io {
+            op: Op::Read,
+            fd: file.as_raw_fd(),
+            offset,
+            iov: buffer,
+            iov_count: 1,
+            len,
+            token,
+        };
+        // SAFETY: our caller's promise is the one that both want.
+        unsafe {
+            match self {
+                Engine::Aio(aio) => aio.push(io),
+                Engine::Uring(uring) => uring.push(Io {
+                    op: io.op,
+                    fd: uring::File::Descriptor(io.fd),
+                    offset,
+                    iov: io.iov,
+                    iov_count: io.iov_count,
+                    len,
+                    token,
+                }),
+            }
+        }
+    }
+
+    #[inline]
+    pub fn submit(&mut self) {
+        match self {
+            Engine::Aio(aio) => aio.submit(),
+            Engine::Uring(uring) => uring.submit(),
+        }
+    }
+
+    #[inline]
+    pub fn has_completions(&self) -> bool {
+        match self {
+            Engine::Aio(aio) => aio.has_completions(),
+            Engine::Uring(uring) => uring.has_completions(),
+        }
+    }
+
+    #[inline]
+    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+        match self {
+            Engine::Aio(aio) => aio.reap(out),
+            Engine::Uring(uring) => uring.reap(out),
+        };
+    }
+
+    /// The thread is about to sleep; true: better not.
+    pub fn arm(&mut self) -> bool {
+        match self {
+            Engine::Aio(aio) => aio.has_completions(),
+            Engine::Uring(uring) => uring.arm(),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A vhost-user-blk server with nothing between ring and disk: how fast any server can be here.
+//!
+//! ```text
+//! cargo build --release -p vhost-user --example bare_relay
+//! taskset -c 0 target/release/examples/bare_relay /tmp/relay.sock FILE wait io_uring &
+//! blockplane bench compare --backing FILE --client blocking --depth 32,128 --servers ours,raw --socket /tmp/relay.sock
+//! ```
+//!
+//! One thread takes chains off a split ring, submits their reads with the guest's memory as buffers,
+//! and gives back what has completed with one signal for all of it. It has one queue of one disk, which it
+//! reads past the page cache; there is no device, no merging, no fairness, no limit and no count of anything. What it
+//! costs beside the host's own reads is what any server costs: two threads that hand each other work.
+//!
+//! What it does when there is nothing to do:
+//!
+//! - `wait`: it sleeps until it is kicked or the disk has answered, as a program on the host would.
+//! - `answer`: it looks for the guest's answer to a signal for some microseconds before it sleeps.
+//! - `spin`: it looks at the ring and at the disk without end, and owns its processor.
+
+#[path = "../bare/mod.rs"]
+mod bare;
+mod engine;
+
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+use std::thread::park;
+use std::time::{Duration, Instant};
+
+use ::engine::Completion;
+use libc::iovec;
+use listener::Listener;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use vhost_user::{QueueSetup, Server};
+use virtqueue::{Chain, RingError, SplitQueue};
+
+use bare::{BareDisk, End, STATUS_OK, signal};
+use engine::Engine;
+
+const USAGE: &str = "usage: bare_relay SOCKET FILE wait|answer|spin native|io_uring";
+
+const SECTOR_BYTES: u64 = 512;
+const HEADER_BYTES: usize = 16;
+const T_IN: u32 = 0;
+const STATUS_IOERR: u8 = 1;
+const STATUS_UNSUPP: u8 = 2;
+
+/// How long a guest that was signalled is looked at: its thread has to wake up first.
+const ANSWER_TIME: Duration = Duration::from_micros(60);
+
+/// What it does when there is nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    Wait,
+    Answer,
+    Spin,
+}
+
+/// A request under way.
+#[derive(Clone, Copy)]
+struct Request {
+    data: iovec,
+    status: *mut u8,
+    busy: bool,
+}
+
+struct Relay<'q> {
+    // First, so that it is dropped first: it waits for what is in flight.
+    engine: Engine,
+    /// By the heads of their chains.
+    requests: Vec<Request>,
+    in_flight: usize,
+    completions: Vec<Completion>,
+    chain: Chain,
+    ring: &'q mut SplitQueue,
+    setup: &'q QueueSetup,
+    file: &'q File,
+    epoll: OwnedFd,
+    /// When the guest was signalled.
+    signalled: Instant,
+}
+
+impl<'q> Relay<'q> {
+    fn new(
+        ring: &'q mut SplitQueue,
+        setup: &'q QueueSetup,
+        end: &End,
+        file: &'q File,
+        engine: &str,
+    ) -> Result<Self, Box<dyn Error>> {
+        let engine = Engine::new(engine)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // An eventfd that is never read tells of each write.
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let kick = setup.kick.as_ref().map(OwnedFd::as_fd);
+        for fd in [engine.eventfd(), end.as_fd()].into_iter().chain(kick) {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edge)?;
+        }
+        let none = Request {
+            data: iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: 0,
+            },
+            status: ptr::null_mut(),
+            busy: false,
+        };
+        Ok(Relay {
+            engine,
+            requests: vec![none; ring.size().into()],
+            in_flight: 0,
+            completions: Vec::with_capacity(ring.size().into()),
+            chain: Chain::new(),
+            ring,
+            setup,
+            file,
+            epoll,
+            signalled: Instant::now(),
+        })
+    }
+
+    fn run(&mut self, end: &End, idle: Idle) -> Result<(), RingError> {
+        self.ring.disable_kicks();
+        while !end.said() || self.in_flight > 0 {
+            let gave_back = self.give_back();
+            let took = self.take()?;
+            if gave_back || took || idle == Idle::Spin {
+                continue;
+            }
+            if idle == Idle::Answer && self.is_answered() {
+                continue;
+            }
+            // In this order: what comes after a look is told of by a descriptor.
+            if !self.ring.enable_kicks() && !self.engine.arm() {
+                let mut events = Vec::with_capacity(4);
+                // Interrupted is as good as woken.
+                let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), None);
+            }
+            self.ring.disable_kicks();
+        }
+        Ok(())
+    }
+
+    /// Answers what has completed, with one signal.
+    fn give_back(&mut self) -> bool {
+        self.engine.reap(&mut self.completions);
+        let any = !self.completions.is_empty();
+        for completion in self.completions.drain(..) {
+            // A token is a head.
+            let head = (completion.token & 0xffff) as u16;
+            let request = &mut self.requests[usize::from(head)];
+            request.busy = false;
+            self.in_flight -= 1;
+            let (status, bytes) = match completion.result {
+                Ok(()) => (STATUS_OK, request.data.iov_len),
+                Err(_) => (STATUS_IOERR, 0),
+            };
+            // SAFETY: guest memory that the chain has checked, mapped as long as the queue's setup.
+            unsafe { request.status.write_volatile(status) };
+            self.ring
+                .push(head, u32::try_from(bytes + 1).unwrap_or(u32::MAX));
+        }
+        self.publish();
+        any
+    }
+
+    fn publish(&mut self) {
+        if self.ring.publish()
+            && let Some(call) = &self.setup.call
+        {
+            signal(call);
+            self.signalled = Instant::now();
+        }
+    }
+
+    /// Submits what the guest has added.
+    fn take(&mut self) -> Result<bool, RingError> {
+        let mut any = false;
+        while let Some(head) = self.ring.pop(&self.setup.memory, &mut self.chain)? {
+            any = true;
+            if !self.read(head) {
+                self.refuse(head);
+            }
+        }
+        self.engine.submit();
+        Ok(any)
+    }
+
+    /// False for all but reads into one buffer.
+    fn read(&mut self, head: u16) -> bool {
+        let ([header], &[data, status]) = (self.chain.readable(), self.chain.writable()) else {
+            return false;
+        };
+        let request = &mut self.requests[usize::from(head)];
+        if header.iov_len != HEADER_BYTES || request.busy {
+            return false;
+        }
+        // SAFETY: 16 bytes of guest memory that the chain has checked, mapped as long as the queue's setup.
+        let [kind, sector] = unsafe { header.iov_base.cast::<[u64; 2]>().read_unaligned() };
+        // The upper half of the first word says nothing.
+        if (kind & u64::from(u32::MAX)) != u64::from(T_IN) {
+            return false;
+        }
+        *request = Request {
+            data,
+            status: last_byte(&status),
+            busy: true,
+        };
+        let (offset, len) = (sector.wrapping_mul(SECTOR_BYTES), data.iov_len as u64);
+        let (file, buffer) = (self.file.as_fd(), &raw mut request.data);
+        // SAFETY: the buffer is guest memory that is mapped as long as the queue's setup; its entry
+        // in `requests` is not touched before the completion (`busy`), and outlives the engine; so does the file.
+        let read = unsafe { self.engine.read(file, offset, buffer, len, head.into()) };
+        request.busy = read.is_ok();
+        self.in_flight += usize::from(read.is_ok());
+        read.is_ok()
+    }
+
+    fn refuse(&mut self, head: u16) {
+        if let Some(status) = self.chain.writable().last() {
+            // SAFETY: guest memory that the chain has checked, mapped as long as the queue's setup.
+            unsafe { last_byte(status).write_volatile(STATUS_UNSUPP) };
+        }
+        self.ring.push(head, 1);
+        self.publish();
+    }
+
+    /// Looks for the guest's answer, or more from the disk, until a while after the signal.
+    fn is_answered(&self) -> bool {
+        while self.signalled.elapsed() < ANSWER_TIME {
+            if self.ring.has_available() || self.engine.has_completions() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+}
+
+/// Of a segment, which is never empty.
+fn last_byte(segment: &iovec) -> *mut u8 {
+    segment
+        .iov_base
+        .cast::<u8>()
+        .wrapping_add(segment.iov_len - 1)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [socket, path, idle, engine] = words.as_slice() else {
+        return Err(USAGE.into());
+    };
+    let idle = match idle.as_str() {
+        "wait" => Idle::Wait,
+        "answer" => Idle::Answer,
+        "spin" => Idle::Spin,
+        _ => return Err(USAGE.into()),
+    };
+    // Said now, and not when the first queue starts.
+    Engine::new(engine)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)?;
+    let sectors = file.metadata()?.len() / SECTOR_BYTES;
+    let engine = engine.clone();
+    let disk = BareDisk {
+        name: "bare relay",
+        sectors,
+        serve: Arc::new(move |ring, setup, end| {
+            match Relay::new(ring, setup, end, &file, &engine) {
+                Ok(mut relay) => relay.run(end, idle),
+                Err(error) => {
+                    eprintln!("bare_relay: the queue is not served: {error}");
+                    Ok(())
+                }
+            }
+        }),
+    };
+    let _server = Server::spawn(Listener::bind(&PathBuf::from(socket))?, Arc::new(disk))?;
+    // Ended by a signal; who starts it knows when.
+    loop {
+        park();
+    }
+}
