@@ -33,6 +33,7 @@ use crate::node::{Backing, FdBacking, Node};
 use crate::null::{self, NullQueue};
 use crate::ranges::{self, After, Range, Ranges};
 use crate::request::{Op, Request};
+use crate::submits::Submits;
 use crate::transfer::IOV_MAX;
 
 /// How the engines of one iothread are made.
@@ -51,6 +52,8 @@ type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
 pub struct Engines {
     aio: Lazy<LinuxAio>,
     ring: Lazy<Uring>,
+    /// What engines have handed over that are gone.
+    ended: Submits,
     known_memory: KnownMemory,
     ranges: Ranges,
     attached: Attached,
@@ -81,6 +84,7 @@ impl Engines {
         Ok(Engines {
             aio: Lazy::Unmade,
             ring: Lazy::Unmade,
+            ended: Submits::default(),
             known_memory: KnownMemory::default(),
             ranges: Ranges::default(),
             attached: Attached::default(),
@@ -372,6 +376,7 @@ impl Engines {
             return false;
         }
         self.outdated = false;
+        self.ended = self.submits();
         self.aio = Lazy::Unmade;
         self.ring = Lazy::Unmade;
         true
@@ -397,6 +402,13 @@ impl Engines {
     /// Where worker threads may run that are started from now on.
     pub fn set_worker_cpus(&mut self, cpus: CpuSet) {
         self.pool.set_cpus(cpus);
+    }
+
+    /// What Linux AIO and the ring have handed over to the kernel, together and since the beginning.
+    #[inline]
+    #[must_use]
+    pub fn submits(&self) -> Submits {
+        self.ended.and(self.aio.get(), self.ring.get())
     }
 
     /// What Linux AIO has counted, if there is one.

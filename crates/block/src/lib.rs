@@ -29,6 +29,7 @@ mod range_lock;
 mod ranges;
 mod request;
 mod resize;
+mod submits;
 mod transfer;
 
 pub use aio::{Aio, AioChoice, AioProbe};
@@ -41,6 +42,7 @@ pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use null::NullOptions;
 pub use request::{Op, Request};
 pub use resize::ResizeError;
+pub use submits::Submits;
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

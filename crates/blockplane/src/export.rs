@@ -1,6 +1,7 @@
 //! An export: a node shown to front-ends as a virtio-blk device over vhost-user.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use block::Node;
 use data_plane::{DataThread, VringHandle, VringSetup};
@@ -13,6 +14,7 @@ use virtio_blk::{Device, DeviceOptions, MergeLimits};
 use virtqueue::GuestMemory;
 
 use crate::Failure;
+use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
 
 /// What `GET_ID` answers when no serial was given: the same as the field's server.
@@ -51,11 +53,12 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let events = objects.events.clone();
     let target = BlkTarget::new(&options.id, device, node, iothreads, kind, events)?;
-    let device = target.device.clone();
+    let (device, figures) = (target.device.clone(), target.figures.clone());
     let server = Server::spawn(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
         device,
+        figures,
         state: ExportState::Serving(server),
     });
     Ok(())
@@ -81,6 +84,7 @@ struct BlkTarget {
     packed: bool,
     fixed_buffers: bool,
     events: Handle,
+    figures: Arc<Figures>,
 }
 
 impl BlkTarget {
@@ -93,6 +97,11 @@ impl BlkTarget {
         events: Handle,
     ) -> Result<Self, Failure> {
         node.use_block_size(options.logical_block_size)?;
+        let figures = Arc::new(Figures::new(
+            options.num_queues,
+            options.queue_size,
+            &iothreads,
+        ));
         let device = Arc::new(Device::new(options, node.geometry())?);
         Ok(BlkTarget {
             name: name.to_owned(),
@@ -102,6 +111,7 @@ impl BlkTarget {
             packed: kind.packed,
             fixed_buffers: kind.fixed_buffers,
             events,
+            figures,
         })
     }
 }
@@ -130,6 +140,7 @@ impl Target for BlkTarget {
         } else {
             "BLOCK_EXPORT_DISCONNECTED"
         };
+        self.figures.connected.store(connected, Ordering::Relaxed);
         self.events.emit(event, json!({"id": self.name}));
     }
 
@@ -196,6 +207,7 @@ impl Target for BlkTarget {
             err: setup.err,
             enabled: setup.enabled,
             fixed_buffers: self.fixed_buffers,
+            stats: self.figures.queues[usize::from(setup.index)].stats.clone(),
         });
         match started {
             Ok(handle) => Ok(Box::new(Queue(handle))),

@@ -11,6 +11,7 @@ mod control;
 mod daemon;
 mod daemonize;
 mod export;
+mod figures;
 mod log;
 mod monitor;
 mod node;

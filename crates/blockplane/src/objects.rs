@@ -17,6 +17,7 @@ use virtio_blk::Device;
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::control::Mail;
+use crate::figures::Figures;
 
 /// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
 const OWN_IOTHREAD: &str = "main";
@@ -55,6 +56,7 @@ pub(crate) struct Export {
     pub options: ExportOptions,
     /// What its guest sees.
     pub device: Arc<Device>,
+    pub figures: Arc<Figures>,
     pub state: ExportState,
 }
 

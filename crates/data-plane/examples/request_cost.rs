@@ -286,6 +286,7 @@ fn main() -> Result<(), Error> {
         err: None,
         enabled: true,
         fixed_buffers: load.fixed,
+        stats: Arc::default(),
     });
     iothread.remote().send(Message::Start(setup, reply))?;
 

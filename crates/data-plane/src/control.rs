@@ -7,12 +7,14 @@ use std::sync::mpsc;
 
 use block::{EngineSettings, Engines};
 use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
-use event_loop::{IoThread, PollSettings, Remote, Running, SpawnError, Stopped};
+use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use virtqueue::GuestMemory;
 
 use crate::affinity::{AffinityError, bind};
+use crate::cpu_time::thread_cpu_time_ns;
 use crate::message::Message;
 use crate::plane::StoragePlane;
+use crate::submits::SubmitTotals;
 use crate::vring::{StartError, VringSetup};
 
 /// How an iothread is made; the names are those of its options.
@@ -94,10 +96,20 @@ pub enum DataThreadError {
     Stopped(#[from] Stopped),
 }
 
+/// What an iothread has done since it was made.
+#[derive(Clone, Debug)]
+pub struct IothreadTotals {
+    /// By its loop.
+    pub iterations: Arc<LoopTotals>,
+    /// By its engines.
+    pub submits: Arc<SubmitTotals>,
+}
+
 /// A running iothread. Dropping it stops the thread; its queues were stopped before.
 pub struct DataThread {
     id: String,
     thread_id: i32,
+    totals: IothreadTotals,
     running: Option<Running<Message>>,
     remote: Remote<Message>,
 }
@@ -136,10 +148,8 @@ impl DataThread {
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
-        let (tell_thread_id, thread_id) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let running = IoThread::spawn(&id, polling, move |cx, remote| {
-            // Cannot fail: who made this thread waits for it.
-            let _ = tell_thread_id.send(rustix::thread::gettid().as_raw_nonzero().get());
             // Before anything is allocated: memory comes from where it is first touched.
             let unbound = match cpu_affinity.as_slice() {
                 [] => None,
@@ -157,14 +167,22 @@ impl DataThread {
             if let Some(budget) = settings.x_admit_budget {
                 plane.set_admit_budget(budget);
             }
+            let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+            let totals = IothreadTotals {
+                iterations: cx.totals(),
+                submits: plane.submits(),
+            };
+            // Cannot fail: who made this thread waits for it.
+            let _ = tell.send((thread_id, totals));
             Ok::<_, DataThreadError>(plane)
         })?;
         let remote = running.remote().clone();
-        // Said before the plane was made.
-        let thread_id = thread_id.recv().map_err(io::Error::other)?;
+        // Said when the plane was made.
+        let (thread_id, totals) = told.recv().map_err(io::Error::other)?;
         Ok(DataThread {
             id,
             thread_id,
+            totals,
             running: Some(running),
             remote,
         })
@@ -180,6 +198,18 @@ impl DataThread {
     #[must_use]
     pub fn thread_id(&self) -> i32 {
         self.thread_id
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn totals(&self) -> &IothreadTotals {
+        &self.totals
+    }
+
+    /// CPU time that it has taken so far, in nanoseconds.
+    #[must_use]
+    pub fn cpu_time_ns(&self) -> u64 {
+        thread_cpu_time_ns(self.thread_id)
     }
 
     /// Changes how long it polls.

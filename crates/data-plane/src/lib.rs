@@ -6,16 +6,19 @@
 
 mod affinity;
 mod control;
+mod cpu_time;
 mod lists;
 mod message;
 mod plane;
+mod submits;
 mod totals;
 mod trace;
 mod vring;
 mod vrings;
 
 pub use affinity::AffinityError;
-pub use control::{DataThread, DataThreadError, DataThreadSettings, VringHandle};
+pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle};
 pub use message::Message;
 pub use plane::StoragePlane;
+pub use submits::SubmitTotals;
 pub use vring::{StartError, VringSetup};

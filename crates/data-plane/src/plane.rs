@@ -1,8 +1,10 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{Engines, Node};
+use counters::Clock;
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
 use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, TimerId};
@@ -14,6 +16,7 @@ use std::os::fd::OwnedFd;
 use crate::affinity::{AffinityError, bind, unbind};
 use crate::lists::Lists;
 use crate::message::Message;
+use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
 use crate::vring::{ADMIT_BUDGET, StartError, Vring, VringSetup};
@@ -53,6 +56,11 @@ pub struct StoragePlane {
     /// How many of these were given back already.
     given_back: usize,
     chain: Chain,
+    clock: Clock,
+    /// When the last completions were given back, in ticks.
+    given_back_at: u64,
+    /// What was handed over to the kernel, for other threads.
+    submits: Arc<SubmitTotals>,
     /// This iteration has given completions back already: more of them wait for the next one.
     gave_back: bool,
     /// A queue was left with work because its budget was used up.
@@ -80,6 +88,9 @@ impl StoragePlane {
             lists: Lists::default(),
             completions: Vec::new(),
             given_back: 0,
+            clock: Clock::new(),
+            given_back_at: 0,
+            submits: Arc::default(),
             gave_back: false,
             chain: Chain::new(),
             more: false,
@@ -97,6 +108,12 @@ impl StoragePlane {
     #[must_use]
     pub fn engines(&self) -> &Engines {
         &self.engines
+    }
+
+    /// What it has handed over to the kernel so far.
+    #[must_use]
+    pub fn submits(&self) -> Arc<SubmitTotals> {
+        self.submits.clone()
     }
 
     /// Notifies behind the submit phase instead of right behind the completions: the wrong order,
@@ -126,10 +143,14 @@ impl StoragePlane {
             completions,
             given_back,
             trace,
+            clock,
+            given_back_at,
             ..
         } = self;
-        let now = completions[*given_back..].iter().take(COMPLETE_BUDGET);
-        for &Completion { token, result } in now {
+        let now = clock.now();
+        *given_back_at = now;
+        let some = completions[*given_back..].iter().take(COMPLETE_BUDGET);
+        for &Completion { token, result } in some {
             // The halves of a token: the queue's place and the request's slot.
             #[allow(clippy::cast_possible_truncation)]
             let (place, slot) = ((token >> 32) as u32, token as u32);
@@ -140,7 +161,7 @@ impl StoragePlane {
                 );
                 continue;
             };
-            vring.complete(slot, result, engines);
+            vring.complete(slot, result, engines, now);
             trace.completed(place);
             if !vring.unpublished {
                 lists.mark_unpublished(vring, place);
@@ -175,9 +196,10 @@ impl StoragePlane {
             vrings,
             lists,
             chain,
+            clock,
             ..
         } = self;
-        lists.admit(vrings, |vring| vring.admit(chain, engines))
+        lists.admit(vrings, |vring| vring.admit(chain, engines, *clock))
     }
 
     /// Test knob: the other turns of an iteration.
@@ -196,7 +218,7 @@ impl StoragePlane {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 vring.unpublished = false;
-                vring.publish(|| self.trace.signals(place));
+                vring.publish(self.given_back_at, || self.trace.signals(place));
                 if vring.stopping.is_some() {
                     self.end_if_drained(place);
                 }
@@ -479,6 +501,7 @@ impl Plane for StoragePlane {
         } else if !self.gave_back && self.engines.has_completions() {
             self.answer_at_once();
         }
+        self.submits.update(&self.engines);
         self.arm_timer(cx);
     }
 

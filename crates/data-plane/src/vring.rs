@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{Node, Request};
+use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Turn};
-use virtio_blk::{Admission, Finished};
+use virtio_blk::{Admission, Batch, Finished, QueueStats};
 use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
@@ -44,6 +45,8 @@ pub struct VringSetup {
     pub enabled: bool,
     /// Whether the guest's memory is pinned and made known to the iothread's ring.
     pub fixed_buffers: bool,
+    /// What it does is counted there. No other running queue has it.
+    pub stats: Arc<QueueStats>,
 }
 
 /// Why a queue could not be started.
@@ -146,13 +149,14 @@ impl Vring {
             err,
             enabled,
             fixed_buffers,
+            stats,
         } = setup;
         let size = layout.size;
         let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
         let vring = Vring {
             name,
             ring,
-            queue: virtio_blk::Queue::new(device, size, token),
+            queue: virtio_blk::Queue::new(device, size, token, stats),
             node,
             memory,
             epoch: 0,
@@ -171,6 +175,7 @@ impl Vring {
             empty_looks: 0,
             pace: Pace::default(),
         };
+        vring.queue.stats().size().set(size.into());
         Ok((vring, kick))
     }
 
@@ -255,15 +260,25 @@ impl Vring {
 
     /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, and was told.
     #[inline]
-    pub fn admit(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
+    pub fn admit(
+        &mut self,
+        chain: &mut Chain,
+        engines: &mut Engines,
+        clock: Clock,
+    ) -> Option<Admission> {
         // An active queue is empty in every other iteration: one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        self.admit_available(chain, engines)
+        self.admit_available(chain, engines, clock.now())
     }
 
-    fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
+    fn admit_available(
+        &mut self,
+        chain: &mut Chain,
+        engines: &mut Engines,
+        now: u64,
+    ) -> Option<Admission> {
         let mut sink = NodeSink {
             engines,
             node: &self.node,
@@ -276,12 +291,14 @@ impl Vring {
             epoch,
             ..
         } = self;
+        let epoch = *epoch;
+        let batch = Batch { memory, epoch, now };
         let admission = match ring {
             virtqueue::Queue::Split(ring) => {
-                queue.admit(ring, memory, *epoch, chain, &mut sink, ADMIT_BUDGET)
+                queue.admit(ring, batch, chain, &mut sink, ADMIT_BUDGET)
             }
             virtqueue::Queue::Packed(ring) => {
-                queue.admit(ring, memory, *epoch, chain, &mut sink, ADMIT_BUDGET)
+                queue.admit(ring, batch, chain, &mut sink, ADMIT_BUDGET)
             }
         };
         match admission {
@@ -299,31 +316,35 @@ impl Vring {
         self.queue.take_answered()
     }
 
-    /// Phase 2 of one block request.
+    /// Phase 2 of one block request, `now` in ticks.
     #[inline]
     pub fn complete(
         &mut self,
         slot: u32,
         result: Result<(), engine::Errno>,
         engines: &mut Engines,
+        now: u64,
     ) {
         let Finished { requests, epoch } = match &mut self.ring {
-            virtqueue::Queue::Split(ring) => self.queue.complete(ring, slot, result),
-            virtqueue::Queue::Packed(ring) => self.queue.complete(ring, slot, result),
+            virtqueue::Queue::Split(ring) => self.queue.complete(ring, slot, result, now),
+            virtqueue::Queue::Packed(ring) => self.queue.complete(ring, slot, result, now),
         };
         if epoch != self.epoch {
             self.release(epoch, requests, engines);
         }
     }
 
-    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that.
+    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. `now` is when
+    /// what is published was completed.
     #[inline]
-    pub fn publish(&mut self, signals: impl FnOnce()) {
-        if self.ring.publish()
-            && let Some(call) = &self.call
-        {
+    pub fn publish(&mut self, now: u64, signals: impl FnOnce()) {
+        let wanted = self.ring.publish();
+        // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
+        self.queue.end_batch(now);
+        if wanted && let Some(call) = &self.call {
             signals();
             signal(call);
+            self.queue.stats().notifications().add(1);
         }
     }
 
@@ -386,6 +407,7 @@ impl Vring {
     /// Nothing is in flight, and nothing will be.
     pub fn end(&mut self, engines: &mut Engines) {
         debug_assert!(self.retired.is_empty(), "they end with their requests");
+        self.queue.stats().size().set(0);
         self.leave_memory(&self.memory, engines);
     }
 

@@ -2,17 +2,20 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::handlers::{HandlerId, Handlers};
 use crate::poller::{Interest, Poller};
 use crate::scan::Scan;
 use crate::timers::{TimerId, Timers};
+use crate::totals::LoopTotals;
 
 /// The loop as its plane sees it, generic over the plane's tags for handlers and timers.
 pub struct Context<H, T> {
     pub(crate) poller: Box<dyn Poller>,
     pub(crate) handlers: Handlers<H>,
     pub(crate) timers: Timers<T>,
+    pub(crate) totals: Arc<LoopTotals>,
     /// Test knob, see [`Context::scan_handlers`].
     pub(crate) scan: Option<Box<Scan>>,
 }
@@ -25,6 +28,7 @@ impl<H: Copy, T: Copy> Context<H, T> {
             poller,
             handlers: Handlers::default(),
             timers: Timers::default(),
+            totals: Arc::default(),
             scan: None,
         }
     }
@@ -96,6 +100,12 @@ impl<H: Copy, T: Copy> Context<H, T> {
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.poller.now_ns()
+    }
+
+    /// What the loop has done so far: for other threads.
+    #[must_use]
+    pub fn totals(&self) -> Arc<LoopTotals> {
+        self.totals.clone()
     }
 
     /// How many handlers are registered.

@@ -171,6 +171,7 @@ impl<P: Plane> IoThread<P> {
             return Ok(false);
         }
         self.expire_timers();
+        self.cx.totals.iterations.add(1);
 
         let (plane, cx) = (&mut self.plane, &mut self.cx);
         plane.reap(cx);
@@ -251,6 +252,7 @@ impl<P: Plane> IoThread<P> {
         self.busy_iterations = 0;
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
+        self.cx.totals.sleeps.add(1);
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
         self.wake.awake();
         waited?;
@@ -280,6 +282,8 @@ impl<P: Plane> IoThread<P> {
         if self.hot && self.budget.is_unlimited() {
             for _ in 0..FREE_LOOKS {
                 if self.looks_alive() {
+                    self.cx.totals.polls.add(1);
+                    self.cx.totals.poll_hits.add(1);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
@@ -295,6 +299,15 @@ impl<P: Plane> IoThread<P> {
         Ok(self.hot)
     }
 
+    /// A window has ended.
+    fn window_ended(&mut self, spent_ns: u64, found: bool) {
+        self.budget.spend(spent_ns);
+        let totals = &self.cx.totals;
+        totals.polls.add(1);
+        totals.poll_hits.add(found.into());
+        totals.poll_time_ns.add(spent_ns);
+    }
+
     fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
         loop {
@@ -302,7 +315,7 @@ impl<P: Plane> IoThread<P> {
             let now_ns = self.cx.now_ns();
             // A timer that is due is work as well, but says nothing of any source.
             if found || now_ns >= end_ns.min(due_ns) {
-                self.budget.spend(now_ns.saturating_sub(start_ns));
+                self.window_ended(now_ns.saturating_sub(start_ns), found);
                 // Found behind the end: while we did not run, on a CPU that somebody else wanted.
                 self.polled = match (found, now_ns >= end_ns) {
                     (true, false) => Polled::Found,
@@ -317,7 +330,7 @@ impl<P: Plane> IoThread<P> {
                 self.wait(Some(0))?;
                 // Not everything that a descriptor tells can be polled for as well: an iteration it is.
                 if !self.events.is_empty() {
-                    self.budget.spend(now_ns.saturating_sub(start_ns));
+                    self.window_ended(now_ns.saturating_sub(start_ns), true);
                     self.polled = Polled::Found;
                     self.woke_at(now_ns);
                     return Ok(true);

@@ -20,6 +20,7 @@ mod scan;
 pub mod testing;
 pub mod thread;
 pub mod timers;
+mod totals;
 pub mod wake;
 
 pub use context::Context;
@@ -30,3 +31,4 @@ pub use pace::{Idle, Pace, PollSettings, Polled, Turn};
 pub use poller::{Epoll, Interest, Poller, Readiness};
 pub use thread::{Running, SpawnError};
 pub use timers::TimerId;
+pub use totals::LoopTotals;

@@ -13,6 +13,7 @@ mod merge;
 mod parse;
 mod queue;
 mod slots;
+mod stats;
 mod wire;
 mod zero_pages;
 
@@ -20,5 +21,6 @@ pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use parse::RequestError;
-pub use queue::{Admission, AdmitError, Finished, Queue, Sink};
+pub use queue::{Admission, AdmitError, Batch, Finished, Queue, Sink};
+pub use stats::{Kind, KindStats, QueueStats};
 pub use wire::Status;

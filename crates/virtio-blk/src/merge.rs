@@ -101,6 +101,11 @@ impl MergeBuffer {
         self.count
     }
 
+    /// What all that wait ask for.
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
     /// Whether a request of this kind can wait with the others.
     #[inline]
     pub fn takes(&self, op: Op) -> bool {

@@ -9,6 +9,7 @@ use block::{Op, SECTOR_BYTES};
 use libc::iovec;
 use virtqueue::Chain;
 
+use crate::stats::Kind;
 use crate::wire::{
     HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_BARRIER,
     T_DISCARD, T_FLUSH, T_GET_ID, T_IN, T_OUT, T_WRITE_ZEROES,
@@ -31,8 +32,8 @@ pub enum RequestError {
 /// What a chain asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// Over already, with this status.
-    Done(Status),
+    /// Over already, with this status. What is of no kind counts nowhere.
+    Done { kind: Option<Kind>, status: Status },
     /// `GET_ID`.
     GetId,
     /// Data to move.
@@ -105,8 +106,8 @@ impl Checks {
     #[inline]
     fn transfer(&self, op: Op, sector: u64, len: u64) -> Parsed {
         match self.checked_range(sector, len) {
-            None => Parsed::Done(Status::IoErr),
-            Some(_) if len == 0 => Parsed::Done(Status::Ok),
+            None => done(Kind::of(op), Status::IoErr),
+            Some(_) if len == 0 => done(Kind::of(op), Status::Ok),
             Some(offset) => Parsed::Transfer { op, offset, len },
         }
     }
@@ -114,7 +115,7 @@ impl Checks {
     #[inline(never)]
     fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
         match kind {
-            T_OUT => Parsed::Done(Status::IoErr),
+            T_OUT => done(Kind::Write, Status::IoErr),
             T_FLUSH => Parsed::NoData {
                 op: Op::Flush,
                 offset: 0,
@@ -124,17 +125,24 @@ impl Checks {
             T_DISCARD | T_WRITE_ZEROES => {
                 self.range(kind, readable, readable_len - HEADER_BYTES as u64)
             }
-            _ => Parsed::Done(Status::Unsupported),
+            _ => Parsed::Done {
+                kind: None,
+                status: Status::Unsupported,
+            },
         }
     }
 
     fn range(&self, kind: u32, readable: &[iovec], len: u64) -> Parsed {
+        let counts_as = match kind {
+            T_DISCARD => Kind::Unmap,
+            _ => Kind::Write,
+        };
         if self.read_only || len < RANGE_BYTES as u64 {
-            return Parsed::Done(Status::IoErr);
+            return done(counts_as, Status::IoErr);
         }
         if len > RANGE_BYTES as u64 {
             // One segment per request is what we announce.
-            return Parsed::Done(Status::Unsupported);
+            return done(counts_as, Status::Unsupported);
         }
         let mut bytes = [0; RANGE_BYTES];
         copy_from(readable, HEADER_BYTES, &mut bytes);
@@ -166,13 +174,13 @@ impl Checks {
             (T_WRITE_ZEROES, 0) => Op::WriteZeroes { unmap: false },
             (T_WRITE_ZEROES, RANGE_FLAG_UNMAP) => Op::WriteZeroes { unmap: true },
             // Unknown flags, and UNMAP on a discard.
-            _ => return Parsed::Done(Status::Unsupported),
+            _ => return done(counts_as, Status::Unsupported),
         };
         let len = u64::from(segment.num_sectors) * SECTOR_BYTES;
         match self.checked_range(segment.sector, len) {
-            Some(_) if len == 0 => Parsed::Done(Status::Ok),
+            Some(_) if len == 0 => done(counts_as, Status::Ok),
             Some(offset) if len <= self.max_discard_bytes => Parsed::NoData { op, offset, len },
-            _ => Parsed::Done(Status::IoErr),
+            _ => done(counts_as, Status::IoErr),
         }
     }
 
@@ -182,6 +190,13 @@ impl Checks {
         let offset = sector.checked_mul(SECTOR_BYTES)?;
         let end = offset.checked_add(len)?;
         (end <= self.capacity_bytes && (offset | len) & self.block_mask == 0).then_some(offset)
+    }
+}
+
+fn done(kind: Kind, status: Status) -> Parsed {
+    Parsed::Done {
+        kind: Some(kind),
+        status,
     }
 }
 

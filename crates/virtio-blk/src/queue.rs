@@ -10,6 +10,7 @@ use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::MergeBuffer;
 use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
 use crate::slots::{NONE, Slots};
+use crate::stats::{Group, Kind, QueueStats, Stamp};
 use crate::wire::Status;
 
 /// Segments that a request may have beyond those that we announce: a buffer across the border of two
@@ -76,21 +77,35 @@ pub struct Queue {
     answered: bool,
     device: Arc<Device>,
     merge: MergeBuffer,
+    /// What is finished and does not count yet.
+    group: Group,
+    stats: Arc<QueueStats>,
+}
+
+/// What the requests of an admission have in common.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// The guest's memory.
+    pub memory: &'a GuestMemory,
+    /// Its generation.
+    pub epoch: u32,
+    /// When they are taken off the ring, in [ticks](counters::Clock).
+    pub now: u64,
 }
 
 /// Where chains come from while a queue is drained.
 struct Source<'a, R> {
     ring: &'a mut R,
-    memory: &'a GuestMemory,
-    epoch: u32,
+    batch: Batch<'a>,
     chain: &'a mut Chain,
 }
 
 impl Queue {
     /// For a ring of `size` entries. `token` names the queue among all of its iothread: block
-    /// requests carry it in the upper half of their token.
+    /// requests carry it in the upper half of their token. What it does is counted in `stats`, which no
+    /// other running queue has.
     #[must_use]
-    pub fn new(device: Arc<Device>, size: u16, token: u32) -> Self {
+    pub fn new(device: Arc<Device>, size: u16, token: u32, stats: Arc<QueueStats>) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             token_base: u64::from(token) << 32,
@@ -99,6 +114,8 @@ impl Queue {
             answered: false,
             device,
             merge: MergeBuffer::new(),
+            group: Group::default(),
+            stats,
         }
     }
 
@@ -117,7 +134,7 @@ impl Queue {
     }
 
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the sink. `epoch` is the generation of `memory`.
+    /// ring, the rest goes to the sink.
     ///
     /// # Errors
     /// When the guest broke the queue. Requests before the breaking one were submitted.
@@ -125,25 +142,20 @@ impl Queue {
     pub fn admit(
         &mut self,
         ring: &mut impl Virtqueue,
-        memory: &GuestMemory,
-        epoch: u32,
+        batch: Batch<'_>,
         chain: &mut Chain,
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
-        let mut source = Source {
-            ring,
-            memory,
-            epoch,
-            chain,
-        };
+        let mut source = Source { ring, batch, chain };
         let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
         let admission = self.drain(&mut source, sink, budget, merging);
         if merging {
             self.submit_merged(sink);
         }
+        self.stats.in_flight().set(self.in_flight().into());
         admission
     }
 
@@ -165,7 +177,7 @@ impl Queue {
                     return Ok(Admission::Stalled);
                 }
             }
-            let Some(id) = source.ring.pop(source.memory, source.chain)? else {
+            let Some(id) = source.ring.pop(source.batch.memory, source.chain)? else {
                 return Ok(Admission::Drained);
             };
             self.start(source, id, sink, merging)?;
@@ -182,15 +194,17 @@ impl Queue {
         sink: &mut impl Sink,
         merging: bool,
     ) -> Result<(), RequestError> {
+        let taken = (id, source.batch);
         let parse = self.checks.parse(source.chain)?;
         match parse.what {
             Parsed::Transfer { op, offset, len } => {
                 if parse.data.len() > self.slots.max_segments() {
                     // More segments than we announce, and than borders explain.
+                    self.counts(Kind::of(op), Status::IoErr);
                     self.answer(source.ring, id, &parse, Status::IoErr);
                     return Ok(());
                 }
-                let slot = self.take_slot(source.epoch, id, &parse, offset, len, parse.data)?;
+                let slot = self.take_slot(taken, &parse, (op, offset, len), parse.data)?;
                 if merging {
                     if !self.merge.takes(op) {
                         self.submit_merged(sink);
@@ -201,13 +215,18 @@ impl Queue {
                 }
             }
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(source.epoch, id, &parse, offset, len, &[])?;
+                let slot = self.take_slot(taken, &parse, (op, offset, len), &[])?;
                 if merging && self.merge.holds_writes() {
                     self.submit_merged(sink);
                 }
                 self.submit(op, slot, sink);
             }
-            Parsed::Done(status) => self.answer(source.ring, id, &parse, status),
+            Parsed::Done { kind, status } => {
+                if let Some(kind) = kind {
+                    self.counts(kind, status);
+                }
+                self.answer(source.ring, id, &parse, status);
+            }
             Parsed::GetId => {
                 self.get_id(parse.data);
                 self.answer(source.ring, id, &parse, Status::Ok);
@@ -229,14 +248,22 @@ impl Queue {
         self.answered = true;
     }
 
+    /// What has asked for no disk: it was refused, or for nothing.
+    #[cold]
+    fn counts(&self, kind: Kind, status: Status) {
+        let stats = self.stats.of(kind);
+        match status {
+            Status::Ok => stats.latency.add(0, 1),
+            Status::IoErr | Status::Unsupported => stats.invalid.add(1),
+        }
+    }
+
     #[inline(always)]
     fn take_slot(
         &mut self,
-        epoch: u32,
-        id: ChainId,
+        (id, batch): (ChainId, Batch<'_>),
         parse: &Parse<'_>,
-        offset: u64,
-        len: u64,
+        (op, offset, len): (Op, u64, u64),
         data: &[iovec],
     ) -> Result<u32, RequestError> {
         let count = self.slots.count();
@@ -244,7 +271,8 @@ impl Queue {
         slot.id = id;
         slot.status = parse.status;
         slot.written = parse.writable;
-        slot.epoch = epoch;
+        slot.epoch = batch.epoch;
+        slot.stamp = Stamp::new(batch.now, Kind::of(op));
         slot.offset = offset;
         slot.len = len;
         Ok(index)
@@ -258,11 +286,18 @@ impl Queue {
             slots,
             device,
             token_base,
+            stats,
             ..
         } = self;
+        let (kind, waited) = (Kind::of(merge.op()), merge.len());
+        let mut left = 0;
         merge.drain(slots, |slots, op, slot| {
-            hand_over(slots, op, slot, device, *token_base, sink);
+            left += 1;
+            hand_over(slots, op, slot, device, *token_base, stats, sink);
         });
+        if left < waited {
+            stats.of(kind).merged.add((waited - left) as u64);
+        }
     }
 
     #[inline(always)]
@@ -273,6 +308,7 @@ impl Queue {
             slot,
             &self.device,
             self.token_base,
+            &self.stats,
             sink,
         );
     }
@@ -285,22 +321,27 @@ impl Queue {
         copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
-    /// A block request is done: fills in the used entries of all that was merged into it.
+    /// A block request is done `now`: fills in the used entries of all that was merged into it. It counts at
+    /// the [end of the batch](Self::end_batch).
     #[inline]
     pub fn complete(
         &mut self,
         ring: &mut impl Virtqueue,
         slot: u32,
         result: Result<(), engine::Errno>,
+        now: u64,
     ) -> Finished {
         let status = if result.is_ok() {
             Status::Ok
         } else {
             Status::IoErr
         };
+        let first = self.slots.get(slot);
+        // The bytes of all of them; their stamps are one.
+        let (stamp, bytes) = (first.stamp, first.len);
         let mut requests = 0;
         let mut next = slot;
-        loop {
+        let epoch = loop {
             let done = self.slots.give_back(next);
             write_status(done.slot.status, status);
             ring.push(done.slot.id, done.slot.written);
@@ -308,10 +349,29 @@ impl Queue {
             next = done.next;
             if next == NONE {
                 // One request is of one map, all that was merged into it likewise.
-                let epoch = done.slot.epoch;
-                return Finished { requests, epoch };
+                break done.slot.epoch;
             }
+        };
+        if result.is_ok() {
+            self.group.add(stamp, requests, bytes, now, &self.stats);
+        } else {
+            self.stats.of(stamp.kind()).failed.add(requests.into());
         }
+        Finished { requests, epoch }
+    }
+
+    /// What was completed so far counts from now on, as of the `now` that it was completed at.
+    #[inline]
+    pub fn end_batch(&mut self, now: u64) {
+        self.group.enter(now, &self.stats);
+        self.stats.in_flight().set(self.in_flight().into());
+    }
+
+    /// What it counts in.
+    #[must_use]
+    #[inline]
+    pub fn stats(&self) -> &QueueStats {
+        &self.stats
     }
 }
 
@@ -322,10 +382,15 @@ fn hand_over(
     slot: u32,
     device: &Device,
     token_base: u64,
+    stats: &QueueStats,
     sink: &mut impl Sink,
 ) {
-    let fua = matches!(op, Op::Write | Op::WriteZeroes { .. }) && !device.write_cache();
     let (offset, len, iov) = slots.with_segments(slot);
+    let writes = matches!(op, Op::Write | Op::WriteZeroes { .. });
+    if writes {
+        stats.highest_offset().raise(offset + len);
+    }
+    let fua = writes && !device.write_cache();
     // A request has at most a ring's worth of segments.
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();

@@ -6,8 +6,10 @@
 //! requests in flight.
 
 use libc::iovec;
-use virtqueue::ChainId;
+use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::{ChainId, MAX_SEGMENTS};
 
+use crate::stats::Stamp;
 use crate::zero_pages::{ZeroPages, Zeroed};
 
 /// Segments that a slot holds in itself: what fits its two cache lines.
@@ -32,12 +34,16 @@ pub(crate) struct Slot {
     /// What the ring calls its chain.
     pub id: ChainId,
     /// The next request merged into this one, or the next free slot, plus one; 0: none.
-    link: u32,
-    segments: u32,
+    link: u16,
+    segments: u16,
+    /// When it was taken, and what it counts as.
+    pub stamp: Stamp,
     inline: [iovec; INLINE_SEGMENTS],
 }
 
 const _: () = assert!(size_of::<Slot>() == 128);
+const _: () = assert!(std::mem::offset_of!(Slot, inline) + size_of::<iovec>() == 64);
+const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX && MAX_SEGMENTS < u16::MAX as usize);
 
 // SAFETY: integers and raw pointers.
 unsafe impl Zeroed for Slot {}
@@ -97,14 +103,13 @@ impl Slots {
         };
         let slot = self.slots.get_mut(index as usize)?;
         if self.free != NONE {
-            self.free = slot.link.wrapping_sub(1);
+            self.free = slot_of(slot.link);
         } else {
             self.fresh += 1;
         }
         self.in_flight += 1;
         slot.link = 0;
-        // A slice of the chain's, which has fewer than 2^32.
-        slot.segments = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        slot.segments = count_of(data.len());
         match data {
             [] => {}
             [only] => slot.inline[0] = *only,
@@ -123,8 +128,8 @@ impl Slots {
     #[inline]
     pub fn give_back(&mut self, index: u32) -> Finished<'_> {
         let slot = &mut self.slots[index as usize];
-        let next = slot.link.wrapping_sub(1);
-        slot.link = self.free.wrapping_add(1);
+        let next = slot_of(slot.link);
+        slot.link = link_to(self.free);
         self.free = index;
         self.in_flight -= 1;
         Finished { slot, next }
@@ -142,19 +147,19 @@ impl Slots {
 
     /// Names the request merged behind this one.
     pub fn set_next(&mut self, slot: u32, next: u32) {
-        self.get_mut(slot).link = next.wrapping_add(1);
+        self.get_mut(slot).link = link_to(next);
     }
 
     /// How many segments a request has.
     pub fn segment_count(&self, slot: u32) -> usize {
-        self.get(slot).segments as usize
+        self.get(slot).segments.into()
     }
 
     /// A request with its segments.
     #[inline]
     pub fn with_segments(&mut self, index: u32) -> (u64, u64, &mut [iovec]) {
         let slot = &mut self.slots[index as usize];
-        let count = slot.segments as usize;
+        let count = usize::from(slot.segments);
         let (offset, len) = (slot.offset, slot.len);
         let segments = if count <= INLINE_SEGMENTS {
             &mut slot.inline[..count]
@@ -188,9 +193,35 @@ impl Slots {
         let len = self.get(from).len;
         let leader = self.get_mut(leader);
         leader.len += len;
-        // At most a row.
-        leader.segments += u32::try_from(more).unwrap_or(0);
+        leader.segments += count_of(more);
     }
+}
+
+/// A slot as a link, [`NONE`] as 0.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "there are fewer slots than 2^16, and NONE becomes 0"
+)]
+fn link_to(slot: u32) -> u16 {
+    slot.wrapping_add(1) as u16
+}
+
+/// Where a link leads.
+#[inline(always)]
+fn slot_of(link: u16) -> u32 {
+    u32::from(link).wrapping_sub(1)
+}
+
+/// A number of segments.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a request has at most as many as a chain, which are fewer than 2^16"
+)]
+fn count_of(segments: usize) -> u16 {
+    debug_assert!(segments <= MAX_SEGMENTS);
+    segments as u16
 }
 
 /// A request that has left its slot.

@@ -20,10 +20,15 @@ pub(crate) struct ZeroPages<T: Zeroed> {
 ///
 /// # Safety
 /// As it says; and the alignment is at most a page's.
-pub(crate) unsafe trait Zeroed: Copy {}
+pub(crate) unsafe trait Zeroed {}
 
 // SAFETY: a raw pointer and a length.
 unsafe impl Zeroed for libc::iovec {}
+
+// SAFETY: it owns its values as a box would.
+unsafe impl<T: Zeroed + Send> Send for ZeroPages<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroed + Sync> Sync for ZeroPages<T> {}
 
 impl<T: Zeroed> ZeroPages<T> {
     /// `count` values.

@@ -11,6 +11,7 @@ mod objects;
 mod property;
 mod qom;
 mod resize;
+mod stats;
 mod types;
 
 use qmp::{Command, Interface, Object, Product, Run};
@@ -28,12 +29,14 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(resize::commands());
     commands.extend(chardevs::commands());
     commands.extend(human::commands());
+    commands.extend(stats::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());
     definitions.extend(nodes::definitions());
     definitions.extend(exports::definitions());
     definitions.extend(chardevs::definitions());
+    definitions.extend(stats::definitions());
     Interface::new(product(), definitions, commands, exports::events())
 }
 

@@ -1,5 +1,6 @@
 //! Iothreads: made, removed, looked at.
 
+use data_plane::{DataThread, IothreadTotals};
 use options::ObjectOptions;
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
@@ -56,7 +57,15 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     );
     let cpus = Type::List(Box::new(Type::Int));
     members.push(Member::required("cpu-affinity", cpus));
-    vec![("IOThreadInfo", Definition::Object(Object::of(members)))]
+    members.push(Member::required("stats", Type::Named("IOThreadStats")));
+    let stats = IOTHREAD_STATS.map(|name| Member::required(name, Type::Int));
+    vec![
+        ("IOThreadInfo", Definition::Object(Object::of(members))),
+        (
+            "IOThreadStats",
+            Definition::Object(Object::of(stats.into())),
+        ),
+    ]
 }
 
 fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
@@ -83,5 +92,41 @@ fn describe(iothread: &Iothread) -> Value {
         "thread-pool-min": options.thread_pool_min,
         "thread-pool-max": options.thread_pool_max,
         "cpu-affinity": options.cpu_affinity,
+        "stats": stats(thread),
     })
 }
+
+/// What an iothread has done so far.
+fn stats(thread: &DataThread) -> Value {
+    let IothreadTotals {
+        iterations: turns,
+        submits,
+    } = thread.totals();
+    let values = [
+        thread.cpu_time_ns(),
+        turns.iterations.get(),
+        turns.sleeps.get(),
+        turns.polls.get(),
+        turns.poll_hits.get(),
+        turns.poll_time_ns.get(),
+        submits.requests.get(),
+        submits.calls.get(),
+        submits.largest_batch.get(),
+    ];
+    let members = IOTHREAD_STATS.map(str::to_owned).into_iter().zip(values);
+    members
+        .map(|(name, value)| (name, Value::from(value)))
+        .collect()
+}
+
+const IOTHREAD_STATS: [&str; 9] = [
+    "cpu-time-ns",
+    "iterations",
+    "sleeps",
+    "polls",
+    "poll-hits",
+    "poll-time-ns",
+    "requests-submitted",
+    "submit-calls",
+    "largest-batch",
+];

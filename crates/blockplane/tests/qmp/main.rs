@@ -3,6 +3,7 @@
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
 //! - `human`: what people ask, in QEMU's words.
+//! - `stats`: figures that agree with what a guest did.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
@@ -30,6 +31,7 @@ mod objects;
 mod process;
 mod resize;
 mod shell;
+mod stats;
 mod tuning;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]

@@ -140,6 +140,7 @@ impl Guest {
             err: Some(self.err.try_clone().unwrap()),
             enabled: true,
             fixed_buffers: false,
+            stats: Arc::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Batches, room in the sink, and queues that the guest broke.
 
-use virtio_blk::{Admission, AdmitError, DeviceOptions, RequestError};
+use virtio_blk::{Admission, AdmitError, Batch, DeviceOptions, RequestError};
 use virtqueue::RingError;
 use virtqueue::testing::{Buffer, TestMemory};
 
@@ -156,8 +156,11 @@ fn a_broken_ring_breaks_the_queue() {
     let memory = rig.memory.guest_memory();
     let admission = rig.queue.admit(
         &mut rig.ring,
-        &memory,
-        EPOCH,
+        Batch {
+            memory: &memory,
+            epoch: EPOCH,
+            now: 0,
+        },
         &mut rig.chain,
         &mut rig.sink,
         64,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use block::{DiscardLimits, Geometry, Op, Request, SECTOR_BYTES};
 use engine::Errno;
 use libc::iovec;
-use virtio_blk::{Admission, AdmitError, Device, DeviceOptions, Finished, Queue, Sink};
+use virtio_blk::{
+    Admission, AdmitError, Batch, Device, DeviceOptions, Finished, Queue, QueueStats, Sink,
+};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures, SplitQueue};
 
@@ -99,6 +101,9 @@ pub struct Rig {
     pub queue: Queue,
     pub chain: Chain,
     pub sink: FakeSink,
+    pub stats: Arc<QueueStats>,
+    /// The clock, in ticks.
+    pub now: u64,
 }
 
 pub fn geometry() -> Geometry {
@@ -146,8 +151,9 @@ impl Rig {
         let device = Arc::new(Device::new(options, geometry()).unwrap());
         let driver = DriverRing::new(&memory, size, features);
         let ring = driver.device_queue();
+        let stats = Arc::new(QueueStats::new());
         Rig {
-            queue: Queue::new(device.clone(), size, QUEUE_TOKEN),
+            queue: Queue::new(device.clone(), size, QUEUE_TOKEN, stats.clone()),
             device,
             memory,
             driver,
@@ -159,6 +165,8 @@ impl Rig {
                 disk_bytes: CAPACITY_SECTORS * SECTOR_BYTES,
                 submitted: Vec::new(),
             },
+            stats,
+            now: 0,
         }
     }
 
@@ -203,11 +211,12 @@ impl Rig {
     /// Publishes what was asked, and admits.
     pub fn admit(&mut self, budget: usize) -> Result<Admission, AdmitError> {
         self.driver.publish();
-        let memory = self.memory.guest_memory();
+        let memory = &self.memory.guest_memory();
+        let (epoch, now) = (EPOCH, self.now);
+        let batch = Batch { memory, epoch, now };
         self.queue.admit(
             &mut self.ring,
-            &memory,
-            EPOCH,
+            batch,
             &mut self.chain,
             &mut self.sink,
             budget,
@@ -220,7 +229,8 @@ impl Rig {
     }
 
     pub fn complete(&mut self, submitted: &Submitted, result: Result<(), Errno>) -> Finished {
-        self.queue.complete(&mut self.ring, submitted.slot, result)
+        self.queue
+            .complete(&mut self.ring, submitted.slot, result, self.now)
     }
 
     /// Completes everything that the sink has, in the order of submission.
@@ -232,6 +242,7 @@ impl Rig {
 
     /// Publishes, and what the guest finds then.
     pub fn used(&mut self) -> Vec<(u16, u32)> {
+        self.queue.end_batch(self.now);
         self.ring.publish();
         self.driver.take_used()
     }

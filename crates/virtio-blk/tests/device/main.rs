@@ -5,6 +5,7 @@
 //! - `flow`: batches, room, broken queues.
 //! - `merging`: adjacent requests become one.
 //! - `model`: random batches against a model disk.
+//! - `stats`: what is counted of it.
 //! - `garbage`: random bytes as requests.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -15,4 +16,5 @@ mod garbage;
 mod harness;
 mod merging;
 mod model;
+mod stats;
 mod status;

@@ -1,0 +1,192 @@
+//! Figures of queues, added up and in the field's words.
+
+use counters::{Clock, Histogram, Scale};
+use qmp::{Definition, Member, Object, Type};
+use serde_json::{Map, Value, json};
+use virtio_blk::{Kind, QueueStats};
+
+/// What the field calls each kind of request, and what its members begin with.
+fn prefix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "rd",
+        Kind::Write => "wr",
+        Kind::Flush => "flush",
+        Kind::Unmap => "unmap",
+    }
+}
+
+/// What each is called where its latency stands.
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Flush => "flush",
+        Kind::Unmap => "unmap",
+    }
+}
+
+/// Requests of one kind.
+#[derive(Clone, Copy, Default)]
+struct KindSum {
+    operations: u64,
+    bytes: u64,
+    ticks: u64,
+    merged: u64,
+    failed: u64,
+    invalid: u64,
+}
+
+/// Figures of some queues together.
+#[derive(Default)]
+pub(super) struct Sum {
+    kinds: [KindSum; 4],
+    highest_offset: u64,
+    last_ticks: u64,
+}
+
+impl Sum {
+    /// Of these queues.
+    pub fn of<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
+        let mut sum = Sum::default();
+        for queue in queues {
+            for (kind, sum) in Kind::ALL.into_iter().zip(&mut sum.kinds) {
+                let stats = queue.of(kind);
+                sum.operations += stats.latency.total();
+                sum.bytes += stats.bytes.get();
+                sum.ticks = sum.ticks.saturating_add(stats.ticks.get());
+                sum.merged += stats.merged.get();
+                sum.failed += stats.failed.get();
+                sum.invalid += stats.invalid.get();
+            }
+            sum.highest_offset = sum.highest_offset.max(queue.highest_offset().get());
+            sum.last_ticks = sum.last_ticks.max(queue.last_ticks().get());
+        }
+        sum
+    }
+
+    /// As `BlockDeviceStats`.
+    pub fn describe(&self, scale: Scale) -> Value {
+        let mut members = Map::new();
+        for (kind, sum) in Kind::ALL.into_iter().zip(&self.kinds) {
+            let prefix = prefix(kind);
+            let mut add = |name: String, value: u64| {
+                members.insert(name, value.into());
+            };
+            // A flush has no bytes, and none is joined to another.
+            if kind != Kind::Flush {
+                add(format!("{prefix}_bytes"), sum.bytes);
+                add(format!("{prefix}_merged"), sum.merged);
+            }
+            add(format!("{prefix}_operations"), sum.operations);
+            add(format!("{prefix}_total_time_ns"), scale.to_ns(sum.ticks));
+            add(format!("failed_{prefix}_operations"), sum.failed);
+            add(format!("invalid_{prefix}_operations"), sum.invalid);
+        }
+        members.insert("wr_highest_offset".into(), self.highest_offset.into());
+        if self.last_ticks > 0 {
+            let idle = Clock::new().now().saturating_sub(self.last_ticks);
+            members.insert("idle_time_ns".into(), scale.to_ns(idle).into());
+        }
+        members.insert("account_invalid".into(), false.into());
+        members.insert("account_failed".into(), false.into());
+        members.insert("timed_stats".into(), json!([]));
+        members.into()
+    }
+}
+
+/// How long requests of a queue took, by kind.
+pub(super) fn latencies(queue: &QueueStats, scale: Scale) -> Value {
+    let kinds = Kind::ALL.into_iter();
+    let members = kinds.map(|kind| {
+        (
+            name(kind).to_owned(),
+            latency(&queue.of(kind).latency, scale),
+        )
+    });
+    Value::Object(members.collect())
+}
+
+fn latency(histogram: &Histogram, scale: Scale) -> Value {
+    let (bounds, counts): (Vec<u64>, Vec<u64>) = histogram
+        .counts()
+        .map(|(end, count)| (scale.to_ns(end), count))
+        .unzip();
+    json!({"bounds": bounds, "counts": counts})
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let ints = || Type::List(Box::new(Type::Int));
+    let latency = Object::of(vec![
+        Member::required("bounds", ints()),
+        Member::required("counts", ints()),
+    ]);
+    let kinds = Kind::ALL.map(|kind| Member::required(name(kind), Type::Named("BlockLatency")));
+    let mut stats: Vec<Member> = STATS
+        .iter()
+        .map(|name| Member::required(name, Type::Int))
+        .collect();
+    stats.push(Member::optional("idle_time_ns", Type::Int));
+    stats.push(Member::required("account_invalid", Type::Bool));
+    stats.push(Member::required("account_failed", Type::Bool));
+    stats.push(Member::required(
+        "timed_stats",
+        Type::List(Box::new(Type::Any)),
+    ));
+    vec![
+        (
+            "BlockLatency",
+            Definition::Object(Object::of(latency.members)),
+        ),
+        (
+            "BlockLatencies",
+            Definition::Object(Object::of(kinds.into())),
+        ),
+        ("BlockDeviceStats", Definition::Object(Object::of(stats))),
+    ]
+}
+
+/// The numbers that [`Sum::describe`] always has.
+const STATS: [&str; 23] = [
+    "rd_bytes",
+    "rd_merged",
+    "rd_operations",
+    "rd_total_time_ns",
+    "failed_rd_operations",
+    "invalid_rd_operations",
+    "wr_bytes",
+    "wr_merged",
+    "wr_operations",
+    "wr_total_time_ns",
+    "failed_wr_operations",
+    "invalid_wr_operations",
+    "flush_operations",
+    "flush_total_time_ns",
+    "failed_flush_operations",
+    "invalid_flush_operations",
+    "unmap_bytes",
+    "unmap_merged",
+    "unmap_operations",
+    "unmap_total_time_ns",
+    "failed_unmap_operations",
+    "invalid_unmap_operations",
+    "wr_highest_offset",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_has_what_is_said() {
+        let stats = Sum::default().describe(Scale::new());
+        let said: Vec<&str> = stats
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let others = ["account_invalid", "account_failed", "timed_stats"];
+        let declared: Vec<&str> = STATS.into_iter().chain(others).collect();
+        assert_eq!(said, declared);
+    }
+}

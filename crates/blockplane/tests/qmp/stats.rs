@@ -1,0 +1,179 @@
+//! Figures agree with what guests did.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::process::Folder;
+use crate::start;
+
+const BLOCK: u64 = 4096;
+
+/// One export of two queues on two iothreads, over a disk of 256 blocks.
+fn line(folder: &Folder) -> &'static str {
+    folder.image("disk", 256 * BLOCK);
+    "--object iothread,id=io0 --object iothread,id=io1 \
+     --blockdev file,node-name=d,filename=disk,cache.direct=off \
+     --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=2,addr.type=unix,addr.path=e.sock,\
+     iothread-vq-mapping.0.iothread=io0,iothread-vq-mapping.1.iothread=io1"
+}
+
+/// The only export, of which nothing is in flight.
+#[track_caller]
+fn export(client: &mut Client) -> Value {
+    let exports = client.done("query-blockstats", json!({}));
+    assert_eq!(exports.as_array().unwrap().len(), 1);
+    exports[0].clone()
+}
+
+/// Numbers of an object by name.
+fn numbers<const N: usize>(of: &Value, names: [&str; N]) -> [u64; N] {
+    names.map(|name| of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}")))
+}
+
+const COUNTS: [&str; 6] = [
+    "rd_operations",
+    "rd_bytes",
+    "wr_operations",
+    "wr_bytes",
+    "flush_operations",
+    "invalid_rd_operations",
+];
+
+#[test]
+fn figures_are_exact_and_outlive_queues_and_connections() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let before = export(&mut client);
+    assert_eq!(before["connected"], false);
+    assert_eq!(numbers(&before["stats"], COUNTS), [0; 6]);
+    assert_eq!(before["queues"][1]["running"], false);
+
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    for block in 0..20 {
+        guest.request(0, OUT, block, 1);
+        guest.request(1, IN, block, 0);
+        guest.request(1, IN, block + 100, 0);
+    }
+    guest.request(1, FLUSH, 0, 0);
+    // Beyond the end.
+    guest.ask(0, 0, IN, 256, 0);
+    guest.watch(0, 0);
+    let bases = [guest.stop(0), guest.stop(1)];
+    let counts = [40, 40 * BLOCK, 20, 20 * BLOCK, 1, 1];
+    let first = export(&mut client);
+    assert_eq!(first["connected"], true);
+    assert_eq!(first["node-name"], "d");
+    assert_eq!(numbers(&first["stats"], COUNTS), counts);
+    assert_eq!(first["stats"]["wr_highest_offset"], 20 * BLOCK);
+    let [read_ns, idle_ns] = numbers(&first["stats"], ["rd_total_time_ns", "idle_time_ns"]);
+    assert!(read_ns > 0 && idle_ns > 0);
+    assert_eq!(
+        numbers(&first["queues"][0]["stats"], COUNTS),
+        [0, 0, 20, 20 * BLOCK, 0, 1]
+    );
+    assert_eq!(first["queues"][1]["iothread"], "io1");
+
+    guest.start(0, bases[0]);
+    guest.start(1, bases[1]);
+    guest.request(0, IN, 3, 0);
+    let running = export(&mut client);
+    assert_eq!(running["queues"][0]["running"], true);
+    assert_eq!(running["queues"][0]["size"], 64);
+    assert!(running["queues"][0]["notifications"].as_u64().unwrap() >= 22);
+    drop(guest);
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 200, 1);
+    guest.stop(0);
+    let last = export(&mut client);
+    let counts = [41, 41 * BLOCK, 21, 21 * BLOCK, 1, 1];
+    assert_eq!(numbers(&last["stats"], COUNTS), counts);
+    assert_eq!(last["stats"]["wr_highest_offset"], 201 * BLOCK);
+
+    // The parts are the whole, and histograms have each request once.
+    let queues = last["queues"].as_array().unwrap();
+    for name in last["stats"].as_object().unwrap().keys() {
+        if ["idle_time_ns", "wr_highest_offset"].contains(&name.as_str()) {
+            continue;
+        }
+        if let Some(whole) = last["stats"][name].as_u64() {
+            let parts = queues
+                .iter()
+                .map(|queue| numbers(&queue["stats"], [name])[0]);
+            let difference = parts.sum::<u64>().abs_diff(whole);
+            // Each was turned from ticks into nanoseconds for itself.
+            assert!(difference <= u64::from(name.ends_with("_ns")), "{name}");
+        }
+    }
+    for (kind, prefix) in [
+        ("read", "rd"),
+        ("write", "wr"),
+        ("flush", "flush"),
+        ("unmap", "unmap"),
+    ] {
+        for queue in queues {
+            let latency = &queue["latency"][kind];
+            let counts = latency["counts"].as_array().unwrap();
+            let total: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+            assert_eq!(queue["stats"][format!("{prefix}_operations")], total);
+            let bounds = latency["bounds"].as_array().unwrap();
+            assert_eq!(bounds.len(), counts.len());
+            assert!(
+                bounds
+                    .windows(2)
+                    .all(|pair| pair[0].as_u64() < pair[1].as_u64())
+            );
+        }
+    }
+    program.stop();
+}
+
+#[test]
+fn nodes_have_the_figures_of_their_exports() {
+    let folder = Folder::new();
+    let line = "--blockdev null-co,node-name=n,size=1M --blockdev raw,node-name=r,file=n \
+        --export vhost-user-blk,id=e,node-name=r,addr.type=unix,addr.path=e.sock \
+        --export vhost-user-blk,id=f,node-name=r,addr.type=unix,addr.path=f.sock";
+    let (program, mut client) = start(&folder, line);
+    for (socket, requests) in [("e.sock", 3), ("f.sock", 4)] {
+        let mut guest = Guest::connect(&folder.join(socket), 1);
+        for block in 0..requests {
+            guest.request(0, IN, block, 0);
+        }
+        guest.stop(0);
+    }
+    let nodes = client.done("query-blockstats", json!({"query-nodes": true}));
+    let shown: Vec<_> = nodes.as_array().unwrap().iter().collect();
+    assert_eq!(shown.len(), 2);
+    assert_eq!(shown[0]["node-name"], "n");
+    assert_eq!(shown[0]["stats"]["rd_operations"], 0);
+    assert_eq!(shown[1]["node-name"], "r");
+    assert_eq!(shown[1]["stats"]["rd_operations"], 7);
+    assert_eq!(shown[1]["parent"]["node-name"], "n");
+    program.stop();
+}
+
+#[test]
+fn iothreads_say_what_they_did() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    for block in 0..10 {
+        guest.request(0, IN, block, 0);
+    }
+    guest.stop(0);
+    let iothreads = client.done("query-iothreads", json!({}));
+    let stats = |index: usize| iothreads[index]["stats"].clone();
+    let names = ["cpu-time-ns", "iterations", "sleeps"];
+    for index in 0..2 {
+        assert!(numbers(&stats(index), names).iter().all(|&count| count > 0));
+    }
+    let [polls, hits] = numbers(&stats(0), ["polls", "poll-hits"]);
+    assert!(hits <= polls);
+    let names = ["requests-submitted", "submit-calls", "largest-batch"];
+    let [requests, calls, largest] = numbers(&stats(0), names);
+    assert!(calls <= requests && largest <= requests, "{}", stats(0));
+    assert_eq!(numbers(&stats(1), names), [0; 3]);
+    program.stop();
+}

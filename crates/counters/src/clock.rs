@@ -1,0 +1,183 @@
+//! Time for durations.
+//!
+//! A null disk answers in half a microsecond. Two calls of clock_gettime(2) for its latency would be a tenth
+//! of that, two looks at the processor's own counter are a thirtieth. So where the kernel takes
+//! that counter for its clock (it tests whether it runs evenly, and alike on all processors), we read it
+//! ourselves. Durations are kept in its ticks; who looks at them turns them into nanoseconds
+//! by a [`Scale`]. Elsewhere a tick is a nanosecond.
+//!
+//! It does not tell the time of anything; readings of two processes, or of two machines, are unrelated.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Where the kernel says what its clock is.
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// From a time of this length on, a scale is exact to less than a part in a million, and stays.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
+
+/// The least that a scale is taken from: exact to some parts in a million.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// A clock for durations. Copy it to where it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    counter: bool,
+}
+
+impl Clock {
+    /// The one of this process.
+    #[must_use]
+    pub fn new() -> Self {
+        origin().clock
+    }
+
+    /// Now, in ticks.
+    #[inline(always)]
+    #[must_use]
+    pub fn now(self) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if self.counter {
+            // SAFETY: every processor of this architecture has the instruction.
+            return unsafe { std::arch::x86_64::_rdtsc() };
+        }
+        now_ns()
+    }
+
+    /// Both clocks at the same moment: what the counter was read between, at its closest.
+    fn pair(self) -> Pair {
+        let tries = (0..8).map(|_| {
+            let before = self.now();
+            let ns = now_ns();
+            let took = self.now().saturating_sub(before);
+            let ticks = before + took / 2;
+            (took, Pair { ticks, ns })
+        });
+        let closest = tries.min_by_key(|(took, _)| *took);
+        closest.map(|(_, pair)| pair).unwrap_or_default()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock::new()
+    }
+}
+
+/// The same moment in ticks and in nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    ticks: u64,
+    ns: u64,
+}
+
+struct Origin {
+    clock: Clock,
+    begin: Pair,
+}
+
+fn origin() -> &'static Origin {
+    static ORIGIN: OnceLock<Origin> = OnceLock::new();
+    ORIGIN.get_or_init(|| {
+        let source = std::fs::read_to_string(CLOCK_SOURCE);
+        let counter = cfg!(target_arch = "x86_64") && source.is_ok_and(|name| name.trim() == "tsc");
+        let clock = Clock { counter };
+        let begin = clock.pair();
+        Origin { clock, begin }
+    })
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // It starts near zero at boot: neither part is negative.
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// How long a tick is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Nanoseconds per 2^32 ticks.
+    ns: u64,
+}
+
+impl Scale {
+    /// Of this process's clock. In its first 10 ms it waits for their end; after a second it is the same for
+    /// ever, so that two looks at a figure can be subtracted.
+    #[must_use]
+    pub fn new() -> Self {
+        static FINAL: OnceLock<Scale> = OnceLock::new();
+        let Origin { clock, begin } = origin();
+        if !clock.counter {
+            return Scale { ns: 1 << 32 };
+        }
+        if let Some(scale) = FINAL.get() {
+            return *scale;
+        }
+        let age = || Duration::from_nanos(now_ns().saturating_sub(begin.ns));
+        while let Some(rest) = LEAST.checked_sub(age()).filter(|rest| !rest.is_zero()) {
+            std::thread::sleep(rest);
+        }
+        let now = clock.pair();
+        let scale = Scale::between(*begin, now);
+        match Duration::from_nanos(now.ns - begin.ns) >= LONG_ENOUGH {
+            true => *FINAL.get_or_init(|| scale),
+            false => scale,
+        }
+    }
+
+    fn between(begin: Pair, end: Pair) -> Self {
+        let ticks = u128::from(end.ticks.saturating_sub(begin.ticks).max(1));
+        let ns = u128::from(end.ns.saturating_sub(begin.ns)) << 32;
+        let ns = u64::try_from(ns / ticks).unwrap_or(u64::MAX).max(1);
+        Scale { ns }
+    }
+
+    /// A duration in nanoseconds.
+    #[must_use]
+    pub fn to_ns(self, ticks: u64) -> u64 {
+        let ns = (u128::from(ticks) * u128::from(self.ns)) >> 32;
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Scale::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the clock is: it goes forward, and as fast as the kernel's.
+    #[test]
+    fn it_runs_as_the_kernels_clock_does() {
+        let clock = Clock::new();
+        let scale = Scale::new();
+        let (begin, begin_ns) = (clock.now(), now_ns());
+        std::thread::sleep(Duration::from_millis(20));
+        let (inner, inner_ns) = (clock.now() - begin, now_ns() - begin_ns);
+        let outer = clock.now() - begin;
+        // Each was read between two readings of the other.
+        assert!(scale.to_ns(inner) <= inner_ns + inner_ns / 1000);
+        assert!(scale.to_ns(outer) >= inner_ns - inner_ns / 1000);
+    }
+
+    #[test]
+    fn a_scale_is_exact_and_does_not_overflow() {
+        let at = |ticks, ns| Pair { ticks, ns };
+        let scale = Scale::between(at(500, 1_000), at(500 + 2_500_000_000, 1_000_001_000));
+        assert_eq!(scale.to_ns(2_500_000_000), 999_999_999);
+        let century = 100 * 365 * 86_400 * 2_500_000_000;
+        assert!(scale.to_ns(century) > 99 * 365 * 86_400 * 1_000_000_000);
+        assert_eq!(
+            Scale::between(at(5, 5), at(5, 5)).to_ns(7),
+            0,
+            "no time at all"
+        );
+    }
+}

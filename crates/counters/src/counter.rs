@@ -1,0 +1,66 @@
+//! A number with one writer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread changes, and any thread reads at any time.
+///
+/// Since nobody else writes, a change is a plain addition in memory. A reader sees some moment of it; two
+/// counters that are read one after the other may be of two moments. All-zero bytes are zero.
+///
+/// Should two threads ever write at once, one of the changes is lost, and nothing worse happens. Whoever
+/// hands the writing over to another thread orders the two.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it.
+    #[inline(always)]
+    pub fn add(&self, count: u64) {
+        self.set(self.get().wrapping_add(count));
+    }
+
+    /// Raises it to `value` if it is smaller.
+    #[inline(always)]
+    pub fn raise(&self, value: u64) {
+        if self.get() < value {
+            self.set(value);
+        }
+    }
+
+    /// Replaces it.
+    #[inline(always)]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// What it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_writes_and_others_see_it_grow() {
+        let counter = Counter::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..100_000).for_each(|_| counter.add(3)));
+            let mut seen = 0;
+            while seen < 300_000 {
+                let now = counter.get();
+                assert!(now >= seen && now.is_multiple_of(3));
+                seen = now;
+            }
+        });
+        counter.raise(5);
+        assert_eq!(counter.get(), 300_000);
+        counter.raise(300_001);
+        assert_eq!(counter.get(), 300_001);
+    }
+}

@@ -1,0 +1,109 @@
+//! Durations on a logarithmic scale, with one writer.
+//!
+//! Each power of two has 16 buckets of one width, so that a value in the middle of its bucket is within 3 % of
+//! any in it. Below 256 ticks buckets have 16 ticks. Finding a bucket takes no loop and no branch.
+
+use crate::counter::Counter;
+
+/// How many buckets there are: the last ends at 2^38 ticks, which are minutes, and has all that took longer.
+pub const BUCKETS: usize = 31 * PER_POWER;
+
+/// Buckets for each power of two.
+const PER_POWER: usize = 1 << PER_POWER_BITS;
+const PER_POWER_BITS: u32 = 4;
+
+/// Ticks of the narrowest bucket, as a power of two.
+const NARROWEST_BITS: u32 = 4;
+
+/// Counts of durations. All-zero bytes are an empty one.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Histogram([Counter; BUCKETS]);
+
+impl Histogram {
+    /// Counts `count` durations of so many ticks.
+    #[inline(always)]
+    pub fn add(&self, ticks: u64, count: u64) {
+        self.0[bucket(ticks)].add(count);
+    }
+
+    /// All counts together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(Counter::get).fold(0, u64::wrapping_add)
+    }
+
+    /// The buckets that are not empty: the first duration that is too long for each, in ticks, and how many it
+    /// has. From short to long.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.0.iter().map(Counter::get);
+        let ends = (0..).map(end);
+        ends.zip(counts).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+/// Where a duration counts.
+#[inline(always)]
+fn bucket(ticks: u64) -> usize {
+    // What is too long counts as the longest.
+    let most = (1 << (NARROWEST_BITS + 34)) - 1;
+    let value = ticks.min(most) >> NARROWEST_BITS;
+    // The highest bit, but at least that of the first power that has all its buckets.
+    let exponent = (value | 1 << PER_POWER_BITS).ilog2() - PER_POWER_BITS;
+    // Below 2^34, shifted by what is over five bits.
+    #[allow(clippy::cast_possible_truncation)]
+    let within = (value >> exponent) as usize;
+    exponent as usize * PER_POWER + within
+}
+
+/// The first duration behind a bucket.
+fn end(bucket: usize) -> u64 {
+    let exponent = (bucket / PER_POWER).saturating_sub(1);
+    let within = bucket - exponent * PER_POWER;
+    ((within as u64 + 1) << exponent) << NARROWEST_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_follow_one_another_without_gaps() {
+        for index in 0..BUCKETS {
+            let end = end(index);
+            assert_eq!(bucket(end - 1), index, "{end}");
+            assert_eq!(bucket(end), (index + 1).min(BUCKETS - 1), "{end}");
+        }
+        assert_eq!(bucket(0), 0);
+        assert_eq!(end(BUCKETS - 1), 1 << 38);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1, "nothing is lost");
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_narrow(ticks in 256_u64..1 << 38) {
+            let index = bucket(ticks);
+            let begin = end(index - 1);
+            prop_assert!(begin <= ticks && ticks < end(index));
+            prop_assert!((end(index) - begin) * 16 <= begin);
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_there() {
+        let histogram = Histogram::default();
+        histogram.add(1000, 3);
+        histogram.add(1001, 2);
+        histogram.add(1 << 40, 7);
+        assert_eq!(histogram.total(), 12);
+        let counts: Vec<_> = histogram.counts().collect();
+        assert_eq!(counts, [(1024, 5), (1 << 38, 7)]);
+    }
+}

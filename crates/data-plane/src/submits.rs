@@ -1,0 +1,34 @@
+//! What an iothread hands over to the kernel.
+
+use block::{Engines, Submits};
+use counters::Counter;
+
+/// Kept by the iothread, read by any thread. On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SubmitTotals {
+    /// Requests that were handed over, those that go on after a short transfer again. What a disk carries out
+    /// within the call is not among them.
+    pub requests: Counter,
+    /// Calls that did it.
+    pub calls: Counter,
+    /// Most requests in one of them.
+    pub largest_batch: Counter,
+}
+
+impl SubmitTotals {
+    /// As the engines have it now.
+    #[inline]
+    pub(crate) fn update(&self, engines: &Engines) {
+        let Submits {
+            requests,
+            calls,
+            largest_batch,
+        } = engines.submits();
+        if self.calls.get() != calls {
+            self.calls.set(calls);
+            self.requests.set(requests);
+            self.largest_batch.set(largest_batch);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a queue has done.
+//!
+//! The figures belong to the export and outlive a queue: one that is stopped and started again goes on
+//! counting where it was. Whoever runs the queue writes them, anybody reads them, and neither waits for the
+//! other. They lie in pages that exist once they were written to: a queue that was never used costs nothing.
+//!
+//! Requests that were taken together and are finished together took the same time. So they are summed up first,
+//! and each group is entered once; see [`Group`].
+
+use block::Op;
+use counters::{Counter, Histogram};
+
+use crate::zero_pages::{ZeroPages, Zeroed};
+
+/// Kinds of requests that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Writes, and zeroes that are written.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards.
+    Unmap,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Unmap];
+
+    /// What a request counts as.
+    #[inline(always)]
+    pub(crate) fn of(op: Op) -> Self {
+        match op {
+            Op::Read => Kind::Read,
+            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
+            Op::Flush => Kind::Flush,
+            Op::Discard => Kind::Unmap,
+        }
+    }
+}
+
+/// Requests of one kind.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct KindStats {
+    /// Bytes of those that succeeded.
+    pub bytes: Counter,
+    /// How long these took together, in [ticks](counters::Clock), from when they were taken off the ring.
+    pub ticks: Counter,
+    /// Requests that were joined to another before they went to the disk.
+    pub merged: Counter,
+    /// Requests that the disk failed.
+    pub failed: Counter,
+    /// Requests that were refused without asking the disk.
+    pub invalid: Counter,
+    /// How long each took that succeeded: in sum, how many there were.
+    pub latency: Histogram,
+}
+
+/// In memory. The queue's own figures and those of reads fill a page.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+struct Pages {
+    size: Counter,
+    in_flight: Counter,
+    notifications: Counter,
+    highest_offset: Counter,
+    last_ticks: Counter,
+    kinds: [KindStats; 4],
+}
+
+const _: () = assert!(std::mem::offset_of!(Pages, kinds) + size_of::<KindStats>() == 4096);
+const _: () = assert!(size_of::<Pages>() == 4 * 4096);
+
+// SAFETY: counters, which are zero when all their bytes are.
+unsafe impl Zeroed for Pages {}
+
+/// All figures of a queue.
+pub struct QueueStats {
+    pages: ZeroPages<Pages>,
+}
+
+impl QueueStats {
+    /// Nothing done yet.
+    #[must_use]
+    pub fn new() -> Self {
+        QueueStats {
+            pages: ZeroPages::new(1),
+        }
+    }
+
+    /// Entries of the ring; 0 when no queue runs.
+    #[must_use]
+    pub fn size(&self) -> &Counter {
+        &self.pages[0].size
+    }
+
+    /// Requests in flight, as of the last batch that was taken or finished.
+    #[must_use]
+    pub fn in_flight(&self) -> &Counter {
+        &self.pages[0].in_flight
+    }
+
+    /// Signals to the guest.
+    #[must_use]
+    pub fn notifications(&self) -> &Counter {
+        &self.pages[0].notifications
+    }
+
+    /// Where the write that reached furthest ended, in bytes.
+    #[must_use]
+    pub fn highest_offset(&self) -> &Counter {
+        &self.pages[0].highest_offset
+    }
+
+    /// When requests last succeeded, in ticks; 0: never.
+    #[must_use]
+    pub fn last_ticks(&self) -> &Counter {
+        &self.pages[0].last_ticks
+    }
+
+    /// Requests of a kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> &KindStats {
+        &self.pages[0].kinds[kind as usize]
+    }
+}
+
+impl Default for QueueStats {
+    fn default() -> Self {
+        QueueStats::new()
+    }
+}
+
+/// When a request was taken, and its kind, in one number: what a group has in common. (The kind is where a
+/// tick or two are lost.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    const KIND: u64 = 3;
+
+    /// Of a request of this kind that was taken at `ticks`.
+    #[inline(always)]
+    pub fn new(ticks: u64, kind: Kind) -> Self {
+        Stamp(ticks & !Self::KIND | kind as u64)
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        Kind::ALL[(self.0 & Self::KIND) as usize]
+    }
+
+    /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
+    #[inline(always)]
+    fn ticks_until(self, now: u64) -> u64 {
+        now.saturating_sub(self.0 & !Self::KIND)
+    }
+}
+
+/// Successful requests of one stamp that are finished and not entered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    stamp: Stamp,
+    requests: u64,
+    bytes: u64,
+}
+
+impl Group {
+    /// Adds requests that are finished `now`. Those of another stamp begin a new group.
+    #[inline(always)]
+    pub fn add(&mut self, stamp: Stamp, requests: u32, bytes: u64, now: u64, stats: &QueueStats) {
+        if stamp != self.stamp {
+            self.enter(now, stats);
+            self.stamp = stamp;
+        }
+        self.requests += u64::from(requests);
+        self.bytes += bytes;
+    }
+
+    /// Ends the group: what is in it counts.
+    #[inline(never)]
+    pub fn enter(&mut self, now: u64, stats: &QueueStats) {
+        if self.requests == 0 {
+            return;
+        }
+        let (requests, ticks) = (self.requests, self.stamp.ticks_until(now));
+        let kind = stats.of(self.stamp.kind());
+        kind.bytes.add(self.bytes);
+        kind.ticks.add(ticks.wrapping_mul(requests));
+        kind.latency.add(ticks, requests);
+        stats.last_ticks().set(now);
+        (self.requests, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_counts_once_and_by_its_kind() {
+        let stats = QueueStats::new();
+        let mut group = Group::default();
+        group.add(Stamp::new(1000, Kind::Write), 3, 12_288, 3000, &stats);
+        group.add(Stamp::new(1000, Kind::Write), 1, 512, 3000, &stats);
+        assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
+        group.add(Stamp::new(1000, Kind::Read), 1, 4096, 5000, &stats);
+        group.enter(5000, &stats);
+        group.enter(9000, &stats);
+        let figures = |kind| {
+            let kind = stats.of(kind);
+            (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
+        };
+        assert_eq!(figures(Kind::Write), (4, 12_800, 16_000));
+        assert_eq!(figures(Kind::Read), (1, 4096, 4000));
+        assert_eq!(figures(Kind::Flush), (0, 0, 0));
+        assert_eq!(stats.last_ticks().get(), 5000);
+    }
+
+    #[test]
+    fn a_clock_that_was_behind_is_no_eternity() {
+        let stamp = Stamp::new(1007, Kind::Unmap);
+        assert_eq!(stamp.kind(), Kind::Unmap);
+        assert_eq!(stamp.ticks_until(1000), 0);
+        assert_eq!(stamp.ticks_until(2004), 1000);
+    }
+}

@@ -1,0 +1,118 @@
+//! What is counted.
+
+use engine::Errno;
+use virtio_blk::{DeviceOptions, Kind};
+
+use crate::harness::{CAPACITY_SECTORS, DISCARD, FLUSH, GET_ID, IN, OUT, Rig, WRITE_ZEROES, range};
+
+/// Requests, bytes, ticks, merged, failed, invalid.
+fn figures(rig: &Rig, kind: Kind) -> [u64; 6] {
+    let stats = rig.stats.of(kind);
+    let counters = [
+        &stats.bytes,
+        &stats.ticks,
+        &stats.merged,
+        &stats.failed,
+        &stats.invalid,
+    ];
+    let [bytes, ticks, merged, failed, invalid] = counters.map(counters::Counter::get);
+    [stats.latency.total(), bytes, ticks, merged, failed, invalid]
+}
+
+const NOTHING: [u64; 6] = [0; 6];
+
+/// Takes what was asked at one time and finishes it at another.
+fn run(rig: &mut Rig, from: u64, to: u64) {
+    rig.now = from;
+    rig.admit_all();
+    rig.now = to;
+    rig.complete_all();
+    rig.used();
+}
+
+#[test]
+fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.read(0, 2);
+    rig.read(100, 1);
+    run(&mut rig, 1000, 3000);
+    assert_eq!(figures(&rig, Kind::Read), [2, 1536, 4000, 0, 0, 0]);
+    rig.write(100, 3, 7);
+    rig.ask(FLUSH, 0, &[], 0);
+    rig.ask(GET_ID, 0, &[], 20);
+    run(&mut rig, 4000, 4400);
+    rig.ask(DISCARD, 0, &range(8, 16, 0), 0);
+    rig.ask(WRITE_ZEROES, 0, &range(8, 8, 0), 0);
+    run(&mut rig, 8000, 9000);
+    assert_eq!(figures(&rig, Kind::Read), [2, 1536, 4000, 0, 0, 0]);
+    assert_eq!(figures(&rig, Kind::Write), [2, 5632, 1400, 0, 0, 0]);
+    assert_eq!(figures(&rig, Kind::Flush), [1, 0, 400, 0, 0, 0]);
+    assert_eq!(figures(&rig, Kind::Unmap), [1, 8192, 1000, 0, 0, 0]);
+    assert_eq!(rig.stats.highest_offset().get(), 103 * 512);
+    assert_eq!(rig.stats.last_ticks().get(), 9000);
+}
+
+#[test]
+fn requests_that_were_joined_count_each_and_their_bytes_once() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    for sector in [4, 0, 2, 100] {
+        rig.write(sector, 2, 1);
+    }
+    run(&mut rig, 0, 400);
+    assert_eq!(figures(&rig, Kind::Write), [4, 4096, 1600, 2, 0, 0]);
+    assert_eq!(rig.stats.highest_offset().get(), 102 * 512);
+}
+
+#[test]
+fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.read(0, 1);
+    rig.read(1, 1);
+    rig.read(10, 1);
+    rig.admit_all();
+    let [joined, alone] = <[_; 2]>::try_from(std::mem::take(&mut rig.sink.submitted)).unwrap();
+    rig.now = 500;
+    rig.complete(&joined, Err(Errno::IO));
+    rig.complete(&alone, Ok(()));
+    rig.used();
+    assert_eq!(figures(&rig, Kind::Read), [1, 512, 500, 1, 2, 0]);
+
+    // Beyond the end, by kind; half a sector; what nobody knows.
+    rig.ask(IN, CAPACITY_SECTORS, &[], 512);
+    rig.ask(OUT, CAPACITY_SECTORS, &[0; 512], 0);
+    rig.ask(OUT, 0, &[0; 100], 0);
+    rig.ask(DISCARD, 0, &range(CAPACITY_SECTORS, 1, 0), 0);
+    rig.ask(WRITE_ZEROES, 0, &range(0, 1, 0x80), 0);
+    rig.ask(77, 0, &[], 0);
+    run(&mut rig, 1000, 1000);
+    assert_eq!(figures(&rig, Kind::Read), [1, 512, 500, 1, 2, 1]);
+    assert_eq!(figures(&rig, Kind::Write), [0, 0, 0, 0, 0, 3]);
+    assert_eq!(figures(&rig, Kind::Unmap), [0, 0, 0, 0, 0, 1]);
+    assert_eq!(figures(&rig, Kind::Flush), NOTHING);
+    assert_eq!(rig.stats.highest_offset().get(), 0);
+}
+
+#[test]
+fn a_request_for_nothing_is_done_at_once() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.ask(IN, 3, &[], 0);
+    run(&mut rig, 100, 200);
+    assert_eq!(figures(&rig, Kind::Read), [1, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn what_is_in_flight_is_seen_and_does_not_count_before_its_batch_ends() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.read(0, 1);
+    rig.read(10, 1);
+    rig.admit_all();
+    assert_eq!(rig.stats.in_flight().get(), 2);
+    let first = rig.sink.submitted.remove(0);
+    rig.complete(&first, Ok(()));
+    rig.used();
+    assert_eq!(rig.stats.in_flight().get(), 1);
+    assert_eq!(figures(&rig, Kind::Read), [1, 512, 0, 0, 0, 0]);
+    rig.complete_all();
+    rig.used();
+    assert_eq!(rig.stats.in_flight().get(), 0);
+}
