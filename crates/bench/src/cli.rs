@@ -95,6 +95,12 @@ struct Report {
     figure: Option<Figure>,
 }
 
+/// The grammar, for manual pages and completions.
+#[must_use]
+pub fn grammar() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// All of the program: measures what `words`, those after `bench`, ask for, and prints.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -27,7 +27,7 @@ mod summary;
 use std::io::Write;
 use std::process::ExitCode;
 
-use options::{Invocation, LogFormat};
+use options::{Generate, Invocation, LogFormat};
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
@@ -58,6 +58,15 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         Invocation::Configured(options) => {
             *format = options.log_format.unwrap_or(*format);
             configured::run(options, *format, service()?)?;
+        }
+        Invocation::Generate { what, folder } => {
+            let mut commands = options::reference::commands();
+            commands.push(bench::cli::grammar());
+            commands.extend(operator::cli::command().get_subcommands().cloned());
+            match what {
+                Generate::Man => manual::pages(&folder, commands)?,
+                Generate::Completions => manual::completions(&folder, commands)?,
+            }
         }
         Invocation::Check(options) => return check::run(&options),
         Invocation::Bench(words) => return Ok(bench::cli::main(words)),

@@ -9,7 +9,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use crate::{Problem, UsageError, error::shown, suggest};
+use crate::{Problem, UsageError, error::shown, reference::DescribedOption, suggest};
 
 /// The options of qemu-storage-daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,25 @@ impl Opt {
     pub(crate) fn name(self) -> String {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
         format!("--{}", spec.map_or("", |spec| spec.long))
+    }
+
+    /// What it does, in a line; `None` for what is not there yet.
+    pub(crate) fn help(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Object => "create an object",
+            Self::Blockdev => "create a node",
+            Self::Export => "export a node",
+            Self::Chardev => "make a socket for a monitor",
+            Self::Monitor => "listen to commands there",
+            Self::Config => {
+                "create what FILE describes, see blockplane.toml(5); it is judged together with the other options, which replace what has the same name there"
+            }
+            Self::Daemonize => "go to the background once everything is started",
+            Self::Pidfile => "write the process id to PATH once everything is started",
+            Self::Version => "print the version",
+            Self::Help => "print this text",
+            Self::NbdServer | Self::Trace => return None,
+        })
     }
 
     /// How it is written with its value.
@@ -226,6 +245,21 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
             _ => Some(Ok(Item::Word(arg))),
         }
     }
+}
+
+/// The options that there are: long name, letter, how it is written with its value, what it does.
+pub(crate) fn described() -> impl Iterator<Item = DescribedOption> {
+    SPECS.iter().filter_map(|spec| {
+        Some(DescribedOption {
+            long: spec.long,
+            short: spec.short.map(char::from),
+            value: spec
+                .value
+                .and_then(|usage| usage.split_once(' '))
+                .map(|(_, value)| value),
+            help: spec.opt.help()?,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -5,13 +5,16 @@
 use crate::{
     Problem, blockdev, export,
     fields::{Key, pick},
-    getopt::Opt,
+    getopt::{self, Opt},
     monitor, object,
     tree::Value,
 };
 
 /// Width of the column with the keys.
 const KEY_COLUMN: usize = 34;
+
+/// Width of the column with the options.
+const OPTION_COLUMN: usize = 26;
 
 /// The line of `--version`.
 pub(crate) fn version() -> String {
@@ -25,6 +28,19 @@ pub(crate) fn top_level() -> String {
         env!("CARGO_PKG_VERSION")
     );
     out.push_str(FACES);
+    for option in getopt::described() {
+        let short = option
+            .short
+            .map_or(String::new(), |short| format!("-{short}, "));
+        let value = match option.value {
+            Some(value) if value.contains(',') || value.contains('=') => " …",
+            Some(value) => &format!(" {value}"),
+            None => "",
+        };
+        let left = format!("  {short}--{}{value}", option.long);
+        out.push_str(&format!("{left:OPTION_COLUMN$}{}\n", option.help));
+    }
+    out.push_str(ABBREVIATIONS);
     section(
         &mut out,
         "--object iothread,KEY=VALUE,…   a thread that runs disks",
@@ -100,17 +116,9 @@ Commands:
   help [COMMAND]          this text, or that of a command
 
 Options without a command (what they describe is created in command-line order):
-  --object …              create an object (below)
-  --blockdev …            create a node (below)
-  --export …              export a node (below)
-  --chardev …             make a socket for a monitor (below)
-  --monitor …             listen to commands there (below)
-  --config FILE           create what FILE describes, which is judged together with the other options; these
-                          replace what has the same name there (see blockplane.toml(5))
-  --daemonize             go to the background once everything is started
-  --pidfile PATH          write the process id to PATH once everything is started
-  -V, --version           print the version
-  -h, --help              print this text
+";
+
+const ABBREVIATIONS: &str = "\
 An option can be shortened as long as it stays unambiguous, and written --option=VALUE.
 ";
 

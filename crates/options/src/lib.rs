@@ -16,6 +16,7 @@ mod daemon;
 mod error;
 mod export;
 mod fields;
+mod generate;
 mod getopt;
 mod help;
 mod json;
@@ -27,12 +28,13 @@ pub mod live;
 mod monitor;
 mod names;
 mod object;
+pub mod reference;
 mod serve;
 mod size;
 mod suggest;
 mod tree;
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
     AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
@@ -48,6 +50,7 @@ pub use export::{
     MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr, VhostUserBlkOptions,
 };
 pub use fields::Key;
+pub use generate::Generate;
 pub use knobs::IothreadKnobs;
 pub use monitor::{ChardevOptions, MonitorOptions};
 pub use object::{
@@ -67,6 +70,13 @@ pub enum Invocation {
     Configured(Configured),
     /// `blockplane check FILE`
     Check(Check),
+    /// `blockplane generate man|completions DIR`
+    Generate {
+        /// What.
+        what: Generate,
+        /// Where.
+        folder: PathBuf,
+    },
     /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
     Bench(Vec<OsString>),
     /// `blockplane qmp …`, `blockplane info …`: all words, whose grammar is not known here either.
@@ -91,6 +101,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         [b'-', ..] => daemon::parse(args),
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
+        b"generate" => generate::parse(args.skip(1)),
         b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
         b"qmp" | b"info" => Ok(Invocation::Operator(args.collect())),
         b"help" => match args.nth(1) {

@@ -1,10 +1,11 @@
 //! The face for people: `blockplane serve DISK`.
 
 mod args;
+mod values;
 
 use std::path::PathBuf;
 
-pub(crate) use args::parse;
+pub(crate) use args::{grammar, parse};
 
 use crate::{AioMode, Discard, Locking};
 

@@ -98,3 +98,26 @@ fn a_reader_that_has_seen_enough_is_no_error() {
             .succeeded();
     }
 }
+
+#[test]
+fn every_command_writes_its_page() {
+    let folder = Folder::new();
+    assert_eq!(folder.run("generate man pages").succeeded(), "");
+    let page = std::fs::read_to_string(folder.join("pages/blockplane.1")).unwrap();
+    for command in ["bench", "info", "qmp"] {
+        assert!(
+            page.contains(&format!("blockplane\\-{command}(1)")),
+            "{command}"
+        );
+        assert!(
+            folder.has(&format!("pages/blockplane-{command}.1")),
+            "{command}"
+        );
+    }
+    assert!(folder.has("pages/blockplane.toml.5"));
+    assert_eq!(folder.run("generate completions .").succeeded(), "");
+    for script in ["blockplane.bash", "_blockplane", "blockplane.fish"] {
+        let script = std::fs::read_to_string(folder.join(script)).unwrap();
+        assert!(script.contains("compare") && script.contains("qmp"));
+    }
+}

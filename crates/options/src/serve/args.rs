@@ -8,13 +8,16 @@ use std::{
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
+use super::values::{
+    Cpus, batch, block_size, cpus, disk_size, events, nanoseconds, percent, queue_size, queues,
+    serial, switch,
+};
 use crate::{
     AioMode, Configured, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
-    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_AIO_EVENTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, Serve, UsageError,
+    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_QUEUE_SIZE,
+    Problem, Serve, UsageError,
     command::{self, Answer},
-    cpus, limits,
-    size::{self, NumberError},
+    limits,
 };
 
 /// Serve one disk to a virtual machine over vhost-user-blk
@@ -204,90 +207,6 @@ enum LockingArg {
     Auto,
     On,
     Off,
-}
-
-fn read(
-    text: &str,
-    min: u64,
-    max: u64,
-    read: fn(&str) -> Result<u64, NumberError>,
-) -> Result<u64, String> {
-    match read(text) {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        Err(NumberError::Malformed) => Err("not a number".to_owned()),
-        _ => Err(format!("must be from {min} to {max}")),
-    }
-}
-
-fn disk_size(text: &str) -> Result<u64, String> {
-    const EXPECTED: &str = "expected a size above 0, a multiple of 512, such as 4096, 512M or 1.5G";
-    let bytes = size::size(text).map_err(|_| EXPECTED.to_owned())?;
-    let fits = bytes > 0 && bytes.is_multiple_of(512) && i64::try_from(bytes).is_ok();
-    if fits {
-        Ok(bytes)
-    } else {
-        Err(EXPECTED.to_owned())
-    }
-}
-
-fn narrow<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
-    let number = read(text, min, max, size::integer)?;
-    T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
-}
-
-fn queues(text: &str) -> Result<u16, String> {
-    narrow(text, 1, MAX_QUEUES.into())
-}
-
-fn batch(text: &str) -> Result<u32, String> {
-    narrow(text, 0, u32::MAX.into())
-}
-
-fn events(text: &str) -> Result<u32, String> {
-    narrow(text, 1, MAX_AIO_EVENTS.into())
-}
-
-/// A set of CPUs. (A list of numbers alone would be several options to `clap`.)
-#[derive(Clone)]
-struct Cpus(Vec<u16>);
-
-fn cpus(text: &str) -> Result<Cpus, String> {
-    let cpus = cpus::read(text).map(Cpus);
-    cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
-}
-
-fn percent(text: &str) -> Result<u32, String> {
-    narrow(text, 0, 100)
-}
-
-fn nanoseconds(text: &str) -> Result<u64, String> {
-    narrow(text, 0, i64::MAX.unsigned_abs())
-}
-
-fn queue_size(text: &str) -> Result<u16, String> {
-    let entries = size::integer(text).ok().and_then(limits::queue_size);
-    entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
-}
-
-fn block_size(text: &str) -> Result<u32, String> {
-    let bytes = size::size(text).ok().and_then(limits::block_size);
-    bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
-}
-
-fn serial(text: &str) -> Result<String, String> {
-    if limits::is_serial(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("expected {}", limits::SERIAL_EXPECTED))
-    }
-}
-
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" | "yes" | "true" | "y" => Ok(true),
-        "off" | "no" | "false" | "n" => Ok(false),
-        _ => Err("expected 'on' or 'off'".to_owned()),
-    }
 }
 
 /// The grammar. With a configuration only what is said of the process goes together.

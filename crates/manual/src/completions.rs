@@ -1,0 +1,46 @@
+//! Completions. What `clap` does not know, the keys inside of options, is completed in bash.
+
+use clap::{Arg, Command, ValueHint};
+use clap_complete::{Shell, generate};
+use options::reference;
+
+use crate::{bash, grammar::short_name};
+
+/// Every script with the name of its file.
+pub(crate) fn all(commands: Vec<Command>) -> Vec<(String, String)> {
+    let script = |shell: Shell| {
+        let mut out = Vec::new();
+        generate(shell, &mut program(&commands), "blockplane", &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    vec![
+        (
+            "blockplane.bash".to_owned(),
+            bash::with_keys(&script(Shell::Bash)),
+        ),
+        ("_blockplane".to_owned(), script(Shell::Zsh)),
+        ("blockplane.fish".to_owned(), script(Shell::Fish)),
+    ]
+}
+
+/// Both faces of the program as one grammar.
+fn program(commands: &[Command]) -> Command {
+    let mut program = Command::new("blockplane")
+        .disable_help_flag(true)
+        .about("disks for virtual machines over vhost-user-blk");
+    for option in reference::options() {
+        let mut arg = Arg::new(option.long).long(option.long).help(option.help);
+        arg = match option.short {
+            Some(short) => arg.short(short),
+            None => arg,
+        };
+        arg = match option.value {
+            None => arg.action(clap::ArgAction::SetTrue),
+            Some("PATH" | "FILE") => arg.value_hint(ValueHint::FilePath),
+            Some(_) => arg.action(clap::ArgAction::Append),
+        };
+        program = program.arg(arg);
+    }
+    let commands = commands.iter().filter(|command| !command.is_hide_set());
+    program.subcommands(commands.map(|command| command.clone().name(short_name(command))))
+}

@@ -1,0 +1,47 @@
+//! Manual pages and shell completions, made from the definitions of the options, so that they cannot say anything else.
+//!
+//! `serve`, `check` and what needs no command are in blockplane(1); each other command has a page of its own. Who
+//! knows more commands hands their grammars in.
+
+mod bash;
+mod completions;
+mod grammar;
+mod pages;
+mod roff;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+
+/// Writes the pages `blockplane.1`, `blockplane.toml.5` and `blockplane-COMMAND.1` into a folder.
+///
+/// # Errors
+/// What the operating system says, with the path.
+pub fn pages(folder: &Path, commands: Vec<Command>) -> io::Result<()> {
+    write(folder, pages::all(commands))
+}
+
+/// Writes `blockplane.bash`, `_blockplane` (zsh) and `blockplane.fish` into a folder.
+///
+/// # Errors
+/// What the operating system says, with the path.
+pub fn completions(folder: &Path, commands: Vec<Command>) -> io::Result<()> {
+    write(folder, completions::all(commands))
+}
+
+fn write(folder: &Path, files: Vec<(String, String)>) -> io::Result<()> {
+    let named = |path: &Path, error: io::Error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot write {}: {error}", path.display()),
+        )
+    };
+    fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| named(&path, error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The pages.
+
+use clap::Command;
+use options::reference::{self, KEYS, KeyGroup};
+
+use crate::grammar::{self, short_name};
+use crate::roff::Page;
+
+/// Commands that blockplane(1) describes itself.
+const IN_OVERVIEW: [&str; 2] = ["serve", "check"];
+
+/// Every page with the name of its file.
+pub(crate) fn all(commands: Vec<Command>) -> Vec<(String, String)> {
+    let commands: Vec<Command> = commands.into_iter().filter(|c| !c.is_hide_set()).collect();
+    let mut pages = vec![
+        ("blockplane.1".to_owned(), overview(&commands)),
+        ("blockplane.toml.5".to_owned(), configuration()),
+    ];
+    let own = commands
+        .iter()
+        .filter(|c| !IN_OVERVIEW.contains(&short_name(c).as_str()));
+    pages.extend(own.map(|command| {
+        let name = format!("blockplane-{}", short_name(command));
+        let mut page = Page::new(&name, 1, &grammar::about(command));
+        page.heading("SYNOPSIS");
+        grammar::describe(&mut page, command, &name.replace('-', " "));
+        see_also(&mut page, "blockplane(1)");
+        (format!("{name}.1"), page.done())
+    }));
+    pages
+}
+
+fn see_also(page: &mut Page, text: &str) {
+    page.heading("SEE ALSO");
+    page.prose(text);
+}
+
+fn overview(commands: &[Command]) -> String {
+    let mut page = Page::new(
+        "blockplane",
+        1,
+        "disks for virtual machines over vhost-user-blk",
+    );
+    page.heading("SYNOPSIS");
+    page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
+    page.heading("DESCRIPTION");
+    page.prose(
+        "blockplane gives virtual machines their disks. The virtual machine monitor connects to a Unix socket and \
+         shares the guest's memory; blockplane carries out what the guest asks of its virtio disk, on a file or a block \
+         device.\n\n\
+         With a command it is for people. Without one it takes the options of qemu-storage-daemon, for scripts.",
+    );
+    page.heading("COMMANDS");
+    for command in commands {
+        let name = short_name(command);
+        let about = grammar::about(command);
+        match IN_OVERVIEW.contains(&name.as_str()) {
+            true => page.item(&name, &format!("{about}; see below.")),
+            false => page.item(&name, &format!("{about}; see blockplane-{name}(1).")),
+        }
+    }
+    for name in IN_OVERVIEW {
+        for command in commands
+            .iter()
+            .filter(|command| short_name(command) == name)
+        {
+            page.heading(&format!("BLOCKPLANE {}", name.to_uppercase()));
+            grammar::describe(&mut page, command, &format!("blockplane {name}"));
+        }
+    }
+    page.heading("OPTIONS WITHOUT A COMMAND");
+    for option in reference::options() {
+        let short = option
+            .short
+            .map_or(String::new(), |short| format!("-{short}, "));
+        let value = option
+            .value
+            .map_or(String::new(), |value| format!(" {value}"));
+        page.item(&format!("{short}--{}{value}", option.long), option.help);
+    }
+    page.prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
+    for group in KEYS {
+        page.subheading(&format!("--{}: {}", group.option, group.title));
+        keys(&mut page, group);
+    }
+    page.heading("ENVIRONMENT");
+    page.item(
+        "BLOCKPLANE_LOG",
+        "How much is logged without a command: error (the default), info, debug or trace.",
+    );
+    page.item(
+        "BLOCKPLANE_LOG_FORMAT",
+        "In which form: text (the default) or json.",
+    );
+    page.heading("EXIT STATUS");
+    page.prose("0 after an orderly end (SIGTERM, SIGINT, SIGHUP): what a guest saw complete is on stable storage. 1 for any error.");
+    let others = commands.iter().map(short_name);
+    let others = others.filter(|name| !IN_OVERVIEW.contains(&name.as_str()));
+    let mut pages: Vec<String> = others.map(|name| format!("blockplane-{name}(1)")).collect();
+    pages.push("blockplane.toml(5)".to_owned());
+    pages.push("qemu-storage-daemon(1)".to_owned());
+    see_also(&mut page, &pages.join(", "));
+    page.done()
+}
+
+fn keys(page: &mut Page, group: &KeyGroup) {
+    for key in group.keys {
+        page.item(&format!("{}={}", key.name, key.value), key.help);
+    }
+}
+
+const RULES: &str = "\
+The file is TOML. A table is one thing with its name, such as [export.web] for an export called web. The keys are those of \
+the command line, with the same defaults.
+
+What is nested with dots on the command line may be written with dots, or as a table. Lists are lists. Switches are true and \
+false, or \"on\" and \"off\". Sizes are bytes, or strings with a suffix: \"1.5G\". The order of tables does not matter.
+
+The command line comes after the file: what it gives a name that the file gives to a thing of the same kind replaces the \
+table.
+
+blockplane check FILE says all that is wrong with a file, or what it would run.";
+
+const EXAMPLE: &str = "\
+[blockdev.disk0]
+driver = \"file\"
+filename = \"/srv/disk0.img\"
+
+[export.web]
+node-name = \"disk0\"
+writable = true
+num-queues = 4
+addr = { type = \"unix\", path = \"/run/web.sock\" }";
+
+fn configuration() -> String {
+    let mut page = Page::new("blockplane.toml", 5, "what blockplane is to run");
+    page.heading("SYNOPSIS");
+    page.verbatim(
+        "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
+    );
+    page.heading("DESCRIPTION");
+    page.prose(RULES);
+    page.heading("TABLES");
+    for group in KEYS {
+        page.subheading(&format!("[{}.NAME]: {}", group.table, group.title));
+        let in_header = |name: &str| match group.table {
+            "blockdev" => name == "node-name",
+            "monitor" => name == "chardev",
+            _ => name == "id",
+        };
+        for key in group.keys.iter().filter(|key| !in_header(key.name)) {
+            page.item(&format!("{} = {}", key.name, key.value), key.help);
+        }
+    }
+    page.heading("EXAMPLE");
+    page.verbatim(EXAMPLE);
+    see_also(&mut page, "blockplane(1)");
+    page.done()
+}

@@ -1,0 +1,56 @@
+//! `blockplane generate man|completions DIR`, for who packages the program.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{CommandFactory, Parser, ValueEnum};
+
+use crate::{
+    Invocation, UsageError,
+    command::{self, Answer},
+};
+
+/// Write manual pages or shell completions into a folder, for packages
+#[derive(Parser)]
+#[command(
+    name = "blockplane generate",
+    bin_name = "blockplane generate",
+    // Not the terminal's: the same words always give the same text.
+    term_width = 96,
+    disable_version_flag = true,
+    hide = true
+)]
+struct Args {
+    /// man: blockplane.1 and others; completions: blockplane.bash, _blockplane, blockplane.fish
+    #[arg(value_enum)]
+    what: Generate,
+
+    /// The folder, which is made if need be
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    folder: PathBuf,
+}
+
+/// What to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Generate {
+    /// Manual pages
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+}
+
+/// The grammar.
+pub(crate) fn grammar() -> clap::Command {
+    Args::command()
+}
+
+/// Reads what follows `generate`.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
+    let args: Args = match command::parse("generate", grammar(), args)? {
+        Answer::Do(args) => args,
+        Answer::Help(help) => return Ok(help),
+    };
+    Ok(Invocation::Generate {
+        what: args.what,
+        folder: args.folder,
+    })
+}

@@ -1,0 +1,103 @@
+//! The options as data, for who describes them: manual pages and completions.
+
+use crate::{Key, blockdev, check, export, generate, getopt, monitor, object, serve};
+
+/// An option that needs no command.
+#[derive(Debug, Clone, Copy)]
+pub struct DescribedOption {
+    /// Its name, without dashes.
+    pub long: &'static str,
+    /// Its letter.
+    pub short: Option<char>,
+    /// What its value looks like, if it takes one.
+    pub value: Option<&'static str>,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// Keys that belong together.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyGroup {
+    /// The option that takes them, without dashes.
+    pub option: &'static str,
+    /// The table of a configuration file.
+    pub table: &'static str,
+    /// The kind that takes them; `None`: every kind.
+    pub kinds: &'static [&'static str],
+    /// What it is, in a few words.
+    pub title: &'static str,
+    /// The keys.
+    pub keys: &'static [Key],
+}
+
+/// The options that need no command.
+#[must_use]
+pub fn options() -> Vec<DescribedOption> {
+    getopt::described().collect()
+}
+
+/// All keys of options.
+pub const KEYS: &[KeyGroup] = &[
+    KeyGroup {
+        option: "object",
+        table: "iothread",
+        kinds: &["iothread"],
+        title: "a thread that runs disks",
+        keys: object::IOTHREAD_KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &[],
+        title: "a node: every driver",
+        keys: blockdev::COMMON_KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["file", "host_device"],
+        title: "drivers file (a file) and host_device (a block device)",
+        keys: blockdev::FILE_KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["null-co"],
+        title: "driver null-co (no storage at all, for measuring)",
+        keys: blockdev::NULL_KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["raw"],
+        title: "driver raw (another node, or a part of it)",
+        keys: blockdev::RAW_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vhost-user-blk"],
+        title: "a disk for a VMM",
+        keys: export::KEYS,
+    },
+    KeyGroup {
+        option: "chardev",
+        table: "chardev",
+        kinds: &["socket"],
+        title: "a Unix socket for a monitor",
+        keys: monitor::CHARDEV_KEYS,
+    },
+    KeyGroup {
+        option: "monitor",
+        table: "monitor",
+        kinds: &[],
+        title: "QMP, for whoever connects there",
+        keys: monitor::MONITOR_KEYS,
+    },
+];
+
+/// The grammars of the commands that are known here, `generate` among them.
+#[must_use]
+pub fn commands() -> Vec<clap::Command> {
+    vec![serve::grammar(), check::grammar(), generate::grammar()]
+}

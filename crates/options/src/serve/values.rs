@@ -1,0 +1,90 @@
+//! Values of the options of `serve`: what each may be.
+
+use crate::{
+    MAX_AIO_EVENTS, MAX_QUEUES, cpus, limits,
+    size::{self, NumberError},
+};
+
+fn read(
+    text: &str,
+    min: u64,
+    max: u64,
+    read: fn(&str) -> Result<u64, NumberError>,
+) -> Result<u64, String> {
+    match read(text) {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        Err(NumberError::Malformed) => Err("not a number".to_owned()),
+        _ => Err(format!("must be from {min} to {max}")),
+    }
+}
+
+pub(super) fn disk_size(text: &str) -> Result<u64, String> {
+    const EXPECTED: &str = "expected a size above 0, a multiple of 512, such as 4096, 512M or 1.5G";
+    let bytes = size::size(text).map_err(|_| EXPECTED.to_owned())?;
+    let fits = bytes > 0 && bytes.is_multiple_of(512) && i64::try_from(bytes).is_ok();
+    if fits {
+        Ok(bytes)
+    } else {
+        Err(EXPECTED.to_owned())
+    }
+}
+
+fn narrow<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
+    let number = read(text, min, max, size::integer)?;
+    T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
+}
+
+pub(super) fn queues(text: &str) -> Result<u16, String> {
+    narrow(text, 1, MAX_QUEUES.into())
+}
+
+pub(super) fn batch(text: &str) -> Result<u32, String> {
+    narrow(text, 0, u32::MAX.into())
+}
+
+pub(super) fn events(text: &str) -> Result<u32, String> {
+    narrow(text, 1, MAX_AIO_EVENTS.into())
+}
+
+/// A set of CPUs. (A list of numbers alone would be several options to `clap`.)
+#[derive(Clone)]
+pub(super) struct Cpus(pub(super) Vec<u16>);
+
+pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+    let cpus = cpus::read(text).map(Cpus);
+    cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
+}
+
+pub(super) fn percent(text: &str) -> Result<u32, String> {
+    narrow(text, 0, 100)
+}
+
+pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
+    narrow(text, 0, i64::MAX.unsigned_abs())
+}
+
+pub(super) fn queue_size(text: &str) -> Result<u16, String> {
+    let entries = size::integer(text).ok().and_then(limits::queue_size);
+    entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
+}
+
+pub(super) fn block_size(text: &str) -> Result<u32, String> {
+    let bytes = size::size(text).ok().and_then(limits::block_size);
+    bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
+}
+
+pub(super) fn serial(text: &str) -> Result<String, String> {
+    if limits::is_serial(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected {}", limits::SERIAL_EXPECTED))
+    }
+}
+
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "yes" | "true" | "y" => Ok(true),
+        "off" | "no" | "false" | "n" => Ok(false),
+        _ => Err("expected 'on' or 'off'".to_owned()),
+    }
+}
