@@ -8,10 +8,8 @@
 //!
 //! It does not tell the time of anything; readings of two processes, or of two machines, are unrelated.
 
-use std::sync::OnceLock;
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
+use std::sync::{LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Where the kernel says what its clock is.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -90,10 +88,10 @@ fn origin() -> &'static Origin {
     })
 }
 
+/// The kernel's clock, since we first looked.
 fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    // It starts near zero at boot: neither part is negative.
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long a tick is.
