@@ -1,4 +1,4 @@
-//! The command lines: `blockplane qmp …`, `blockplane info …`.
+//! The command lines: `blockplane qmp …`, `blockplane info …`, `blockplane top …`.
 
 mod help;
 
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
-use crate::{ask, info};
+use crate::{ask, info, top};
 
 /// `blockplane …`
 #[derive(Debug, Parser)]
@@ -33,6 +33,9 @@ enum Command {
     /// Show what a running daemon has: exports, nodes, iothreads
     #[command(long_about = help::INFO, after_long_help = help::INFO_EXAMPLES)]
     Info(info::Options),
+    /// Watch a running daemon: IOPS, MB/s and latency of each disk, CPU time of each iothread
+    #[command(long_about = help::TOP, after_long_help = help::TOP_EXAMPLES)]
+    Top(top::Options),
 }
 
 /// The monitor's socket, as each command takes it.
@@ -75,6 +78,7 @@ impl Command {
         match self {
             Command::Qmp(_) => "qmp",
             Command::Info(_) => "info",
+            Command::Top(_) => "top",
         }
     }
 }
@@ -84,6 +88,7 @@ fn run(command: &Command) -> Result<()> {
     let done = match command {
         Command::Qmp(options) => ask::run(options, &mut out),
         Command::Info(options) => info::run(options, &mut out),
+        Command::Top(options) => top::run(options, &mut out),
     };
     match done {
         // Whoever pipes it into `head` has seen enough.
@@ -135,6 +140,8 @@ mod tests {
             "qmp socket --list --events",
             "info",
             "info socket everything",
+            "top socket --interval 0",
+            "top socket --json",
         ] {
             let args = std::iter::once("blockplane").chain(nonsense.split(' '));
             assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
+use crate::signals;
 
 /// A monitor greets as soon as it has accepted.
 const GREETING_WITHIN: Duration = Duration::from_secs(3);
@@ -173,6 +174,9 @@ impl Client {
                 Ok(count) => self.input.extend(&buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
+                    ErrorKind::Interrupted if signals::end_asked() => {
+                        return Err(Error::Interrupted);
+                    }
                     ErrorKind::Interrupted => {}
                     ErrorKind::ConnectionReset => return Err(Error::Gone),
                     _ => return Err(Error::io(doing())(error)),

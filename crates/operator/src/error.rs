@@ -83,6 +83,14 @@ pub enum Error {
     /// Words that say nothing a monitor could be asked.
     #[error("{0}")]
     Words(String),
+    /// A monitor of a daemon that does not count.
+    #[error(
+        "this monitor does not know {0}, from which the figures come: top needs a blockplane of this version"
+    )]
+    NoFigures(&'static str),
+    /// Ctrl-C, or another signal to end.
+    #[error("interrupted")]
+    Interrupted,
     /// An operating-system error, and what we were doing.
     #[error("{doing}: {source}")]
     Io {

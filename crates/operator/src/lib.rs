@@ -2,7 +2,8 @@
 //!
 //! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
 //! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;
-//! - [`client`]: the connection to a monitor that both speak over.
+//! - [`top`]: `blockplane top`: what each disk does now: [`rates`] between two [`sample`]s;
+//! - [`client`]: the connection to a monitor that all speak over.
 //!
 //! It knows QMP and nothing of the daemon's insides: what a monitor does not say is not shown, so that it
 //! works with monitors of other versions, and of other daemons as far as these answer.
@@ -11,9 +12,16 @@ pub mod ask;
 pub mod cli;
 pub mod client;
 mod error;
+mod histogram;
 pub mod info;
+pub mod rates;
+pub mod sample;
 mod schema;
+mod signals;
 mod table;
+#[cfg(test)]
+mod testing;
+pub mod top;
 mod units;
 mod words;
 

@@ -91,6 +91,7 @@ Usage:
   blockplane check FILE               is a configuration file right, and what would it run
   blockplane bench WHAT [OPTIONS]     measure it; see blockplane bench --help
   blockplane info SOCKET [OPTIONS]    show what a running daemon has; see blockplane info --help
+  blockplane top SOCKET [OPTIONS]     watch it; see blockplane top --help
   blockplane qmp SOCKET COMMAND …     ask it, change it; see blockplane qmp --help
   blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
   blockplane --config FILE [OPTIONS]  the same in a file, with anything that is added here
@@ -112,6 +113,7 @@ Commands:
   bench WHAT              measure blockplane, or any other vhost-user-blk server
   check FILE              check a configuration file
   info SOCKET             exports, nodes and iothreads of the daemon whose monitor this is
+  top SOCKET              IOPS, MB/s and latency of its disks, CPU time of its iothreads
   qmp SOCKET COMMAND …    any command of its monitor, with its arguments as KEY=VALUE
   help [COMMAND]          this text, or that of a command
 

@@ -79,7 +79,7 @@ pub enum Invocation {
     },
     /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
     Bench(Vec<OsString>),
-    /// `blockplane qmp …`, `blockplane info …`: all words, whose grammar is not known here either.
+    /// `blockplane qmp …`, `info …`, `top …`: all words, whose grammar is not known here either.
     Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
@@ -103,13 +103,13 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
         b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
-        b"qmp" | b"info" => Ok(Invocation::Operator(args.collect())),
+        b"qmp" | b"info" | b"top" => Ok(Invocation::Operator(args.collect())),
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
             Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
             Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
-            Some(command) if command == "qmp" || command == "info" => {
+            Some(command) if command == "qmp" || command == "info" || command == "top" => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))
             }
             Some(command) => {

@@ -7,6 +7,7 @@
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
+//! - `top`: what `blockplane top` shows is what guests did.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
@@ -32,6 +33,7 @@ mod process;
 mod resize;
 mod shell;
 mod stats;
+mod top;
 mod tuning;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]

@@ -33,3 +33,26 @@ Examples:\n\
 \x20 blockplane info /run/disks.qmp\n\
 \x20 blockplane info /run/disks.qmp exports iothreads\n\
 \x20 blockplane info /run/disks.qmp stats --json";
+
+pub(super) const TOP: &str = "\
+Watch a running daemon: what each disk and each iothread did in the last interval.
+
+  IOPS      reads and writes per second; MB/s are millions of bytes
+  p50, p99  half of them, and 99 of 100, took at most so long: from the daemon's taking them off the ring to its \
+answer, to within 3 %
+  DEPTH     requests that the guest waits for at this moment
+  CPU       of one processor. An iothread that polls uses it whether there is work or not
+  BATCH     requests per call into the kernel, on average: the more, the less each costs
+  POLL HIT  of the times that the iothread polled, so many found something before it went to sleep
+
+Keys: q ends it, space holds the figures, tab shows each queue, left and right change the order, up and down scroll. Where \
+nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes the colours off. With --once \
+it shows one interval and ends, as a table or as JSON.
+
+The exit status is 1 when the daemon ends.";
+
+pub(super) const TOP_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane top /run/disks.qmp\n\
+\x20 blockplane top /run/disks.qmp --queues --interval 500ms\n\
+\x20 blockplane top /run/disks.qmp --once --interval 10s --json";

@@ -169,7 +169,7 @@ pub(super) fn stats(answers: &Answers) -> String {
         ("INVALID", Right),
     ];
     let mut table = Table::new(&columns, "No exports: nothing was done");
-    for export in oldest_first(&answers.stats) {
+    for export in answers.stats.as_array().into_iter().flatten() {
         let stats = &export["stats"];
         let mut name = text(&export["export"]);
         for (kind, shown) in [

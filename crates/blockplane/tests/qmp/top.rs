@@ -1,0 +1,141 @@
+//! `blockplane top`: its figures are what guests did; and how it looks and ends on a terminal.
+
+use std::fs;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use operator::client::Client as Monitor;
+use operator::rates::Rates;
+use operator::sample::Sample;
+use serde_json::Value;
+
+use crate::guest::{Guest, IN, OUT};
+use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::start;
+
+const DISK: &str = "--object iothread,id=io0 --blockdev null-co,node-name=n,size=16M \
+    --export vhost-user-blk,id=e,node-name=n,addr.type=unix,addr.path=e.sock,num-queues=2,writable=on,iothread=io0";
+
+#[test]
+fn every_request_between_two_looks_is_counted_once() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    guest.request(0, IN, 0, 0);
+    let mut monitor = Monitor::connect(&folder.join("qmp"), Some(STUCK_AFTER)).unwrap();
+    let mut look = || Sample::take(&mut monitor).unwrap();
+    let before = look();
+    for block in 0..150 {
+        guest.request(0, IN, block, 0);
+        guest.request(1, OUT, block, 1);
+        guest.request(1, IN, block, 0);
+    }
+    let figures = Rates::between(&before, &look()).json();
+    let export = &figures["exports"][0];
+    let of = |key: &str| export[key].as_u64().unwrap();
+    assert_eq!((of("reads"), of("writes"), of("failed")), (300, 150, 0));
+    assert_eq!(of("read_bytes"), 2 * of("write_bytes"));
+    let counted = export["iops"].as_f64().unwrap() * figures["seconds"].as_f64().unwrap();
+    assert!((counted - 450.0).abs() < 0.001, "{figures}");
+    assert_eq!(export["queues"][1]["writes"], 150);
+    assert!(export["latency_p50_us"].as_f64() <= export["latency_p99_us"].as_f64());
+    assert!(figures["iothreads"][0]["cpu_percent"].as_f64().unwrap() > 0.0);
+    program.stop();
+}
+
+#[test]
+fn one_interval_is_shown_as_a_table_as_json_and_as_a_picture() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let _guest = Guest::connect(&folder.join("e.sock"), 2);
+    let table = folder.run("top qmp --once --interval 100ms --queues --svg top.svg");
+    let lines: Vec<&str> = table.succeeded().lines().collect();
+    assert!(lines[0].contains("1 exports, 1 connected"), "{table:?}");
+    assert!(lines[3].starts_with("e  "), "{table:?}");
+    assert!(lines[4].starts_with("  0 io0"), "{table:?}");
+    let picture = fs::read_to_string(folder.join("top.svg")).unwrap();
+    assert!(
+        picture.starts_with("<svg ") && picture.contains(">IOTHREAD "),
+        "{picture}"
+    );
+    let json = folder.run("top qmp --once --interval 100ms --json");
+    let json: Value = serde_json::from_str(json.succeeded()).unwrap();
+    assert_eq!(json["exports"][0]["export"], "e");
+    program.stop();
+}
+
+/// `script` is given a terminal of 24 rows and 80 columns for it.
+fn on_a_terminal(folder: &Folder, variables: &str) -> Process {
+    let line = format!(
+        "stty rows 24 cols 80; {variables} {} top qmp --interval 100ms; echo status $?; stty -a",
+        env!("CARGO_BIN_EXE_blockplane")
+    );
+    let mut command = std::process::Command::new("script");
+    command
+        .args(["-q", "-c", &line, "typescript"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped());
+    Process::spawn(command)
+}
+
+/// What it wrote, once that contains `what`.
+#[track_caller]
+fn shown(process: &Process, what: &str) -> String {
+    let since = Instant::now();
+    loop {
+        let text = process.stdout();
+        if text.contains(what) {
+            return text;
+        }
+        assert!(since.elapsed() < STUCK_AFTER, "no {what:?} in {text:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_terminal_is_left_as_it_was_when_the_daemon_ends() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let top = on_a_terminal(&folder, "TERM=xterm");
+    shown(&top, "space pause");
+    program.stop();
+    let text = shown(&top, "status 1");
+    assert!(text.contains("closed the connection"), "{text:?}");
+    let entered = text.find("\x1b[?1049h").unwrap();
+    let left = text.find("\x1b[?25h\x1b[?1049l").unwrap();
+    assert!(entered < left && left < text.find("status 1").unwrap());
+    let text = shown(&top, "echoke");
+    assert!(
+        text.contains(" icanon ") && text.contains(" echo "),
+        "{text:?}"
+    );
+    top.ended();
+}
+
+#[test]
+fn without_a_terminal_that_can_be_drawn_on_there_are_plain_blocks() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let dumb = on_a_terminal(&folder, "TERM=dumb");
+    shown(&dumb, "IOTHREAD");
+    let piped = Process::spawn(folder.command(words("top qmp --interval 100ms")));
+    shown(&piped, "IOTHREAD");
+    piped.signal(rustix::process::Signal::INT);
+    let ended = piped.ended();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    program.stop();
+    let text = shown(&dumb, "status 1");
+    assert!(!text.contains('\x1b'), "{text:?}");
+    dumb.ended();
+}
+
+#[test]
+fn who_does_not_count_cannot_be_watched() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let wrong = folder.run("top e.sock");
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.contains("vhost-user socket"), "{wrong:?}");
+    program.stop();
+}

@@ -1,0 +1,111 @@
+//! How long requests took: counts in buckets, and what lies between two looks at them.
+
+/// Buckets by their ends, which they do not contain; those that are empty are not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Histogram(Vec<(u64, u64)>);
+
+/// Neighbouring ends are 3 % apart at least. The daemon may have measured its clock anew in between, so the end of one
+/// bucket is not the same number for ever.
+fn same_bucket(one: u64, other: u64) -> bool {
+    one.abs_diff(other) <= one.max(other) / 100
+}
+
+impl Histogram {
+    /// Of ends and counts, as the monitor says them.
+    pub fn of(ends: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> Self {
+        let mut buckets: Vec<(u64, u64)> = ends.zip(counts).collect();
+        buckets.sort_unstable();
+        Histogram(buckets)
+    }
+
+    /// Takes another's requests in.
+    pub fn add(&mut self, other: &Histogram) {
+        for &(end, count) in &other.0 {
+            let at = self.0.partition_point(|&(mine, _)| mine < end);
+            let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
+            let mut near = near.filter(|&index| {
+                self.0
+                    .get(index)
+                    .is_some_and(|&(mine, _)| same_bucket(mine, end))
+            });
+            match near.next() {
+                Some(index) => self.0[index].1 += count,
+                None => self.0.insert(at, (end, count)),
+            }
+        }
+    }
+
+    /// What came since an earlier look.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let before = |end: u64| {
+            let found = earlier
+                .0
+                .iter()
+                .find(|&&(other, _)| same_bucket(other, end));
+            found.map_or(0, |&(_, count)| count)
+        };
+        let new = self
+            .0
+            .iter()
+            .map(|&(end, count)| (end, count.saturating_sub(before(end))));
+        Histogram(new.filter(|&(_, count)| count > 0).collect())
+    }
+
+    /// So many percent took at most this long, in nanoseconds; `None` of nothing.
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
+        let total: u64 = self.0.iter().map(|&(_, count)| count).sum();
+        let wanted = total as f64 * percent / 100.0;
+        let mut below = 0;
+        for &(end, count) in &self.0 {
+            if (below + count) as f64 >= wanted {
+                // With 16 of them per power of two a bucket is a 17th to a 32nd of its end wide.
+                let start = end as f64 * (1.0 - 1.0 / 24.0);
+                let share = (wanted - below as f64) / count as f64;
+                return Some(start + share * (end as f64 - start));
+            }
+            below += count;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(buckets: &[(u64, u64)]) -> Histogram {
+        Histogram::of(buckets.iter().map(|b| b.0), buckets.iter().map(|b| b.1))
+    }
+
+    #[test]
+    fn percentiles_lie_in_their_bucket() {
+        assert_eq!(Histogram::default().percentile(50.0), None);
+        let histogram = of(&[(1000, 50), (2000, 49), (9000, 1)]);
+        for (percent, from, to) in [
+            (1.0, 950.0, 1000.0),
+            (50.0, 999.0, 1000.0),
+            (60.0, 1910.0, 2000.0),
+            (99.0, 1999.0, 2000.0),
+            (99.9, 8600.0, 9000.0),
+            (100.0, 8999.0, 9000.0),
+        ] {
+            let ns = histogram.percentile(percent).unwrap();
+            assert!((from..=to).contains(&ns), "{percent}: {ns}");
+        }
+    }
+
+    #[test]
+    fn only_what_came_since_counts_also_when_ends_are_said_a_little_differently() {
+        let before = of(&[(1000, 5), (2000, 7)]);
+        let now = of(&[(1001, 9), (2000, 7), (4000, 1)]);
+        assert_eq!(now.since(&before), of(&[(1001, 4), (4000, 1)]));
+        assert_eq!(before.since(&now), Histogram::default());
+    }
+
+    #[test]
+    fn buckets_of_several_queues_are_one() {
+        let mut sum = of(&[(1000, 1), (3000, 1)]);
+        sum.add(&of(&[(999, 1), (2000, 5), (3001, 2)]));
+        assert_eq!(sum, of(&[(1000, 2), (2000, 5), (3000, 3)]));
+    }
+}

@@ -1,0 +1,66 @@
+//! A picture of the screen, for a page: text on a dark ground, no script, no font of its own.
+
+use std::fmt::Write;
+
+use super::screen::{Line, Style};
+
+const CHAR_WIDTH: f64 = 8.4;
+const LINE_HEIGHT: f64 = 20.0;
+const MARGIN: f64 = 16.0;
+
+/// The file's content.
+pub(super) fn draw(lines: &[Line]) -> String {
+    let columns = lines
+        .iter()
+        .map(|line| line.text.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(80);
+    let width = columns as f64 * CHAR_WIDTH + 2.0 * MARGIN;
+    let height = lines.len() as f64 * LINE_HEIGHT + 2.0 * MARGIN;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\" font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" \
+         font-size=\"14\" role=\"img\">\n<title>blockplane top</title>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n"
+    );
+    for (index, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| !line.text.trim().is_empty())
+    {
+        let top = MARGIN + index as f64 * LINE_HEIGHT;
+        let (fill, weight) = match line.style {
+            Style::Plain => ("#d5d9e0", "normal"),
+            Style::Heading => ("#56b4e9", "bold"),
+            Style::Total => ("#ffffff", "bold"),
+        };
+        // Its length is said, so that columns line up in any font.
+        let text = line.text.trim_end();
+        let length = text.chars().count() as f64 * CHAR_WIDTH;
+        let written = writeln!(
+            out,
+            "<text x=\"{MARGIN}\" y=\"{:.0}\" fill=\"{fill}\" font-weight=\"{weight}\" xml:space=\"preserve\" \
+             textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\">{}</text>",
+            top + 14.0,
+            escaped(text)
+        );
+        debug_assert!(written.is_ok(), "a string takes everything");
+    }
+    out + "</svg>\n"
+}
+
+/// For XML text; no control character may stand in a document.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
