@@ -64,6 +64,43 @@ impl LockedFd {
         }
         Ok(this)
     }
+
+    /// Takes the locks over that `from` has on the same image: somebody holds them all the time. `from`
+    /// is left without, unless this fails.
+    ///
+    /// # Errors
+    /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
+    pub fn take_over(
+        &self,
+        from: &LockedFd,
+        path: &Path,
+        locking: Locking,
+        read_only: [bool; 2],
+    ) -> Result<(), NodeError> {
+        if locking == Locking::Off {
+            return Ok(());
+        }
+        let [read_only, was_read_only] = read_only;
+        let hold = |who: &LockedFd, read_only| acquire(who.as_fd(), path, locking, read_only);
+        // Both have them for a moment, so that no one else gets in between; the other's are in its way.
+        let _ = hold(self, read_only);
+        from.release();
+        hold(self, read_only).inspect_err(|_| {
+            // What it had it gets again: nobody else could take it meanwhile.
+            let _ = hold(from, was_read_only);
+            self.release();
+        })
+    }
+
+    fn release(&self) {
+        let all = libc::flock {
+            l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,
+            ..byte_lock(libc::F_UNLCK, USED_BASE)
+        };
+        // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else. Where
+        // there are no such locks there are none to release: it fails, and changes nothing.
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+    }
 }
 
 impl AsFd for LockedFd {
@@ -80,13 +117,7 @@ impl AsRawFd for LockedFd {
 
 impl Drop for LockedFd {
     fn drop(&mut self) {
-        let all = libc::flock {
-            l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,
-            ..byte_lock(libc::F_UNLCK, USED_BASE)
-        };
-        // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else. Where
-        // there are no such locks there are none to release: it fails, and changes nothing.
-        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+        self.release();
     }
 }
 
@@ -246,6 +277,33 @@ mod tests {
         drop(reader);
         lock(open(image.path()), true).unwrap();
         drop(copy);
+    }
+
+    #[test]
+    fn locks_go_over_to_another_opening_of_the_image() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let unlocked =
+            || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
+        let reader = lock(open(image.path()), true).unwrap();
+        let take = |new: &LockedFd, old: &LockedFd, read_only| {
+            new.take_over(old, image.path(), Locking::On, read_only)
+        };
+        let writer = unlocked();
+        take(&writer, &reader, [false, true]).unwrap();
+        drop(reader);
+        assert!(is_locked(&lock(open(image.path()), true)));
+        let reader = unlocked();
+        take(&reader, &writer, [true, false]).unwrap();
+        drop(writer);
+        let other = lock(open(image.path()), true).unwrap();
+        // The other reader is in the way of a writer; the reader stays what it was.
+        let writer = unlocked();
+        let refused = take(&writer, &reader, [false, true]);
+        assert!(matches!(refused, Err(NodeError::Locked { .. })));
+        drop((writer, other));
+        assert!(is_locked(&lock(open(image.path()), false)));
+        drop(reader);
+        lock(open(image.path()), false).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Requests in flight keep it alive through whoever submitted them.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use crate::backing_id::BackingId;
 use crate::error::NodeError;
 use crate::file::{self, FileOptions};
 use crate::host_device;
-use crate::lock::LockedFd;
+use crate::lock::{LockedFd, Locking};
 use crate::null::NullOptions;
 use crate::range_lock::RangeLock;
 use crate::ranges::Unable;
@@ -296,6 +297,19 @@ impl Node {
     /// First byte of the window in the backing.
     pub(crate) fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Takes over the image locks of another node, which is the same file, opened before with the same
+    /// locking. That is left without, unless this fails.
+    ///
+    /// # Errors
+    /// [`NodeError::Locked`]: somebody else has it in a way that leaves no place for this one.
+    pub fn take_locks(&self, from: &Node, path: &Path, locking: Locking) -> Result<(), NodeError> {
+        let (Backing::Fd(new), Backing::Fd(old)) = (&*self.backing, &*from.backing) else {
+            return Ok(());
+        };
+        let read_only = [self.read_only, from.read_only];
+        new.fd.take_over(&old.fd, path, locking, read_only)
     }
 
     /// An export announces the block size that its guests will use, before its first request.

@@ -1,7 +1,7 @@
 //! An export: a node shown to front-ends as a virtio-blk device over vhost-user.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
 use data_plane::{DataThread, VringHandle, VringSetup};
@@ -54,11 +54,13 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     let events = objects.events.clone();
     let target = BlkTarget::new(&options.id, device, node, iothreads, kind, events)?;
     let (device, figures) = (target.device.clone(), target.figures.clone());
+    let node = target.node.clone();
     let server = Server::spawn(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
         device,
         figures,
+        node,
         state: ExportState::Serving(server),
     });
     Ok(())
@@ -75,11 +77,33 @@ pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
     }
 }
 
+/// The node that an export shows: another opening of it may take its place.
+#[derive(Clone)]
+pub(crate) struct Shown(Arc<Mutex<Arc<Node>>>);
+
+impl Shown {
+    fn new(node: Arc<Node>) -> Self {
+        Shown(Arc::new(Mutex::new(node)))
+    }
+
+    fn get(&self) -> Arc<Node> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Queues take it over when they are told to.
+    pub fn set(&self, node: Arc<Node>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
+    }
+}
+
 /// A virtio-blk device and where its queues run.
 struct BlkTarget {
     name: String,
     device: Arc<Device>,
-    node: Arc<Node>,
+    node: Shown,
     iothreads: Vec<Arc<DataThread>>,
     packed: bool,
     fixed_buffers: bool,
@@ -106,7 +130,7 @@ impl BlkTarget {
         Ok(BlkTarget {
             name: name.to_owned(),
             device,
-            node,
+            node: Shown::new(node),
             iothreads,
             packed: kind.packed,
             fixed_buffers: kind.fixed_buffers,
@@ -121,7 +145,7 @@ impl BlkTarget {
     /// what was under way: that is waited for first.
     fn flushed(&self, settle: &dyn Fn()) -> bool {
         settle();
-        let flushed = self.node.flush_blocking();
+        let flushed = self.node.get().flush_blocking();
         if let Err(error) = &flushed {
             tracing::error!(export = self.name, %error, "flush on turning the write cache off");
         }
@@ -197,7 +221,7 @@ impl Target for BlkTarget {
         let started = iothread.start_vring(VringSetup {
             name: format!("{}:{}", self.name, setup.index),
             device: self.device.clone(),
-            node: self.node.clone(),
+            node: self.node.get(),
             memory: setup.memory,
             layout: setup.layout,
             features: setup.features,
@@ -210,7 +234,7 @@ impl Target for BlkTarget {
             stats: self.figures.queues[usize::from(setup.index)].stats.clone(),
         });
         match started {
-            Ok(handle) => Ok(Box::new(Queue(handle))),
+            Ok(handle) => Ok(Box::new(Queue(handle, self.node.clone()))),
             Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
             Err(error) => Err(StartError::FrontEnd(error.to_string())),
         }
@@ -218,7 +242,7 @@ impl Target for BlkTarget {
 }
 
 /// A queue on its iothread, as the transport sees it.
-struct Queue(VringHandle);
+struct Queue(VringHandle, Shown);
 
 impl StartedQueue for Queue {
     fn enable(&self, enabled: bool) {
@@ -231,6 +255,10 @@ impl StartedQueue for Queue {
 
     fn settle(&self) {
         self.0.settle();
+    }
+
+    fn renew(&self) {
+        self.0.set_node(self.1.get());
     }
 
     fn set_call(&self, call: Option<std::os::fd::OwnedFd>) {

@@ -18,6 +18,7 @@ mod node;
 mod objects;
 mod pidfile;
 mod reason;
+mod reopen;
 mod resize;
 mod serve;
 mod service;

@@ -69,7 +69,8 @@ fn window(
     )?)
 }
 
-fn open_fd(
+/// Opens a file or block device.
+pub(crate) fn open_fd(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,

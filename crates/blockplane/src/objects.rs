@@ -17,6 +17,7 @@ use virtio_blk::Device;
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::control::Mail;
+use crate::export::Shown;
 use crate::figures::Figures;
 
 /// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
@@ -57,6 +58,7 @@ pub(crate) struct Export {
     /// What its guest sees.
     pub device: Arc<Device>,
     pub figures: Arc<Figures>,
+    pub node: Shown,
     pub state: ExportState,
 }
 

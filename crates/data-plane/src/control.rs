@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use block::{EngineSettings, Engines};
+use block::{EngineSettings, Engines, Node};
 use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use virtqueue::GuestMemory;
@@ -317,6 +317,15 @@ impl VringHandle {
     pub fn settle(&self) {
         let (reply, answer) = mpsc::channel();
         self.send(|place| Message::Settle(place, reply));
+        // Only fails when the iothread is gone, and the queue with it.
+        let _ = answer.recv();
+    }
+
+    /// Goes on with another opening of its disk; returns once it does. The queue was disabled before, and
+    /// has settled.
+    pub fn set_node(&self, node: Arc<Node>) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::SetNode(place, node, reply));
         // Only fails when the iothread is gone, and the queue with it.
         let _ = answer.recv();
     }

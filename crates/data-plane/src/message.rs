@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use block::Node;
 use engine::PoolError;
 use virtqueue::GuestMemory;
 
@@ -22,6 +23,9 @@ pub enum Message {
     SetMemory(u32, Arc<GuestMemory>, Sender<()>),
     /// Answer when all that was taken so far is done.
     Settle(u32, Sender<()>),
+    /// The disk is opened anew, and the queue, which is disabled and has nothing in flight, goes on with
+    /// that; the answer says that it does.
+    SetNode(u32, Arc<Node>, Sender<()>),
     /// Signal the guest there.
     SetCall(u32, Option<OwnedFd>),
     /// Listen for kicks there; the answer says whether that is possible.

@@ -293,6 +293,18 @@ impl StoragePlane {
         Ok(())
     }
 
+    /// Another opening of its disk takes the place of the one that it has.
+    fn set_node(&mut self, cx: &mut PlaneContext<Self>, place: u32, node: Arc<Node>) {
+        if self.vrings.get_mut(place).is_none() {
+            return;
+        }
+        self.attach(cx, &node);
+        if let Some(vring) = self.vrings.get_mut(place) {
+            let old = vring.set_node(node, &mut self.engines);
+            self.engines.detach(&old);
+        }
+    }
+
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
@@ -437,6 +449,10 @@ impl Plane for StoragePlane {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.settle(reply, &mut self.engines);
                 }
+            }
+            Message::SetNode(place, node, reply) => {
+                self.set_node(cx, place, node);
+                let _ = reply.send(());
             }
             Message::SetCall(place, call) => {
                 if let Some(vring) = self.vrings.get_mut(place) {

@@ -359,6 +359,15 @@ impl Vring {
         }
     }
 
+    /// Its disk was opened anew; returns the old opening. Nothing is in flight.
+    pub fn set_node(&mut self, node: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
+        debug_assert_eq!(self.in_flight(), 0, "the old one is not needed any more");
+        self.leave_memory(&self.memory, engines);
+        let old = std::mem::replace(&mut self.node, node);
+        self.join_memory(engines);
+        old
+    }
+
     /// The answer comes when all that was taken so far is done. The queue goes on meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, engines: &mut Engines) {
         self.join_memory(engines);

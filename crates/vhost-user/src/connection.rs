@@ -161,6 +161,27 @@ impl Connection {
         }
     }
 
+    /// Lets the queues take no more, and waits until all is done that they had taken.
+    pub fn rest(&self) {
+        for running in self.vrings.iter().filter_map(Vring::running) {
+            running.enable(false);
+        }
+        self.settle();
+    }
+
+    /// Lets the queues go on after [`Connection::rest`]; with what stands behind the device now, if that
+    /// was `exchanged`.
+    pub fn resume(&self, exchanged: bool) {
+        for vring in &self.vrings {
+            if let Some(running) = vring.running() {
+                if exchanged {
+                    running.renew();
+                }
+                running.enable(vring.enabled);
+            }
+        }
+    }
+
     /// Waits until all is done that the queues have taken so far.
     pub fn settle(&self) {
         for running in self.vrings.iter().filter_map(Vring::running) {

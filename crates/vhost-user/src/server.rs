@@ -123,6 +123,36 @@ impl Server {
         }
     }
 
+    /// Exchanges what stands behind the device while no queue uses it: the queues of the present
+    /// front-end, if there is one, finish what they have taken, and go on with what is new. Requests wait in their
+    /// rings meanwhile. `exchange` must be short.
+    pub fn exchange(&self, exchange: impl Fn()) {
+        loop {
+            let session = self.session();
+            let mut at_rest = session.as_deref().map(lock);
+            if let Some(session) = &mut at_rest {
+                session.rest();
+            }
+            // A front-end that comes, or has come meanwhile, starts its queues after this or has them
+            // counted in.
+            let state = self.shared.state();
+            let same = match (&session, &state.session) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (before, now) => before.is_none() && now.is_none(),
+            };
+            if same {
+                exchange();
+            }
+            drop(state);
+            if let Some(session) = at_rest {
+                session.resume(same);
+            }
+            if same {
+                return;
+            }
+        }
+    }
+
     /// The device's configuration space has changed: tells the present front-end, if there is one and it
     /// wants to know. Does not wait for it.
     pub fn tell_config_changed(&self) {

@@ -79,6 +79,9 @@ pub trait StartedQueue: Send {
     fn set_memory(&self, memory: Arc<GuestMemory>);
     /// Waits until all is done that was taken so far; takes more meanwhile.
     fn settle(&self);
+    /// What stands behind the device was exchanged while the queue was disabled and had nothing in
+    /// flight: it goes on with what is there now.
+    fn renew(&self);
     /// Signals the guest there.
     fn set_call(&self, call: Option<OwnedFd>);
     /// Tells of a broken queue there.

@@ -5,7 +5,7 @@ use options::live::Live;
 use qmp::Error;
 
 use crate::Failure;
-use crate::objects::Objects;
+use crate::objects::{Objects, OpenNode};
 
 /// Why something could not be made or removed.
 pub(super) fn failed(failure: &Failure) -> Error {
@@ -44,12 +44,18 @@ pub(super) fn refused(problem: &Problem) -> Error {
 
 /// What runs, to read options of more against.
 pub(super) fn live(objects: &Objects) -> Result<Live, Error> {
+    live_without(objects, "")
+}
+
+/// The same as if there were no node of that name: it is to be described anew.
+pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error> {
     let mut live = Live::default();
     let read = |problem: Problem| refused(&problem);
     for iothread in &objects.iothreads {
         live.add_iothread(&iothread.options.id).map_err(read)?;
     }
-    for node in &objects.nodes {
+    let others = |node: &&OpenNode| node.node.name() != name;
+    for node in objects.nodes.iter().filter(others) {
         live.add_node(node.node.name(), node.node.read_only())
             .map_err(read)?;
     }

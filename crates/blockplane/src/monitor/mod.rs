@@ -10,6 +10,7 @@ mod nodes;
 mod objects;
 mod property;
 mod qom;
+mod reopen;
 mod resize;
 mod stats;
 mod types;
@@ -30,6 +31,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(chardevs::commands());
     commands.extend(human::commands());
     commands.extend(stats::commands());
+    commands.extend(reopen::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());

@@ -24,6 +24,13 @@ fn script() -> Vec<(&'static str, Value)> {
         }
         json!({"id": id, "backend": {"type": "socket", "data": data}})
     };
+    let reopened = |changes: Value| {
+        let mut options = json!({"driver": "file", "node-name": "d", "filename": "disk"});
+        for (key, value) in changes.as_object().unwrap() {
+            options[key] = value.clone();
+        }
+        json!({"options": [options]})
+    };
     let property = |property: &str| json!({"path": "/objects/io0", "property": property});
     let set =
         |value: Value| json!({"path": "/objects/io0", "property": "poll-max-ns", "value": value});
@@ -163,6 +170,33 @@ fn script() -> Vec<(&'static str, Value)> {
         ),
         ("query-block-exports", json!({})),
         ("block_resize", json!({"node-name": "d", "size": 3 << 20})),
+        (
+            "blockdev-reopen",
+            reopened(json!({"cache": {"direct": true, "no-flush": true}})),
+        ),
+        ("query-named-block-nodes", json!({})),
+        ("blockdev-reopen", reopened(json!({}))),
+        ("query-named-block-nodes", json!({})),
+        ("blockdev-reopen", reopened(json!({"read-only": true}))),
+        ("blockdev-reopen", reopened(json!({"filename": "nope"}))),
+        ("blockdev-reopen", reopened(json!({"locking": "off"}))),
+        (
+            "blockdev-reopen",
+            reopened(json!({"driver": "host_device"})),
+        ),
+        ("blockdev-reopen", reopened(json!({"node-name": "nope"}))),
+        ("blockdev-reopen", reopened(json!({"x": true}))),
+        (
+            "blockdev-reopen",
+            json!({"options": [{"driver": "file", "filename": "disk"}]}),
+        ),
+        ("blockdev-reopen", json!({"options": [{"node-name": "d"}]})),
+        ("blockdev-reopen", json!({"options": [1]})),
+        ("blockdev-reopen", json!({})),
+        (
+            "blockdev-reopen",
+            json!({"options": [{"driver": "null-co", "node-name": "small", "size": 1 << 20}]}),
+        ),
         ("query-named-block-nodes", json!({})),
         ("blockdev-del", json!({"node-name": "d"})),
         ("block-export-del", json!({"id": "nope"})),

@@ -5,6 +5,7 @@
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
+//! - `reopen`: nodes get other options while guests use them.
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
@@ -30,6 +31,7 @@ mod objects;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;
+mod reopen;
 mod resize;
 mod shell;
 mod stats;

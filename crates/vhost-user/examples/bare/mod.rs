@@ -139,6 +139,8 @@ impl StartedQueue for Serving {
 
     fn settle(&self) {}
 
+    fn renew(&self) {}
+
     fn set_call(&self, _: Option<OwnedFd>) {}
 
     fn set_err(&self, _: Option<OwnedFd>) {}
