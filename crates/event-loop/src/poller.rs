@@ -190,6 +190,22 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_not_rounded_up_to_milliseconds() {
+        let mut poller = Epoll::new().unwrap();
+        let mut events = Vec::new();
+        let mut shortest = |timeout_ns| {
+            let mut once = || {
+                let before = poller.now_ns();
+                poller.wait(&mut events, Some(timeout_ns)).unwrap();
+                poller.now_ns() - before
+            };
+            (0..50).map(|_| once()).min()
+        };
+        // The shortest of many: how long others may keep the processor does not matter.
+        assert!(shortest(50_000).map(|ns| 2 * ns) < shortest(1_000_000));
+    }
+
+    #[test]
     fn more_ready_than_one_batch_are_all_told_in_turn() {
         let mut poller = Epoll::new().unwrap();
         let count = 3 * MAX_EVENTS_PER_WAIT;
