@@ -25,7 +25,7 @@ const TOOLS: [(&str, &str, &str); 4] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -38,6 +38,7 @@ const SCRIPTS: [(&str, &str); 7] = [
         include_str!("init/readonly_boot.sh"),
     ),
     ("scripts/discard.sh", include_str!("init/discard.sh")),
+    ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
     ("scripts/resize.sh", include_str!("init/resize.sh")),
 ];
 

@@ -37,6 +37,7 @@ mod server;
 pub use cache::{disk_folder, target_dir};
 pub use demo::demo;
 pub use error::{Error, Result};
+pub use monitor::execute;
 pub use progress::Progress;
 pub use report::{Report, Step};
 pub use scenario::{Boot, Scenario};

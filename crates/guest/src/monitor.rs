@@ -1,11 +1,14 @@
-//! One command to a server's monitor, in QMP.
+//! One command to the monitor of a server or of QEMU, in QMP.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Only a server that hangs takes it.
+use crate::error::{Error, Result};
+use crate::server::Server;
+
+/// Only a program that hangs takes it.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A server's monitor is beside the socket of its disk.
@@ -13,11 +16,40 @@ pub(crate) fn beside(socket: &Path) -> PathBuf {
     socket.with_file_name("qmp.sock")
 }
 
-/// Carries out a command and returns when it is done.
+impl Server {
+    /// Carries out a command of its monitor; `arguments` are JSON.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with what the server says.
+    pub fn execute(&self, command: &str, arguments: &str) -> Result<()> {
+        exchange(&beside(&self.socket()), command, arguments)
+            .map_err(|error| self.failed(format!("{command} {arguments}: {error}")))
+    }
+
+    /// Gives the disk another size, over its monitor.
+    ///
+    /// # Errors
+    /// See [`Server::execute`].
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        self.execute(
+            "block_resize",
+            &format!(r#"{{"node-name": "d", "size": {size_bytes}}}"#),
+        )
+    }
+}
+
+/// Carries out a command of QEMU's monitor at `socket`, see [`Boot::monitor`](crate::Boot::monitor);
+/// `arguments` are JSON.
 ///
 /// # Errors
-/// That of the connection, or the answer, where that is an error.
-pub(crate) fn execute(socket: &Path, command: &str, arguments: &str) -> io::Result<()> {
+/// [`Error::Io`] with what QEMU says.
+pub fn execute(socket: &Path, command: &str, arguments: &str) -> Result<()> {
+    exchange(socket, command, arguments)
+        .map_err(Error::io(format!("{command} {arguments} in QEMU")))
+}
+
+/// Sends a command and returns when it is done.
+fn exchange(socket: &Path, command: &str, arguments: &str) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIMIT))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();

@@ -1,7 +1,7 @@
 //! Starts QEMU, listens to the guest's console, and ends within a bounded time, whatever happens.
 //!
 //! The processor is emulated (`-accel tcg`), so this works in virtual machines and containers.
-//! Guest memory is a shared memfd, as vhost-user wants. QMP, networks and displays are left out.
+//! Guest memory is a shared memfd, as vhost-user wants. Networks and displays are left out.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -34,6 +34,8 @@ pub(crate) struct Machine {
     pub(crate) num_queues: u16,
     /// Whether they may be packed ones.
     pub(crate) packed: bool,
+    /// Where QEMU's monitor listens, if it is to have one; then also a slot that disks can be plugged into.
+    pub(crate) monitor: Option<PathBuf>,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
 }
@@ -102,7 +104,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
     let path = |path: &PathBuf| path.display().to_string();
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
     let socket = path(&machine.socket).replace(',', ",,");
-    [
+    let mut arguments = [
         "-machine",
         "q35,memory-backend=mem",
         "-accel",
@@ -137,7 +139,16 @@ fn arguments(machine: &Machine) -> Vec<String> {
         &format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}"),
     ]
     .map(str::to_owned)
-    .to_vec()
+    .to_vec();
+    if let Some(monitor) = &machine.monitor {
+        let monitor = path(monitor).replace(',', ",,");
+        arguments.extend([
+            "-qmp".to_owned(),
+            format!("unix:{monitor},server=on,wait=off"),
+        ]);
+        arguments.extend(["-device", "pcie-root-port,id=slot0,chassis=1"].map(str::to_owned));
+    }
+    arguments
 }
 
 /// A running QEMU; killed when dropped.

@@ -1,6 +1,6 @@
 //! What a guest is to do, and what it must find. The doing itself is in the scripts under `init/`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ pub enum Scenario {
     /// A new disk of a server with a monitor: asks `grow` for twice its size, then `shrink` for the first, and
     /// sees both while it is up.
     Resize,
+    /// A new disk, and a slot for a second one: asks `plug`, uses what appears, asks `unplug`, sees that it
+    /// goes, and asks `gone`. Wants [`Boot::monitor`].
+    HotPlug,
 }
 
 impl Scenario {
@@ -42,6 +45,7 @@ impl Scenario {
             Self::ReadonlyBoot => "readonly_boot",
             Self::Discard => "discard",
             Self::Resize => "resize",
+            Self::HotPlug => "hot_plug",
         }
     }
 }
@@ -52,6 +56,7 @@ pub struct Boot<'a> {
     server: &'a Server,
     scenario: Scenario,
     serial: String,
+    monitor: Option<PathBuf>,
     limit: Duration,
 }
 
@@ -63,6 +68,7 @@ impl<'a> Boot<'a> {
             server,
             scenario,
             serial: server.serial().to_owned(),
+            monitor: None,
             limit: LIMIT,
         }
     }
@@ -71,6 +77,14 @@ impl<'a> Boot<'a> {
     #[must_use]
     pub fn expect_serial(mut self, serial: &str) -> Self {
         serial.clone_into(&mut self.serial);
+        self
+    }
+
+    /// A socket for QEMU's own monitor, see [`execute`](crate::execute), and a PCI slot called `slot0` for a disk
+    /// that comes later.
+    #[must_use]
+    pub fn monitor(mut self, socket: &Path) -> Self {
+        self.monitor = Some(socket.to_owned());
         self
     }
 
@@ -113,6 +127,7 @@ impl<'a> Boot<'a> {
             socket: self.server.socket().to_owned(),
             num_queues: options.num_queues,
             packed: options.packed,
+            monitor: self.monitor.clone(),
             limit: self.limit,
         };
         qemu::run(&machine, ask, |step| progress.now(step))

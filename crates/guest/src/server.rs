@@ -78,7 +78,7 @@ pub struct ServerOptions {
     /// Packed queues, offered by the server and asked for by the VMM. Not with qemu-storage-daemon,
     /// which has none.
     pub packed: bool,
-    /// Whether it has a monitor, for [`Server::resize`].
+    /// Whether it has a monitor, for [`Server::execute`].
     pub monitor: bool,
 }
 
@@ -194,16 +194,6 @@ impl Server {
         (!self.is_qsd).then_some("write back")
     }
 
-    /// Gives the disk another size, over its monitor.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub fn resize(&self, size_bytes: u64) -> Result<()> {
-        let arguments = format!(r#"{{"node-name": "d", "size": {size_bytes}}}"#);
-        monitor::execute(&monitor::beside(&self.socket()), "block_resize", &arguments)
-            .map_err(|error| self.failed(format!("does not resize its disk: {error}")))
-    }
-
     /// Bytes that the image occupies on the host.
     ///
     /// # Errors
@@ -281,7 +271,7 @@ impl Server {
         Err(self.failed(format!("has not ended {SERVER_LIMIT:?} after SIGTERM")))
     }
 
-    fn failed(&self, what: String) -> Error {
+    pub(crate) fn failed(&self, what: String) -> Error {
         Error::Server {
             what,
             command: self.command.clone(),
