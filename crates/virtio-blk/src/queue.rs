@@ -77,6 +77,8 @@ pub struct Queue {
     answered: bool,
     device: Arc<Device>,
     merge: MergeBuffer,
+    /// When the present batch was taken.
+    taken: Stamp,
     /// What is finished and does not count yet.
     group: Group,
     stats: Arc<QueueStats>,
@@ -114,6 +116,7 @@ impl Queue {
             answered: false,
             device,
             merge: MergeBuffer::new(),
+            taken: Stamp::default(),
             group: Group::default(),
             stats,
         }
@@ -149,6 +152,7 @@ impl Queue {
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
+        self.taken = Stamp::new(batch.now);
         let mut source = Source { ring, batch, chain };
         let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
         let admission = self.drain(&mut source, sink, budget, merging);
@@ -194,7 +198,7 @@ impl Queue {
         sink: &mut impl Sink,
         merging: bool,
     ) -> Result<(), RequestError> {
-        let taken = (id, source.batch);
+        let taken = (id, source.batch.epoch);
         let parse = self.checks.parse(source.chain)?;
         match parse.what {
             Parsed::Transfer { op, offset, len } => {
@@ -204,7 +208,13 @@ impl Queue {
                     self.answer(source.ring, id, &parse, Status::IoErr);
                     return Ok(());
                 }
-                let slot = self.take_slot(taken, &parse, (op, offset, len), parse.data)?;
+                // Reads and writes are all there is here, and two are told apart at once.
+                let kind = if op == Op::Read {
+                    Kind::Read
+                } else {
+                    Kind::Write
+                };
+                let slot = self.take_slot(taken, kind, &parse, (offset, len), parse.data)?;
                 if merging {
                     if !self.merge.takes(op) {
                         self.submit_merged(sink);
@@ -215,7 +225,7 @@ impl Queue {
                 }
             }
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(taken, &parse, (op, offset, len), &[])?;
+                let slot = self.take_slot(taken, Kind::of(op), &parse, (offset, len), &[])?;
                 if merging && self.merge.holds_writes() {
                     self.submit_merged(sink);
                 }
@@ -261,9 +271,10 @@ impl Queue {
     #[inline(always)]
     fn take_slot(
         &mut self,
-        (id, batch): (ChainId, Batch<'_>),
+        (id, epoch): (ChainId, u32),
+        kind: Kind,
         parse: &Parse<'_>,
-        (op, offset, len): (Op, u64, u64),
+        (offset, len): (u64, u64),
         data: &[iovec],
     ) -> Result<u32, RequestError> {
         let count = self.slots.count();
@@ -271,8 +282,8 @@ impl Queue {
         slot.id = id;
         slot.status = parse.status;
         slot.written = parse.writable;
-        slot.epoch = batch.epoch;
-        slot.stamp = Stamp::new(batch.now, Kind::of(op));
+        slot.epoch = epoch;
+        slot.stamp = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
         Ok(index)
@@ -336,26 +347,28 @@ impl Queue {
         } else {
             Status::IoErr
         };
-        let first = self.slots.get(slot);
-        // The bytes of all of them; their stamps are one.
-        let (stamp, bytes) = (first.stamp, first.len);
-        let mut requests = 0;
-        let mut next = slot;
-        let epoch = loop {
+        let done = self.slots.give_back(slot);
+        // All that was merged into it came at the same time, with the same map, and its bytes are among these.
+        let epoch = done.slot.epoch;
+        let failed = result.is_err().then_some(done.slot.stamp.kind());
+        if failed.is_none() {
+            self.group.begin(done.slot.stamp, now, &self.stats);
+            self.group.bytes += done.slot.len;
+        }
+        write_status(done.slot.status, status);
+        ring.push(done.slot.id, done.slot.written);
+        let mut requests = 1;
+        let mut next = done.next;
+        while next != NONE {
             let done = self.slots.give_back(next);
             write_status(done.slot.status, status);
             ring.push(done.slot.id, done.slot.written);
             requests += 1;
             next = done.next;
-            if next == NONE {
-                // One request is of one map, all that was merged into it likewise.
-                break done.slot.epoch;
-            }
-        };
-        if result.is_ok() {
-            self.group.add(stamp, requests, bytes, now, &self.stats);
-        } else {
-            self.stats.of(stamp.kind()).failed.add(requests.into());
+        }
+        match failed {
+            None => self.group.requests += u64::from(requests),
+            Some(kind) => self.stats.of(kind).failed.add(requests.into()),
         }
         Finished { requests, epoch }
     }

@@ -53,7 +53,8 @@ pub(crate) struct Slots {
     /// `row` segments for each slot.
     table: ZeroPages<iovec>,
     row: usize,
-    free: u32,
+    /// The first free slot, plus one; 0: none.
+    free: u16,
     /// Slots from here on were never used.
     fresh: u32,
     in_flight: u32,
@@ -71,7 +72,7 @@ impl Slots {
             slots: ZeroPages::new(usize::from(count)),
             table: ZeroPages::new(usize::from(count) * row),
             row,
-            free: NONE,
+            free: 0,
             fresh: 0,
             in_flight: 0,
         }
@@ -96,14 +97,15 @@ impl Slots {
     /// that there are at most [`max_segments`](Self::max_segments), and fills in the rest.
     #[inline(always)]
     pub fn take(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
-        let index = if self.free != NONE {
-            self.free
+        let reused = self.free != 0;
+        let index = if reused {
+            slot_of(self.free)
         } else {
             self.fresh
         };
         let slot = self.slots.get_mut(index as usize)?;
-        if self.free != NONE {
-            self.free = slot_of(slot.link);
+        if reused {
+            self.free = slot.link;
         } else {
             self.fresh += 1;
         }
@@ -129,8 +131,8 @@ impl Slots {
     pub fn give_back(&mut self, index: u32) -> Finished<'_> {
         let slot = &mut self.slots[index as usize];
         let next = slot_of(slot.link);
-        slot.link = link_to(self.free);
-        self.free = index;
+        slot.link = self.free;
+        self.free = link_to(index);
         self.in_flight -= 1;
         Finished { slot, next }
     }

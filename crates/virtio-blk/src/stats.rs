@@ -144,10 +144,15 @@ pub(crate) struct Stamp(u64);
 impl Stamp {
     const KIND: u64 = 3;
 
-    /// Of a request of this kind that was taken at `ticks`.
+    /// Of requests that were taken at `ticks`.
+    pub fn new(ticks: u64) -> Self {
+        Stamp(ticks & !Self::KIND)
+    }
+
+    /// One of this kind among them.
     #[inline(always)]
-    pub fn new(ticks: u64, kind: Kind) -> Self {
-        Stamp(ticks & !Self::KIND | kind as u64)
+    pub fn of(self, kind: Kind) -> Self {
+        Stamp(self.0 | kind as u64)
     }
 
     #[inline(always)]
@@ -166,28 +171,30 @@ impl Stamp {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     stamp: Stamp,
-    requests: u64,
-    bytes: u64,
+    pub requests: u64,
+    pub bytes: u64,
 }
 
 impl Group {
-    /// Adds requests that are finished `now`. Those of another stamp begin a new group.
+    /// Requests of this stamp are finished `now`, and to be added. Those of another stamp are entered first.
     #[inline(always)]
-    pub fn add(&mut self, stamp: Stamp, requests: u32, bytes: u64, now: u64, stats: &QueueStats) {
+    pub fn begin(&mut self, stamp: Stamp, now: u64, stats: &QueueStats) {
         if stamp != self.stamp {
             self.enter(now, stats);
             self.stamp = stamp;
         }
-        self.requests += u64::from(requests);
-        self.bytes += bytes;
     }
 
     /// Ends the group: what is in it counts.
-    #[inline(never)]
+    #[inline(always)]
     pub fn enter(&mut self, now: u64, stats: &QueueStats) {
-        if self.requests == 0 {
-            return;
+        if self.requests > 0 {
+            self.enter_some(now, stats);
         }
+    }
+
+    #[inline(never)]
+    fn enter_some(&mut self, now: u64, stats: &QueueStats) {
         let (requests, ticks) = (self.requests, self.stamp.ticks_until(now));
         let kind = stats.of(self.stamp.kind());
         kind.bytes.add(self.bytes);
@@ -206,10 +213,15 @@ mod tests {
     fn a_group_counts_once_and_by_its_kind() {
         let stats = QueueStats::new();
         let mut group = Group::default();
-        group.add(Stamp::new(1000, Kind::Write), 3, 12_288, 3000, &stats);
-        group.add(Stamp::new(1000, Kind::Write), 1, 512, 3000, &stats);
+        let mut add = |kind, requests, bytes, now| {
+            group.begin(Stamp::new(1000).of(kind), now, &stats);
+            group.requests += requests;
+            group.bytes += bytes;
+        };
+        add(Kind::Write, 3, 12_288, 3000);
+        add(Kind::Write, 1, 512, 3000);
         assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
-        group.add(Stamp::new(1000, Kind::Read), 1, 4096, 5000, &stats);
+        add(Kind::Read, 1, 4096, 5000);
         group.enter(5000, &stats);
         group.enter(9000, &stats);
         let figures = |kind| {
@@ -224,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_behind_is_no_eternity() {
-        let stamp = Stamp::new(1007, Kind::Unmap);
+        let stamp = Stamp::new(1007).of(Kind::Unmap);
         assert_eq!(stamp.kind(), Kind::Unmap);
         assert_eq!(stamp.ticks_until(1000), 0);
         assert_eq!(stamp.ticks_until(2004), 1000);
