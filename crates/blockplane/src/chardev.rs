@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::Failure;
 use crate::reason::reason;
+use crate::service::Inherited;
 
 /// All of them, in the order they were made.
 #[derive(Default)]
@@ -56,6 +57,7 @@ impl Chardev {
         match &self.options.addr {
             SocketAddr::Unix { path } => format!("{state}unix:{}{server}", path.display()),
             SocketAddr::Fd { fd } => format!("{state}fd:{fd}{server}"),
+            SocketAddr::FdName { name } => format!("{state}fd:{name}{server}"),
         }
     }
 }
@@ -70,14 +72,24 @@ impl Chardevs {
     }
 
     /// Listens or connects; with `wait` until somebody has come, or `end` is readable.
-    pub fn add(&mut self, options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<(), Failure> {
-        self.0.push(open(options, end)?);
+    pub fn add(
+        &mut self,
+        options: &ChardevOptions,
+        inherited: &mut Inherited,
+        end: BorrowedFd<'_>,
+    ) -> Result<(), Failure> {
+        self.0.push(open(options, inherited, end)?);
         Ok(())
     }
 
     /// Another one of that name takes its place, which nobody uses.
-    pub fn change(&mut self, options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<(), Failure> {
-        let new = open(options, end)?;
+    pub fn change(
+        &mut self,
+        options: &ChardevOptions,
+        inherited: &mut Inherited,
+        end: BorrowedFd<'_>,
+    ) -> Result<(), Failure> {
+        let new = open(options, inherited, end)?;
         self.remove(&options.id);
         self.0.push(new);
         Ok(())
@@ -102,7 +114,11 @@ impl Chardevs {
     }
 }
 
-fn open(options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<Chardev, Failure> {
+fn open(
+    options: &ChardevOptions,
+    inherited: &mut Inherited,
+    end: BorrowedFd<'_>,
+) -> Result<Chardev, Failure> {
     let door = match (&options.addr, options.server) {
         (SocketAddr::Unix { path }, false) => {
             let stream = connected(path).map_err(|error| {
@@ -115,12 +131,8 @@ fn open(options: &ChardevOptions, end: BorrowedFd<'_>) -> Result<Chardev, Failur
             Door::Connected(stream?)
         }
         (SocketAddr::Unix { path }, true) => listening(Listener::bind(path)?, options, end)?,
-        (SocketAddr::Fd { fd }, _) => {
-            // SAFETY: the number is the user's word for a socket that was made for us; nothing
-            // else in this process has it, since everything else is opened without giving
-            // numbers away.
-            listening(unsafe { Listener::inherit(*fd) }?, options, end)?
-        }
+        (SocketAddr::Fd { fd }, _) => listening(inherited.numbered(*fd)?, options, end)?,
+        (SocketAddr::FdName { name }, _) => listening(inherited.named(name)?, options, end)?,
     };
     Ok(Chardev {
         options: options.clone(),

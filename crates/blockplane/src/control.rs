@@ -43,11 +43,11 @@ pub(crate) struct Control {
 
 impl Control {
     /// Nothing yet. From now on a signal is mail.
-    pub fn new(signals: Signals, service: Service) -> Result<Self, Failure> {
+    pub fn new(signals: Signals, mut service: Service) -> Result<Self, Failure> {
         let (mail, inbox) = channel();
         let end = signals.watch(mail.clone())?;
         Ok(Control {
-            objects: Objects::new(Handle::new()?, mail.clone()),
+            objects: Objects::new(Handle::new()?, mail.clone(), service.take_inherited()),
             quit: false,
             service,
             mail,
@@ -60,12 +60,14 @@ impl Control {
 
     /// A socket for a monitor.
     pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
-        self.chardevs.add(options, self.end.as_fd())
+        let inherited = &mut self.objects.inherited;
+        self.chardevs.add(options, inherited, self.end.as_fd())
     }
 
     /// One that nobody uses makes place for another of its name.
     pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
-        self.chardevs.change(options, self.end.as_fd())
+        let inherited = &mut self.objects.inherited;
+        self.chardevs.change(options, inherited, self.end.as_fd())
     }
 
     /// From now on commands are mail.

@@ -46,9 +46,8 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     };
     let listener = match &kind.addr {
         SocketAddr::Unix { path } => Listener::bind(path)?,
-        // SAFETY: the number is the user's word for a socket that was made for us; nothing else in
-        // this process has it, since everything else is opened without giving numbers away.
-        SocketAddr::Fd { fd } => unsafe { Listener::inherit(*fd) }?,
+        SocketAddr::Fd { fd } => objects.inherited.numbered(*fd)?,
+        SocketAddr::FdName { name } => objects.inherited.named(name)?,
     };
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let events = objects.events.clone();

@@ -19,6 +19,7 @@ use crate::aio::AioChoices;
 use crate::control::Mail;
 use crate::export::Shown;
 use crate::figures::Figures;
+use crate::service::Inherited;
 
 /// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
 const OWN_IOTHREAD: &str = "main";
@@ -29,6 +30,8 @@ pub(crate) struct Objects {
     pub aio: AioChoices,
     /// Tells monitors of events.
     pub events: Handle,
+    /// Sockets that we were started with.
+    pub inherited: Inherited,
     /// Tells the main thread.
     mail: Sender<Mail>,
     pub exports: Vec<Export>,
@@ -71,10 +74,11 @@ pub(crate) enum ExportState {
 
 impl Objects {
     /// Nothing yet.
-    pub fn new(events: Handle, mail: Sender<Mail>) -> Self {
+    pub fn new(events: Handle, mail: Sender<Mail>, inherited: Inherited) -> Self {
         Objects {
             aio: AioChoices::default(),
             events,
+            inherited,
             mail,
             exports: Vec::new(),
             nodes: Vec::new(),

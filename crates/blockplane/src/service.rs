@@ -4,12 +4,14 @@
 //! too. They are variables of the environment and datagrams of text, so no library is needed. Without
 //! the variables nothing happens: no socket is made, and nothing wakes up.
 
+mod inherited;
 mod notify;
 mod watchdog;
 
 use std::time::Duration;
 
 use crate::Failure;
+pub(crate) use inherited::Inherited;
 use notify::Notifier;
 pub(crate) use watchdog::Watchdog;
 
@@ -19,6 +21,7 @@ pub(crate) struct Service {
     watchdog: Option<Duration>,
     /// What it was told last.
     status: String,
+    inherited: Inherited,
 }
 
 impl Service {
@@ -36,7 +39,17 @@ impl Service {
             watchdog: watchdog.filter(|_| notifier.is_some()),
             notifier,
             status: String::new(),
+            inherited: Inherited::new(
+                take("LISTEN_FDS"),
+                take("LISTEN_PID"),
+                take("LISTEN_FDNAMES"),
+            )?,
         })
+    }
+
+    /// The sockets that it handed over, which can be had once.
+    pub fn take_inherited(&mut self) -> Inherited {
+        std::mem::take(&mut self.inherited)
     }
 
     /// All sockets are listened on. In the background we are another process than the one that was

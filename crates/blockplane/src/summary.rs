@@ -179,5 +179,6 @@ fn socket(addr: &SocketAddr) -> String {
     match addr {
         SocketAddr::Unix { path } => path.display().to_string(),
         SocketAddr::Fd { fd } => format!("descriptor {fd}"),
+        SocketAddr::FdName { name } => format!("descriptor '{name}'"),
     }
 }

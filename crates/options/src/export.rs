@@ -81,6 +81,11 @@ pub enum SocketAddr {
         /// Its number, 0 or more.
         fd: i32,
     },
+    /// The same by name.
+    FdName {
+        /// The name that the service manager gave it (`LISTEN_FDNAMES`).
+        name: String,
+    },
 }
 
 /// Most queues of one export: vhost-user has 8 bits for a queue's index in the messages that

@@ -19,6 +19,7 @@ mod fields;
 mod generate;
 mod getopt;
 mod help;
+mod inherited;
 mod json;
 mod keyval;
 mod kind;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::{
     Problem, SocketAddr,
     fields::{Fields, Key, NotYet, kind},
-    limits,
+    inherited, limits,
     names::{MAX_ID_BYTES, Names},
-    tree::Object,
+    tree::{Object, Value},
 };
 
 /// `--chardev socket,…`
@@ -53,7 +53,7 @@ pub(crate) const CHARDEV_KEYS: &[Key] = &[
     Key {
         name: "fd",
         value: "FD",
-        help: "instead of path: number of a listening socket",
+        help: "instead of path: number, or name, of a listening socket",
     },
     Key {
         name: "server",
@@ -129,9 +129,9 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
             "'wait' is for sockets that somebody connects to; add 'server=on', or remove 'wait'",
         );
     }
-    let fd = fields.number("fd", 0, i32::MAX.unsigned_abs().into())?;
+    let fd = inherited_socket(&mut fields)?;
     let path = fields.string("path")?;
-    let addr = match (path, fd.and_then(|fd| i32::try_from(fd).ok())) {
+    let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {
             return Err(Problem::Missing {
@@ -142,7 +142,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         (None, Some(_)) if !server => {
             return conflict("'fd' is a listening socket; add 'server=on'");
         }
-        (None, Some(fd)) => SocketAddr::Fd { fd },
+        (None, Some(fd)) => fd,
         (Some(path), None) if !limits::is_socket_path(path.as_bytes()) => {
             return Err(fields.bad_text("path", &path, limits::SOCKET_EXPECTED));
         }
@@ -158,6 +158,20 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         server,
         wait: server && wait.unwrap_or(true),
     })
+}
+
+/// A number is one also without quotes.
+fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> {
+    let Some(value) = fields.take("fd") else {
+        return Ok(None);
+    };
+    let text = match &value {
+        Value::Text(text) | Value::String(text) | Value::Number(text) => text,
+        _ => "",
+    };
+    let socket = inherited::read(text);
+    let wrong = || fields.bad_text("fd", &value.shown(), inherited::EXPECTED);
+    socket.map(Some).ok_or_else(wrong)
 }
 
 /// Reads the tree of one `--monitor`.

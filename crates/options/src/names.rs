@@ -132,6 +132,7 @@ impl Names {
         let socket = match addr {
             SocketAddr::Unix { path } => format!("socket '{}'", path.display()),
             SocketAddr::Fd { fd } => format!("file descriptor {fd}"),
+            SocketAddr::FdName { name } => format!("file descriptor '{name}'"),
         };
         match self.sockets.insert(socket.clone(), id.to_owned()) {
             None => Ok(()),

@@ -843,7 +843,7 @@ fn export_errors() {
             .contains("'addr.type=inet' is not supported by blockplane yet")
     );
     assert!(unix_and(",addr.abstract=on").contains("'addr.abstract' is not supported"));
-    for fd in ["foo", "-1", "2147483648", ""] {
+    for fd in ["5x", "-1", "2147483648", ""] {
         assert!(
             export_error(&format!("addr.type=fd,addr.str={fd}"))
                 .contains("expected the number of an inherited"),

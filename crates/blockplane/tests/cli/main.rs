@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
+mod activation;
 mod affinity;
 mod config;
 mod daemonize;

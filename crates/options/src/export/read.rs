@@ -7,9 +7,8 @@ use crate::{
     MAX_QUEUE_SIZE, MAX_QUEUES, Problem, SocketAddr, VhostUserBlkOptions,
     export::queues,
     fields::{Fields, Key, NotYet, kind},
-    limits,
+    inherited, limits,
     names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
-    size,
     tree::Object,
 };
 
@@ -42,7 +41,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "addr.str",
         value: "FD",
-        help: "with addr.type=fd: number of a listening socket",
+        help: "with addr.type=fd: number, or name, of a listening socket",
     },
     Key {
         name: "writable",
@@ -268,19 +267,10 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
         AddrType::Fd => {
             let text = fields.required(
                 "addr.str",
-                "write addr.str=FD with the number of a listening socket",
+                "write addr.str=FD with the number or name of a listening socket",
             )?;
-            match size::integer(&text)
-                .ok()
-                .and_then(|fd| i32::try_from(fd).ok())
-            {
-                Some(fd) => Ok(SocketAddr::Fd { fd }),
-                None => Err(fields.bad_text(
-                    "addr.str",
-                    &text,
-                    "the number of an inherited file descriptor",
-                )),
-            }
+            inherited::read(&text)
+                .ok_or_else(|| fields.bad_text("addr.str", &text, inherited::EXPECTED))
         }
     }
 }
