@@ -13,7 +13,7 @@ use crate::chardev::Chardevs;
 use crate::objects::Objects;
 use crate::service::{Service, Watchdog};
 use crate::signals::Signals;
-use crate::{Failure, monitor};
+use crate::{Failure, monitor, reports};
 
 /// What other threads tell the main thread.
 pub(crate) enum Mail {
@@ -46,8 +46,10 @@ impl Control {
     pub fn new(signals: Signals, mut service: Service) -> Result<Self, Failure> {
         let (mail, inbox) = channel();
         let end = signals.watch(mail.clone())?;
+        let events = Handle::new()?;
+        let reports = reports::spawn(events.clone())?;
         Ok(Control {
-            objects: Objects::new(Handle::new()?, mail.clone(), service.take_inherited()),
+            objects: Objects::new(events, reports, mail.clone(), service.take_inherited()),
             quit: false,
             service,
             mail,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
-use data_plane::{DataThread, VringHandle, VringSetup};
+use data_plane::{DataThread, ExportReports, QueueReports, VringHandle, VringSetup};
 use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use qmp::Handle;
@@ -51,7 +51,9 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     };
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let events = objects.events.clone();
-    let target = BlkTarget::new(&options.id, device, node, iothreads, kind, events)?;
+    let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = Arc::new(reports);
+    let target = BlkTarget::new(device, node, iothreads, kind, events, reports)?;
     let (device, figures) = (target.device.clone(), target.figures.clone());
     let node = target.node.clone();
     let server = Server::spawn(listener, Arc::new(target))?;
@@ -108,16 +110,17 @@ struct BlkTarget {
     fixed_buffers: bool,
     events: Handle,
     figures: Arc<Figures>,
+    reports: Arc<ExportReports>,
 }
 
 impl BlkTarget {
     fn new(
-        name: &str,
         options: DeviceOptions,
         node: Arc<Node>,
         iothreads: Vec<Arc<DataThread>>,
         kind: &VhostUserBlkOptions,
         events: Handle,
+        reports: Arc<ExportReports>,
     ) -> Result<Self, Failure> {
         node.use_block_size(options.logical_block_size)?;
         let figures = Arc::new(Figures::new(
@@ -127,7 +130,7 @@ impl BlkTarget {
         ));
         let device = Arc::new(Device::new(options, node.geometry())?);
         Ok(BlkTarget {
-            name: name.to_owned(),
+            name: reports.export().to_owned(),
             device,
             node: Shown::new(node),
             iothreads,
@@ -135,6 +138,7 @@ impl BlkTarget {
             fixed_buffers: kind.fixed_buffers,
             events,
             figures,
+            reports,
         })
     }
 }
@@ -231,6 +235,10 @@ impl Target for BlkTarget {
             enabled: setup.enabled,
             fixed_buffers: self.fixed_buffers,
             stats: self.figures.queues[usize::from(setup.index)].stats.clone(),
+            reports: Some(QueueReports {
+                export: self.reports.clone(),
+                queue: setup.index,
+            }),
         });
         match started {
             Ok(handle) => Ok(Box::new(Queue(handle, self.node.clone()))),

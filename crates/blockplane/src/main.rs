@@ -19,6 +19,7 @@ mod objects;
 mod pidfile;
 mod reason;
 mod reopen;
+mod reports;
 mod resize;
 mod serve;
 mod service;

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use block::Node;
-use data_plane::{DataThread, DataThreadSettings};
+use data_plane::{DataThread, DataThreadSettings, Reports};
 use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
@@ -32,6 +32,8 @@ pub(crate) struct Objects {
     pub events: Handle,
     /// Sockets that we were started with.
     pub inherited: Inherited,
+    /// Hears of what goes wrong on iothreads.
+    pub reports: Reports,
     /// Tells the main thread.
     mail: Sender<Mail>,
     pub exports: Vec<Export>,
@@ -74,10 +76,11 @@ pub(crate) enum ExportState {
 
 impl Objects {
     /// Nothing yet.
-    pub fn new(events: Handle, mail: Sender<Mail>, inherited: Inherited) -> Self {
+    pub fn new(events: Handle, reports: Reports, mail: Sender<Mail>, inherited: Inherited) -> Self {
         Objects {
             aio: AioChoices::default(),
             events,
+            reports,
             inherited,
             mail,
             exports: Vec::new(),

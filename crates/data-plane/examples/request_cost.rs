@@ -287,6 +287,7 @@ fn main() -> Result<(), Error> {
         enabled: true,
         fixed_buffers: load.fixed,
         stats: Arc::default(),
+        reports: None,
     });
     iothread.remote().send(Message::Start(setup, reply))?;
 

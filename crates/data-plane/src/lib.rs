@@ -10,6 +10,7 @@ mod cpu_time;
 mod lists;
 mod message;
 mod plane;
+mod reports;
 mod submits;
 mod totals;
 mod trace;
@@ -18,7 +19,9 @@ mod vrings;
 
 pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle};
+pub use engine::Errno;
 pub use message::Message;
 pub use plane::StoragePlane;
+pub use reports::{ExportReports, IoErrors, QueueReports, Report, Reports, mailbox};
 pub use submits::SubmitTotals;
 pub use vring::{StartError, VringSetup};

@@ -14,6 +14,7 @@ use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 use block::Engines;
 
 use crate::lists::EMPTY_LOOKS;
+use crate::reports::QueueReports;
 
 /// Requests taken from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
@@ -47,6 +48,8 @@ pub struct VringSetup {
     pub fixed_buffers: bool,
     /// What it does is counted there. No other running queue has it.
     pub stats: Arc<QueueStats>,
+    /// Who hears of failed requests and of a broken queue, beside the log.
+    pub reports: Option<QueueReports>,
 }
 
 /// Why a queue could not be started.
@@ -83,6 +86,7 @@ pub(crate) struct Vring {
     retired: Vec<Retired>,
     /// Its memory is known to the iothread's ring, each generation for itself.
     fixed_buffers: bool,
+    reports: Option<QueueReports>,
     /// Who waits until no older generation has requests in flight.
     settling: Option<Sender<()>>,
     pub kick: Option<HandlerId>,
@@ -150,6 +154,7 @@ impl Vring {
             enabled,
             fixed_buffers,
             stats,
+            reports,
         } = setup;
         let size = layout.size;
         let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
@@ -162,6 +167,7 @@ impl Vring {
             epoch: 0,
             retired: Vec::new(),
             fixed_buffers,
+            reports,
             settling: None,
             kick: None,
             call,
@@ -325,12 +331,23 @@ impl Vring {
         engines: &mut Engines,
         now: u64,
     ) {
+        if let Err(errno) = result {
+            self.failed(slot, errno);
+        }
         let Finished { requests, epoch } = match &mut self.ring {
             virtqueue::Queue::Split(ring) => self.queue.complete(ring, slot, result, now),
             virtqueue::Queue::Packed(ring) => self.queue.complete(ring, slot, result, now),
         };
         if epoch != self.epoch {
             self.release(epoch, requests, engines);
+        }
+    }
+
+    /// The disk could not do it.
+    #[cold]
+    fn failed(&self, slot: u32, errno: engine::Errno) {
+        if let Some(reports) = &self.reports {
+            reports.failed(self.queue.is_read(slot), errno);
         }
     }
 
@@ -468,6 +485,9 @@ impl Vring {
             queue = self.name, %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
+        if let Some(reports) = &self.reports {
+            reports.broken(error);
+        }
         if let Some(err) = &self.err {
             signal(err);
         }

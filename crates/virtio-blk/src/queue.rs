@@ -332,6 +332,12 @@ impl Queue {
         copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
+    /// Whether a request that is not done is a read: the others have but a status for the guest.
+    #[must_use]
+    pub fn is_read(&self, slot: u32) -> bool {
+        self.slots.get(slot).written > 1
+    }
+
     /// A block request is done `now`: fills in the used entries of all that was merged into it. It counts at
     /// the [end of the batch](Self::end_batch).
     #[inline]

@@ -55,21 +55,49 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
             Definition::Enum(vec!["safe", "hard"]),
         ),
         ("BlockExportInfo", Definition::Object(info)),
+        ("IoOperationType", Definition::Enum(vec!["read", "write"])),
+        (
+            "BlockErrorAction",
+            Definition::Enum(vec!["ignore", "report", "stop"]),
+        ),
     ]
 }
 
-/// An export is gone; a front-end has connected to one, or left with all its queues.
+/// An export is gone; a front-end has connected to one, or left with all its queues; requests failed; a
+/// guest broke a queue.
 pub(super) fn events() -> Vec<Event> {
-    [
+    let id = || Member::required("id", Type::Str);
+    let mut events: Vec<Event> = [
         "BLOCK_EXPORT_DELETED",
         "BLOCK_EXPORT_CONNECTED",
         "BLOCK_EXPORT_DISCONNECTED",
     ]
     .map(|name| Event {
         name,
-        data: Object::of(vec![Member::required("id", Type::Str)]),
+        data: Object::of(vec![id()]),
     })
-    .into()
+    .into();
+    events.push(Event {
+        name: "BLOCK_IO_ERROR",
+        data: Object::of(vec![
+            Member::required("device", Type::Str),
+            Member::optional("node-name", Type::Str),
+            Member::optional("export", Type::Str),
+            Member::required("operation", Type::Named("IoOperationType")),
+            Member::required("action", Type::Named("BlockErrorAction")),
+            Member::optional("nospace", Type::Bool),
+            Member::required("reason", Type::Str),
+        ]),
+    });
+    events.push(Event {
+        name: "BLOCK_EXPORT_QUEUE_BROKEN",
+        data: Object::of(vec![
+            id(),
+            Member::required("queue", Type::Int),
+            Member::required("reason", Type::Str),
+        ]),
+    });
+    events
 }
 
 fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {

@@ -189,6 +189,15 @@ impl Guest {
         queue.asked[slot] = Some(queue.ring.add(&buffers));
     }
 
+    /// A request that is none: half a header, and nothing to answer in.
+    pub fn ask_nonsense(&mut self, index: u32) {
+        let queue = &mut self.queues[index as usize];
+        queue
+            .ring
+            .add(&[Buffer::readable(queue.slots[0].header, 8)]);
+        self.submit(index);
+    }
+
     /// Whether a request is answered.
     pub fn is_answered(&mut self, index: u32, slot: usize) -> bool {
         let queue = &mut self.queues[index as usize];

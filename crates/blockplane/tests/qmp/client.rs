@@ -76,6 +76,20 @@ impl Client {
             .to_owned()
     }
 
+    /// Waits for an event of this name, and takes its data; those before it are forgotten.
+    pub fn told(&mut self, name: &str) -> Value {
+        loop {
+            let mut event = if self.events.is_empty() {
+                self.line()
+            } else {
+                self.events.remove(0)
+            };
+            if event["event"] == name {
+                return event["data"].take();
+            }
+        }
+    }
+
     /// Waits for an event of an export; those before it, and what they were of, are forgotten.
     pub fn event(&mut self, name: &str, id: &str) {
         let data = json!({"id": id});

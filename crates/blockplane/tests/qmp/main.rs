@@ -4,6 +4,7 @@
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
+//! - `trouble`: events of failed requests and of broken queues.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `reopen`: nodes get other options while guests use them.
 //! - `resize`: disks become larger and smaller while guests use them.
@@ -36,6 +37,7 @@ mod resize;
 mod shell;
 mod stats;
 mod top;
+mod trouble;
 mod tuning;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]

@@ -141,6 +141,7 @@ impl Guest {
             enabled: true,
             fixed_buffers: false,
             stats: Arc::default(),
+            reports: None,
         }
     }
 

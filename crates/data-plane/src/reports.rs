@@ -1,0 +1,205 @@
+//! What goes wrong on an iothread, told to whoever wants to know.
+//!
+//! The iothread never waits for them and never allocates for a request that failed. A dead disk fails
+//! requests by the thousand, so they are not told one by one: for each export there is a cell for reads and one
+//! for what writes. The iothread leaves the last error there, and only where the cell was empty also
+//! word of it in a mailbox. Whoever reads that takes the error out when it is time to tell it. The
+//! mailbox has a limit; what finds it full is counted, and that is all.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use engine::Errno;
+
+/// How many reports wait at most.
+const MAX_WAITING: usize = 256;
+
+/// Something went wrong.
+#[derive(Debug)]
+pub enum Report {
+    /// Requests have failed; [`IoErrors::take`] says how.
+    Failed(Arc<IoErrors>),
+    /// A guest broke a queue.
+    Broken {
+        /// The export.
+        export: String,
+        /// The queue's index.
+        queue: u16,
+        /// What was wrong with it.
+        reason: String,
+    },
+}
+
+/// Takes reports of any number of iothreads.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    to: SyncSender<Report>,
+    lost: Arc<AtomicU64>,
+}
+
+/// A mailbox for reports, with room for 256.
+#[must_use]
+pub fn mailbox() -> (Reports, Receiver<Report>) {
+    let (to, from) = sync_channel(MAX_WAITING);
+    let lost = Arc::default();
+    (Reports { to, lost }, from)
+}
+
+impl Reports {
+    /// How many found the mailbox full.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// False when there is no room, or nobody reads any more.
+    fn tell(&self, report: Report) -> bool {
+        let told = self.to.try_send(report).is_ok();
+        if !told {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        told
+    }
+}
+
+/// The last error of an export's reads, or of its other requests, until it is taken.
+#[derive(Debug)]
+pub struct IoErrors {
+    /// The export.
+    pub export: String,
+    /// The node that it shows.
+    pub node: String,
+    /// Whether it is reads that failed.
+    pub reads: bool,
+    /// 0: none.
+    errno: AtomicI32,
+}
+
+impl IoErrors {
+    /// The last error since this was asked before.
+    pub fn take(&self) -> Option<Errno> {
+        match self.errno.swap(0, Ordering::Relaxed) {
+            0 => None,
+            errno => Some(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    /// True where there was none.
+    fn leave(&self, errno: Errno) -> bool {
+        self.errno.swap(errno.raw_os_error(), Ordering::Relaxed) == 0
+    }
+}
+
+/// What the queues of one export have to report.
+#[derive(Debug)]
+pub struct ExportReports {
+    reads: Arc<IoErrors>,
+    writes: Arc<IoErrors>,
+    reports: Reports,
+}
+
+impl ExportReports {
+    /// Of an export that shows a node.
+    #[must_use]
+    pub fn new(reports: Reports, export: &str, node: &str) -> Self {
+        let cell = |reads| {
+            Arc::new(IoErrors {
+                export: export.to_owned(),
+                node: node.to_owned(),
+                reads,
+                errno: AtomicI32::new(0),
+            })
+        };
+        ExportReports {
+            reads: cell(true),
+            writes: cell(false),
+            reports,
+        }
+    }
+
+    /// The export's name.
+    #[must_use]
+    pub fn export(&self) -> &str {
+        &self.reads.export
+    }
+
+    /// A request has failed.
+    pub fn failed(&self, read: bool, errno: Errno) {
+        let cell = if read { &self.reads } else { &self.writes };
+        if cell.leave(errno) && !self.reports.tell(Report::Failed(cell.clone())) {
+            // The next one tries again.
+            cell.take();
+        }
+    }
+
+    /// A guest broke a queue.
+    pub fn broken(&self, queue: u16, reason: &dyn Display) {
+        self.reports.tell(Report::Broken {
+            export: self.reads.export.clone(),
+            queue,
+            reason: reason.to_string(),
+        });
+    }
+}
+
+/// What one queue has to report.
+#[derive(Clone, Debug)]
+pub struct QueueReports {
+    /// Those of its export.
+    pub export: Arc<ExportReports>,
+    /// Its index.
+    pub queue: u16,
+}
+
+impl QueueReports {
+    pub(crate) fn failed(&self, read: bool, errno: Errno) {
+        self.export.failed(read, errno);
+    }
+
+    pub(crate) fn broken(&self, reason: &dyn Display) {
+        self.export.broken(self.queue, reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_errors_are_one_report_with_the_last_of_them() {
+        let (reports, mailbox) = mailbox();
+        let export = ExportReports::new(reports.clone(), "e", "n");
+        for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
+            export.failed(false, errno);
+        }
+        export.failed(true, Errno::IO);
+        for (reads, errno) in [(false, Errno::NOSPC), (true, Errno::IO)] {
+            let Ok(Report::Failed(cell)) = mailbox.try_recv() else {
+                panic!("one for each direction");
+            };
+            assert_eq!((cell.reads, cell.take()), (reads, Some(errno)));
+            assert_eq!(cell.take(), None);
+        }
+        assert!(mailbox.try_recv().is_err());
+        // Once it was taken, the next is told again.
+        export.failed(true, Errno::IO);
+        assert!(mailbox.try_recv().is_ok());
+        assert_eq!(reports.lost(), 0);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_told_later() {
+        let (reports, mailbox) = mailbox();
+        let export = ExportReports::new(reports.clone(), "e", "n");
+        for queue in 0..300 {
+            export.broken(queue, &"why");
+        }
+        assert_eq!(reports.lost(), 300 - MAX_WAITING as u64);
+        export.failed(true, Errno::IO);
+        assert_eq!(mailbox.try_iter().count(), MAX_WAITING);
+        export.failed(true, Errno::IO);
+        assert!(matches!(mailbox.try_recv(), Ok(Report::Failed(_))));
+    }
+}
