@@ -12,6 +12,7 @@ pub mod image;
 pub mod loop_device;
 pub mod memory;
 pub mod model;
+pub mod python;
 pub mod random;
 pub mod server;
 pub mod suite;

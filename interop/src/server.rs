@@ -101,6 +101,7 @@ pub struct Setup {
     writable: bool,
     logical_block_bytes: Option<u32>,
     packed: bool,
+    monitored: bool,
 }
 
 impl Setup {
@@ -115,6 +116,7 @@ impl Setup {
             writable: true,
             logical_block_bytes: None,
             packed: false,
+            monitored: false,
         }
     }
 
@@ -181,6 +183,12 @@ impl Setup {
         self
     }
 
+    /// It has a monitor as well, in the form of options that both programs take.
+    pub fn monitored(mut self) -> Self {
+        self.monitored = true;
+        self
+    }
+
     fn blockdev(&self) -> String {
         let on_host = |driver: &str, node: &str, path: &Path| {
             let cache = if self.direct {
@@ -204,6 +212,13 @@ impl Setup {
 
     fn drop_in_arguments(&self, socket: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
+        if self.monitored {
+            let path = monitor(socket);
+            let path = path.to_str().expect("test paths are UTF-8");
+            arguments.push("--chardev".into());
+            arguments.push(format!("socket,id=c,path={path},server=on,wait=off").into());
+            arguments.extend(["--monitor".into(), "chardev=c".into()]);
+        }
         for i in 0..self.iothreads {
             arguments.push("--object".into());
             arguments.push(format!("iothread,id=io{i}").into());
@@ -304,6 +319,11 @@ impl Setup {
     }
 }
 
+/// Where the monitor of a server listens that gives out its disk on `socket`.
+fn monitor(socket: &Path) -> PathBuf {
+    socket.with_file_name("monitor")
+}
+
 /// A running server. Dropping it ends it and fails the test unless it ended with status 0.
 #[derive(Debug)]
 pub struct Server {
@@ -317,6 +337,20 @@ impl Server {
     /// Where it listens.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where its monitor listens.
+    pub fn monitor(&self) -> PathBuf {
+        monitor(&self.socket)
+    }
+
+    /// It was told to end by its monitor: it does, and with status 0.
+    ///
+    /// # Panics
+    /// When it does not end, or ends with another status.
+    pub fn ended(mut self) {
+        let status = self.wait_for_end("its monitor");
+        assert!(status.success(), "{status}:\n{}", self.output());
     }
 
     /// Ends it now: SIGTERM, and exit status 0.
@@ -350,19 +384,23 @@ impl Server {
         }
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a process id"), Signal::Term).expect("it can be signalled");
-        let signalled = Instant::now();
-        let status = loop {
+        let status = self.wait_for_end("SIGTERM");
+        assert!(status.success(), "SIGTERM: {status}:\n{}", self.output());
+    }
+
+    fn wait_for_end(&mut self, told_by: &str) -> ExitStatus {
+        let told = Instant::now();
+        loop {
             if let Some(status) = self.child.try_wait().expect("the server can be waited for") {
-                break status;
+                self.ended = Some(status);
+                return status;
             }
-            if signalled.elapsed() > STUCK_AFTER {
+            if told.elapsed() > STUCK_AFTER {
                 self.kill();
-                panic!("SIGTERM did not end it:\n{}", self.output());
+                panic!("{told_by} did not end it:\n{}", self.output());
             }
             thread::sleep(Duration::from_millis(2));
-        };
-        self.ended = Some(status);
-        assert!(status.success(), "SIGTERM: {status}:\n{}", self.output());
+        }
     }
 
     fn kill(&mut self) {

@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Trial};
 
 use crate::loop_device;
+use crate::python;
 use crate::server::Kind;
 
 /// What a test needs beside the server.
@@ -18,6 +19,8 @@ pub enum Need {
     LoopDevice,
     /// `qemu-img` and `qemu-io`.
     QemuTools,
+    /// The Python package `qemu.qmp`, which is installed if need be.
+    QemuQmp,
 }
 
 impl Need {
@@ -26,6 +29,7 @@ impl Need {
             Self::LoopDevice => {
                 loop_device::unusable().map(|why| format!("no loop devices: {why}"))
             }
+            Self::QemuQmp => python::programs().err().map(str::to_owned),
             Self::QemuTools => ["qemu-img", "qemu-io"].into_iter().find_map(|tool| {
                 let found = Command::new(tool).arg("--version").output();
                 found.err().map(|e| format!("{tool}: {e}"))

@@ -1,6 +1,7 @@
 //! The suite: one module per subject, one row per test. See README.md for how to run it.
 
 mod errors;
+mod monitor;
 mod patterns;
 mod queues;
 mod read_only;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         errors::TESTS,
         reconnect::TESTS,
         variants::TESTS,
+        monitor::TESTS,
     ];
     interop::suite::run(subjects.into_iter().flatten().copied())
 }
