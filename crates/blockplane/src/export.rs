@@ -10,7 +10,7 @@ use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use qmp::Handle;
 use serde_json::json;
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
-use virtio_blk::{Device, DeviceOptions, MergeLimits};
+use virtio_blk::{Device, DeviceOptions, MergeLimits, QueueName};
 use virtqueue::GuestMemory;
 
 use crate::Failure;
@@ -222,7 +222,7 @@ impl Target for BlkTarget {
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         let iothread = &self.iothreads[usize::from(setup.index) % self.iothreads.len()];
         let started = iothread.start_vring(VringSetup {
-            name: format!("{}:{}", self.name, setup.index),
+            name: QueueName::new(&self.name, setup.index),
             device: self.device.clone(),
             node: self.node.get(),
             memory: setup.memory,

@@ -27,7 +27,7 @@ use data_plane::{Message, StoragePlane, VringSetup};
 use event_loop::poller::Event;
 use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
-use virtio_blk::{Device, DeviceOptions};
+use virtio_blk::{Device, DeviceOptions, QueueName};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -274,7 +274,7 @@ fn main() -> Result<(), Error> {
     let device = Device::new(DeviceOptions::default(), node.geometry())?;
     let (reply, answer) = channel();
     let setup = Box::new(VringSetup {
-        name: "counted".to_owned(),
+        name: QueueName::new("counted", 0),
         device: Arc::new(device),
         node,
         memory: memory.guest_memory(),

@@ -149,6 +149,9 @@ impl StoragePlane {
         } = self;
         let now = clock.now();
         *given_back_at = now;
+        if tracepoints::reap::enabled() && *given_back == 0 {
+            tracepoints::reap::fire(completions.len() as u64);
+        }
         let some = completions[*given_back..].iter().take(COMPLETE_BUDGET);
         for &Completion { token, result } in some {
             // The halves of a token: the queue's place and the request's slot.
@@ -418,7 +421,14 @@ impl Plane for StoragePlane {
         match handler {
             // The reap phase looks at the ring anyway.
             Handler::Engine => {}
-            Handler::Kick(place) => self.activate(place),
+            Handler::Kick(place) => {
+                if tracepoints::kick::enabled()
+                    && let Some(vring) = self.vrings.get(place)
+                {
+                    vring.trace_kick();
+                }
+                self.activate(place);
+            }
         }
     }
 

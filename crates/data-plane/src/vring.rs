@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use block::{Node, Request};
 use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Turn};
-use virtio_blk::{Admission, Batch, Finished, QueueStats};
+use virtio_blk::{Admission, Batch, Finished, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
@@ -22,8 +22,8 @@ pub(crate) const ADMIT_BUDGET: usize = 64;
 
 /// What a queue is started with.
 pub struct VringSetup {
-    /// What messages call it: the export and the queue's index.
-    pub name: String,
+    /// What messages and tracers call it.
+    pub name: QueueName,
     /// The device that it is a queue of.
     pub device: Arc<virtio_blk::Device>,
     /// The disk behind the device.
@@ -76,7 +76,6 @@ struct Retired {
 /// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
 #[repr(align(128))]
 pub(crate) struct Vring {
-    name: String,
     ring: virtqueue::Queue,
     queue: virtio_blk::Queue,
     node: Arc<Node>,
@@ -159,9 +158,8 @@ impl Vring {
         let size = layout.size;
         let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
         let vring = Vring {
-            name,
             ring,
-            queue: virtio_blk::Queue::new(device, size, token, stats),
+            queue: virtio_blk::Queue::new(name, device, size, token, stats),
             node,
             memory,
             epoch: 0,
@@ -356,6 +354,9 @@ impl Vring {
     #[inline]
     pub fn publish(&mut self, now: u64, signals: impl FnOnce()) {
         let wanted = self.ring.publish();
+        if tracepoints::notify::enabled() {
+            self.trace_notify(wanted && self.call.is_some());
+        }
         // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
         self.queue.end_batch(now);
         if wanted && let Some(call) = &self.call {
@@ -363,6 +364,27 @@ impl Vring {
             signal(call);
             self.queue.stats().notifications().add(1);
         }
+    }
+
+    /// For tracers: what the disk has completed since this was last counted.
+    #[cold]
+    fn trace_notify(&self, signalled: bool) {
+        let name = self.queue.name();
+        let counted = self.queue.stats().in_flight().get();
+        let completions = counted.saturating_sub(self.in_flight().into());
+        tracepoints::notify::fire(
+            name.export(),
+            name.index().into(),
+            completions,
+            signalled.into(),
+        );
+    }
+
+    /// For tracers: the guest has kicked.
+    #[cold]
+    pub fn trace_kick(&self) {
+        let name = self.queue.name();
+        tracepoints::kick::fire(name.export(), name.index().into());
     }
 
     /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
@@ -482,7 +504,7 @@ impl Vring {
         }
         self.broken = true;
         tracing::error!(
-            queue = self.name, %error,
+            queue = self.queue.name().to_string(), %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {

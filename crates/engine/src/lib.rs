@@ -19,6 +19,7 @@ pub mod pool;
 mod slots;
 #[cfg(test)]
 mod testing;
+mod traced;
 mod transfer;
 pub mod uring;
 

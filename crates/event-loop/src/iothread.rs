@@ -18,6 +18,7 @@ use crate::mailbox::{Mail, Mailbox, Remote};
 use crate::pace::{Idle, PollSettings, Polled};
 use crate::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 use crate::scan;
+use crate::traced;
 use crate::wake::Wake;
 
 /// A busy loop looks at its descriptors every so many iterations: often enough that a kick of a
@@ -253,7 +254,9 @@ impl<P: Plane> IoThread<P> {
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
         self.cx.totals.sleeps.add(1);
+        traced::sleep(timeout_ns);
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
+        traced::wake(self.events.len());
         self.wake.awake();
         waited?;
         if self.polls() {
@@ -284,6 +287,7 @@ impl<P: Plane> IoThread<P> {
                 if self.looks_alive() {
                     self.cx.totals.polls.add(1);
                     self.cx.totals.poll_hits.add(1);
+                    traced::poll_end(true, 0);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
@@ -306,10 +310,12 @@ impl<P: Plane> IoThread<P> {
         totals.polls.add(1);
         totals.poll_hits.add(found.into());
         totals.poll_time_ns.add(spent_ns);
+        traced::poll_end(found, spent_ns);
     }
 
     fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
+        traced::poll_begin(end_ns - start_ns);
         loop {
             let found = self.looks_alive();
             let now_ns = self.cx.now_ns();

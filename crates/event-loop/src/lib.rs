@@ -21,6 +21,7 @@ pub mod testing;
 pub mod thread;
 pub mod timers;
 mod totals;
+mod traced;
 pub mod wake;
 
 pub use context::Context;

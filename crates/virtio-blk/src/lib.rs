@@ -10,7 +10,9 @@
 mod config;
 mod device;
 mod merge;
+mod name;
 mod parse;
+mod probes;
 mod queue;
 mod slots;
 mod stats;
@@ -20,6 +22,7 @@ mod zero_pages;
 pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
+pub use name::QueueName;
 pub use parse::RequestError;
 pub use queue::{Admission, AdmitError, Batch, Finished, Queue, Sink};
 pub use stats::{Kind, KindStats, QueueStats};

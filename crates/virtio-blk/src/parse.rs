@@ -202,7 +202,7 @@ fn done(kind: Kind, status: Status) -> Parsed {
 
 /// The header, each byte of which is read once.
 #[inline(always)]
-fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
+pub(crate) fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
     // Nearly every driver puts it into one buffer, aligned for its largest field.
     if let Some(first) = readable.first()
         && first.iov_len >= HEADER_BYTES

@@ -8,7 +8,9 @@ use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::MergeBuffer;
+use crate::name::QueueName;
 use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
+use crate::probes;
 use crate::slots::{NONE, Slots};
 use crate::stats::{Group, Kind, QueueStats, Stamp};
 use crate::wire::Status;
@@ -69,6 +71,7 @@ pub struct Finished {
 
 /// The requests of one virtqueue.
 pub struct Queue {
+    name: QueueName,
     /// Upper half of every token: the lower is the slot.
     token_base: u64,
     checks: Checks,
@@ -103,13 +106,20 @@ struct Source<'a, R> {
 }
 
 impl Queue {
-    /// For a ring of `size` entries. `token` names the queue among all of its iothread: block
+    /// Called `name`, for a ring of `size` entries. `token` names the queue among all of its iothread: block
     /// requests carry it in the upper half of their token. What it does is counted in `stats`, which no
     /// other running queue has.
     #[must_use]
-    pub fn new(device: Arc<Device>, size: u16, token: u32, stats: Arc<QueueStats>) -> Self {
+    pub fn new(
+        name: QueueName,
+        device: Arc<Device>,
+        size: u16,
+        token: u32,
+        stats: Arc<QueueStats>,
+    ) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
+            name,
             token_base: u64::from(token) << 32,
             checks: device.checks(),
             slots,
@@ -199,6 +209,9 @@ impl Queue {
         merging: bool,
     ) -> Result<(), RequestError> {
         let taken = (id, source.batch.epoch);
+        if tracepoints::request_start::enabled() {
+            probes::started(&self.name, source.chain, id);
+        }
         let parse = self.checks.parse(source.chain)?;
         match parse.what {
             Parsed::Transfer { op, offset, len } => {
@@ -253,6 +266,9 @@ impl Queue {
         parse: &Parse<'_>,
         status: Status,
     ) {
+        if tracepoints::request_answer::enabled() {
+            probes::answered(&self.name, id, status);
+        }
         write_status(parse.status, status);
         ring.push(id, parse.writable);
         self.answered = true;
@@ -293,6 +309,7 @@ impl Queue {
     #[inline(never)]
     fn submit_merged(&mut self, sink: &mut impl Sink) {
         let Queue {
+            name,
             merge,
             slots,
             device,
@@ -304,6 +321,9 @@ impl Queue {
         let mut left = 0;
         merge.drain(slots, |slots, op, slot| {
             left += 1;
+            if tracepoints::request_submit::enabled() {
+                probes::submitted(name, slots, op, slot);
+            }
             hand_over(slots, op, slot, device, *token_base, stats, sink);
         });
         if left < waited {
@@ -313,6 +333,9 @@ impl Queue {
 
     #[inline(always)]
     fn submit(&mut self, op: Op, slot: u32, sink: &mut impl Sink) {
+        if tracepoints::request_submit::enabled() {
+            probes::submitted(&self.name, &self.slots, op, slot);
+        }
         hand_over(
             &mut self.slots,
             op,
@@ -353,6 +376,9 @@ impl Queue {
         } else {
             Status::IoErr
         };
+        if tracepoints::request_complete::enabled() {
+            probes::completed(&self.name, &self.slots, slot, status, now);
+        }
         let done = self.slots.give_back(slot);
         // All that was merged into it came at the same time, with the same map, and its bytes are among these.
         let epoch = done.slot.epoch;
@@ -384,6 +410,12 @@ impl Queue {
     pub fn end_batch(&mut self, now: u64) {
         self.group.enter(now, &self.stats);
         self.stats.in_flight().set(self.in_flight().into());
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &QueueName {
+        &self.name
     }
 
     /// What it counts in.

@@ -147,6 +147,11 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
+    /// The request merged behind this one, or [`NONE`].
+    pub fn next(&self, slot: u32) -> u32 {
+        slot_of(self.get(slot).link)
+    }
+
     /// Names the request merged behind this one.
     pub fn set_next(&mut self, slot: u32, next: u32) {
         self.get_mut(slot).link = link_to(next);

@@ -162,7 +162,7 @@ impl Stamp {
 
     /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
     #[inline(always)]
-    fn ticks_until(self, now: u64) -> u64 {
+    pub fn ticks_until(self, now: u64) -> u64 {
         now.saturating_sub(self.0 & !Self::KIND)
     }
 }

@@ -24,3 +24,4 @@ mod serve;
 mod service;
 mod shutdown;
 mod socket;
+mod tracing;

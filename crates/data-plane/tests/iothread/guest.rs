@@ -9,7 +9,7 @@ use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
 use data_plane::VringSetup;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tempfile::TempDir;
-use virtio_blk::{Device, DeviceOptions};
+use virtio_blk::{Device, DeviceOptions, QueueName};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -128,7 +128,7 @@ impl Guest {
     pub fn setup(&self, node: &Arc<Node>, base: u32) -> VringSetup {
         let options = DeviceOptions::default();
         VringSetup {
-            name: "test:0".to_owned(),
+            name: QueueName::new("test", 0),
             device: Arc::new(Device::new(options, node.geometry()).unwrap()),
             node: node.clone(),
             memory: self.memory.guest_memory(),

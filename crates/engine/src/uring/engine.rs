@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tracepoints::IO_URING;
 
 use super::buffers::{BufferError, Buffers};
 use super::error::UringError;
@@ -25,6 +26,7 @@ use crate::Completion;
 use crate::batch::BatchLimit;
 use crate::io::{Full, Io};
 use crate::slots::Slots;
+use crate::traced;
 
 /// How long `drop` waits before it asks a ring again that says it cannot wait now.
 const DROP_RETRY: Duration = Duration::from_millis(1);
@@ -383,7 +385,10 @@ impl<R: Ring> Uring<R> {
             self.stats.submit_calls += 1;
             // One call for both, where there is something to finish.
             let finish = self.ring.unfinished() || self.uncounted;
-            match self.ring.submit(wanted, finish) {
+            traced::begins(IO_URING, count);
+            let submitted = self.ring.submit(wanted, finish);
+            traced::ended(IO_URING, count, submitted);
+            match submitted {
                 Ok(taken @ 1..) => {
                     let taken = taken.min(count);
                     if self.batch.adapts() && taken == count {

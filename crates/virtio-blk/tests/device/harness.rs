@@ -6,7 +6,8 @@ use block::{DiscardLimits, Geometry, Op, Request, SECTOR_BYTES};
 use engine::Errno;
 use libc::iovec;
 use virtio_blk::{
-    Admission, AdmitError, Batch, Device, DeviceOptions, Finished, Queue, QueueStats, Sink,
+    Admission, AdmitError, Batch, Device, DeviceOptions, Finished, Queue, QueueName, QueueStats,
+    Sink,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures, SplitQueue};
@@ -153,7 +154,13 @@ impl Rig {
         let ring = driver.device_queue();
         let stats = Arc::new(QueueStats::new());
         Rig {
-            queue: Queue::new(device.clone(), size, QUEUE_TOKEN, stats.clone()),
+            queue: Queue::new(
+                QueueName::new("test", 0),
+                device.clone(),
+                size,
+                QUEUE_TOKEN,
+                stats.clone(),
+            ),
             device,
             memory,
             driver,

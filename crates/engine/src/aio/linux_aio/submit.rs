@@ -3,11 +3,13 @@
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
+use tracepoints::LINUX_AIO;
 
 use super::LinuxAio;
 use crate::aio::in_call::{STEP, Step};
 use crate::aio::kernel::AioKernel;
 use crate::aio::source::Source;
+use crate::traced;
 use crate::transfer::Progress;
 
 impl<K: AioKernel> LinuxAio<K> {
@@ -53,9 +55,12 @@ impl<K: AioKernel> LinuxAio<K> {
         let count = self.iocbs.len();
         debug_assert!(self.in_flight + count <= self.max_events as usize);
         self.stats.submit_calls += 1;
+        traced::begins(LINUX_AIO, count);
         // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
         // for what they name, the submitters promised to keep it until completion.
-        match unsafe { self.kernel.submit(self.context, &self.iocbs) } {
+        let submitted = unsafe { self.kernel.submit(self.context, &self.iocbs) };
+        traced::ended(LINUX_AIO, count, submitted);
+        match submitted {
             // The kernel accepts at least one or says why not; were it to do neither, that
             // would be an EAGAIN.
             Ok(0) | Err(Errno::AGAIN) => {

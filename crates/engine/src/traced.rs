@@ -1,0 +1,24 @@
+//! What tracers see of the calls that hand requests to the kernel.
+
+use rustix::io::Errno;
+use tracepoints::{submit_begin, submit_end};
+
+/// A call with so many requests is about to be made.
+#[inline(always)]
+pub(crate) fn begins(engine: u64, requests: usize) {
+    if submit_begin::enabled() {
+        submit_begin::fire(engine, requests as u64);
+    }
+}
+
+/// It has returned.
+#[inline(always)]
+pub(crate) fn ended(engine: u64, requests: usize, taken: Result<usize, Errno>) {
+    if submit_end::enabled() {
+        let taken = match taken {
+            Ok(taken) => i64::try_from(taken).unwrap_or(i64::MAX),
+            Err(errno) => -i64::from(errno.raw_os_error()),
+        };
+        submit_end::fire(engine, requests as u64, taken);
+    }
+}

@@ -1,0 +1,36 @@
+//! What tracers see of a loop that has run dry.
+
+use tracepoints::{poll_begin, poll_end, sleep, wake};
+
+/// It begins to poll.
+#[inline(always)]
+pub(crate) fn poll_begin(window_ns: u64) {
+    if poll_begin::enabled() {
+        poll_begin::fire(window_ns);
+    }
+}
+
+/// It has polled.
+#[inline(always)]
+pub(crate) fn poll_end(found: bool, spent_ns: u64) {
+    if poll_end::enabled() {
+        poll_end::fire(found.into(), spent_ns);
+    }
+}
+
+/// It is about to block.
+#[inline(always)]
+pub(crate) fn sleep(timeout_ns: Option<u64>) {
+    if sleep::enabled() {
+        let timeout_ns = timeout_ns.map_or(-1, |ns| i64::try_from(ns).unwrap_or(i64::MAX));
+        sleep::fire(timeout_ns);
+    }
+}
+
+/// It has blocked, until this many descriptors were ready.
+#[inline(always)]
+pub(crate) fn wake(events: usize) {
+    if wake::enabled() {
+        wake::fire(events as u64);
+    }
+}

@@ -1,0 +1,89 @@
+//! What tracers see of a request: code that runs only while one is attached.
+
+use block::{Op, SECTOR_BYTES};
+use counters::Scale;
+use tracepoints::{request_answer, request_complete, request_start, request_submit};
+use virtqueue::{Chain, ChainId};
+
+use crate::name::QueueName;
+use crate::parse::read_header;
+use crate::slots::{NONE, Slots};
+use crate::stats::Kind;
+use crate::wire::{HEADER_BYTES, Status, T_DISCARD, T_FLUSH, T_IN, T_OUT, T_WRITE_ZEROES};
+
+/// A chain was taken off the ring and not looked at yet. One without a header is about to break the queue.
+#[cold]
+pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
+    let Ok(header) = read_header(chain.readable(), chain.readable_len()) else {
+        return;
+    };
+    let written = chain.readable_len() - HEADER_BYTES as u64;
+    let read = chain.writable_len().saturating_sub(1);
+    request_start::fire(
+        name.export(),
+        name.index().into(),
+        id.id.into(),
+        header.kind.into(),
+        header.sector,
+        written.max(read),
+    );
+}
+
+/// It was answered by the device alone.
+#[cold]
+pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
+    request_answer::fire(
+        name.export(),
+        name.index().into(),
+        id.id.into(),
+        status as u64,
+    );
+}
+
+/// A block request goes to the disk.
+#[cold]
+pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
+    let slot = slots.get(index);
+    let kind = match op {
+        Op::Read => T_IN,
+        Op::Write => T_OUT,
+        Op::Flush => T_FLUSH,
+        Op::Discard => T_DISCARD,
+        Op::WriteZeroes { .. } => T_WRITE_ZEROES,
+    };
+    request_submit::fire(
+        name.export(),
+        name.index().into(),
+        slot.id.id.into(),
+        kind.into(),
+        slot.offset / SECTOR_BYTES,
+        slot.len,
+    );
+}
+
+/// A block request is done: all requests that were joined to it are.
+#[cold]
+pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Status, now: u64) {
+    let scale = Scale::new();
+    let mut index = first;
+    while index != NONE {
+        let slot = slots.get(index);
+        let kind = match slot.stamp.kind() {
+            Kind::Read => T_IN,
+            // Only zeroes are written without data.
+            Kind::Write if slots.segment_count(index) == 0 => T_WRITE_ZEROES,
+            Kind::Write => T_OUT,
+            Kind::Flush => T_FLUSH,
+            Kind::Unmap => T_DISCARD,
+        };
+        request_complete::fire(
+            name.export(),
+            name.index().into(),
+            slot.id.id.into(),
+            kind.into(),
+            status as u64,
+            scale.to_ns(slot.stamp.ticks_until(now)),
+        );
+        index = slots.next(index);
+    }
+}
