@@ -1,5 +1,5 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
-//! `cargo xtask instructions` counts what a request costs.
+//! `cargo xtask deb` makes the Debian package, `cargo xtask instructions` counts what a request costs.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
@@ -16,6 +16,7 @@ usage: cargo xtask COMMAND
 
   ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
+  deb     make the Debian package, in target/debian
   instructions
           count the instructions that a request costs (needs valgrind)
 ";
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("ci"), None) => ci::ci(),
         (Some("demo"), None) => demo(),
+        (Some("deb"), None) => deb(),
         (Some("instructions"), None) => instructions::instructions(),
         _ => {
             eprint!("{USAGE}");
@@ -35,20 +37,41 @@ fn main() -> ExitCode {
 
 /// Builds blockplane as users get it and hands it to the demonstration.
 fn demo() -> ExitCode {
-    let built = cargo(&["build", "--release", "--package", "blockplane"]).status();
-    if !built.is_ok_and(|status| status.success()) {
+    let Some(binary) = release() else {
         return ExitCode::FAILURE;
-    }
-    match guest::demo(
-        &guest::target_dir().join("release/blockplane"),
-        &mut std::io::stdout(),
-    ) {
+    };
+    match guest::demo(&binary, &mut std::io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("demo: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Builds blockplane as users get it, packs it, and says where the package is.
+fn deb() -> ExitCode {
+    let Some(binary) = release() else {
+        return ExitCode::FAILURE;
+    };
+    match package::debian(&binary, &guest::target_dir().join("debian")) {
+        Ok(deb) => {
+            eprintln!("made {}", deb.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("deb: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds blockplane as users get it; cargo says what is wrong.
+fn release() -> Option<PathBuf> {
+    let built = cargo(&["build", "--release", "--package", "blockplane"]).status();
+    built
+        .is_ok_and(|status| status.success())
+        .then(|| guest::target_dir().join("release/blockplane"))
 }
 
 /// The cargo that called us, in the workspace's root.

@@ -1,0 +1,60 @@
+//! Why there is no package.
+
+use std::io;
+use std::process::ExitStatus;
+
+/// What went wrong, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A tool is not there.
+    #[error("`{program}` cannot be run ({source}): apt-get install dpkg binutils gzip coreutils")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A tool failed.
+    #[error("`{command}` failed ({status})\n{output}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it wrote to standard error.
+        output: String,
+    },
+    /// A file or folder.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was being done, and with which file.
+        doing: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Nobody said which package has a library.
+    #[error(
+        "blockplane needs {name}, and the package that has it is unknown: add it to crates/package/src/libraries.rs"
+    )]
+    UnknownLibrary {
+        /// Its name.
+        name: String,
+    },
+    /// The changelog speaks of another version.
+    #[error(
+        "packaging/debian/changelog begins with '{first}', but this is version {version}: add an entry for it"
+    )]
+    Changelog {
+        /// Its first line.
+        first: String,
+        /// The workspace's version.
+        version: &'static str,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        |source| Error::Io { doing, source }
+    }
+}

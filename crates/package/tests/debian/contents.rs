@@ -1,0 +1,90 @@
+//! What is in the package.
+
+use crate::machine::{Machine, binary, output, package};
+
+fn field(name: &str) -> String {
+    let arguments = ["-f".as_ref(), package().as_os_str(), name.as_ref()];
+    output("dpkg-deb", &arguments).trim().to_owned()
+}
+
+/// Mode, owner and path of everything in it.
+fn listed() -> Vec<(String, String, String)> {
+    let list = output("dpkg-deb", &["-c".as_ref(), package().as_os_str()]);
+    let entry = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [mode, owner, .., path] = words[..] else {
+            panic!("{line}");
+        };
+        (mode.to_owned(), owner.to_owned(), path.to_owned())
+    };
+    list.lines().map(entry).collect()
+}
+
+#[test]
+fn it_says_what_it_is_and_needs() {
+    assert_eq!(field("Package"), "blockplane");
+    assert_eq!(field("Version"), env!("CARGO_PKG_VERSION"));
+    let architecture = output("dpkg", &["--print-architecture"]);
+    assert_eq!(field("Architecture"), architecture.trim());
+    let depends = field("Depends");
+    assert!(depends.contains("libc6 (>= 2."), "{depends}");
+    assert!(depends.contains("systemd"), "{depends}");
+    assert!(field("Installed-Size").parse::<u64>().unwrap() > 1000);
+}
+
+#[test]
+fn everything_is_roots_and_only_the_program_is_executable() {
+    for (mode, owner, path) in listed() {
+        assert_eq!(owner, "root/root", "{path}");
+        let expected = match &*path {
+            "./usr/bin/blockplane" => "-rwxr-xr-x",
+            folder if folder.ends_with('/') => "drwxr-xr-x",
+            _ => "-rw-r--r--",
+        };
+        assert_eq!(mode, expected, "{path}");
+    }
+}
+
+#[test]
+fn what_people_look_for_is_where_they_look() {
+    let paths: Vec<String> = listed().into_iter().map(|(_, _, path)| path).collect();
+    for path in [
+        "./usr/bin/blockplane",
+        "./usr/lib/systemd/system/blockplane.service",
+        "./usr/lib/systemd/system/blockplane@.service",
+        "./usr/lib/systemd/system/blockplane@.socket",
+        "./usr/lib/sysusers.d/blockplane.conf",
+        "./usr/lib/tmpfiles.d/blockplane.conf",
+        "./etc/blockplane/blockplane.toml",
+        "./usr/share/man/man1/blockplane.1.gz",
+        "./usr/share/man/man1/blockplane-bench.1.gz",
+        "./usr/share/man/man5/blockplane.toml.5.gz",
+        "./usr/share/bash-completion/completions/blockplane",
+        "./usr/share/zsh/vendor-completions/_blockplane",
+        "./usr/share/fish/vendor_completions.d/blockplane.fish",
+        "./usr/share/doc/blockplane/copyright",
+        "./usr/share/doc/blockplane/changelog.gz",
+        "./usr/share/doc/blockplane/examples/blockplane.toml",
+    ] {
+        assert!(paths.iter().any(|listed| listed == path), "{path}");
+    }
+}
+
+#[test]
+fn its_files_are_those_that_were_packed() {
+    let machine = Machine::installed();
+    // It prints what differs.
+    let root = format!("--root={}", machine.root().display());
+    assert_eq!(output("dpkg", &[&*root, "--verify", "blockplane"]), "");
+}
+
+#[test]
+fn the_program_has_no_symbols_but_the_notes_that_tracers_read() {
+    let machine = Machine::installed();
+    let sections = |path: &std::path::Path| output("readelf", &["-SW".as_ref(), path.as_os_str()]);
+    let packed = sections(&machine.join("usr/bin/blockplane"));
+    assert!(!packed.contains(".symtab"), "{packed}");
+    assert!(!packed.contains(".debug_info"), "{packed}");
+    let has_notes = |sections: &str| sections.contains(".note.stapsdt");
+    assert_eq!(has_notes(&packed), has_notes(&sections(&binary())));
+}

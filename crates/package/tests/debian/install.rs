@@ -1,0 +1,63 @@
+//! Installed, installed again, removed, purged: by dpkg itself.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::machine::{Machine, package};
+
+const CONFIGURATION: &str = "etc/blockplane/blockplane.toml";
+
+#[test]
+fn installing_makes_the_user_and_the_folders() {
+    let machine = Machine::installed();
+    let status = machine.text("var/lib/dpkg/status");
+    assert!(status.contains("Status: install ok installed"), "{status}");
+    let passwd = machine.text("etc/passwd");
+    let user = passwd.lines().find(|line| line.starts_with("blockplane:"));
+    let user = user.unwrap_or_else(|| panic!("{passwd}"));
+    assert!(user.contains(":/var/lib/blockplane:"), "{user}");
+    assert!(user.ends_with("/nologin"), "{user}");
+    let groups = machine.text("etc/group");
+    assert!(
+        groups.lines().any(|line| line.starts_with("blockplane:")),
+        "{groups}"
+    );
+    for (folder, mode) in [
+        ("var/lib/blockplane", 0o750),
+        ("run/blockplane", 0o750),
+        ("run/blockplane/monitors", 0o700),
+    ] {
+        let metadata = fs::metadata(machine.join(folder)).unwrap();
+        assert_eq!(metadata.mode() & 0o777, mode, "{folder}");
+    }
+}
+
+#[test]
+fn the_configuration_is_the_administrators() {
+    let machine = Machine::installed();
+    fs::write(machine.join(CONFIGURATION), "# mine\n").unwrap();
+    machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
+    assert_eq!(machine.text(CONFIGURATION), "# mine\n");
+    machine.dpkg(&["--remove", "blockplane"]);
+    assert!(!machine.has("usr/bin/blockplane"));
+    assert!(!machine.has("usr/lib/systemd/system/blockplane.service"));
+    assert_eq!(machine.text(CONFIGURATION), "# mine\n");
+    machine.dpkg(&["--purge", "blockplane"]);
+    assert!(!machine.has("etc/blockplane"));
+    assert!(
+        !machine.has("var/lib/blockplane"),
+        "there was nothing in it"
+    );
+}
+
+#[test]
+fn images_and_own_files_stay_for_ever() {
+    let machine = Machine::installed();
+    for mine in ["var/lib/blockplane/web.img", "etc/blockplane/web.toml"] {
+        fs::write(machine.join(mine), "mine").unwrap();
+        machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
+        machine.dpkg(&["--purge", "blockplane"]);
+        assert_eq!(machine.text(mine), "mine");
+        machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
+    }
+}
