@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::machine::{Machine, package};
+use crate::machine::{Machine, output, package};
 
 const CONFIGURATION: &str = "etc/blockplane/blockplane.toml";
 
@@ -48,6 +48,25 @@ fn the_configuration_is_the_administrators() {
         !machine.has("var/lib/blockplane"),
         "there was nothing in it"
     );
+}
+
+#[test]
+fn purging_disables_what_was_enabled() {
+    let machine = Machine::installed();
+    let root = format!("--root={}", machine.root().display());
+    let units = ["blockplane.service", "blockplane@web.socket"];
+    let links = [
+        "etc/systemd/system/multi-user.target.wants/blockplane.service",
+        "etc/systemd/system/sockets.target.wants/blockplane@web.socket",
+    ];
+    output("systemctl", &[&[&*root, "enable"], &units[..]].concat());
+    for link in links {
+        assert!(machine.join(link).is_symlink(), "{link}");
+    }
+    machine.dpkg(&["--purge", "blockplane"]);
+    for link in links {
+        assert!(!machine.join(link).is_symlink(), "{link}");
+    }
 }
 
 #[test]
