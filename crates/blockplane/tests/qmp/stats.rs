@@ -80,7 +80,8 @@ fn figures_are_exact_and_outlive_queues_and_connections() {
     let running = export(&mut client);
     assert_eq!(running["queues"][0]["running"], true);
     assert_eq!(running["queues"][0]["size"], 64);
-    assert!(running["queues"][0]["notifications"].as_u64().unwrap() >= 22);
+    // A guest that looks may find the last answer before it is signalled.
+    assert!(running["queues"][0]["notifications"].as_u64().unwrap() >= 21);
     drop(guest);
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
