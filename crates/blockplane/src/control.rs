@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use options::{ChardevOptions, MonitorOptions};
-use qmp::{Call, Error, Handle, Server};
+use qmp::{Call, Handle, Server};
 
 use crate::chardev::Chardevs;
+use crate::later::Finish;
 use crate::objects::Objects;
 use crate::service::{Service, Watchdog};
 use crate::signals::Signals;
@@ -21,8 +22,10 @@ pub(crate) enum Mail {
     Signal,
     /// The queues of an export that was ended have drained.
     ExportEnded(String),
+    /// What a command has waited for is there.
+    Waited(Finish),
     /// A monitor's client wants something.
-    Call(Call<Control>),
+    Call(Box<Call<Control>>),
 }
 
 /// All that the main thread owns.
@@ -32,8 +35,10 @@ pub(crate) struct Control {
     /// A client has said `quit`.
     pub quit: bool,
     service: Service,
-    mail: Sender<Mail>,
+    pub mail: Sender<Mail>,
     inbox: Receiver<Mail>,
+    /// Commands whose threads wait for a disk.
+    pub waiting: usize,
     /// Readable once a signal has come.
     end: OwnedFd,
     /// Sockets of monitors, and those that nobody uses.
@@ -54,6 +59,7 @@ impl Control {
             service,
             mail,
             inbox,
+            waiting: 0,
             end,
             chardevs: Chardevs::default(),
             monitors: None,
@@ -78,7 +84,7 @@ impl Control {
             let mail = self.mail.clone();
             let deliver = move |call| {
                 // Fails only when the program has ended.
-                let _ = mail.send(Mail::Call(call));
+                let _ = mail.send(Mail::Call(Box::new(call)));
             };
             let interface = Arc::new(monitor::interface());
             self.monitors = Some(Server::spawn(
@@ -105,6 +111,7 @@ impl Control {
             match self.next_mail(watchdog.as_mut()) {
                 Mail::Call(call) => call.run(self),
                 Mail::ExportEnded(id) => self.objects.export_ended(&id),
+                Mail::Waited(finish) => finish(self),
                 Mail::Signal => break,
             }
         }
@@ -140,13 +147,18 @@ impl Control {
         }
     }
 
-    /// The orderly end. Clients of monitors see theirs when all is done.
-    pub fn shut_down(self) -> Result<(), Failure> {
-        for mail in self.inbox.try_iter() {
-            if let Mail::Call(call) = mail {
-                call.refuse(Error::generic("the daemon is about to end"));
+    /// The orderly end. Clients of monitors see theirs when all is done. Commands that wait for a disk are done
+    /// first; others are refused, by being dropped.
+    pub fn shut_down(mut self) -> Result<(), Failure> {
+        while self.waiting > 0 {
+            match self.inbox.recv() {
+                Ok(Mail::Waited(finish)) => finish(&mut self),
+                Ok(Mail::ExportEnded(id)) => self.objects.export_ended(&id),
+                Ok(Mail::Call(_) | Mail::Signal) => {}
+                Err(_) => break,
             }
         }
+        drop(self.inbox);
         let ended = self.objects.shut_down();
         drop(self.monitors);
         ended

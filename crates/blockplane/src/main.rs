@@ -12,6 +12,7 @@ mod daemon;
 mod daemonize;
 mod export;
 mod figures;
+mod later;
 mod log;
 mod monitor;
 mod node;

@@ -40,6 +40,7 @@ fn open_below(
         options: options.clone(),
         node,
         parent: parent.map(str::to_owned),
+        busy: None,
     });
     Ok(())
 }

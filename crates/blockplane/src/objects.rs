@@ -11,7 +11,7 @@ use data_plane::{DataThread, DataThreadSettings, Reports};
 use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
-use vhost_user::Server;
+use vhost_user::{FrontEnds, Server};
 use virtio_blk::Device;
 
 use crate::Failure;
@@ -54,6 +54,8 @@ pub(crate) struct OpenNode {
     pub node: Arc<Node>,
     /// The node that it was written into, and goes with.
     pub parent: Option<String>,
+    /// The command that is at work on it, and waits for the disk.
+    pub busy: Option<&'static str>,
 }
 
 /// An export.
@@ -142,11 +144,37 @@ impl Objects {
         self.iothreads.iter().find(|found| found.options.id == id)
     }
 
+    pub fn find_node(&self, name: &str) -> Option<&OpenNode> {
+        self.nodes.iter().find(|found| found.node.name() == name)
+    }
+
+    /// A node to be used for something.
     pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
-        let found = self.nodes.iter().find(|found| found.node.name() == name);
-        found
-            .map(|found| found.node.clone())
-            .ok_or_else(|| format!("there is no node '{name}'").into())
+        let found = self.find_node(name);
+        let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
+        found.check_free()?;
+        Ok(found.node.clone())
+    }
+
+    /// Keeps other commands from nodes until they are [released](Objects::release): all of them or none.
+    pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), Failure> {
+        let named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
+        for open in self.nodes.iter().filter(|open| named(open)) {
+            open.check_free()?;
+        }
+        for open in self.nodes.iter_mut().filter(|open| named(open)) {
+            open.busy = Some(command);
+        }
+        Ok(())
+    }
+
+    /// Other commands may use them again.
+    pub fn release(&mut self, names: &[String]) {
+        for open in &mut self.nodes {
+            if names.iter().any(|name| open.node.name() == name) {
+                open.busy = None;
+            }
+        }
     }
 
     /// Ends an iothread that nothing runs on.
@@ -168,9 +196,9 @@ impl Objects {
         Ok(())
     }
 
-    /// Closes a node that nothing uses, after it was flushed; those that were written into it go with it.
-    pub fn remove_node(&mut self, name: &str) -> Result<(), Failure> {
-        let found = self.nodes.iter().find(|found| found.node.name() == name);
+    /// What goes with a node, itself first, if nothing uses any of it; it is reserved.
+    pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+        let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("Failed to find node with node-name='{name}'"))?;
         if let Some(parent) = &found.parent {
             return Err(format!(
@@ -178,31 +206,44 @@ impl Objects {
             )
             .into());
         }
-        if let Some(above) = self.nodes.iter().find(|above| above.below() == Some(name)) {
-            let above = above.node.name();
-            return Err(format!("Block device {name} is in use: node '{above}' is on it").into());
+        let goes = self.with_inside(name);
+        for name in &goes {
+            let is_above = |open: &&OpenNode| {
+                open.below() == Some(name) && goes.iter().all(|goes| open.node.name() != goes)
+            };
+            if let Some(above) = self.nodes.iter().find(is_above) {
+                let above = above.node.name();
+                return Err(
+                    format!("Block device {name} is in use: node '{above}' is on it").into(),
+                );
+            }
+            let shows = |export: &&Export| export.options.node_name == *name;
+            if let Some(export) = self.exports.iter().find(shows) {
+                let export = &export.options.id;
+                return Err(format!("Node {name} is in use: export '{export}' shows it").into());
+            }
         }
-        let shows = |export: &&Export| export.options.node_name == name;
-        if let Some(export) = self.exports.iter().find(shows) {
-            let export = &export.options.id;
-            return Err(format!("Node {name} is in use: export '{export}' shows it").into());
+        self.reserve(&goes, "blockdev-del")?;
+        Ok(goes)
+    }
+
+    /// A node, and those that were written into it.
+    fn with_inside(&self, name: &str) -> Vec<String> {
+        let mut names = vec![name.to_owned()];
+        let mut index = 0;
+        while let Some(name) = names.get(index).cloned() {
+            let inside = self.nodes.iter();
+            let inside = inside.filter(|open| open.parent.as_ref() == Some(&name));
+            names.extend(inside.map(|open| open.node.name().to_owned()));
+            index += 1;
         }
-        if let Err(error) = found.node.flush_blocking() {
-            return Err(format!(
-                "Node {name} is not closed, since flushing it failed and writes would be lost: {error}"
-            )
-            .into());
-        }
-        let mut goes = vec![name.to_owned()];
-        while let Some(name) = goes.pop() {
-            self.nodes.retain(|node| node.node.name() != name);
-            let inside = self
-                .nodes
-                .iter()
-                .filter(|n| n.parent.as_ref() == Some(&name));
-            goes.extend(inside.map(|node| node.node.name().to_owned()));
-        }
-        Ok(())
+        names
+    }
+
+    /// Closes nodes that were to be removed, and have been flushed.
+    pub fn remove_nodes(&mut self, names: &[String]) {
+        self.nodes
+            .retain(|open| names.iter().all(|name| open.node.name() != name));
     }
 
     /// Ends an export: at once when no front-end is connected, else with `hard` as soon as its
@@ -280,7 +321,29 @@ impl Objects {
     }
 }
 
+impl Export {
+    /// To reach its front-ends, unless it ends.
+    pub fn front_ends(&self) -> Option<FrontEnds> {
+        match &self.state {
+            ExportState::Serving(server) => Some(server.front_ends()),
+            ExportState::Ending(_) => None,
+        }
+    }
+}
+
 impl OpenNode {
+    /// No command is at work on it.
+    pub fn check_free(&self) -> Result<(), Failure> {
+        let name = self.node.name();
+        match self.busy {
+            None => Ok(()),
+            Some(command) => Err(format!(
+                "Node '{name}' is busy: a {command} waits for its disk; try again when that is answered"
+            )
+            .into()),
+        }
+    }
+
     /// The node that this one is a part of.
     pub fn below(&self) -> Option<&str> {
         match &self.options.driver {

@@ -8,31 +8,46 @@ use std::sync::Arc;
 
 use block::{Node, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
+use vhost_user::FrontEnds;
 
 use crate::Failure;
+use crate::export::Shown;
 use crate::node::{self, locking};
-use crate::objects::{Export, ExportState, Objects};
+use crate::objects::{Export, Objects};
+
+/// Nodes that are opened anew: all of them or none.
+pub(crate) struct Reopen {
+    renewed: Vec<Renewed>,
+    /// All nodes of their disks: nothing else changes them until it is done.
+    reserved: Vec<String>,
+}
 
 /// A node that takes the place of one.
 struct Renewed {
-    /// Its place among the nodes.
-    index: usize,
     options: BlockdevOptions,
+    old: Arc<Node>,
     node: Arc<Node>,
+    exports: Vec<Shows>,
 }
 
-/// Opens nodes anew, all of them or none. All options are as given; what a node's options do not say has its default.
-pub(crate) fn reopen(objects: &mut Objects, wanted: Vec<BlockdevOptions>) -> Result<(), Failure> {
-    for options in &wanted {
-        let found = objects.nodes.iter();
-        let mut found = found.filter(|open| open.node.name() == options.node_name);
-        if let Some(open) = found.next() {
+/// An export that shows it to guests.
+struct Shows {
+    node: Shown,
+    /// None any more of one that ends.
+    front_ends: Option<FrontEnds>,
+}
+
+/// Makes the new openings, and reserves the nodes. All options are as given; what a node's options do not say has its
+/// default.
+pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Reopen, Failure> {
+    for options in wanted {
+        if let Some(open) = objects.find_node(&options.node_name) {
+            open.check_free()?;
             check_unchanged(&open.options.driver, &options.driver)?;
         }
     }
-    let renewed = renew_all(objects, &wanted)?;
-    for Renewed { index, node, .. } in &renewed {
-        let old = &objects.nodes[*index].node;
+    let renewed = renew_all(objects, wanted)?;
+    for Renewed { old, node, .. } in &renewed {
         let writer = |export: &&Export| shows(export, old) && export.options.writable;
         if node.read_only() && objects.exports.iter().any(|export| writer(&export)) {
             let name = node.name();
@@ -43,30 +58,52 @@ pub(crate) fn reopen(objects: &mut Objects, wanted: Vec<BlockdevOptions>) -> Res
         for export in objects.exports.iter().filter(|export| shows(export, old)) {
             node.use_block_size(export.device.options().logical_block_size)?;
         }
-        // Whoever reads only from now on will not flush it at the end.
-        old.flush_blocking()
-            .map_err(|error| format!("{}: flushing it failed: {error}", node.name()))?;
     }
-    take_locks(objects, &renewed)?;
-    for Renewed {
-        index,
-        options,
-        node,
-    } in renewed
-    {
-        for export in objects.exports.iter().filter(|export| shows(export, &node)) {
-            let show = || export.node.set(node.clone());
-            match &export.state {
-                ExportState::Serving(server) => server.exchange(show),
-                // What it still has to do it does with the old one.
-                ExportState::Ending(_) => show(),
+    let of_these = |node: &Node| renewed.iter().any(|new| new.old.shares_disk_with(node));
+    let nodes = objects.nodes.iter().map(|open| &open.node);
+    let nodes = nodes.filter(|node| of_these(node));
+    let reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
+    objects.reserve(&reserved, "blockdev-reopen")?;
+    Ok(Reopen { renewed, reserved })
+}
+
+impl Reopen {
+    /// The nodes that are reserved for it.
+    pub fn reserved(&self) -> &[String] {
+        &self.reserved
+    }
+
+    /// Lets the new openings take the old ones' places. This waits for requests in flight.
+    pub fn carry_out(&self) -> Result<(), Failure> {
+        for Renewed { old, .. } in &self.renewed {
+            // Whoever reads only from now on will not flush it at the end.
+            old.flush_blocking()
+                .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
+        }
+        take_locks(&self.renewed)?;
+        for Renewed { node, exports, .. } in &self.renewed {
+            for export in exports {
+                let show = || export.node.set(node.clone());
+                match &export.front_ends {
+                    Some(front_ends) => front_ends.exchange(show),
+                    // What it still has to do it does with the old one.
+                    None => show(),
+                }
+            }
+            tracing::info!(node = node.name(), "opened anew");
+        }
+        Ok(())
+    }
+
+    /// The old openings are closed.
+    pub fn finish(self, objects: &mut Objects) {
+        for Renewed { options, node, .. } in self.renewed {
+            let mut nodes = objects.nodes.iter_mut();
+            if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
+                (open.options, open.node) = (options, node);
             }
         }
-        tracing::info!(node = node.name(), "opened anew");
-        let open = &mut objects.nodes[index];
-        (open.options, open.node) = (options, node);
     }
-    Ok(())
 }
 
 fn shows(export: &Export, node: &Node) -> bool {
@@ -147,9 +184,15 @@ fn renew_all(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Re
         };
         // What the file has become outside is block_resize's to take over.
         node.set_size(old.size());
+        let exports = objects.exports.iter().filter(|export| shows(export, &old));
+        let exports = exports.map(|export| Shows {
+            node: export.node.clone(),
+            front_ends: export.front_ends(),
+        });
         renewed.push(Renewed {
-            index,
             options,
+            exports: exports.collect(),
+            old,
             node,
         });
     }
@@ -170,22 +213,19 @@ fn open_unlocked(
 }
 
 /// The new nodes get the old ones' locks: all of them or none.
-fn take_locks(objects: &Objects, renewed: &[Renewed]) -> Result<(), Failure> {
+fn take_locks(renewed: &[Renewed]) -> Result<(), Failure> {
     let files = renewed.iter().filter_map(|new| match &new.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => Some((new, file)),
         _ => None,
     });
     let mut taken: Vec<(&Renewed, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let old = &objects.nodes[new.index].node;
-        if let Err(error) = new
-            .node
-            .take_locks(old, &file.filename, locking(file.locking))
-        {
+        let locking = locking(file.locking);
+        if let Err(error) = new.node.take_locks(&new.old, &file.filename, locking) {
             for (new, file) in taken {
-                let old = &objects.nodes[new.index].node;
+                let locking = node::locking(file.locking);
                 // They had them a moment ago, and nobody else could take them.
-                let _ = old.take_locks(&new.node, &file.filename, locking(file.locking));
+                let _ = new.old.take_locks(&new.node, &file.filename, locking);
             }
             return Err(error.into());
         }

@@ -7,98 +7,140 @@
 use std::sync::Arc;
 
 use block::{Node, ResizeError};
+use vhost_user::FrontEnds;
+use virtio_blk::Device;
 
 use crate::Failure;
 use crate::objects::{Export, ExportState, Objects};
 
-/// A node of the disk, and what its size becomes.
-struct Change<'a> {
-    node: &'a Arc<Node>,
-    size: u64,
-    /// Those that show it to guests.
-    exports: Vec<&'a Export>,
+/// A node that gets another size, and with it all others that show the same disk to its end. They are reserved
+/// until it is done.
+pub(crate) struct Resize {
+    node: Arc<Node>,
+    /// Where the disk ends then.
+    end: u64,
+    changes: Vec<Change>,
 }
 
-/// Gives a node another size, and with it all others that show the same disk to its end.
-pub(crate) fn resize(objects: &Objects, node: &Node, size: u64) -> Result<(), Failure> {
+/// A node of the disk, and what its size becomes.
+struct Change {
+    node: Arc<Node>,
+    size: u64,
+    exports: Vec<Shows>,
+}
+
+/// An export that shows it to guests.
+struct Shows {
+    device: Arc<Device>,
+    /// None any more of one that ends.
+    front_ends: Option<FrontEnds>,
+}
+
+/// Finds what there is to do, and that it can be done.
+pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, Failure> {
     let end = node.end_for(size)?;
-    let changes = changes(objects, node, end)?;
-    let shrinks = changes
-        .iter()
-        .any(|change| change.size < change.node.size());
-    if shrinks {
-        shrink(&changes)?;
+    let changes = changes(objects, &node, end)?;
+    let resize = Resize { node, end, changes };
+    if resize.shrinks() {
+        check_none_ends(objects, &resize)?;
     }
-    let moved = node.move_end(end);
-    for Change {
-        node,
-        size,
-        exports,
-    } in &changes
-    {
-        if moved.is_ok() {
-            node.set_size(*size);
+    objects.reserve(&resize.names(), "block_resize")?;
+    Ok(resize)
+}
+
+impl Resize {
+    /// All nodes that it changes.
+    pub fn names(&self) -> Vec<String> {
+        let names = self.changes.iter().map(|change| change.node.name());
+        names.map(str::to_owned).collect()
+    }
+
+    fn shrinks(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|change| change.size < change.node.size())
+    }
+
+    /// Does it. This may wait for requests in flight.
+    pub fn carry_out(&self) -> Result<(), ResizeError> {
+        let shrinks = self.shrinks();
+        if shrinks {
+            self.shrink();
         }
-        for export in exports {
-            // As large as the node is: after a failure also what was to shrink.
-            let differs = export.device.resize(node.size());
-            if let ExportState::Serving(server) = &export.state
-                && (differs || shrinks)
-            {
-                server.tell_config_changed();
+        let moved = self.node.move_end(self.end);
+        for Change {
+            node,
+            size,
+            exports,
+        } in &self.changes
+        {
+            if moved.is_ok() {
+                node.set_size(*size);
+            }
+            for export in exports {
+                // As large as the node is: after a failure also what was to shrink.
+                let differs = export.device.resize(node.size());
+                if let Some(front_ends) = &export.front_ends
+                    && (differs || shrinks)
+                {
+                    front_ends.tell_config_changed();
+                }
             }
         }
+        moved?;
+        let (node, bytes) = (self.node.name(), self.node.size());
+        tracing::info!(node, bytes, "a node has another size");
+        Ok(())
     }
-    moved?;
-    tracing::info!(
-        node = node.name(),
-        bytes = node.size(),
-        "a node has another size"
-    );
-    Ok(())
+
+    /// Lets nothing through behind the new ends any more, and returns when all that was let through is done.
+    fn shrink(&self) {
+        for Change { size, exports, .. } in &self.changes {
+            for export in exports {
+                export.device.resize(*size);
+            }
+        }
+        let exports = self.changes.iter().flat_map(|change| &change.exports);
+        for front_ends in exports.filter_map(|export| export.front_ends.as_ref()) {
+            front_ends.settle();
+        }
+    }
 }
 
 /// What every node of the disk has when that ends at `end`.
-fn changes<'a>(
-    objects: &'a Objects,
-    node: &Node,
-    end: u64,
-) -> Result<Vec<Change<'a>>, ResizeError> {
+fn changes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<Change>, ResizeError> {
     let nodes = objects.nodes.iter().map(|open| &open.node);
     nodes
         .filter(|other| other.shares_disk_with(node))
         .map(|node| {
             let shows = |export: &&Export| export.options.node_name == node.name();
+            let exports = objects.exports.iter().filter(shows);
             Ok(Change {
-                node,
+                node: node.clone(),
                 size: node.size_within(end)?,
-                exports: objects.exports.iter().filter(shows).collect(),
+                exports: exports
+                    .map(|export| Shows {
+                        device: export.device.clone(),
+                        front_ends: export.front_ends(),
+                    })
+                    .collect(),
             })
         })
         .collect()
 }
 
-/// Lets nothing through behind the new ends any more, and returns when all that was let through is done.
-fn shrink(changes: &[Change<'_>]) -> Result<(), Failure> {
-    let exports = || changes.iter().flat_map(|change| &change.exports);
-    let ending = exports().find(|export| matches!(export.state, ExportState::Ending(_)));
-    if let Some(export) = ending {
-        return Err(format!(
+/// What an export that ends still has in flight cannot be waited for.
+fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), Failure> {
+    let names = resize.names();
+    let ending = objects.exports.iter().find(|export| {
+        matches!(export.state, ExportState::Ending(_)) && names.contains(&export.options.node_name)
+    });
+    match ending {
+        None => Ok(()),
+        Some(export) => Err(format!(
             "export '{}' still finishes what its front-end had asked for: try again after its \
              BLOCK_EXPORT_DELETED",
             export.options.id
         )
-        .into());
+        .into()),
     }
-    for Change { size, exports, .. } in changes {
-        for export in exports {
-            export.device.resize(*size);
-        }
-    }
-    for export in exports() {
-        if let ExportState::Serving(server) = &export.state {
-            server.settle();
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! One connected client: its socket, its conversation, and what waits in either direction.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -27,8 +28,10 @@ pub(crate) struct Client {
     output: Vec<u8>,
     /// So much of the output has gone.
     written: usize,
-    /// Requests that the program has not answered.
-    pending: usize,
+    /// The program is at a request.
+    asked: bool,
+    /// Those behind it: so they are carried out, and answered, in their order.
+    behind: VecDeque<Request>,
     /// It sends nothing more.
     ended: bool,
     /// It does not take answers any more.
@@ -53,7 +56,8 @@ impl Client {
             input: Vec::new(),
             output: Vec::new(),
             written: 0,
-            pending: 0,
+            asked: false,
+            behind: VecDeque::new(),
             ended: false,
             gone: false,
         };
@@ -75,14 +79,13 @@ impl Client {
 
     /// Nothing more is to be done for it.
     pub fn is_finished(&self) -> bool {
-        let silent = self.input.is_empty() && self.pending == 0 && self.waiting() == 0;
+        let silent = self.input.is_empty() && !self.asked && self.waiting() == 0;
         self.gone || self.ended && silent
     }
 
-    /// Takes no more requests.
+    /// Reads no more requests. Those that were read are answered.
     pub fn end(&mut self) {
         self.ended = true;
-        self.pending = 0;
         self.input.clear();
     }
 
@@ -111,8 +114,11 @@ impl Client {
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
-        self.pending = self.pending.saturating_sub(1);
         self.say(answer);
+        match self.behind.pop_front() {
+            Some(next) => forward(next),
+            None => self.asked = false,
+        }
         self.proceed(interface, forward);
     }
 
@@ -138,8 +144,9 @@ impl Client {
                 match self.session.next(interface, &mut bytes) {
                     None => break,
                     Some(Step::Answer(answer)) => self.say(&answer),
+                    Some(Step::Forward(request)) if self.asked => self.behind.push_back(request),
                     Some(Step::Forward(request)) => {
-                        self.pending += 1;
+                        self.asked = true;
                         forward(request);
                     }
                 }
@@ -159,7 +166,12 @@ impl Client {
     }
 
     fn is_full(&self) -> bool {
-        self.pending >= MAX_PENDING || self.waiting() > FULL_OUTPUT_BYTES
+        self.pending() >= MAX_PENDING || self.waiting() > FULL_OUTPUT_BYTES
+    }
+
+    /// Requests that are not answered.
+    fn pending(&self) -> usize {
+        usize::from(self.asked) + self.behind.len()
     }
 
     fn waiting(&self) -> usize {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::check::{self, Definitions};
 use crate::request::Request;
-use crate::{Definition, Error, Member, Object, Type, schema};
+use crate::{Definition, Error, Member, Object, Reply, Type, schema};
 
 /// The arguments of a command; they are of the types that it declares.
 pub type Arguments = Map<String, Value>;
@@ -25,6 +25,9 @@ pub struct Command<C> {
 pub enum Run<C> {
     /// One after the other where the program wants it, see [`crate::Call`].
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
+    /// It begins there, and is answered when it is done. Meanwhile those of other clients run; those of its own
+    /// wait.
+    Later(fn(&mut C, &Arguments, Reply)),
     /// At once on the server's thread, since it never waits: also out of band.
     Anywhere(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
 }
@@ -115,14 +118,6 @@ impl<C> Interface<C> {
             "",
         )?;
         Ok(command)
-    }
-
-    /// Runs a request that was found to name a command.
-    pub(crate) fn run(&self, cx: &mut C, request: &Request) -> Result<Value, Error> {
-        match self.find(request)?.run {
-            Run::InBand(run) => run(cx, &request.arguments),
-            Run::Anywhere(run) => run(self, &request.arguments),
-        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! It waits for sockets and for letters of the program, and never for a command: those that need the
 //! program are handed to it as [`Call`]s, and their answers come back as letters. So a command that
-//! takes long delays other commands, and neither clients that go out of band nor events.
+//! takes long in the program delays other commands, and neither clients that go out of band nor events; one that
+//! the program answers [later](Run::Later) delays only those of its own client.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,9 +20,9 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::limits::MAX_CLIENTS;
 use crate::presence::{Presence, Seat};
+use crate::reply::Reply;
 use crate::request::Request;
-use crate::session::answer;
-use crate::{Error, Interface};
+use crate::{Interface, Run};
 
 /// How long clients have at the end to read their last answers.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
@@ -102,6 +103,11 @@ impl Handle {
         self.send(Letter::Event { name, event });
     }
 
+    /// The answer to a client's request.
+    pub(crate) fn answer(&self, client: u64, answer: Value) {
+        self.send(Letter::Answer { client, answer });
+    }
+
     fn send(&self, letter: Letter) {
         {
             let mut state = self.0.state();
@@ -121,31 +127,25 @@ impl Handle {
     }
 }
 
-/// A command that the program carries out where it wants to.
+/// A command that the program carries out where it wants to. One that is dropped is refused.
 pub struct Call<C> {
     interface: Arc<Interface<C>>,
-    handle: Handle,
-    client: u64,
     request: Request,
+    reply: Reply,
 }
 
 impl<C> Call<C> {
-    /// Carries it out; the client gets the answer.
+    /// Carries it out; the client gets the answer, now or when it is done.
     pub fn run(self, cx: &mut C) {
-        let outcome = self.interface.run(cx, &self.request);
-        self.reply(outcome);
-    }
-
-    /// Does not carry it out.
-    pub fn refuse(self, error: Error) {
-        self.reply(Err(error));
-    }
-
-    fn reply(self, outcome: Result<Value, Error>) {
-        self.handle.send(Letter::Answer {
-            client: self.client,
-            answer: answer(outcome, self.request.id),
-        });
+        let arguments = &self.request.arguments;
+        match self.interface.find(&self.request) {
+            Err(error) => self.reply.send(Err(error)),
+            Ok(command) => match command.run {
+                Run::InBand(run) => self.reply.send(run(cx, arguments)),
+                Run::Later(run) => run(cx, arguments, self.reply),
+                Run::Anywhere(run) => self.reply.send(run(&self.interface, arguments)),
+            },
+        }
     }
 }
 
@@ -156,7 +156,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it. `deliver` hands commands to the program, and must not block.
+    /// Starts it. `deliver` hands commands to the program, and must not block. There is one of each client at a
+    /// time.
     ///
     /// # Errors
     /// When there is no thread to be had.
@@ -377,11 +378,11 @@ fn forward<C, D: Fn(Call<C>)>(
     client: u64,
 ) -> impl FnMut(Request) {
     move |request| {
+        let reply = Reply::new(handle.clone(), client, request.id.clone());
         deliver(Call {
             interface: interface.clone(),
-            handle: handle.clone(),
-            client,
             request,
+            reply,
         });
     }
 }

@@ -75,7 +75,7 @@ impl Session {
             return self.negotiate(interface, request).map(Some);
         }
         match interface.find(request)?.run {
-            Run::InBand(_) => Ok(None),
+            Run::InBand(_) | Run::Later(_) => Ok(None),
             Run::Anywhere(run) => run(interface, &request.arguments).map(Some),
         }
     }

@@ -10,11 +10,13 @@
 mod backend_channel;
 mod connection;
 mod eventfd;
+mod front_ends;
 mod memory;
 mod server;
 mod target;
 mod truncation;
 mod vring;
 
+pub use front_ends::FrontEnds;
 pub use server::Server;
 pub use target::{QueueSetup, StartError, StartedQueue, Target};

@@ -19,6 +19,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
+use crate::front_ends::FrontEnds;
 use crate::target::Target;
 
 /// Stack of a control thread: messages have at most 4 KiB.
@@ -37,7 +38,7 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     /// Readable once the server is to stop.
     stop: OwnedFd,
     state: Mutex<State>,
@@ -45,17 +46,17 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     stopping: bool,
     connection: Option<Arc<UnixStream>>,
     /// What the front-end has set up.
-    session: Option<Arc<Mutex<Connection>>>,
+    pub session: Option<Arc<Mutex<Connection>>>,
     /// Messages of the connection are being read; else its queues drain.
     in_messages: bool,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,56 +116,10 @@ impl Server {
         true
     }
 
-    /// Waits until all is done that the queues of the present front-end, if there is one, have taken so
-    /// far. They take more meanwhile.
-    pub fn settle(&self) {
-        if let Some(session) = self.session() {
-            lock(&session).settle();
-        }
-    }
-
-    /// Exchanges what stands behind the device while no queue uses it: the queues of the present
-    /// front-end, if there is one, finish what they have taken, and go on with what is new. Requests wait in their
-    /// rings meanwhile. `exchange` must be short.
-    pub fn exchange(&self, exchange: impl Fn()) {
-        loop {
-            let session = self.session();
-            let mut at_rest = session.as_deref().map(lock);
-            if let Some(session) = &mut at_rest {
-                session.rest();
-            }
-            // A front-end that comes, or has come meanwhile, starts its queues after this or has them
-            // counted in.
-            let state = self.shared.state();
-            let same = match (&session, &state.session) {
-                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-                (before, now) => before.is_none() && now.is_none(),
-            };
-            if same {
-                exchange();
-            }
-            drop(state);
-            if let Some(session) = at_rest {
-                session.resume(same);
-            }
-            if same {
-                return;
-            }
-        }
-    }
-
-    /// The device's configuration space has changed: tells the present front-end, if there is one and it
-    /// wants to know. Does not wait for it.
-    pub fn tell_config_changed(&self) {
-        if let Some(session) = self.session() {
-            lock(&session).tell_config_changed();
-        }
-    }
-
-    /// A front-end holds nobody up here: the lock is held while a message is carried out, and not while
-    /// one is read or answered.
-    fn session(&self) -> Option<Arc<Mutex<Connection>>> {
-        self.shared.state().session.clone()
+    /// To reach the front-ends.
+    #[must_use]
+    pub fn front_ends(&self) -> FrontEnds {
+        FrontEnds(self.shared.clone())
     }
 
     fn wake(&self) {
@@ -201,7 +156,7 @@ impl Drop for Server {
     }
 }
 
-fn lock(session: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+pub(crate) fn lock(session: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

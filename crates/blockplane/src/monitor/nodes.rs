@@ -1,7 +1,7 @@
 //! Nodes: opened, closed, looked at.
 
 use options::{DEFAULT_NULL_SIZE, Driver};
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
 use serde_json::{Value, json};
 
 use super::errors::{failed, live, refused};
@@ -22,11 +22,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "blockdev-del",
             arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
             returns: None,
-            run: Run::InBand(|control, arguments| {
-                let removed = control.objects.remove_node(text(arguments, "node-name"));
-                removed.map_err(|failure| failed(&failure))?;
-                Ok(json!({}))
-            }),
+            run: Run::Later(remove),
         },
         Command {
             name: "query-named-block-nodes",
@@ -102,6 +98,35 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let opened = node::open(&options, &mut control.objects);
     opened.map_err(|failure| failed(&failure))?;
     Ok(json!({}))
+}
+
+/// It is flushed before it is closed, which may take long; if that fails it stays.
+fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let name = text(arguments, "node-name").to_owned();
+    let goes = match control.objects.begin_remove_node(&name) {
+        Ok(goes) => goes,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let node = control
+        .objects
+        .find_node(&name)
+        .map(|open| open.node.clone());
+    let flush = move || {
+        let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
+        flushed.map_err(|error| {
+            Error::generic(format!(
+                "Node {name} is not closed, since flushing it failed and writes would be lost: {error}"
+            ))
+        })
+    };
+    let thread = format!("del {}", goes[0]);
+    control.later(thread, reply, flush, move |control, flushed| {
+        match flushed {
+            Ok(()) => control.objects.remove_nodes(&goes),
+            Err(_) => control.objects.release(&goes),
+        }
+        flushed
+    });
 }
 
 /// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients

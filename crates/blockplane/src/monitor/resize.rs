@@ -1,12 +1,11 @@
 //! `block_resize`.
 
-use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
-use serde_json::{Value, json};
+use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 
 use super::errors::failed;
 use super::text;
 use crate::control::Control;
-use crate::resize;
+use crate::resize::{self, Resize};
 
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
@@ -17,23 +16,41 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::required("size", Type::Int),
         ]),
         returns: None,
-        run: Run::InBand(run),
+        run: Run::Later(run),
     }]
 }
 
+/// Waits for what guests have asked for behind a new end.
+fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let resize = match plan(control, arguments) {
+        Ok(resize) => resize,
+        Err(error) => return reply.send(Err(error)),
+    };
+    let nodes = resize.names();
+    let thread = format!("resize {}", text(arguments, "node-name"));
+    let carry_out = move || {
+        let done = resize.carry_out();
+        done.map_err(|error| failed(&error.into()))
+    };
+    control.later(thread, reply, carry_out, move |control, done| {
+        control.objects.release(&nodes);
+        done
+    });
+}
+
 /// `device` would be one of a machine, of which a storage daemon has none.
-fn run(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     let (device, name) = (text(arguments, "device"), text(arguments, "node-name"));
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
-    let node = control.objects.node(name).map_err(|_| {
+    let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(
             "Cannot find device='{device}' nor node-name='{name}'"
         ))
     })?;
     let size = u64::try_from(size)
         .map_err(|_| Error::generic("Parameter 'size' expects a >0 size".to_owned()))?;
-    resize::resize(&control.objects, &node, size).map_err(|failure| failed(&failure))?;
-    Ok(json!({}))
+    let node = found.node.clone();
+    resize::plan(&mut control.objects, node, size).map_err(|failure| failed(&failure))
 }

@@ -48,8 +48,18 @@ impl Client {
 
     /// The whole answer to a command.
     pub fn ask(&mut self, command: &str, arguments: Value) -> Value {
+        self.send(command, &arguments);
+        self.answer()
+    }
+
+    /// Says a command without waiting for its answer.
+    pub fn send(&mut self, command: &str, arguments: &Value) {
         let request = json!({"execute": command, "arguments": arguments}).to_string();
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+
+    /// The answer to the first command that has none yet.
+    pub fn answer(&mut self) -> Value {
         loop {
             let message = self.line();
             if message.get("event").is_none() {
@@ -104,6 +114,19 @@ impl Client {
                 return;
             }
         }
+    }
+
+    /// Whether there is an answer that was not heard yet.
+    pub fn is_answered(&mut self) -> bool {
+        self.stream.get_ref().set_nonblocking(true).unwrap();
+        let mut answered = false;
+        while !answered && self.stream.fill_buf().is_ok() {
+            let message = self.line();
+            answered = message.get("event").is_none();
+            self.events.push(message);
+        }
+        self.stream.get_ref().set_nonblocking(false).unwrap();
+        answered
     }
 
     /// True when the other side has closed, after events at most.

@@ -11,6 +11,7 @@
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
+//! - `waiting`: a disk that hangs holds up nobody but who wants it.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
 #![allow(
@@ -39,6 +40,7 @@ mod stats;
 mod top;
 mod trouble;
 mod tuning;
+mod waiting;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]
 mod wire;

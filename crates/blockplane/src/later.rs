@@ -1,0 +1,57 @@
+//! Commands that have to wait for a disk: a thread waits, the main thread goes on with other commands and
+//! finishes this one when it hears that the waiting is over.
+//!
+//! Nodes that such a command works on are reserved meanwhile ([`crate::objects::Objects::reserve`]): no other command changes them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use qmp::{Error, Reply};
+use serde_json::json;
+
+use crate::control::{Control, Mail};
+
+/// What is left of a command when the waiting is over; carried out by the main thread.
+pub(crate) type Finish = Box<dyn FnOnce(&mut Control) + Send>;
+
+/// All of it but its begin; without a thread it does not wait, and fails.
+type Rest = Box<dyn FnOnce(Result<(), Error>) -> Finish + Send>;
+
+impl Control {
+    /// Lets a thread of this name `wait`, and finishes the command with what came of it.
+    pub fn later<T: Send + 'static>(
+        &mut self,
+        thread: String,
+        reply: Reply,
+        wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
+        finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
+    ) {
+        let rest: Rest = Box::new(move |ready| {
+            let waited = ready.and_then(|()| {
+                catch_unwind(AssertUnwindSafe(wait))
+                    .unwrap_or_else(|_| Err(Error::generic("it panicked: see the log")))
+            });
+            Box::new(move |control| {
+                control.waiting -= 1;
+                let finished = finish(control, waited);
+                reply.send(finished.map(|()| json!({})));
+            })
+        });
+        self.waiting += 1;
+        let mail = self.mail.clone();
+        let (hand_over, taken) = std::sync::mpsc::channel::<Rest>();
+        let spawned = std::thread::Builder::new().name(thread).spawn(move || {
+            if let Ok(rest) = taken.recv() {
+                // Cannot fail: the main thread ends only after this.
+                let _ = mail.send(Mail::Waited(rest(Ok(()))));
+            }
+        });
+        match spawned {
+            // Cannot fail: the thread waits for it.
+            Ok(_) => drop(hand_over.send(rest)),
+            Err(error) => {
+                let error = Error::generic(format!("no thread to wait on: {error}"));
+                rest(Err(error))(self);
+            }
+        }
+    }
+}

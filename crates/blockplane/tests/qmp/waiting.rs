@@ -1,0 +1,145 @@
+//! Commands that wait for a disk hold up nobody but their own client and whoever wants the same disk.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::guest::{Guest, IN};
+use crate::process::Folder;
+use crate::start;
+
+const MIB: u64 = 1 << 20;
+
+const LINE: &str = "--blockdev file,node-name=d,filename=disk \
+    --blockdev file,node-name=other,filename=other \
+    --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on";
+
+/// The iothread of the disk answers nobody from now on.
+fn hang(guest: &mut Guest) {
+    guest.request(0, IN, 0, 0);
+    guest.block_signal(0);
+    guest.ask(0, 0, IN, 0, 0);
+    // What is answered is signalled before anything else.
+    guest.watch(0, 0);
+}
+
+/// Waits until another client's command is at work on the disk, and says what others hear then.
+fn until_busy(client: &mut Client, command: &str) -> String {
+    let busy = format!("Node 'd' is busy: a {command} waits");
+    let export = json!({"type": "vhost-user-blk", "id": "f", "node-name": "d",
+        "addr": {"type": "unix", "path": "f.sock"}});
+    loop {
+        let answer = client.ask("block-export-add", export.clone());
+        if let Some(text) = answer["error"]["desc"].as_str() {
+            assert!(text.starts_with(&busy), "{text}");
+            return busy;
+        }
+        client.done("block-export-del", json!({"id": "f"}));
+    }
+}
+
+/// Gives a command while the disk's iothread hangs, and says what it is answered when that goes on.
+fn while_it_hangs(command: &str, arguments: &Value) -> Value {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    let (program, mut waits) = start(&folder, LINE);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    hang(&mut guest);
+    waits.send(command, arguments);
+    // Of one client commands are answered in their order.
+    waits.send("query-named-block-nodes", &json!({}));
+    let mut client = Client::connect(&folder.join("qmp"));
+    let busy = until_busy(&mut client, command);
+    let same = json!({"node-name": "d", "size": 2 * MIB});
+    for refused in [
+        ("block_resize", same.clone()),
+        (
+            "blockdev-reopen",
+            json!({"options": [{"driver": "file", "node-name": "d", "filename": "disk"}]}),
+        ),
+        (
+            "blockdev-add",
+            json!({"driver": "raw", "node-name": "part", "file": "d"}),
+        ),
+    ] {
+        let text = client.fails(refused.0, refused.1);
+        assert!(text.starts_with(&busy), "{}: {text}", refused.0);
+    }
+    // Other disks are nothing to it.
+    client.done(
+        "block_resize",
+        json!({"node-name": "other", "size": 2 * MIB}),
+    );
+    client.done("blockdev-del", json!({"node-name": "other"}));
+    assert_eq!(
+        client.done("query-named-block-nodes", json!({}))[0]["node-name"],
+        "d"
+    );
+    assert!(!waits.is_answered());
+    guest.release_signal(0);
+    let answer = waits.answer();
+    assert!(waits.answer()["return"][0]["image"].is_object());
+    // It is free again.
+    client.done("block_resize", same);
+    drop(guest);
+    program.stop();
+    answer
+}
+
+#[test]
+fn a_disk_that_shrinks() {
+    let shrink = json!({"node-name": "d", "size": MIB / 2});
+    assert_eq!(
+        while_it_hangs("block_resize", &shrink),
+        json!({"return": {}})
+    );
+}
+
+#[test]
+fn a_disk_that_is_opened_anew() {
+    let node = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
+    let reopen = json!({"options": [node]});
+    assert_eq!(
+        while_it_hangs("blockdev-reopen", &reopen),
+        json!({"return": {}})
+    );
+}
+
+/// What waits when the end comes is done first; what is behind it hears that it will not be.
+#[test]
+fn the_end_comes_meanwhile() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    let (program, mut waits) = start(&folder, LINE);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    hang(&mut guest);
+    waits.send("block_resize", &json!({"node-name": "d", "size": MIB / 2}));
+    waits.send("query-block", &json!({}));
+    let mut client = Client::connect(&folder.join("qmp"));
+    until_busy(&mut client, "block_resize");
+    client.done("quit", json!({}));
+    guest.release_signal(0);
+    assert_eq!(waits.answer(), json!({"return": {}}));
+    let refused = waits.answer();
+    assert_eq!(refused["error"]["desc"], "the daemon is about to end");
+    let ended = program.ended();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(folder.join("disk").metadata().unwrap().len(), MIB / 2);
+}
+
+#[test]
+fn what_goes_with_a_node_is_not_in_use() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let line = "--blockdev raw,node-name=top,file.driver=file,file.node-name=inside,file.filename=disk \
+        --export vhost-user-blk,id=e,node-name=inside,addr.type=unix,addr.path=e.sock,writable=on";
+    let (program, mut client) = start(&folder, line);
+    let top = json!({"node-name": "top"});
+    let text = client.fails("blockdev-del", top.clone());
+    assert_eq!(text, "Node inside is in use: export 'e' shows it");
+    client.done("block-export-del", json!({"id": "e"}));
+    client.done("blockdev-del", top);
+    assert_eq!(client.done("query-named-block-nodes", json!({})), json!([]));
+    program.stop();
+}

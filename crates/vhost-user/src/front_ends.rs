@@ -1,0 +1,67 @@
+//! What concerns the present front-end of a server, from any thread.
+//!
+//! All of this may wait for requests in flight, and so for a disk.
+
+use std::sync::{Arc, Mutex};
+
+use crate::connection::Connection;
+use crate::server::{Shared, lock};
+
+/// Reaches whichever front-end is connected to a server at the moment, if there is one. It may outlive the server:
+/// then there is none.
+#[derive(Clone)]
+pub struct FrontEnds(pub(crate) Arc<Shared>);
+
+impl FrontEnds {
+    /// Waits until all is done that the queues of the present front-end have taken so far. They take more
+    /// meanwhile.
+    pub fn settle(&self) {
+        if let Some(session) = self.session() {
+            lock(&session).settle();
+        }
+    }
+
+    /// Exchanges what stands behind the device while no queue uses it: the queues of the present
+    /// front-end finish what they have taken, and go on with what is new. Requests wait in their
+    /// rings meanwhile. `exchange` must be short.
+    pub fn exchange(&self, exchange: impl Fn()) {
+        loop {
+            let session = self.session();
+            let mut at_rest = session.as_deref().map(lock);
+            if let Some(session) = &mut at_rest {
+                session.rest();
+            }
+            // A front-end that comes, or has come meanwhile, starts its queues after this or has them
+            // counted in.
+            let state = self.0.state();
+            let same = match (&session, &state.session) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (before, now) => before.is_none() && now.is_none(),
+            };
+            if same {
+                exchange();
+            }
+            drop(state);
+            if let Some(session) = at_rest {
+                session.resume(same);
+            }
+            if same {
+                return;
+            }
+        }
+    }
+
+    /// The device's configuration space has changed: tells the present front-end, if it wants to know. Does not
+    /// wait for it to read that.
+    pub fn tell_config_changed(&self) {
+        if let Some(session) = self.session() {
+            lock(&session).tell_config_changed();
+        }
+    }
+
+    /// A front-end's silence holds nobody up here: the lock is held while a message is carried out, and not while
+    /// one is read or answered.
+    fn session(&self) -> Option<Arc<Mutex<Connection>>> {
+        self.0.state().session.clone()
+    }
+}
