@@ -12,6 +12,8 @@
 //! - `top`: what `blockplane top` shows is what guests did.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `waiting`: a disk that hangs holds up nobody but who wants it.
+//! - `crowd`: many clients at once, one of which never reads.
+//! - `anything`: a client that says all there is to say, in right types and wrong ones.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
 #![allow(
@@ -19,9 +21,11 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod anything;
 mod chardev;
 mod client;
 mod compared;
+mod crowd;
 mod exports;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../iothreads/guest.rs"]

@@ -13,9 +13,9 @@ use crate::process::Folder;
 use crate::start;
 
 /// Blocks that the neighbour writes and reads.
-const BLOCKS: u64 = 64;
+pub const BLOCKS: u64 = 64;
 
-struct Neighbour {
+pub struct Neighbour {
     verified: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -23,7 +23,7 @@ struct Neighbour {
 
 impl Neighbour {
     /// Writes blocks and reads them again, all the time.
-    fn start(folder: &Folder) -> Self {
+    pub fn start(folder: &Folder) -> Self {
         let mut guest = Guest::connect(&folder.join("neighbour.sock"), 1);
         let (verified, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (count, end) = (verified.clone(), stop.clone());
@@ -45,7 +45,7 @@ impl Neighbour {
     }
 
     /// Waits until some more was right.
-    fn goes_on(&self) {
+    pub fn goes_on(&self) {
         let goal = self.verified.load(Ordering::Relaxed) + 3;
         while self.verified.load(Ordering::Relaxed) < goal {
             assert!(!self.thread.is_finished(), "the neighbour was disturbed");
@@ -53,16 +53,24 @@ impl Neighbour {
         }
     }
 
-    fn stop(self) {
+    pub fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
     }
 }
 
-const LINE: &str = "--object iothread,id=a \
+pub const LINE: &str = "--object iothread,id=a \
     --blockdev file,node-name=n,filename=disk \
     --export vhost-user-blk,id=neighbour,node-name=n,addr.type=unix,addr.path=neighbour.sock,\
 writable=on,iothread=a";
+
+/// Memory that a program has, without what is a file's or shared.
+pub fn memory_kib(pid: Pid) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.unwrap().parse().unwrap()
+}
 
 /// Descriptors, threads and shared mappings of the program.
 fn footprint(pid: Pid) -> [usize; 3] {
@@ -78,8 +86,13 @@ fn footprint(pid: Pid) -> [usize; 3] {
     [entries("fd").count(), threads.count(), shared.count()]
 }
 
+/// Exports that come and go.
+const CYCLES: usize = 1000;
+/// What the heap may grow by meanwhile; a leak of a kilobyte a time would be more.
+const MORE_KIB: usize = 800;
+
 #[test]
-fn a_hundred_exports_come_and_go() {
+fn a_thousand_exports_come_and_go() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
     folder.image("other", 1 << 20);
@@ -88,7 +101,7 @@ fn a_hundred_exports_come_and_go() {
     let neighbour = Neighbour::start(&folder);
     neighbour.goes_on();
     let mut before = None;
-    for cycle in 0..100 {
+    for cycle in 0..CYCLES {
         let node = json!({"driver": "file", "node-name": "o", "filename": "other"});
         client.done("blockdev-add", node);
         let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "o", "writable": true,
@@ -109,12 +122,12 @@ fn a_hundred_exports_come_and_go() {
         if cycle % 10 == 0 {
             neighbour.goes_on();
         }
-        if cycle == 5 {
+        if cycle == CYCLES / 10 {
             // What is made on demand and kept is there now.
-            before = Some(footprint(pid));
+            before = Some((footprint(pid), memory_kib(pid)));
         }
     }
-    let before = before.unwrap();
+    let (before, memory) = before.unwrap();
     // The last thread that waited for an export may be about to end.
     program.until(&format!("back at {before:?}"), || {
         let after = footprint(pid);
@@ -123,6 +136,8 @@ fn a_hundred_exports_come_and_go() {
             .zip(before)
             .all(|(after, before)| *after <= before)
     });
+    let grown = memory_kib(pid).saturating_sub(memory);
+    assert!(grown < MORE_KIB, "{grown} KiB more");
     neighbour.goes_on();
     neighbour.stop();
     program.stop();

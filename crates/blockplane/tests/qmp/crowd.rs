@@ -1,0 +1,72 @@
+//! Many clients at once, one of which never reads.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::neighbour::{self, BLOCKS, Neighbour};
+use crate::process::Folder;
+use crate::start;
+
+const CLIENTS: usize = 100;
+/// More than sockets hold.
+const MOST_OF_SOCKETS: usize = 1 << 20;
+
+#[test]
+fn a_hundred_clients_are_answered_and_one_never_reads() {
+    let folder = Folder::new();
+    folder.image("disk", BLOCKS * 4096);
+    let (program, _client) = start(&folder, neighbour::LINE);
+    let neighbour = Neighbour::start(&folder);
+    let mut silent = UnixStream::connect(folder.join("qmp")).unwrap();
+    silent.set_nonblocking(true).unwrap();
+    // Until nothing more of it is read: its answers are what is bounded.
+    let asks = br#"{"execute":"qmp_capabilities"}{"execute":"query-qmp-schema"}"#;
+    silent.write_all(asks).unwrap();
+    let asks = br#"{"execute":"query-commands"}{"execute":"query-block"}"#.repeat(100);
+    let (mut patience, mut taken) = (100, 0);
+    while patience > 0 {
+        match silent.write(&asks) {
+            Ok(bytes) => (patience, taken) = (100, taken + bytes),
+            Err(_) => {
+                thread::sleep(Duration::from_millis(1));
+                patience -= 1;
+            }
+        }
+        assert!(taken < MOST_OF_SOCKETS, "it is read for ever");
+    }
+    let memory = neighbour::memory_kib(program.pid());
+    let mut clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| Client::connect(&folder.join("qmp")))
+        .collect();
+    thread::scope(|scope| {
+        for clients in clients.chunks_mut(CLIENTS / 4) {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let queries = ["query-blockstats", "query-iothreads", "query-version"];
+                    for client in &mut *clients {
+                        for query in queries {
+                            client.send(query, &json!({}));
+                        }
+                    }
+                    for client in &mut *clients {
+                        for _ in queries {
+                            let answer = client.answer();
+                            assert!(answer.get("return").is_some(), "{answer}");
+                        }
+                    }
+                }
+            });
+        }
+        (0..10).for_each(|_| neighbour.goes_on());
+    });
+    neighbour.goes_on();
+    let grown = neighbour::memory_kib(program.pid()).saturating_sub(memory);
+    assert!(grown < 32 << 10, "{grown} KiB more");
+    neighbour.stop();
+    program.stop();
+}
