@@ -143,6 +143,7 @@ fn acquire(
         Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
             tracing::warn!(
                 path = %path.display(), %error,
+                advice = "see to it that nothing else writes this image, or set locking=off",
                 "this filesystem has no open-file-description locks: the image is not locked"
             );
             Ok(())

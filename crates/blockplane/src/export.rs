@@ -150,7 +150,12 @@ impl BlkTarget {
         settle();
         let flushed = self.node.get().flush_blocking();
         if let Err(error) = &flushed {
-            tracing::error!(export = self.name, %error, "flush on turning the write cache off");
+            tracing::error!(
+                export = self.name,
+                %error,
+                advice = "look for errors of the disk below (dmesg); what the guest wrote may not be stable",
+                "the flush failed with which the guest turns the write cache off"
+            );
         }
         flushed.is_ok()
     }

@@ -94,6 +94,7 @@ pub(crate) fn open_fd(
     if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.cache_direct) {
         tracing::warn!(
             node = name, path = %path.display(),
+            advice = "move the image to a file system with direct I/O, or set cache.direct=off",
             "this file system has no direct I/O: the page cache is used"
         );
         how.direct = false;

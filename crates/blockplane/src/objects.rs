@@ -306,7 +306,11 @@ impl Objects {
                 ExportState::Serving(server) => drop(server),
                 ExportState::Ending(thread) => {
                     if thread.join().is_err() {
-                        tracing::error!(export = export.options.id, "its end panicked");
+                        tracing::error!(
+                            export = export.options.id,
+                            advice = "this is a mistake in blockplane: report it",
+                            "its end panicked"
+                        );
                     }
                 }
             }

@@ -204,7 +204,10 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the monitors' thread panicked");
+            tracing::error!(
+                advice = "this is a mistake in blockplane: report it",
+                "the monitors' thread panicked"
+            );
         }
     }
 }
@@ -242,7 +245,11 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                 Ok(ready) => self.handle(&ready),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "monitors cannot be served any more");
+                    tracing::error!(
+                        %error,
+                        advice = "disks are served all the same; start the daemon anew when it suits",
+                        "monitors cannot be served any more"
+                    );
                     return;
                 }
             }
@@ -353,7 +360,11 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             Ok((stream, _)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a monitor's client");
+                tracing::warn!(
+                    %error,
+                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                    "cannot accept a monitor's client; it is tried again"
+                );
                 self.accept_again = Some(Instant::now() + ACCEPT_AGAIN_TIME);
             }
         }

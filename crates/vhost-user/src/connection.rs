@@ -120,7 +120,12 @@ impl Connection {
         changed: std::result::Result<Arc<GuestMemory>, TableError>,
     ) -> Result<()> {
         let memory = changed.map_err(|error| {
-            tracing::warn!(export = self.target.name(), %error, "bad guest memory");
+            tracing::warn!(
+                export = self.target.name(),
+                %error,
+                advice = "the VMM has to share all of the guest's memory, from a memfd or hugetlbfs",
+                "bad guest memory"
+            );
             Error::InvalidParam
         })?;
         for running in self.vrings.iter().filter_map(Vring::running) {

@@ -151,7 +151,10 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("a control thread panicked; its front-end was dropped");
+            tracing::error!(
+                advice = "this is a mistake in blockplane: report it",
+                "a control thread panicked; its front-end was dropped"
+            );
         }
     }
 }
@@ -179,13 +182,19 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
                 if served.is_err() {
                     tracing::error!(
                         export = target.name(),
+                        advice = "this is a mistake in blockplane: report it",
                         "a panic; the front-end is disconnected"
                     );
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(export = target.name(), %error, "cannot accept a front-end");
+                tracing::warn!(
+                    export = target.name(),
+                    %error,
+                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                    "cannot accept a front-end; it is tried again"
+                );
                 // Most likely descriptors have run out: do not spin on it.
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -265,7 +274,12 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
                 break;
             }
             Err(error) => {
-                tracing::warn!(export, %error, "bad message; the front-end is disconnected");
+                tracing::warn!(
+                    export,
+                    %error,
+                    advice = "see what connects to this socket: it does not keep to vhost-user",
+                    "bad message; the front-end is disconnected"
+                );
                 break;
             }
         }

@@ -428,6 +428,7 @@ impl<R: Ring> Uring<R> {
             self.complained = true;
             tracing::error!(
                 ?refused,
+                advice = "look at free memory, and at limits of the control group",
                 "io_uring_enter refuses to submit: requests wait and are tried again"
             );
         }
