@@ -21,6 +21,11 @@ pub(crate) fn announce(options: &Serve, new: bool) {
         (false, true) => ", read-only",
         (false, false) => "",
     };
+    let look = options.monitor.as_ref().map(|monitor| {
+        let monitor = std::path::absolute(monitor).unwrap_or_else(|_| monitor.clone());
+        format!("Look at it: blockplane top {}\n", monitor.display())
+    });
+    let look = look.unwrap_or_default();
     let queue_size = options.queue_size.min(256);
     let text = format!(
         "blockplane: serving {disk}{state} on {socket} (up to {} queues)
@@ -32,7 +37,7 @@ Attach it to a VM (its memory must be shared):
   Cloud Hypervisor
     --memory size=1G,shared=on --disk vhost_user=true,socket={socket},num_queues=1,queue_size={queue_size}
 
-Ctrl-C stops it: requests in flight are finished first.",
+{look}Ctrl-C stops it: requests in flight are finished first.",
         options.num_queues,
     );
     // Whoever does not want to read it may have closed the pipe.

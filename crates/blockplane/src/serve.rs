@@ -5,15 +5,19 @@ use std::path::Path;
 
 use block::{Created, create_sparse};
 use options::{
-    BlockdevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_NULL_SIZE, Directive,
-    Disk, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions, NullOptions,
-    ObjectOptions, Serve, SocketAddr, VhostUserBlkOptions,
+    BlockdevOptions, ChardevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS,
+    DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind, ExportOptions, FileOptions,
+    IothreadOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, SocketAddr,
+    VhostUserBlkOptions,
 };
 
 use crate::service::Service;
 use crate::{Failure, attach, daemon};
 
 const NODE: &str = "disk";
+
+/// The chardev of `--monitor`.
+const MONITOR: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
@@ -86,6 +90,18 @@ fn directives(options: &Serve) -> Vec<Directive> {
             fixed_buffers: false,
         }),
     }));
+    if let Some(path) = &options.monitor {
+        directives.push(Directive::Chardev(ChardevOptions {
+            id: MONITOR.to_owned(),
+            addr: SocketAddr::Unix { path: path.clone() },
+            server: true,
+            wait: false,
+        }));
+        directives.push(Directive::Monitor(MonitorOptions {
+            chardev: MONITOR.to_owned(),
+            pretty: false,
+        }));
+    }
     directives
 }
 

@@ -30,8 +30,8 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc:
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut action);
-        // As nohup(1) has SIGHUP.
-        if action.sa_sigaction == libc::SIG_IGN {
+        // As by nohup(1).
+        if signal == libc::SIGHUP && action.sa_sigaction == libc::SIG_IGN {
             return;
         }
         action = std::mem::zeroed();

@@ -20,6 +20,8 @@ pub struct Serve {
     pub size: Option<u64>,
     /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path`] for the default.
     pub socket: Option<PathBuf>,
+    /// `--monitor`: the socket to listen on for monitors, 1 to 107 bytes. `None`: no monitor.
+    pub monitor: Option<PathBuf>,
     /// `--num-queues`: most queues a VMM may ask for; 1 to [`crate::MAX_QUEUES`]. Default
     /// [`DEFAULT_SERVE_QUEUES`].
     pub num_queues: u16,

@@ -139,3 +139,15 @@ fn who_does_not_count_cannot_be_watched() {
     assert!(wrong.stderr.contains("vhost-user socket"), "{wrong:?}");
     program.stop();
 }
+
+#[test]
+fn one_disk_is_served_with_a_monitor_to_look_at_it() {
+    let folder = Folder::new();
+    let line = "serve null-co: --size 16M --socket e.sock --monitor qmp";
+    let program = Process::spawn(folder.command(words(line)));
+    let announced = shown(&program, "blockplane top");
+    assert!(announced.contains(folder.join("qmp").to_str().unwrap()));
+    let table = folder.run("top qmp --once --interval 100ms");
+    assert!(table.succeeded().contains("disk  "), "{table:?}");
+    program.stop();
+}

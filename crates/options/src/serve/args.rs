@@ -55,6 +55,10 @@ struct Args {
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
+    /// Listen for monitors here: blockplane top, info and qmp look at the disk and change it
+    #[arg(long, value_name = "PATH")]
+    monitor: Option<PathBuf>,
+
     /// Write the process id to this file once the socket is there
     #[arg(long, value_name = "PATH")]
     pidfile: Option<PathBuf>,
@@ -274,6 +278,7 @@ fn checked(args: Args) -> Result<Serve, String> {
         disk,
         size: args.size,
         socket: args.socket,
+        monitor: args.monitor,
         num_queues: args.num_queues,
         queue_size: args.queue_size,
         read_only: args.read_only,
@@ -307,15 +312,22 @@ fn checked(args: Args) -> Result<Serve, String> {
         log_level: log_level(args.quiet, args.verbose),
         log_format: args.log_format.map(LogFormatArg::read),
     };
-    let socket = serve.socket_path();
-    if !limits::is_socket_path(socket.as_os_str().as_bytes()) {
-        return Err(format!(
-            "--socket '{}': expected {}",
-            socket.display(),
-            limits::SOCKET_EXPECTED
-        ));
+    check_socket("--socket", &serve.socket_path())?;
+    if let Some(monitor) = &serve.monitor {
+        check_socket("--monitor", monitor)?;
     }
     Ok(serve)
+}
+
+fn check_socket(option: &str, path: &Path) -> Result<(), String> {
+    if limits::is_socket_path(path.as_os_str().as_bytes()) {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(format!(
+        "{option} '{path}': expected {}",
+        limits::SOCKET_EXPECTED
+    ))
 }
 
 fn disk(word: &OsString) -> Result<Disk, String> {
