@@ -5,6 +5,7 @@ use std::path::Path;
 
 use options::{Configured, LogFormat, LogLevel};
 
+use crate::daemon::Process;
 use crate::service::Service;
 use crate::summary::Summary;
 use crate::{Failure, daemon, log};
@@ -30,8 +31,12 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
             );
         }
     };
-    let pidfile = options.pidfile.as_deref();
-    daemon::run_until_signalled(&options.directives, pidfile, None, service, announce)
+    let process = Process {
+        directives: &options.directives,
+        pidfile: options.pidfile.as_deref(),
+        metrics: options.metrics.as_ref(),
+    };
+    daemon::run_until_signalled(process, None, service, announce)
 }
 
 /// The text of a configuration.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
-use options::{ChardevOptions, MonitorOptions};
+use options::{ChardevOptions, MetricsAddr, MonitorOptions};
 use qmp::{Call, Handle, Server};
 
 use crate::chardev::Chardevs;
 use crate::later::Finish;
+use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::service::{Service, Watchdog};
 use crate::signals::Signals;
@@ -44,6 +45,7 @@ pub(crate) struct Control {
     /// Sockets of monitors, and those that nobody uses.
     pub chardevs: Chardevs,
     monitors: Option<Server>,
+    metrics: Option<Metrics>,
 }
 
 impl Control {
@@ -63,6 +65,7 @@ impl Control {
             end,
             chardevs: Chardevs::default(),
             monitors: None,
+            metrics: None,
         })
     }
 
@@ -100,6 +103,12 @@ impl Control {
         Ok(())
     }
 
+    /// Figures are served there.
+    pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), Failure> {
+        self.metrics = Some(Metrics::start(addr, &mut self.objects.inherited)?);
+        Ok(())
+    }
+
     /// Carries out commands until it is told to end. The service manager hears that all is ready, and
     /// that the end begins.
     pub fn run(&mut self, in_background: bool) {
@@ -108,6 +117,9 @@ impl Control {
         while !self.quit {
             let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
             self.service.status(exports, iothreads);
+            if let Some(metrics) = &self.metrics {
+                metrics.show(&self.objects);
+            }
             match self.next_mail(watchdog.as_mut()) {
                 Mail::Call(call) => call.run(self),
                 Mail::ExportEnded(id) => self.objects.export_ended(&id),

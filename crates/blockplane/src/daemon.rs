@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use options::{Daemon, Directive, ObjectOptions};
+use options::{Daemon, Directive, MetricsAddr, ObjectOptions};
 
 use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
@@ -14,19 +14,30 @@ use crate::{Failure, export, node};
 pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
     let daemonized = options.daemonize.then(daemonize::fork).transpose()?;
     run_until_signalled(
-        &options.directives,
-        options.pidfile.as_deref(),
+        Process {
+            directives: &options.directives,
+            pidfile: options.pidfile.as_deref(),
+            metrics: options.metrics.as_ref(),
+        },
         daemonized,
         service,
         || (),
     )
 }
 
+/// What a process does, whoever says it.
+pub(crate) struct Process<'a> {
+    /// What is made.
+    pub directives: &'a [Directive],
+    pub pidfile: Option<&'a Path>,
+    /// Where figures are served.
+    pub metrics: Option<&'a MetricsAddr>,
+}
+
 /// Makes everything, says so, and ends it when a signal comes, or a monitor's client says so. Exit status 0 means that every
 /// acknowledged write is on stable storage.
 pub(crate) fn run_until_signalled(
-    directives: &[Directive],
-    pidfile: Option<&Path>,
+    process: Process<'_>,
     daemonized: Option<Daemonized>,
     service: Service,
     announce: impl FnOnce(),
@@ -34,9 +45,9 @@ pub(crate) fn run_until_signalled(
     let signals = Signals::block()?;
     raise_descriptor_limit();
     let mut control = Control::new(signals, service)?;
-    let outcome = create(directives, &mut control).and_then(|()| {
+    let outcome = create(&process, &mut control).and_then(|()| {
         // A daemon's path is meant from where it was started, and its process id is the child's.
-        let pidfile = pidfile.map(std::path::absolute).transpose()?;
+        let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
         let pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
         let in_background = daemonized.is_some();
         if let Some(daemonized) = daemonized {
@@ -53,8 +64,11 @@ pub(crate) fn run_until_signalled(
     ended
 }
 
-fn create(directives: &[Directive], control: &mut Control) -> Result<(), Failure> {
-    for directive in directives {
+fn create(process: &Process<'_>, control: &mut Control) -> Result<(), Failure> {
+    if let Some(addr) = process.metrics {
+        control.serve_metrics(addr)?;
+    }
+    for directive in process.directives {
         let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,

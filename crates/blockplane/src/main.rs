@@ -14,6 +14,7 @@ mod export;
 mod figures;
 mod later;
 mod log;
+mod metrics;
 mod monitor;
 mod node;
 mod objects;

@@ -11,6 +11,7 @@ use options::{
     VhostUserBlkOptions,
 };
 
+use crate::daemon::Process;
 use crate::service::Service;
 use crate::{Failure, attach, daemon};
 
@@ -29,8 +30,11 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
     let new = created == Some(Created::New);
     let mut served = false;
     let ended = daemon::run_until_signalled(
-        &directives(options),
-        options.pidfile.as_deref(),
+        Process {
+            directives: &directives(options),
+            pidfile: options.pidfile.as_deref(),
+            metrics: options.metrics.as_ref(),
+        },
         None,
         service,
         || {

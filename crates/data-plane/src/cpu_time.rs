@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 const THREAD_CLOCK: libc::clockid_t = 6;
 
 /// CPU time that the thread has taken, in nanoseconds; 0 if there is no such thread in this process.
-pub(crate) fn thread_cpu_time_ns(thread_id: i32) -> u64 {
+#[must_use]
+pub fn thread_cpu_time_ns(thread_id: i32) -> u64 {
     let clock = !thread_id << 3 | THREAD_CLOCK;
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: there is room for the answer.

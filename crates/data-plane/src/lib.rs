@@ -19,6 +19,7 @@ mod vrings;
 
 pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle};
+pub use cpu_time::thread_cpu_time_ns;
 pub use engine::Errno;
 pub use message::Message;
 pub use plane::StoragePlane;

@@ -152,6 +152,11 @@ fn configuration() -> String {
             page.item(&format!("{} = {}", key.name, key.value), key.help);
         }
     }
+    page.subheading("[metrics]: figures for Prometheus");
+    page.item(
+        "listen = ADDRESS",
+        "as --metrics: unix:PATH, tcp:IP:PORT or fd:FD in quotes",
+    );
     page.heading("EXAMPLE");
     page.verbatim(EXAMPLE);
     see_also(&mut page, "blockplane(1)");

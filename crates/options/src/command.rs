@@ -4,14 +4,14 @@ use std::ffi::OsString;
 
 use clap::{Command, FromArgMatches, error::ErrorKind};
 
-use crate::{Invocation, Problem, UsageError};
+use crate::{Problem, UsageError};
 
 /// What a command's words turned out to be.
 pub(crate) enum Answer<T> {
     /// Arguments.
     Do(T),
-    /// A wish for help.
-    Help(Invocation),
+    /// A wish for help, which is this.
+    Help(String),
 }
 
 /// Reads what follows the command `name`.
@@ -28,7 +28,7 @@ pub(crate) fn parse<T: FromArgMatches>(
     };
     let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp) {
-        return Ok(Answer::Help(Invocation::Help(text)));
+        return Ok(Answer::Help(text));
     }
     // After "blockplane: serve: ", a second "error: " and a bare --help would mislead.
     let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();

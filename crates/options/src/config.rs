@@ -13,7 +13,7 @@ use std::{fmt, path::PathBuf};
 
 pub use place::Place;
 
-use crate::{Daemon, LogFormat, LogLevel, kind::Written};
+use crate::{Daemon, LogFormat, LogLevel, MetricsAddr, kind::Written};
 
 /// A run that a configuration file describes, and options that add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +24,8 @@ pub struct Configured {
     pub daemonize: bool,
     /// `--pidfile`
     pub pidfile: Option<PathBuf>,
+    /// `--metrics`, which replaces what the file says.
+    pub metrics: Option<MetricsAddr>,
     /// How much to log, if `serve` was asked; else it is not said here.
     pub log_level: Option<LogLevel>,
     /// `--log-format` of `serve`. `None` = as the environment says.
@@ -47,10 +49,11 @@ impl Configured {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn with(self, text: &str) -> Result<Daemon, ConfigError> {
-        match read::directives(text, self.written) {
-            Ok(directives) => Ok(Daemon {
+        match read::all(text, self.written) {
+            Ok((directives, metrics)) => Ok(Daemon {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
+                metrics: self.metrics.or(metrics),
                 directives,
             }),
             Err(findings) => Err(ConfigError {

@@ -1,18 +1,23 @@
 //! The drop-in face: what the options of qemu-storage-daemon ask for.
 //!
 //! Options are judged in the order of the command line, except `-h`, `-V`, `--daemonize`,
-//! `--pidfile` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
+//! `--pidfile`, `--metrics` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
 use crate::{
-    BlockdevOptions, ChardevOptions, Configured, ExportOptions, Invocation, MonitorOptions,
-    ObjectOptions, Problem, UsageError,
+    BlockdevOptions, ChardevOptions, Configured, ExportOptions, Invocation, MetricsAddr,
+    MonitorOptions, ObjectOptions, Problem, UsageError,
     error::shown,
     getopt::{Item, Items, Opt},
     help, json,
     keyval::{self, Parsed},
     kind::{Kind, Written},
+    metrics,
     names::Names,
 };
 
@@ -23,6 +28,8 @@ pub struct Daemon {
     pub daemonize: bool,
     /// `--pidfile`: where to write the process id once everything is started. The last one counts.
     pub pidfile: Option<PathBuf>,
+    /// `--metrics`: where figures are served.
+    pub metrics: Option<MetricsAddr>,
     /// What to create, in this order.
     pub directives: Vec<Directive>,
 }
@@ -59,6 +66,12 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                     return Err(Problem::Conflict { reason }.at(opt.name()));
                 }
             }
+            Item::Option(opt @ Opt::Metrics, addr) => {
+                if daemon.metrics.replace(metrics_addr(opt, &addr)?).is_some() {
+                    let reason = "is there twice; figures are served at one place".to_owned();
+                    return Err(Problem::Conflict { reason }.at(opt.name()));
+                }
+            }
             other => later.push(other),
         }
     }
@@ -89,6 +102,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             path,
             daemonize: daemon.daemonize,
             pidfile: daemon.pidfile,
+            metrics: daemon.metrics,
             log_level: None,
             log_format: None,
             written: all,
@@ -103,6 +117,18 @@ fn path_of(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
         return Err(Problem::NoArgument { expected }.at(opt.name()));
     }
     Ok(PathBuf::from(path))
+}
+
+/// The value of `--metrics`.
+fn metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
+    text.to_str().and_then(MetricsAddr::read).ok_or_else(|| {
+        let problem = Problem::BadValue {
+            key: "ADDRESS".to_owned(),
+            value: shown(&text.to_string_lossy()),
+            expected: metrics::EXPECTED.to_owned(),
+        };
+        problem.at(opt.name())
+    })
 }
 
 /// The error for a word that is no option. Most likely somebody left out `serve`.

@@ -47,7 +47,7 @@ pub(crate) fn grammar() -> clap::Command {
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Args = match command::parse("generate", grammar(), args)? {
         Answer::Do(args) => args,
-        Answer::Help(help) => return Ok(help),
+        Answer::Help(help) => return Ok(Invocation::Help(help)),
     };
     Ok(Invocation::Generate {
         what: args.what,

@@ -20,6 +20,7 @@ pub(crate) enum Opt {
     Daemonize,
     Export,
     Help,
+    Metrics,
     Monitor,
     NbdServer,
     Object,
@@ -72,6 +73,7 @@ const SPECS: &[Spec] = &[
         Some("--export TYPE,id=NAME,node-name=NODE,…"),
     ),
     spec(Opt::Help, "help", Some(b'h'), None),
+    spec(Opt::Metrics, "metrics", None, Some("--metrics ADDRESS")),
     spec(
         Opt::Monitor,
         "monitor",
@@ -102,6 +104,9 @@ impl Opt {
             Self::Monitor => "listen to commands there",
             Self::Config => {
                 "create what FILE describes, see blockplane.toml(5); it is judged together with the other options, which replace what has the same name there"
+            }
+            Self::Metrics => {
+                "serve figures for Prometheus at unix:PATH, tcp:IP:PORT or fd:FD, over HTTP at /metrics"
             }
             Self::Daemonize => "go to the background once everything is started",
             Self::Pidfile => "write the process id to PATH once everything is started",
@@ -152,7 +157,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         // What is not qemu-storage-daemon's must not make an abbreviation of its options ambiguous.
         let abbreviates = |spec: &Spec| match spec.opt {
-            Opt::Config => spec.long.as_bytes() == name,
+            Opt::Config | Opt::Metrics => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&Spec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();

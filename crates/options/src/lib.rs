@@ -26,6 +26,7 @@ mod kind;
 mod knobs;
 mod limits;
 pub mod live;
+mod metrics;
 mod monitor;
 mod names;
 mod object;
@@ -53,6 +54,7 @@ pub use export::{
 pub use fields::Key;
 pub use generate::Generate;
 pub use knobs::IothreadKnobs;
+pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 pub(crate) use args::{grammar, parse};
 
-use crate::{AioMode, Discard, Locking};
+use crate::{AioMode, Discard, Locking, MetricsAddr};
 
 /// `blockplane serve`: one disk on one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub struct Serve {
     pub discard: Discard,
     /// `--pidfile`: where to write the process id once everything is started.
     pub pidfile: Option<PathBuf>,
+    /// `--metrics`: where figures are served.
+    pub metrics: Option<MetricsAddr>,
     /// `--verbose`, `--quiet`: how much to log.
     pub log_level: LogLevel,
     /// `--log-format`. `None` = as the environment says.

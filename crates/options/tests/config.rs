@@ -382,3 +382,24 @@ fn check_takes_a_file() {
     assert!(error_of(&["check"]).contains("<FILE>"));
     assert_eq!(Configured::of("f.toml").path.to_str(), Some("f.toml"));
 }
+
+#[test]
+fn figures_are_served_where_the_file_says_unless_the_command_line_does() {
+    let text = "[metrics]\nlisten = \"tcp:127.0.0.1:9465\"\n";
+    let expected = line(&["--metrics", "tcp:127.0.0.1:9465"]);
+    assert!(expected.metrics.is_some());
+    assert_eq!(file(text), expected);
+    let replaced = with(&["--metrics=unix:/m"], text).unwrap();
+    assert_eq!(replaced, line(&["--metrics", "unix:/m"]));
+    for (text, words) in [
+        ("[metrics]\n", "'listen' is missing: expected unix:PATH"),
+        ("[metrics]\nlisten = 5\n", "'listen' is not an address"),
+        ("[metrics]\nlisten = \"x\"\n", "tcp:127.0.0.1:9465"),
+        ("[metrics.m]\nlisten = \"x\"\n", "Known: listen"),
+        ("metrics = \"x\"\n", "write [metrics]"),
+        ("[metric]\n", "did you mean 'metrics'?"),
+    ] {
+        let error = with(&[], text).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}

@@ -1064,3 +1064,18 @@ fn values_that_are_not_text() {
     };
     assert_eq!(daemon.pidfile, Some(path.into()));
 }
+
+#[test]
+fn metrics() {
+    let addr = daemon(&["--metrics", "unix:/run/m"]).metrics.unwrap();
+    assert_eq!(addr.to_string(), "unix:/run/m");
+    assert!(error(&["--metrics", "9465"]).contains("expected unix:PATH"));
+    let twice = error(&["--metrics=fd:3", "--metrics=fd:4"]);
+    assert!(twice.contains("--metrics: is there twice"), "{twice}");
+    let args = ["--chardev", "socket,id=c,path=q,server=on", "--m", "c"];
+    let directives = daemon(&args).directives;
+    assert!(
+        matches!(directives[1], Directive::Monitor(_)),
+        "abbreviations stay those of qemu-storage-daemon"
+    );
+}

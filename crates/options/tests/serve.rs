@@ -7,7 +7,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use options::{AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, Serve, parse};
+use options::{
+    AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Serve,
+    SocketAddr, parse,
+};
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
     parse(std::iter::once("serve".into()).chain(args.iter().map(Into::into)))
@@ -51,6 +54,7 @@ fn defaults() {
         locking: Locking::Auto,
         discard: Discard::Unmap,
         pidfile: None,
+        metrics: None,
         log_level: LogLevel::Info,
         log_format: None,
     };
@@ -100,6 +104,7 @@ fn every_option() {
         "/m",
         "--pidfile",
         "/p",
+        "--metrics=unix:/m",
         "-vv",
         "--log-format=json",
     ]);
@@ -127,6 +132,9 @@ fn every_option() {
         locking: Locking::Off,
         discard: Discard::Ignore,
         pidfile: Some(PathBuf::from("/p")),
+        metrics: Some(MetricsAddr::Socket(SocketAddr::Unix {
+            path: PathBuf::from("/m"),
+        })),
         log_level: LogLevel::Trace,
         log_format: Some(LogFormat::Json),
     };
@@ -200,6 +208,7 @@ fn errors_name_the_option_and_what_is_right() {
         ("--discard", "maybe", "[possible values: unmap, ignore]"),
         ("--socket", "", "a value is required"),
         ("--pidfile", "", "a value is required"),
+        ("--metrics", "localhost:9465", "expected unix:PATH"),
     ] {
         let error = error(&["d", option, value]);
         assert!(error.starts_with("serve: "), "{error}");

@@ -5,6 +5,7 @@
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
 //! - `trouble`: events of failed requests and of broken queues.
+//! - `metrics`: the same figures as Prometheus gets them (`scraper`), from a daemon that does not notice.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `reopen`: nodes get other options while guests use them.
 //! - `resize`: disks become larger and smaller while guests use them.
@@ -31,6 +32,7 @@ mod exports;
 #[path = "../iothreads/guest.rs"]
 mod guest;
 mod human;
+mod metrics;
 mod neighbour;
 mod nodes;
 mod objects;
@@ -39,6 +41,7 @@ mod objects;
 mod process;
 mod reopen;
 mod resize;
+mod scraper;
 mod shell;
 mod stats;
 mod top;

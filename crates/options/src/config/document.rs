@@ -8,9 +8,10 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::{
+    MetricsAddr,
     fields::NotYet,
     kind::Kind,
-    suggest,
+    metrics, suggest,
     tree::{Object, Value},
 };
 
@@ -58,6 +59,18 @@ pub(super) struct Section {
     spans: Spans,
 }
 
+/// A document in parts.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    pub(super) sections: Vec<Section>,
+    /// `[metrics]`
+    pub(super) metrics: Option<MetricsAddr>,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// The table of what is no thing with a name.
+const METRICS: &str = "metrics";
+
 /// Where the keys of a table are, by their dotted names.
 #[derive(Debug, Default)]
 struct Spans(Vec<(String, Span)>);
@@ -96,7 +109,7 @@ impl Section {
 }
 
 /// Takes a document apart. With an error of TOML's grammar there are no sections: they would not be what was meant.
-pub(super) fn read(text: &str) -> (Vec<Section>, Vec<Fault>) {
+pub(super) fn read(text: &str) -> Document {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut faults: Vec<Fault> = errors
         .iter()
@@ -106,11 +119,19 @@ pub(super) fn read(text: &str) -> (Vec<Section>, Vec<Fault>) {
         })
         .collect();
     if !faults.is_empty() {
-        return (Vec::new(), faults);
+        return Document {
+            faults,
+            ..Document::default()
+        };
     }
     let mut sections = Vec::new();
+    let mut metrics = None;
     for (key, value) in document.get_ref() {
         let name: &str = key.get_ref();
+        if name == METRICS {
+            metrics = metrics_addr(value.get_ref(), key.span(), &mut faults);
+            continue;
+        }
         let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
             faults.push(Fault {
                 at: key.span(),
@@ -141,7 +162,57 @@ pub(super) fn read(text: &str) -> (Vec<Section>, Vec<Fault>) {
         }
     }
     sections.sort_by_key(|section| section.header.start);
-    (sections, faults)
+    Document {
+        sections,
+        metrics,
+        faults,
+    }
+}
+
+/// What `[metrics]` says: `listen`, and nothing else.
+fn metrics_addr(
+    value: &DeValue<'_>,
+    header: Range<usize>,
+    faults: &mut Vec<Fault>,
+) -> Option<MetricsAddr> {
+    let mut fault = |at, message: String| faults.push(Fault { at, message });
+    let DeValue::Table(table) = value else {
+        fault(
+            header,
+            "'metrics' is a table: write [metrics], and listen = \"…\" below".to_owned(),
+        );
+        return None;
+    };
+    let mut addr = None;
+    for (key, value) in table {
+        let name: &str = key.get_ref();
+        let text = match value.get_ref() {
+            DeValue::String(text) => Some(text),
+            _ => None,
+        };
+        if name != "listen" {
+            let name = crate::error::shown(name);
+            fault(
+                key.span(),
+                format!("unknown option '{name}'. Known: listen"),
+            );
+            return None;
+        }
+        addr = text.and_then(|text| MetricsAddr::read(text));
+        if addr.is_none() {
+            let expected = metrics::EXPECTED;
+            fault(
+                value.span(),
+                format!("'listen' is not an address: expected {expected}"),
+            );
+            return None;
+        }
+    }
+    if addr.is_none() {
+        let expected = metrics::EXPECTED;
+        fault(header, format!("'listen' is missing: expected {expected}"));
+    }
+    addr
 }
 
 fn unknown(name: &str) -> String {
@@ -149,11 +220,13 @@ fn unknown(name: &str) -> String {
         return format!("'{name}' is not in a file: {}", elsewhere.instead);
     }
     let known = || SECTIONS.iter().map(|(section, _)| *section);
-    let question = match suggest::closest(name, known()) {
+    let words = known().chain([METRICS]);
+    let question = match suggest::closest(name, words) {
         Some(section) => format!("; did you mean '{section}'?"),
         None => ".".to_owned(),
     };
-    let known: Vec<String> = known().map(|section| format!("[{section}.NAME]")).collect();
+    let known = known().map(|section| format!("[{section}.NAME]"));
+    let known: Vec<String> = known.chain([format!("[{METRICS}]")]).collect();
     let name = crate::error::shown(name);
     format!(
         "unknown table '{name}'{question} Known: {}",

@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use crate::{
-    Directive, Finding, Place, Problem,
+    Directive, Finding, MetricsAddr, Place, Problem,
     config::{
-        document::{self, Fault, Section},
+        document::{self, Document, Fault, Section},
         order,
     },
     kind::{Kind, Written},
@@ -58,12 +58,16 @@ struct Found {
     message: String,
 }
 
-/// Everything in the order in which it is created, or everything that is wrong.
-pub(super) fn directives(
-    text: &str,
-    written: Vec<Written>,
-) -> Result<Vec<Directive>, Vec<Finding>> {
-    let (mut sections, faults) = document::read(text);
+/// What is to run: everything in the order in which it is created, and where figures are served.
+type Run = (Vec<Directive>, Option<MetricsAddr>);
+
+/// Everything that is to run, or everything that is wrong.
+pub(super) fn all(text: &str, written: Vec<Written>) -> Result<Run, Vec<Finding>> {
+    let Document {
+        mut sections,
+        metrics,
+        faults,
+    } = document::read(text);
     let mut found: Vec<Found> = faults.into_iter().map(Found::from).collect();
     let replaced = |section: &Section| {
         let mut options = written.iter();
@@ -80,7 +84,7 @@ pub(super) fn directives(
         directives.extend(read(entry, &mut names, &mut found));
     }
     if found.is_empty() {
-        return Ok(directives);
+        return Ok((directives, metrics));
     }
     found.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |at| at.start));
     let finding = |found: Found| Finding {

@@ -15,7 +15,7 @@ use super::values::{
 use crate::{
     AioMode, Configured, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
     DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_QUEUE_SIZE,
-    Problem, Serve, UsageError,
+    MetricsAddr, Problem, Serve, UsageError,
     command::{self, Answer},
     limits,
 };
@@ -62,6 +62,12 @@ struct Args {
     /// Write the process id to this file once the socket is there
     #[arg(long, value_name = "PATH")]
     pidfile: Option<PathBuf>,
+
+    /// Serve figures for Prometheus there: unix:PATH, tcp:IP:PORT or fd:FD
+    ///
+    /// HTTP, at /metrics, in the format of OpenMetrics. Whoever can connect can read them.
+    #[arg(long, value_name = "ADDRESS", value_parser = MetricsAddr::parse)]
+    metrics: Option<MetricsAddr>,
 
     /// Log more: connections and queues; twice: everything
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
@@ -215,7 +221,14 @@ enum LockingArg {
 
 /// The grammar. With a configuration only what is said of the process goes together.
 pub(crate) fn grammar() -> clap::Command {
-    const WITH_CONFIG: [&str; 5] = ["config", "pidfile", "verbose", "quiet", "log_format"];
+    const WITH_CONFIG: [&str; 6] = [
+        "config",
+        "pidfile",
+        "metrics",
+        "verbose",
+        "quiet",
+        "log_format",
+    ];
     let command = Args::command();
     let ids = command.get_arguments().map(|arg| arg.get_id().clone());
     let of_one_disk: Vec<clap::Id> = ids
@@ -228,13 +241,14 @@ pub(crate) fn grammar() -> clap::Command {
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Args = match command::parse("serve", grammar(), args)? {
         Answer::Do(args) => args,
-        Answer::Help(help) => return Ok(help),
+        Answer::Help(help) => return Ok(Invocation::Help(help)),
     };
     if let Some(path) = args.config {
         return Ok(Invocation::Configured(Configured {
             log_level: Some(log_level(args.quiet, args.verbose)),
             log_format: args.log_format.map(LogFormatArg::read),
             pidfile: args.pidfile,
+            metrics: args.metrics,
             ..Configured::of(path)
         }));
     }
@@ -309,6 +323,7 @@ fn checked(args: Args) -> Result<Serve, String> {
             DiscardArg::Ignore => Discard::Ignore,
         },
         pidfile: args.pidfile,
+        metrics: args.metrics,
         log_level: log_level(args.quiet, args.verbose),
         log_format: args.log_format.map(LogFormatArg::read),
     };

@@ -1,0 +1,83 @@
+//! Latencies of one kind of requests, in buckets that end at powers of two of a second.
+//!
+//! What is counted has 16 buckets for each power of two of the clock's ticks. One of them that reaches beyond
+//! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
+
+use counters::Scale;
+use virtio_blk::KindStats;
+
+/// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
+const POWERS: std::ops::RangeInclusive<i32> = -21..=3;
+
+/// As of one moment.
+pub(super) struct Latency {
+    /// Bounds in seconds, with how many requests took at most that long.
+    pub below: Vec<(f64, u64)>,
+    /// All requests.
+    pub operations: u64,
+    /// How long they took together.
+    pub seconds: f64,
+}
+
+impl Latency {
+    pub fn of(stats: &KindStats, scale: Scale) -> Self {
+        let counts = stats.latency.counts();
+        let counts: Vec<(f64, u64)> = counts
+            .map(|(end, count)| (seconds(scale.to_ns(end)), count))
+            .collect();
+        let bounds = POWERS.map(|power| 2.0_f64.powi(power));
+        let (mut below, mut sum, mut next) = (Vec::new(), 0, 0);
+        for bound in bounds {
+            while next < counts.len() && counts[next].0 <= bound {
+                sum += counts[next].1;
+                next += 1;
+            }
+            below.push((bound, sum));
+        }
+        let above: u64 = counts[next..].iter().map(|(_, count)| count).sum();
+        Latency {
+            below,
+            operations: sum + above,
+            seconds: seconds(scale.to_ns(stats.ticks.get())),
+        }
+    }
+}
+
+/// Exact up to a hundred days, and nobody notices later.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use virtio_blk::{Kind, QueueStats};
+
+    #[test]
+    fn every_request_is_in_one_bucket() {
+        let queue = QueueStats::new();
+        let stats = queue.of(Kind::Read);
+        for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
+            stats.latency.add(ticks, 3);
+        }
+        let latency = Latency::of(stats, Scale::new());
+        assert_eq!(latency.operations, 12);
+        assert_eq!(latency.below.len(), 25);
+        assert_eq!(
+            latency.below[0].1, 3,
+            "a tick is less than half a microsecond"
+        );
+        assert!(latency.below.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+        assert_eq!(
+            latency.below[24].1, 9,
+            "only the longest takes over 8 seconds"
+        );
+        assert!(
+            latency
+                .below
+                .windows(2)
+                .all(|pair| pair[0].0 * 2.0 == pair[1].0)
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! What there is to be read: names, settings, and where the counters are.
+//!
+//! Nothing here keeps an iothread or a file open: what is removed ends when it is removed.
+
+use std::sync::Arc;
+
+use data_plane::{IothreadTotals, thread_cpu_time_ns};
+
+use crate::figures::Figures;
+use crate::objects::{Export, Iothread, Objects};
+
+/// All of it, as of some moment.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub exports: Vec<SeenExport>,
+    pub iothreads: Vec<SeenIothread>,
+    pub nodes: Vec<SeenNode>,
+}
+
+pub(super) struct SeenExport {
+    pub name: String,
+    pub node: String,
+    pub figures: Arc<Figures>,
+}
+
+pub(super) struct SeenIothread {
+    pub name: String,
+    pub totals: IothreadTotals,
+    pub poll_max_ns: u64,
+    pub aio_max_batch: u32,
+    thread_id: i32,
+}
+
+pub(super) struct SeenNode {
+    pub name: String,
+    pub bytes: u64,
+}
+
+impl Seen {
+    pub fn of(objects: &Objects) -> Self {
+        let export = |export: &Export| SeenExport {
+            name: export.options.id.clone(),
+            node: export.options.node_name.clone(),
+            figures: export.figures.clone(),
+        };
+        let iothread = |iothread: &Iothread| SeenIothread {
+            name: iothread.options.id.clone(),
+            totals: iothread.thread.totals().clone(),
+            poll_max_ns: iothread.options.poll_max_ns,
+            aio_max_batch: iothread.options.aio_max_batch,
+            thread_id: iothread.thread.thread_id(),
+        };
+        let nodes = objects.nodes.iter().map(|open| SeenNode {
+            name: open.node.name().to_owned(),
+            bytes: open.node.size(),
+        });
+        Seen {
+            exports: objects.exports.iter().map(export).collect(),
+            iothreads: objects.iothreads.iter().map(iothread).collect(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+impl SeenIothread {
+    pub fn cpu_time_ns(&self) -> u64 {
+        thread_cpu_time_ns(self.thread_id)
+    }
+}

@@ -1,0 +1,388 @@
+//! What `--metrics` serves is what monitors say and guests did, and costs them nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::scraper::{Figures, OPENMETRICS, PLAIN, ask, get};
+use crate::start;
+
+const BLOCK: u64 = 4096;
+
+/// One export of three queues on two iothreads, over a disk of 256 blocks.
+fn line(folder: &Folder) -> &'static str {
+    folder.image("disk", 256 * BLOCK);
+    "--metrics unix:m --object iothread,id=io0 --object iothread,id=io1 \
+     --blockdev file,node-name=d,filename=disk \
+     --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=3,addr.type=unix,addr.path=e.sock,\
+     iothread.0=io0,iothread.1=io1"
+}
+
+/// A guest that has done some of everything, and whose queues stand still.
+fn worked(folder: &Folder) -> Guest {
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    for block in 0..20 {
+        guest.request(0, OUT, block, 1);
+        guest.request(1, IN, block, 0);
+    }
+    guest.request(1, FLUSH, 0, 0);
+    // Beyond the end.
+    guest.ask(0, 0, IN, 256, 0);
+    guest.watch(0, 0);
+    guest.stop(0);
+    guest.stop(1);
+    guest
+}
+
+/// The main thread has shown what there is before it takes this command.
+fn shown(client: &mut Client) {
+    client.done("query-iothreads", json!({}));
+}
+
+#[test]
+fn figures_are_those_of_the_monitor_and_of_the_guest() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let guest = worked(&folder);
+    shown(&mut client);
+    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
+    let op = |queue: &str, op: &str| json!({"export": "e", "queue": queue, "op": op});
+    assert_eq!(
+        figures.one("blockplane_queue_operations_total", op("0", "write")),
+        20.0
+    );
+    assert_eq!(
+        figures.one("blockplane_queue_transferred_bytes_total", op("1", "read")),
+        81_920.0
+    );
+    let mut invalid = op("0", "read");
+    invalid["kind"] = "invalid".into();
+    assert_eq!(figures.one("blockplane_queue_errors_total", invalid), 1.0);
+
+    let export = client.done("query-blockstats", json!({}))[0].take();
+    let number = |value: &Value| value.as_f64().unwrap();
+    for index in 0..2 {
+        let (name, said) = (index.to_string(), &export["queues"][index]);
+        let queue = json!({"export": "e", "queue": name});
+        let notifications = figures.one("blockplane_queue_notifications_total", queue.clone());
+        assert_eq!(notifications, number(&said["notifications"]));
+        assert_eq!(figures.one("blockplane_queue_running", queue), 0.0);
+        for (kind, prefix) in [
+            ("read", "rd"),
+            ("write", "wr"),
+            ("flush", "flush"),
+            ("unmap", "unmap"),
+        ] {
+            let stats = |member: &str| number(&said["stats"][format!("{prefix}_{member}")]);
+            let operations = figures.one("blockplane_queue_operations_total", op(&name, kind));
+            assert_eq!(operations, stats("operations"), "{kind}");
+            let buckets = figures.all("blockplane_queue_latency_seconds_bucket", &op(&name, kind));
+            if operations == 0.0 {
+                assert!(buckets.is_empty(), "{kind}");
+                continue;
+            }
+            assert!(buckets.is_sorted(), "{buckets:?}");
+            assert_eq!(buckets.last(), Some(&operations));
+            let seconds = figures.one("blockplane_queue_latency_seconds_sum", op(&name, kind));
+            let difference = (seconds - stats("total_time_ns") / 1e9).abs();
+            // Ticks became nanoseconds at two moments of a young process.
+            assert!(difference <= seconds / 1000.0, "{kind}: {seconds}");
+        }
+    }
+    let third = json!({"export": "e", "queue": "2"});
+    assert!(
+        figures.all("blockplane_queue_info", &third).is_empty(),
+        "never started"
+    );
+    assert_eq!(
+        figures.one("blockplane_export_queues", json!({"export": "e"})),
+        3.0
+    );
+    assert_eq!(
+        figures.one("blockplane_export_connected", json!({"export": "e"})),
+        1.0
+    );
+    figures.one(
+        "blockplane_queue_info",
+        json!({"export": "e", "queue": "1", "iothread": "io1"}),
+    );
+
+    let iothreads = client.done("query-iothreads", json!({}));
+    for (name, member) in [
+        ("submitted", "requests-submitted"),
+        ("submit_calls", "submit-calls"),
+    ] {
+        let name = format!("blockplane_iothread_{name}_total");
+        let found = figures.one(&name, json!({"iothread": "io0"}));
+        assert_eq!(found, number(&iothreads[0]["stats"][member]), "{name}");
+    }
+    drop(guest);
+    program.stop();
+    assert!(!folder.has("m"), "the socket goes with the daemon");
+}
+
+#[test]
+fn what_changes_shows_and_what_is_removed_does_not() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    drop(worked(&folder));
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+    let set = json!({"path": "/objects/io0", "property": "poll-max-ns", "value": 50_000});
+    client.done("qom-set", set);
+    client.done(
+        "block_resize",
+        json!({"node-name": "d", "size": 512 * BLOCK}),
+    );
+    shown(&mut client);
+    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
+    assert_eq!(
+        figures.one("blockplane_node_size_bytes", json!({"node": "d"})),
+        2_097_152.0
+    );
+    let poll_max = figures.one(
+        "blockplane_iothread_poll_max_seconds",
+        json!({"iothread": "io0"}),
+    );
+    assert_eq!(poll_max, 50e-6);
+    assert_eq!(
+        figures.one("blockplane_export_connected", json!({"export": "e"})),
+        0.0
+    );
+
+    client.done("block-export-del", json!({"id": "e"}));
+    client.done("object-del", json!({"id": "io1"}));
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    shown(&mut client);
+    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
+    for labels in [
+        json!({"export": "e"}),
+        json!({"iothread": "io1"}),
+        json!({"node": "d"}),
+    ] {
+        let names = figures.names();
+        let left = names
+            .iter()
+            .filter(|(name, _)| !figures.all(name, &labels).is_empty());
+        assert_eq!(left.count(), 0, "{labels}");
+    }
+    figures.one(
+        "blockplane_iothread_sleeps_total",
+        json!({"iothread": "io0"}),
+    );
+    program.stop();
+}
+
+/// Every scrape of an idle daemon finds the same, in both formats: nobody has to do anything for it.
+#[test]
+fn a_scrape_asks_no_iothread() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let guest = worked(&folder);
+    shown(&mut client);
+    let socket = folder.join("m");
+    let mut first = Figures::scrape(&socket, OPENMETRICS).still();
+    for _ in 0..50 {
+        get(&socket, "/metrics", OPENMETRICS);
+    }
+    // An iothread that has just been used may go around once more before it sleeps.
+    let mut again = Figures::scrape(&socket, PLAIN).still();
+    while first != again {
+        first = again;
+        again = Figures::scrape(&socket, PLAIN).still();
+    }
+    for _ in 0..50 {
+        get(&socket, "/metrics", OPENMETRICS);
+    }
+    assert_eq!(Figures::scrape(&socket, OPENMETRICS).still(), first);
+    drop(guest);
+    program.stop();
+}
+
+#[test]
+fn the_documentation_and_the_dashboard_name_what_there_is() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let guest = worked(&folder);
+    shown(&mut client);
+    let found = Figures::scrape(&folder.join("m"), OPENMETRICS).names();
+    drop(guest);
+    program.stop();
+
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let text = fs::read_to_string(format!("{root}docs/metrics.md")).unwrap();
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `blockplane_"));
+    let in_quotes = |cell: &str| -> Vec<String> {
+        let words = cell.split('`').skip(1).step_by(2);
+        words.map(str::to_owned).collect()
+    };
+    let mut documented = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').collect();
+        let name = format!("blockplane_{}", cells[0].trim().trim_end_matches('`'));
+        let mut labels = in_quotes(cells[2]);
+        labels.sort();
+        match cells[1].trim() {
+            "histogram" => documented.extend(
+                ["_bucket", "_count", "_sum"]
+                    .map(|suffix| (format!("{name}{suffix}"), labels.clone())),
+            ),
+            _ => documented.push((name, labels)),
+        }
+    }
+    documented.sort();
+    assert_eq!(documented, found);
+
+    let text = fs::read_to_string(format!("{root}packaging/grafana/blockplane.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 8);
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let named: BTreeSet<&str> = text
+        .match_indices("blockplane_")
+        .map(|(at, _)| text[at..].split(|c| !is_name(c)).next().unwrap())
+        .collect();
+    assert!(named.len() > 10);
+    for name in named {
+        assert!(
+            found.iter().any(|(found, _)| found == name),
+            "{name} is not there"
+        );
+    }
+}
+
+#[test]
+fn clients_that_are_slow_or_silent_or_wrong_disturb_nobody() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, line(&folder));
+    let socket = folder.join("m");
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut held = Vec::new();
+    for index in 0..100 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // Who was dropped to make room hears it now.
+        let _ = match index % 4 {
+            0 => Ok(()),
+            1 => stream.write_all(b"GET /met"),
+            2 => stream.write_all(&b"GET /metrics HTTP/1.1\r\n\r\n".repeat(100)),
+            _ => stream.write_all(&[0xff; 100]),
+        };
+        held.push(stream);
+        guest.request(0, IN, index, 0);
+        let answer = get(&socket, "/metrics", OPENMETRICS);
+        assert!(
+            answer.head.starts_with("HTTP/1.1 200 OK"),
+            "{}",
+            answer.head
+        );
+    }
+    let index = get(&socket, "/", "*/*");
+    assert!(index.body.contains("/metrics"), "{}", index.body);
+    let fds = fs::read_dir(format!("/proc/{}/fd", program.pid()))
+        .unwrap()
+        .count();
+    assert!(fds < 100, "{fds} descriptors");
+    let missing = get(&socket, "/metric", "*/*");
+    assert!(
+        missing.head.starts_with("HTTP/1.1 404 "),
+        "{}",
+        missing.head
+    );
+    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(20_000));
+    let stream = UnixStream::connect(&socket).unwrap();
+    assert!(ask(stream, &long).head.starts_with("HTTP/1.1 431 "));
+    let stream = UnixStream::connect(&socket).unwrap();
+    let posted = "POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
+    assert!(ask(stream, posted).head.starts_with("HTTP/1.1 405 "));
+    drop(guest);
+    program.stop();
+}
+
+/// How often the thread that serves figures has blocked so far; `None`: there is no such thread.
+fn sleeps(program: &Process) -> Option<u64> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap();
+    let statuses =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let of_metrics = |status: &String| status.starts_with("Name:\tmetrics\n");
+    let status = statuses.into_iter().find(of_metrics)?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:\t"));
+    Some(line.unwrap().parse().unwrap())
+}
+
+#[test]
+fn without_clients_nothing_wakes_up() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    get(&folder.join("m"), "/metrics", OPENMETRICS);
+    // Until it has noticed that its client is gone.
+    let (mut before, mut same) = (None, 0);
+    while same < 10 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = sleeps(&program);
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+    }
+    drop(worked(&folder));
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+    client.done(
+        "qom-set",
+        json!({"path": "/objects/io0", "property": "poll-max-ns", "value": 5}),
+    );
+    assert_eq!(sleeps(&program), before);
+    program.stop();
+    let (program, _client) = start(&folder, "");
+    assert_eq!(sleeps(&program), None, "not asked for");
+    program.stop();
+}
+
+#[test]
+fn an_address_of_the_host_serves_as_well_and_connections_are_kept() {
+    let folder = Folder::new();
+    let line = "serve null-co: --socket s --metrics tcp:127.0.0.1:0";
+    let mut program = folder.start(line, "s");
+    let log = program.stderr();
+    let addr = log
+        .split_once("tcp:")
+        .unwrap()
+        .1
+        .split_whitespace()
+        .next()
+        .unwrap();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    for _ in 0..3 {
+        stream
+            .write_all(b"HEAD /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.extend(byte);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+    program.until("it shows its export", || {
+        let request = "GET /metrics HTTP/1.0\r\n\r\n";
+        let answer = ask(TcpStream::connect(addr).unwrap(), request);
+        answer
+            .body
+            .contains("blockplane_export_info{export=\"disk\"")
+    });
+    let second = format!("serve null-co: --socket t --metrics tcp:{addr}");
+    let refused = Process::spawn(folder.command(words(&second))).ended();
+    assert_eq!(refused.code, Some(1));
+    for word in ["--metrics", addr, "another port"] {
+        assert!(refused.stderr.contains(word), "{refused:?}");
+    }
+    program.stop();
+}

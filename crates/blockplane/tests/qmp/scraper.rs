@@ -1,0 +1,143 @@
+//! Figures as a scraper gets them, read by somebody else's parser.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::process::STUCK_AFTER;
+
+pub const OPENMETRICS: &str = "application/openmetrics-text";
+pub const PLAIN: &str = "text/plain";
+
+/// Prometheus' own client library, from the Debian package python3-prometheus-client.
+const PARSER: &str = "
+import json, sys
+import prometheus_client.openmetrics.parser as openmetrics, prometheus_client.parser as plain
+parser = openmetrics if sys.argv[1] == 'application/openmetrics-text' else plain
+families = parser.text_string_to_metric_families(sys.stdin.read())
+print(json.dumps([[s.name, s.labels, s.value] for f in families for s in f.samples]))
+";
+
+/// An answer: its head, and its body.
+pub struct Answer {
+    pub head: String,
+    pub body: String,
+}
+
+/// What is at `path`, for who accepts that.
+pub fn get(socket: &Path, path: &str, accept: &str) -> Answer {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: h\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+    ask(stream, &request)
+}
+
+/// The answer to a request that ends the connection.
+pub fn ask(mut stream: impl Read + Write, request: &str) -> Answer {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let length = format!("\r\nContent-Length: {}\r\n", body.len());
+    assert!(head.contains(&length), "{head}");
+    Answer {
+        head: head.to_owned(),
+        body: body.to_owned(),
+    }
+}
+
+/// All samples of a moment.
+pub struct Figures(Vec<(String, Value, f64)>);
+
+impl Figures {
+    /// Asks for them in one of the formats.
+    pub fn scrape(socket: &Path, format: &str) -> Self {
+        let answer = get(socket, "/metrics", format);
+        assert!(
+            answer.head.starts_with("HTTP/1.1 200 OK\r\n"),
+            "{}",
+            answer.head
+        );
+        assert!(
+            answer
+                .head
+                .contains(&format!("Content-Type: {format}; version="))
+        );
+        Self::read(&answer.body, format)
+    }
+
+    fn read(text: &str, format: &str) -> Self {
+        let mut parser = Command::new("/usr/bin/python3")
+            .args(["-c", PARSER, format])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        parser
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+        let parsed = parser.wait_with_output().unwrap();
+        assert!(
+            parsed.status.success(),
+            "the parser (python3-prometheus-client) refuses: {text}"
+        );
+        Figures(serde_json::from_slice(&parsed.stdout).unwrap())
+    }
+
+    /// Names of samples with the names of their labels, each once, sorted.
+    pub fn names(&self) -> Vec<(String, Vec<String>)> {
+        let mut names: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, labels, _)| {
+                let labels = labels.as_object().unwrap().keys();
+                let mut labels: Vec<String> =
+                    labels.filter(|label| *label != "le").cloned().collect();
+                labels.sort();
+                (name.clone(), labels)
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The samples of a name that have these labels among theirs.
+    pub fn all(&self, name: &str, labels: &Value) -> Vec<f64> {
+        let wanted = labels.as_object().unwrap();
+        let fits = |found: &Value| wanted.iter().all(|(key, value)| found[key] == *value);
+        let samples = self.0.iter();
+        samples
+            .filter(|(found, labels, _)| found == name && fits(labels))
+            .map(|(_, _, value)| *value)
+            .collect()
+    }
+
+    /// The only such sample.
+    #[track_caller]
+    pub fn one(&self, name: &str, labels: Value) -> f64 {
+        let found = self.all(name, &labels);
+        assert_eq!(found.len(), 1, "{name} {labels}: {found:?}");
+        found[0]
+    }
+
+    /// What stands still while nothing happens, sorted: not CPU time, and no ticks that become seconds by a scale
+    /// that is measured for a second yet.
+    pub fn still(&self) -> Vec<String> {
+        let moves = ["cpu_seconds", "_sum", "_bucket"];
+        let samples = self.0.iter();
+        let mut samples: Vec<String> = samples
+            .filter(|(name, ..)| !moves.iter().any(|part| name.contains(part)))
+            .map(|sample| json!(sample).to_string())
+            .collect();
+        samples.sort();
+        samples
+    }
+}

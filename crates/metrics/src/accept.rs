@@ -1,0 +1,82 @@
+//! Which of the two formats a client wants.
+
+/// A format of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics text, version 1.0.0.
+    OpenMetrics,
+    /// Prometheus' older text format, version 0.0.4.
+    Prometheus,
+}
+
+impl Format {
+    /// As `Content-Type` names it.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// What a client prefers that sends this as `Accept`; OpenMetrics when it does not care.
+    pub(crate) fn wanted(accept: &str) -> Self {
+        let (mut open, mut plain) = (0, 0);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let weight = parts.find_map(|part| part.strip_prefix("q="));
+            let weight = weight.map_or(1000, thousandths);
+            match media.as_str() {
+                "application/openmetrics-text" => open = open.max(weight),
+                // A browser shows it, and would store the other one as a file.
+                "text/plain" | "text/*" | "text/html" => plain = plain.max(weight),
+                _ => {}
+            }
+        }
+        if plain > open {
+            Self::Prometheus
+        } else {
+            Self::OpenMetrics
+        }
+    }
+}
+
+/// A weight from 0 to 1 with at most three digits behind the point.
+fn thousandths(weight: &str) -> u32 {
+    let weight: f32 = weight.parse().unwrap_or(0.0);
+    // Clamped to what fits.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let thousandths = (weight.clamp(0.0, 1.0) * 1000.0) as u32;
+    thousandths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_gets_what_it_prefers() {
+        use Format::{OpenMetrics, Prometheus};
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        for (accept, wanted) in [
+            (prometheus, OpenMetrics),
+            (browser, Prometheus),
+            ("", OpenMetrics),
+            ("*/*", OpenMetrics),
+            ("text/plain", Prometheus),
+            (
+                "text/plain;q=0.4, application/openmetrics-text; q=0.3",
+                Prometheus,
+            ),
+            ("text/plain, application/openmetrics-text", OpenMetrics),
+            (
+                "application/openmetrics-text;q=0, text/plain;q=0.1",
+                Prometheus,
+            ),
+            (";;;,q=,\u{0}", OpenMetrics),
+        ] {
+            assert_eq!(Format::wanted(accept), wanted, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `--metrics`: where figures are served over HTTP.
+
+use std::{fmt, net, path::PathBuf};
+
+use crate::{SocketAddr, inherited, limits};
+
+/// What an address must be.
+pub(crate) const EXPECTED: &str = "unix:PATH (1 to 107 bytes), tcp:IP:PORT such as tcp:127.0.0.1:9465, or fd:FD \
+     (number or name of a listening Unix socket that was inherited)";
+
+/// Where clients of `/metrics` connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAddr {
+    /// `unix:PATH` or `fd:FD`: a Unix socket.
+    Socket(SocketAddr),
+    /// `tcp:IP:PORT`: an address of this host, and no name of one: nothing is looked up. Port 0 is any that is
+    /// free.
+    Tcp(net::SocketAddr),
+}
+
+impl MetricsAddr {
+    /// Reads one; `None` if it is none, see [`EXPECTED`].
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (kind, value) = text.split_once(':')?;
+        match kind {
+            "unix" if limits::is_socket_path(value.as_bytes()) => {
+                let path = PathBuf::from(value);
+                Some(Self::Socket(SocketAddr::Unix { path }))
+            }
+            "tcp" => value.parse().ok().map(Self::Tcp),
+            "fd" => inherited::read(value).map(Self::Socket),
+            _ => None,
+        }
+    }
+
+    /// The same with what is wrong, for a command's grammar.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text).ok_or_else(|| format!("expected {EXPECTED}"))
+    }
+}
+
+impl fmt::Display for MetricsAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(SocketAddr::Unix { path }) => write!(f, "unix:{}", path.display()),
+            Self::Socket(SocketAddr::Fd { fd }) => write!(f, "fd:{fd}"),
+            Self::Socket(SocketAddr::FdName { name }) => write!(f, "fd:{name}"),
+            Self::Tcp(addr) => write!(f, "tcp:{addr}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for right in [
+            "unix:/run/m",
+            "unix:m:1",
+            "tcp:127.0.0.1:9465",
+            "tcp:[::1]:0",
+            "fd:3",
+            "fd:metrics.socket",
+        ] {
+            let read = MetricsAddr::read(right).map(|addr| addr.to_string());
+            assert_eq!(read.as_deref(), Some(right));
+        }
+        let long = format!("unix:{}", "x".repeat(108));
+        for wrong in [
+            "",
+            "/run/m",
+            "unix:",
+            &long,
+            "tcp:9465",
+            "tcp:localhost:9465",
+            "tcp:1.2.3.4",
+            "fd:-1",
+            "http://127.0.0.1:9465",
+            "UNIX:m",
+        ] {
+            assert_eq!(MetricsAddr::read(wrong), None, "{wrong}");
+        }
+    }
+}
