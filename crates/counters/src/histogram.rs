@@ -51,15 +51,14 @@ impl Default for Histogram {
 /// Where a duration counts.
 #[inline(always)]
 fn bucket(ticks: u64) -> usize {
-    // What is too long counts as the longest.
-    let most = (1 << (NARROWEST_BITS + 34)) - 1;
-    let value = ticks.min(most) >> NARROWEST_BITS;
+    let value = ticks >> NARROWEST_BITS;
     // The highest bit, but at least that of the first power that has all its buckets.
     let exponent = (value | 1 << PER_POWER_BITS).ilog2() - PER_POWER_BITS;
-    // Below 2^34, shifted by what is over five bits.
+    // Shifted by what is over five bits.
     #[allow(clippy::cast_possible_truncation)]
     let within = (value >> exponent) as usize;
-    exponent as usize * PER_POWER + within
+    // What is too long counts as the longest.
+    (exponent as usize * PER_POWER + within).min(BUCKETS - 1)
 }
 
 /// The first duration behind a bucket.

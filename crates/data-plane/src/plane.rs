@@ -152,8 +152,8 @@ impl StoragePlane {
         if tracepoints::reap::enabled() && *given_back == 0 {
             tracepoints::reap::fire(completions.len() as u64);
         }
-        let some = completions[*given_back..].iter().take(COMPLETE_BUDGET);
-        for &Completion { token, result } in some {
+        let end = completions.len().min(*given_back + COMPLETE_BUDGET);
+        for &Completion { token, result } in &completions[*given_back..end] {
             // The halves of a token: the queue's place and the request's slot.
             #[allow(clippy::cast_possible_truncation)]
             let (place, slot) = ((token >> 32) as u32, token as u32);
@@ -172,8 +172,8 @@ impl StoragePlane {
                 lists.activate(vring, place);
             }
         }
-        *given_back += COMPLETE_BUDGET;
-        if *given_back >= completions.len() {
+        *given_back = end;
+        if end == completions.len() {
             completions.clear();
             *given_back = 0;
         }
@@ -188,7 +188,15 @@ impl StoragePlane {
         self.give_back();
         self.publish();
         // Reaping may have found what is to go on: a short transfer, a flush behind a discard.
-        self.engines.flush_batch();
+        self.flush_batch();
+    }
+
+    /// Hands what is pending to the kernel, and tells other threads.
+    #[inline(always)]
+    fn flush_batch(&mut self) {
+        if self.engines.flush_batch() {
+            self.submits.update(&self.engines);
+        }
     }
 
     /// One turn at each active queue; true when one was left with work.
@@ -217,7 +225,16 @@ impl StoragePlane {
     }
 
     /// Each queue with something to publish does so once, and signals at most once.
+    #[inline(always)]
     fn publish(&mut self) {
+        // Every other time there is none.
+        if !self.lists.unpublished.is_empty() {
+            self.publish_some();
+        }
+    }
+
+    #[inline(never)]
+    fn publish_some(&mut self) {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 vring.unpublished = false;
@@ -346,6 +363,7 @@ impl StoragePlane {
     }
 
     /// A queue that was stopped and has nothing in flight is gone.
+    #[cold]
     fn end_if_drained(&mut self, place: u32) {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
@@ -521,13 +539,12 @@ impl Plane for StoragePlane {
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
-        self.engines.flush_batch();
+        self.flush_batch();
         if self.late_notify {
             self.publish();
         } else if !self.gave_back && self.engines.has_completions() {
             self.answer_at_once();
         }
-        self.submits.update(&self.engines);
         self.arm_timer(cx);
     }
 
@@ -556,7 +573,12 @@ impl Plane for StoragePlane {
             let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
             self.arm_timer_for(cx, look_ns);
         }
-        self.engines.prepare_to_block() || parked.found
+        let found = self.engines.prepare_to_block() || parked.found;
+        if !found {
+            // Full batches were handed over before the submit phase.
+            self.submits.update(&self.engines);
+        }
+        found
     }
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {

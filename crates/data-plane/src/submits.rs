@@ -3,7 +3,8 @@
 use block::{Engines, Submits};
 use counters::Counter;
 
-/// Kept by the iothread, read by any thread. On cache lines of its own.
+/// Kept by the iothread, read by any thread: as of the last submit phase that had something to do, and exact
+/// when the iothread blocks. On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SubmitTotals {
@@ -18,17 +19,15 @@ pub struct SubmitTotals {
 
 impl SubmitTotals {
     /// As the engines have it now.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn update(&self, engines: &Engines) {
         let Submits {
             requests,
             calls,
             largest_batch,
         } = engines.submits();
-        if self.calls.get() != calls {
-            self.calls.set(calls);
-            self.requests.set(requests);
-            self.largest_batch.set(largest_batch);
-        }
+        self.calls.set(calls);
+        self.requests.set(requests);
+        self.largest_batch.set(largest_batch);
     }
 }

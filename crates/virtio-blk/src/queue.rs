@@ -227,7 +227,10 @@ impl Queue {
                 } else {
                     Kind::Write
                 };
-                let slot = self.take_slot(taken, kind, &parse, (offset, len), parse.data)?;
+                let slot = self.take_slot(taken, kind, &parse, (offset, len), parse.data);
+                let Some(slot) = slot else {
+                    return Err(self.too_many());
+                };
                 if merging {
                     if !self.merge.takes(op) {
                         self.submit_merged(sink);
@@ -238,7 +241,10 @@ impl Queue {
                 }
             }
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(taken, Kind::of(op), &parse, (offset, len), &[])?;
+                let slot = self.take_slot(taken, Kind::of(op), &parse, (offset, len), &[]);
+                let Some(slot) = slot else {
+                    return Err(self.too_many());
+                };
                 if merging && self.merge.holds_writes() {
                     self.submit_merged(sink);
                 }
@@ -284,6 +290,12 @@ impl Queue {
         }
     }
 
+    #[cold]
+    fn too_many(&self) -> RequestError {
+        RequestError::TooMany(self.slots.count())
+    }
+
+    /// `None`: there are as many requests in flight as the ring has entries.
     #[inline(always)]
     fn take_slot(
         &mut self,
@@ -292,9 +304,8 @@ impl Queue {
         parse: &Parse<'_>,
         (offset, len): (u64, u64),
         data: &[iovec],
-    ) -> Result<u32, RequestError> {
-        let count = self.slots.count();
-        let (index, slot) = self.slots.take(data).ok_or(RequestError::TooMany(count))?;
+    ) -> Option<u32> {
+        let (index, slot) = self.slots.take(data)?;
         slot.id = id;
         slot.status = parse.status;
         slot.written = parse.writable;
@@ -302,7 +313,7 @@ impl Queue {
         slot.stamp = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
-        Ok(index)
+        Some(index)
     }
 
     /// Out of line, so that what is not merged has the registers.
@@ -381,16 +392,34 @@ impl Queue {
         }
         let done = self.slots.give_back(slot);
         // All that was merged into it came at the same time, with the same map, and its bytes are among these.
-        let epoch = done.slot.epoch;
-        let failed = result.is_err().then_some(done.slot.stamp.kind());
-        if failed.is_none() {
-            self.group.begin(done.slot.stamp, now, &self.stats);
-            self.group.bytes += done.slot.len;
-        }
+        let (epoch, stamp, next) = (done.slot.epoch, done.slot.stamp, done.next);
         write_status(done.slot.status, status);
         ring.push(done.slot.id, done.slot.written);
+        if status == Status::Ok {
+            self.group.begin(stamp, now, &self.stats);
+            self.group.bytes += done.slot.len;
+            self.group.requests += 1;
+        } else {
+            self.fails(stamp.kind(), 1);
+        }
         let mut requests = 1;
-        let mut next = done.next;
+        if next != NONE {
+            requests += self.complete_merged(ring, next, status, stamp.kind());
+        }
+        Finished { requests, epoch }
+    }
+
+    /// What was merged behind a block request, from `next` on; how many there were. Out of line, so that what
+    /// was not merged has the registers.
+    #[inline(never)]
+    fn complete_merged(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        mut next: u32,
+        status: Status,
+        kind: Kind,
+    ) -> u32 {
+        let mut requests = 0;
         while next != NONE {
             let done = self.slots.give_back(next);
             write_status(done.slot.status, status);
@@ -398,11 +427,18 @@ impl Queue {
             requests += 1;
             next = done.next;
         }
-        match failed {
-            None => self.group.requests += u64::from(requests),
-            Some(kind) => self.stats.of(kind).failed.add(requests.into()),
+        if status == Status::Ok {
+            self.group.requests += u64::from(requests);
+        } else {
+            self.fails(kind, requests);
         }
-        Finished { requests, epoch }
+        requests
+    }
+
+    /// The disk has failed so many.
+    #[cold]
+    fn fails(&self, kind: Kind, requests: u32) {
+        self.stats.of(kind).failed.add(requests.into());
     }
 
     /// What was completed so far counts from now on, as of the `now` that it was completed at.

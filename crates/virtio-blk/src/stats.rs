@@ -10,7 +10,7 @@
 use block::Op;
 use counters::{Counter, Histogram};
 
-use crate::zero_pages::{ZeroPages, Zeroed};
+use crate::zero_pages::{ZeroPage, Zeroed};
 
 /// Kinds of requests that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ unsafe impl Zeroed for Pages {}
 
 /// All figures of a queue.
 pub struct QueueStats {
-    pages: ZeroPages<Pages>,
+    pages: ZeroPage<Pages>,
 }
 
 impl QueueStats {
@@ -87,45 +87,45 @@ impl QueueStats {
     #[must_use]
     pub fn new() -> Self {
         QueueStats {
-            pages: ZeroPages::new(1),
+            pages: ZeroPage::new(),
         }
     }
 
     /// Entries of the ring; 0 when no queue runs.
     #[must_use]
     pub fn size(&self) -> &Counter {
-        &self.pages[0].size
+        &self.pages.size
     }
 
     /// Requests in flight, as of the last batch that was taken or finished.
     #[must_use]
     pub fn in_flight(&self) -> &Counter {
-        &self.pages[0].in_flight
+        &self.pages.in_flight
     }
 
     /// Signals to the guest.
     #[must_use]
     pub fn notifications(&self) -> &Counter {
-        &self.pages[0].notifications
+        &self.pages.notifications
     }
 
     /// Where the write that reached furthest ended, in bytes.
     #[must_use]
     pub fn highest_offset(&self) -> &Counter {
-        &self.pages[0].highest_offset
+        &self.pages.highest_offset
     }
 
     /// When requests last succeeded, in ticks; 0: never.
     #[must_use]
     pub fn last_ticks(&self) -> &Counter {
-        &self.pages[0].last_ticks
+        &self.pages.last_ticks
     }
 
     /// Requests of a kind.
     #[inline(always)]
     #[must_use]
     pub fn of(&self, kind: Kind) -> &KindStats {
-        &self.pages[0].kinds[kind as usize]
+        &self.pages.kinds[kind as usize]
     }
 }
 
@@ -157,7 +157,12 @@ impl Stamp {
 
     #[inline(always)]
     pub fn kind(self) -> Kind {
-        Kind::ALL[(self.0 & Self::KIND) as usize]
+        Kind::ALL[self.kind_index()]
+    }
+
+    #[inline(always)]
+    fn kind_index(self) -> usize {
+        (self.0 & Self::KIND) as usize
     }
 
     /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
@@ -168,10 +173,13 @@ impl Stamp {
 }
 
 /// Successful requests of one stamp that are finished and not entered yet.
+///
+/// Its sums are apart: two additions are less than one of vectors that have to be put together.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Group {
-    stamp: Stamp,
     pub requests: u64,
+    stamp: Stamp,
     pub bytes: u64,
 }
 
@@ -196,7 +204,7 @@ impl Group {
     #[inline(never)]
     fn enter_some(&mut self, now: u64, stats: &QueueStats) {
         let (requests, ticks) = (self.requests, self.stamp.ticks_until(now));
-        let kind = stats.of(self.stamp.kind());
+        let kind = &stats.pages.kinds[self.stamp.kind_index()];
         kind.bytes.add(self.bytes);
         kind.ticks.add(ticks.wrapping_mul(requests));
         kind.latency.add(ticks, requests);

@@ -89,6 +89,26 @@ impl<T: Zeroed> DerefMut for ZeroPages<T> {
     }
 }
 
+/// One value in pages of its own.
+pub(crate) struct ZeroPage<T: Zeroed>(ZeroPages<T>);
+
+impl<T: Zeroed> ZeroPage<T> {
+    /// It is zero.
+    pub fn new() -> Self {
+        ZeroPage(ZeroPages::new(1))
+    }
+}
+
+impl<T: Zeroed> Deref for ZeroPage<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: there is one, mapped as long as `self`; zero bytes are valid by `Zeroed`.
+        unsafe { self.0.start.as_ref() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -178,3 +178,30 @@ fn iothreads_say_what_they_did() {
     assert_eq!(numbers(&stats(1), names), [0; 3]);
     program.stop();
 }
+
+/// Exact when the iothread has nothing to do, however it was handed over.
+#[test]
+fn what_the_kernel_was_handed_is_counted_to_the_last_request() {
+    let folder = Folder::new();
+    folder.image("disk", 256 * BLOCK);
+    let line = "--object iothread,id=io0,aio-max-batch=4 \
+        --blockdev file,node-name=d,filename=disk,cache.direct=off,aio=io_uring \
+        --export vhost-user-blk,id=e,node-name=d,iothread=io0,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start(&folder, line);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for block in 0..21 {
+        guest.request(0, IN, block, 0);
+    }
+    let names = ["requests-submitted", "submit-calls", "largest-batch"];
+    let mut told = || {
+        let iothreads = client.done("query-iothreads", json!({}));
+        numbers(&iothreads[0]["stats"], names)
+    };
+    let came = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        told() == [21, 21, 1]
+    });
+    assert!(came, "{:?}", told());
+    drop(guest);
+    program.stop();
+}
