@@ -1,6 +1,7 @@
 //! What a service manager is told, over a socket that a test listens to in its place.
 
 use std::fs;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
@@ -27,7 +28,8 @@ impl Manager {
     /// The next thing that it is told.
     fn hears(&self) -> String {
         let mut buffer = [0; 4096];
-        let bytes = self.0.recv(&mut buffer).expect("nothing is told");
+        // Whoever holds a thread of another process is interrupted by it.
+        let bytes = retry_on_intr(|| self.0.recv(&mut buffer)).expect("nothing is told");
         String::from_utf8(buffer[..bytes].to_vec()).unwrap()
     }
 
@@ -36,11 +38,20 @@ impl Manager {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
         let mut heard = Vec::new();
-        while let Ok(bytes) = self.0.recv(&mut buffer) {
+        while let Ok(bytes) = retry_on_intr(|| self.0.recv(&mut buffer)) {
             heard.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
         }
         self.0.set_nonblocking(false).unwrap();
         heard
+    }
+}
+
+fn retry_on_intr<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
