@@ -28,7 +28,10 @@ impl PidFile {
             return Err(failed(&"another process that runs holds it"));
         }
         file.set_len(0).map_err(|error| failed(&error))?;
-        writeln!(file, "{}", std::process::id()).map_err(|error| failed(&error))?;
+        // In one piece: whoever waits for it reads all of it.
+        let line = format!("{}\n", std::process::id());
+        file.write_all(line.as_bytes())
+            .map_err(|error| failed(&error))?;
         Ok(PidFile {
             path: path.to_owned(),
             _file: file,
