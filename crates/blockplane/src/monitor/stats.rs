@@ -49,11 +49,17 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
 }
 
 fn query(objects: &Objects, arguments: &Arguments) -> Value {
-    let scale = Scale::new();
     if arguments.get("query-nodes") == Some(&Value::Bool(true)) {
+        let scale = Scale::new();
         let nodes = objects.nodes.iter();
         return nodes.map(|open| node(open, objects, scale)).collect();
     }
+    exports(objects).into()
+}
+
+/// Each export, in the order of their making.
+pub(super) fn exports(objects: &Objects) -> Vec<Value> {
+    let scale = Scale::new();
     let exports = objects.exports.iter();
     exports.map(|one| export(one, scale)).collect()
 }

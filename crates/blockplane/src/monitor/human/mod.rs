@@ -4,6 +4,7 @@
 
 mod block;
 mod chars;
+mod stats;
 mod words;
 
 use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
@@ -35,6 +36,14 @@ const INFO: &[Human] = &[
         flags: "nv",
         most: 1,
         run: block::nodes,
+    },
+    Human {
+        name: "blockstats",
+        takes: "",
+        help: "show block device statistics",
+        flags: "",
+        most: 0,
+        run: stats::exports,
     },
     Human {
         name: "chardev",

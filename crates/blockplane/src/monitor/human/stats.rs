@@ -1,0 +1,38 @@
+//! `info blockstats`: what each export did.
+
+use serde_json::Value;
+
+use super::Words;
+use crate::control::Control;
+use crate::monitor::stats;
+
+/// What is shown, in this order.
+const NAMES: [&str; 11] = [
+    "rd_bytes",
+    "wr_bytes",
+    "rd_operations",
+    "wr_operations",
+    "flush_operations",
+    "wr_total_time_ns",
+    "rd_total_time_ns",
+    "flush_total_time_ns",
+    "rd_merged",
+    "wr_merged",
+    "idle_time_ns",
+];
+
+/// A line for each export.
+pub(super) fn exports(control: &Control, _: &Words<'_>) -> String {
+    let exports = stats::exports(&control.objects);
+    exports.iter().map(line).collect()
+}
+
+fn line(export: &Value) -> String {
+    let mut line = format!("{}:", export["export"].as_str().unwrap_or_default());
+    for name in NAMES {
+        // A time that has not begun is 0 there.
+        let value = export["stats"][name].as_u64().unwrap_or_default();
+        line += &format!(" {name}={value}");
+    }
+    line + "\n"
+}
