@@ -199,7 +199,7 @@ fn bar(percent: f64) -> String {
     "|".repeat(filled as usize)
 }
 
-/// Four digits that matter, in at most eight characters: `12,345`, `0.53`.
+/// At least three digits that matter, in at most seven characters: `12,345`, `0.53`, `1.02M`.
 fn short(value: f64) -> String {
     #[allow(
         clippy::cast_possible_truncation,
@@ -211,7 +211,8 @@ fn short(value: f64) -> String {
         0.0 => "0".to_owned(),
         _ if value < 9.995 => format!("{value:.2}"),
         _ if value < 999.5 => format!("{value:.1}"),
-        _ if value < 9_999_999.5 => crate::units::shown_count(whole),
+        _ if value < 999_999.5 => crate::units::shown_count(whole),
+        _ if value < 9.995e6 => format!("{:.2}M", value / 1e6),
         _ => format!("{:.1}M", value / 1e6),
     }
 }
@@ -301,10 +302,15 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             (0.5, "0.50"),
             (12.34, "12.3"),
             (999.9, "1,000"),
-            (1_234_567.0, "1,234,567"),
+            (999_999.4, "999,999"),
+            (999_999.6, "1.00M"),
+            (1_234_567.0, "1.23M"),
             (12_345_678.0, "12.3M"),
+            (123_456_789.0, "123.5M"),
         ] {
             assert_eq!(short(value), text);
+            // A blank stays between two columns, the narrowest of which has eight.
+            assert!(text.len() <= 7, "{text}");
         }
         assert_eq!(clipped("a-long-name-of-a-disk", 14), "a-long-name-o~");
     }
