@@ -5,8 +5,12 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use crate::Failure;
+
+/// How long a manager that does not read is waited for, with what it must not miss.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The way to whoever wants to know our state.
 pub(super) struct Notifier {
@@ -27,13 +31,30 @@ impl Notifier {
             format!("NOTIFY_SOCKET cannot be '{shown}': {error}")
         })?;
         let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(PATIENCE))?;
         Ok(Notifier { socket, manager })
     }
 
-    /// Lines of `NAME=VALUE`. Whoever does not listen any more is no reason to end.
+    /// Lines of `NAME=VALUE` that it must not miss: waits for it a little. Whoever does not listen any more is no
+    /// reason to end.
     pub fn tell(&self, state: &str) {
-        if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.manager) {
+        self.send(state);
+    }
+
+    /// The same of what can be said again later: never waits. False: there was no room for it.
+    pub fn offer(&self, state: &str) -> bool {
+        let without_waiting = |on| self.socket.set_nonblocking(on).is_ok();
+        without_waiting(true) && {
+            let sent = self.send(state);
+            without_waiting(false) && sent
+        }
+    }
+
+    fn send(&self, state: &str) -> bool {
+        let sent = self.socket.send_to_addr(state.as_bytes(), &self.manager);
+        if let Err(error) = &sent {
             tracing::debug!(%error, state, "the service manager cannot be told");
         }
+        sent.is_ok()
     }
 }

@@ -231,3 +231,20 @@ fn a_watchdog_of_another_process_is_not_served() {
     process.stop();
     assert!(!manager.heard().contains(&"WATCHDOG=1".to_owned()));
 }
+
+#[test]
+fn a_manager_that_does_not_read_holds_nobody_up() {
+    let folder = Folder::new();
+    let _manager = Manager::in_folder(&folder);
+    let line = "serve null-co: --socket s --monitor m";
+    let mut process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    process.accepts(&folder.join("m"));
+    // Each changes the status. The manager's socket takes some ten.
+    for _ in 0..15 {
+        folder
+            .run("qmp m object-add qom-type=iothread id=more")
+            .succeeded();
+        folder.run("qmp m object-del id=more").succeeded();
+    }
+    process.stop();
+}
