@@ -47,9 +47,31 @@ fn run(mailbox: &Receiver<Report>, events: &Handle) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         errors.tell(Instant::now(), |cell, errno| {
+            log(cell, errno);
             events.emit("BLOCK_IO_ERROR", io_error(cell, errno));
         });
     }
+}
+
+/// As seldom as the event: the first of a second, and the last.
+fn log(cell: &IoErrors, errno: Errno) {
+    if errno == Errno::FAULT {
+        // The guest's memory has gone, and no disk has failed.
+        return;
+    }
+    let advice = if errno == Errno::NOSPC {
+        "make space where the image lies: the guest was told of an error, and may try again"
+    } else {
+        "look at the disk below, as with dmesg: the guest was told of an error"
+    };
+    tracing::warn!(
+        export = cell.export,
+        node = cell.node,
+        operation = if cell.reads { "read" } else { "write" },
+        error = reason(&errno.into()),
+        advice,
+        "a request to the disk has failed"
+    );
 }
 
 fn io_error(cell: &IoErrors, errno: Errno) -> Value {

@@ -55,6 +55,9 @@ fn a_disk_that_fails_and_a_queue_that_broke_are_told_of() {
         assert_eq!((&broken["id"], &broken["queue"]), (&json!("e"), &json!(1)));
         assert!(!broken["reason"].as_str().unwrap().is_empty());
         drop(guest);
-        program.stop();
+        let log = program.stop().stderr;
+        let failed = log.matches("a request to the disk has failed").count();
+        // As seldom as the event.
+        assert!((1..100).contains(&failed), "{log}");
     }
 }
