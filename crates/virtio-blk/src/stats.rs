@@ -29,6 +29,17 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Unmap];
 
+    /// What it is called in figures that are read elsewhere: in metrics, and where a monitor tells latencies.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Unmap => "unmap",
+        }
+    }
+
     /// What a request counts as.
     #[inline(always)]
     pub(crate) fn of(op: Op) -> Self {

@@ -42,16 +42,7 @@ impl Queue<'_> {
 
     fn labels_of(&self, kind: Kind) -> [(&'static str, &str); 3] {
         let [export, queue] = self.labels();
-        [export, queue, ("op", name(kind))]
-    }
-}
-
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Flush => "flush",
-        Kind::Unmap => "unmap",
+        [export, queue, ("op", kind.name())]
     }
 }
 

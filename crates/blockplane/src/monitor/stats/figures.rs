@@ -15,16 +15,6 @@ fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-/// What each is called where its latency stands.
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Flush => "flush",
-        Kind::Unmap => "unmap",
-    }
-}
-
 /// Requests of one kind.
 #[derive(Clone, Copy, Default)]
 struct KindSum {
@@ -99,7 +89,7 @@ pub(super) fn latencies(queue: &QueueStats, scale: Scale) -> Value {
     let kinds = Kind::ALL.into_iter();
     let members = kinds.map(|kind| {
         (
-            name(kind).to_owned(),
+            kind.name().to_owned(),
             latency(&queue.of(kind).latency, scale),
         )
     });
@@ -120,7 +110,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::required("bounds", ints()),
         Member::required("counts", ints()),
     ]);
-    let kinds = Kind::ALL.map(|kind| Member::required(name(kind), Type::Named("BlockLatency")));
+    let kinds = Kind::ALL.map(|kind| Member::required(kind.name(), Type::Named("BlockLatency")));
     let mut stats: Vec<Member> = STATS
         .iter()
         .map(|name| Member::required(name, Type::Int))
