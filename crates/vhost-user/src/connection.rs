@@ -23,7 +23,6 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use virtqueue::{GuestMemory, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
-use crate::eventfd;
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Vring};
@@ -98,7 +97,7 @@ impl Connection {
     }
 
     fn eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
-        eventfd::checked(what, fd).map_err(|error| {
+        passed_fds::checked(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
         })

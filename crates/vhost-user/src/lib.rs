@@ -9,12 +9,10 @@
 
 mod backend_channel;
 mod connection;
-mod eventfd;
 mod front_ends;
 mod memory;
 mod server;
 mod target;
-mod truncation;
 mod vring;
 
 pub use front_ends::FrontEnds;

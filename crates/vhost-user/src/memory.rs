@@ -4,41 +4,27 @@
 //! started with, and a region is unmapped when nobody holds it any more.
 
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use virtqueue::{GuestMemory, MemoryError, Region};
-use vm_memory::{FileOffset, MmapRegion};
-
-use crate::truncation::{TooManyRegions, TruncationGuard};
 
 /// Slots that a front-end may use one by one: the field's number, far over what any has.
 pub(crate) const MAX_SLOTS: usize = 509;
-
-/// Bytes that are mapped for one front-end at most: more than machines have that run guests, and a
-/// small part of a process's address space, which all front-ends share.
-pub(crate) const MAX_TOTAL_BYTES: u64 = 4 << 40;
 
 /// Why the guest's memory cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     /// It could not be mapped.
-    #[error("cannot map {size} bytes at offset {offset} of the descriptor: {reason}")]
-    Map {
-        size: u64,
-        offset: u64,
-        reason: String,
-    },
+    #[error(transparent)]
+    Map(#[from] MapError),
     /// The regions contradict each other.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// A slot to be removed does not exist.
     #[error("no region of {size} bytes at guest address {guest_addr:#x} to remove")]
     NoSuchRegion { guest_addr: u64, size: u64 },
-    /// More than can be guarded.
-    #[error(transparent)]
-    TooManyRegions(#[from] TooManyRegions),
     /// More than one guest may have.
     #[error(
         "{total} bytes of guest memory, at most {MAX_TOTAL_BYTES} are mapped for one front-end"
@@ -47,12 +33,6 @@ pub(crate) enum TableError {
     /// More than we announced.
     #[error("more than {MAX_SLOTS} memory slots")]
     TooManySlots,
-}
-
-/// A mapped region; the guard goes before the mapping does.
-struct Mapping {
-    _guard: TruncationGuard,
-    _region: MmapRegion,
 }
 
 struct Slot {
@@ -161,67 +141,12 @@ fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
 }
 
 fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
-    let (offset, size) = (region.mmap_offset, region.memory_size);
-    let error = |reason: String| TableError::Map {
-        size,
-        offset,
-        reason,
-    };
-    // A page fault there would wait for whoever serves the file system, as long as that likes.
-    let file_system = rustix::fs::fstatfs(&file).map_err(|errno| error(errno.to_string()))?;
-    if i128::from(file_system.f_type) == FUSE_SUPER_MAGIC {
-        return Err(error(
-            "it lies on a FUSE file system; share memory from a memfd, tmpfs or hugetlbfs".into(),
-        ));
-    }
-    // Huge pages can only be mapped whole; their file system says how large they are.
-    let stat = rustix::fs::fstat(file.as_fd()).map_err(|errno| error(errno.to_string()))?;
-    let page = u64::try_from(stat.st_blksize)
-        .unwrap_or(0)
-        .max(PAGE_BYTES)
-        .next_power_of_two();
-    let start = offset / page * page;
-    let whole = offset
-        .checked_add(size)
-        .and_then(|end| end.checked_next_multiple_of(page))
-        .ok_or_else(|| error("too large".into()))?;
-    let end = if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        // A mapping past the end of the file would kill us when touched.
-        let file_end = u64::try_from(stat.st_size).unwrap_or(0);
-        if offset + size > file_end {
-            return Err(error(format!(
-                "the file behind it has only {file_end} bytes"
-            )));
-        }
-        whole.min(file_end.max(offset + size))
-    } else {
-        whole
-    };
-    let bytes = usize::try_from(end - start).map_err(|_| error("too large".into()))?;
-    let mapping = MmapRegion::<()>::build(
-        Some(FileOffset::new(file, start)),
-        bytes,
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_SHARED | libc::MAP_NORESERVE,
-    )
-    .map_err(|reason| error(reason.to_string()))?;
-    // Less than `bytes`, which is a usize.
-    let inside = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
-    let host = mapping.as_ptr().wrapping_add(inside);
-    let guard = TruncationGuard::new(mapping.as_ptr(), bytes)?;
+    let mapping = Mapping::new(file, region.mmap_offset, region.memory_size)?;
     Ok(Slot {
         guest_addr: region.guest_phys_addr,
         user_addr: region.user_addr,
-        len: size,
-        host,
-        mapping: Arc::new(Mapping {
-            _guard: guard,
-            _region: mapping,
-        }),
+        len: region.memory_size,
+        host: mapping.host(),
+        mapping: Arc::new(mapping),
     })
 }
-
-const PAGE_BYTES: u64 = 4096;
-
-/// `linux/magic.h`.
-const FUSE_SUPER_MAGIC: i128 = 0x6573_5546;

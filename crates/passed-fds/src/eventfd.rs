@@ -10,15 +10,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// A descriptor that is no eventfd.
 #[derive(Debug, thiserror::Error)]
 #[error("a {what} descriptor that is no eventfd")]
-pub(crate) struct NotAnEventFd {
+pub struct NotAnEventFd {
+    /// What it was meant for.
     pub what: &'static str,
 }
 
-/// Takes the descriptor of a message, if there is one.
-pub(crate) fn checked(
-    what: &'static str,
-    file: Option<File>,
-) -> Result<Option<OwnedFd>, NotAnEventFd> {
+/// Takes the descriptor of a message, if there is one. Writing to it does not block.
+///
+/// # Errors
+/// [`NotAnEventFd`].
+pub fn checked(what: &'static str, file: Option<File>) -> Result<Option<OwnedFd>, NotAnEventFd> {
     let Some(file) = file else { return Ok(None) };
     // proc(5): only an eventfd's information has its counter.
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));

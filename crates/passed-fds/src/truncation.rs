@@ -35,9 +35,10 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// The table is full.
-#[derive(Debug, thiserror::Error)]
-#[error("more than {MAX_REGIONS} regions of guest memory in one process")]
-pub(crate) struct TooManyRegions;
+#[derive(Debug)]
+pub(crate) struct TooManyRegions {
+    pub max: usize,
+}
 
 /// While it lives, a SIGBUS in its region is caught. To be dropped before the region is unmapped.
 pub(crate) struct TruncationGuard {
@@ -54,7 +55,7 @@ impl TruncationGuard {
             None => {
                 let entry = USED.load(Ordering::Relaxed);
                 if entry == MAX_REGIONS {
-                    return Err(TooManyRegions);
+                    return Err(TooManyRegions { max: MAX_REGIONS });
                 }
                 USED.store(entry + 1, Ordering::Release);
                 entry
