@@ -139,6 +139,13 @@ impl Scale {
         let ns = (u128::from(ticks) * u128::from(self.ns)) >> 32;
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
+
+    /// The shortest duration, in ticks, that takes so many nanoseconds.
+    #[must_use]
+    pub fn to_ticks(self, ns: u64) -> u64 {
+        let ticks = (u128::from(ns) << 32).div_ceil(self.ns.into());
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
 }
 
 impl Default for Scale {
@@ -177,5 +184,19 @@ mod tests {
             0,
             "no time at all"
         );
+    }
+
+    #[test]
+    fn ticks_of_a_time_are_the_first_that_take_it() {
+        let at = |ticks, ns| Pair { ticks, ns };
+        for ticks_per_us in [300, 1000, 2500] {
+            let scale = Scale::between(at(0, 0), at(ticks_per_us * 1_000_000, 1_000_000_000));
+            for ns in [1, 2, 3, 999, 1000, 1001, 123_456_789, 86_400_000_000_000] {
+                let ticks = scale.to_ticks(ns);
+                assert!(scale.to_ns(ticks) >= ns && scale.to_ns(ticks - 1) < ns);
+            }
+            assert_eq!(scale.to_ticks(0), 0);
+        }
+        assert_eq!(Scale { ns: 1 }.to_ticks(u64::MAX), u64::MAX);
     }
 }

@@ -56,7 +56,7 @@ fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) ->
     };
     match (r#type, found) {
         (Type::Any, _) | (Type::Str, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
-        (Type::Int, Value::Number(number)) if !number.is_f64() => Ok(()),
+        (Type::Int | Type::Unsigned, Value::Number(number)) if !number.is_f64() => Ok(()),
         (Type::List(of), Value::Array(items)) => items
             .iter()
             .enumerate()
@@ -83,6 +83,7 @@ fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) ->
         },
         (Type::Str, _) => wrong("string"),
         (Type::Int, _) => wrong("integer"),
+        (Type::Unsigned, _) => Err(Error::generic(format!("Parameter '{path}' expects uint64"))),
         (Type::Bool, _) => wrong("boolean"),
         (Type::List(_), _) => wrong("array"),
     }
@@ -93,7 +94,7 @@ fn fits(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
     match r#type {
         Type::Any => true,
         Type::Str => found.is_string(),
-        Type::Int => found.is_number(),
+        Type::Int | Type::Unsigned => found.is_number(),
         Type::Bool => found.is_boolean(),
         Type::List(_) => found.is_array(),
         Type::Named(name) => match definitions.get(name) {

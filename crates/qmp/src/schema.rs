@@ -63,7 +63,7 @@ impl Schema {
         let (name, entry) = match r#type {
             Type::Named(name) => return (*name).to_owned(),
             Type::Str => builtin("str", "string"),
-            Type::Int => builtin("int", "int"),
+            Type::Int | Type::Unsigned => builtin("int", "int"),
             Type::Bool => builtin("bool", "boolean"),
             Type::Any => builtin("any", "value"),
             Type::List(of) => {

@@ -8,6 +8,7 @@ fn interface() -> Interface<()> {
         members: vec![
             Member::required("kind", Type::Named("Kind")),
             Member::optional("sizes", Type::List(Box::new(Type::Int))),
+            Member::optional("limits", Type::List(Box::new(Type::Unsigned))),
             Member::optional("below", Type::Named("Below")),
         ],
         variants: Some(Variants {
@@ -173,6 +174,14 @@ fn arguments_are_of_the_declared_types() {
             "Invalid parameter type for 'sizes[1]', expected: integer",
         ),
         (
+            r#"{"kind":"flat","limits":[-1,18446744073709551615,"a"]}"#,
+            "Parameter 'limits[2]' expects uint64",
+        ),
+        (
+            r#"{"kind":"flat","limits":[18446744073709551616]}"#,
+            "Parameter 'limits[0]' expects uint64",
+        ),
+        (
             r#"{"kind":"flat","below":{"kind":"flat","below":{"kind":"y"}}}"#,
             "Parameter 'below.below.kind' does not accept value 'y'",
         ),
@@ -244,6 +253,7 @@ fn the_schema_describes_what_is_checked() {
             "members": [
                 {"name": "kind", "type": "Kind"},
                 {"name": "sizes", "type": "[int]", "default": null},
+                {"name": "limits", "type": "[int]", "default": null},
                 {"name": "below", "type": "Below", "default": null},
             ],
             "tag": "kind",

@@ -7,6 +7,8 @@ pub enum Type {
     Str,
     /// A whole number, of 64 bits with or without a sign.
     Int,
+    /// The same, taken without a sign: what is negative stands for a number near 2^64.
+    Unsigned,
     /// `true` or `false`.
     Bool,
     /// Anything.

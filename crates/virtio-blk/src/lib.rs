@@ -9,6 +9,7 @@
 
 mod config;
 mod device;
+mod histograms;
 mod merge;
 mod name;
 mod parse;
@@ -21,6 +22,7 @@ mod zero_pages;
 
 pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
+pub use histograms::Histograms;
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use name::QueueName;
 pub use parse::RequestError;

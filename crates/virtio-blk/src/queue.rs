@@ -282,11 +282,10 @@ impl Queue {
 
     /// What has asked for no disk: it was refused, or for nothing.
     #[cold]
-    fn counts(&self, kind: Kind, status: Status) {
-        let stats = self.stats.of(kind);
+    fn counts(&mut self, kind: Kind, status: Status) {
         match status {
-            Status::Ok => stats.latency.add(0, 1),
-            Status::IoErr | Status::Unsupported => stats.invalid.add(1),
+            Status::Ok => self.group.enter_nothing(kind, &self.stats),
+            Status::IoErr | Status::Unsupported => self.stats.of(kind).invalid.add(1),
         }
     }
 

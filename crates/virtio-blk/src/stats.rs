@@ -7,9 +7,12 @@
 //! Requests that were taken together and are finished together took the same time. So they are summed up first,
 //! and each group is entered once; see [`Group`].
 
+use std::sync::Mutex;
+
 use block::Op;
 use counters::{Counter, Histogram};
 
+use crate::histograms::{Chosen, Held, Histograms};
 use crate::zero_pages::{ZeroPage, Zeroed};
 
 /// Kinds of requests that are counted apart.
@@ -79,6 +82,8 @@ struct Pages {
     notifications: Counter,
     highest_offset: Counter,
     last_ticks: Counter,
+    /// Which choice of histograms is to be held. Here, since it is looked at whenever these change.
+    choice: Counter,
     kinds: [KindStats; 4],
 }
 
@@ -91,6 +96,8 @@ unsafe impl Zeroed for Pages {}
 /// All figures of a queue.
 pub struct QueueStats {
     pages: ZeroPage<Pages>,
+    /// In a place of its own: what changes behind a shared reference has to be read again and again.
+    chosen: Box<Mutex<Chosen>>,
 }
 
 impl QueueStats {
@@ -99,6 +106,7 @@ impl QueueStats {
     pub fn new() -> Self {
         QueueStats {
             pages: ZeroPage::new(),
+            chosen: Box::default(),
         }
     }
 
@@ -130,6 +138,13 @@ impl QueueStats {
     #[must_use]
     pub fn last_ticks(&self) -> &Counter {
         &self.pages.last_ticks
+    }
+
+    /// Those of latencies with chosen boundaries.
+    #[inline(always)]
+    #[must_use]
+    pub fn histograms(&self) -> Histograms<'_> {
+        Histograms::new(&self.pages.choice, &self.chosen)
     }
 
     /// Requests of a kind.
@@ -192,6 +207,7 @@ pub(crate) struct Group {
     pub requests: u64,
     stamp: Stamp,
     pub bytes: u64,
+    held: Held,
 }
 
 impl Group {
@@ -221,6 +237,26 @@ impl Group {
         kind.latency.add(ticks, requests);
         stats.last_ticks().set(now);
         (self.requests, self.bytes) = (0, 0);
+        if stats.histograms().wanted() {
+            self.enter_chosen(requests, now, stats);
+        }
+    }
+
+    /// The same in histograms that somebody chose. It comes last and finds out anew what is known before, so that
+    /// nothing has to be kept for it where there are none.
+    #[cold]
+    #[inline(never)]
+    fn enter_chosen(&mut self, requests: u64, now: u64, stats: &QueueStats) {
+        let (kind, ticks) = (self.stamp.kind(), self.stamp.ticks_until(now));
+        self.held.add(stats.histograms(), kind, ticks, requests);
+    }
+
+    /// A request has asked for nothing, which took no time.
+    pub fn enter_nothing(&mut self, kind: Kind, stats: &QueueStats) {
+        stats.of(kind).latency.add(0, 1);
+        if stats.histograms().wanted() {
+            self.held.add(stats.histograms(), kind, 0, 1);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod chardevs;
 mod errors;
 mod export_properties;
 mod exports;
+mod histograms;
 mod human;
 mod iothread_properties;
 mod nodes;
@@ -31,6 +32,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(chardevs::commands());
     commands.extend(human::commands());
     commands.extend(stats::commands());
+    commands.extend(histograms::commands());
     commands.extend(reopen::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
@@ -39,6 +41,7 @@ pub(crate) fn interface() -> Interface<Control> {
     definitions.extend(exports::definitions());
     definitions.extend(chardevs::definitions());
     definitions.extend(stats::definitions());
+    definitions.extend(histograms::definitions());
     Interface::new(product(), definitions, commands, exports::events())
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use counters::Scale;
 use qmp::{Arguments, Command, Definition, Member, Object, Run, Type};
 use serde_json::{Value, json};
+use virtio_blk::QueueStats;
 
+use super::histograms;
 use crate::control::Control;
 use crate::objects::{Export, Objects, OpenNode};
 use figures::Sum;
@@ -78,7 +80,7 @@ fn export(export: &Export, scale: Scale) -> Value {
                 "size": if size > 0 { size } else { figures.queue_size.into() },
                 "depth": stats.in_flight().get(),
                 "notifications": stats.notifications().get(),
-                "stats": Sum::of([&**stats]).describe(scale),
+                "stats": stats_of([&**stats].into_iter(), scale),
                 "latency": figures::latencies(stats, scale),
             })
         })
@@ -88,9 +90,16 @@ fn export(export: &Export, scale: Scale) -> Value {
         "device": "",
         "node-name": export.options.node_name,
         "connected": figures.connected.load(Ordering::Relaxed),
-        "stats": sum(&[export]).describe(scale),
+        "stats": stats_of(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
     })
+}
+
+/// Of queues of one export.
+fn stats_of<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
+    let mut stats = Sum::of(queues.clone()).describe(scale);
+    histograms::describe(queues, &mut stats);
+    stats
 }
 
 fn sum(exports: &[&Export]) -> Sum {

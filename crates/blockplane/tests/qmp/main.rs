@@ -4,6 +4,7 @@
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
+//! - `histograms`: latencies between boundaries that a client chose, of what a guest did.
 //! - `trouble`: events of failed requests and of broken queues.
 //! - `metrics`: the same figures as Prometheus gets them (`scraper`), from a daemon that does not notice.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
@@ -31,6 +32,7 @@ mod exports;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../iothreads/guest.rs"]
 mod guest;
+mod histograms;
 mod human;
 mod metrics;
 mod neighbour;

@@ -1,5 +1,8 @@
 //! What is counted.
 
+use std::sync::Arc;
+
+use counters::{Boundaries, Scale};
 use engine::Errno;
 use virtio_blk::{DeviceOptions, Kind};
 
@@ -98,6 +101,40 @@ fn a_request_for_nothing_is_done_at_once() {
     rig.ask(IN, 3, &[], 0);
     run(&mut rig, 100, 200);
     assert_eq!(figures(&rig, Kind::Read), [1, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn chosen_histograms_have_what_is_done_once_and_between_its_boundaries() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    let scale = Scale::new();
+    let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
+    let boundaries = Arc::new(Boundaries::new(ends, scale).unwrap());
+    for kind in Kind::ALL {
+        rig.stats.histograms().set(kind, Some(boundaries.clone()));
+    }
+    // For nothing; refused; two joined, and a write beside them; failed.
+    rig.ask(IN, 3, &[], 0);
+    rig.ask(IN, CAPACITY_SECTORS, &[], 512);
+    run(&mut rig, 8000, 8000);
+    rig.read(0, 1);
+    rig.read(1, 1);
+    rig.write(100, 3, 7);
+    run(&mut rig, 8000, 10_000);
+    rig.read(0, 1);
+    rig.admit_all();
+    let failing = rig.sink.submitted.remove(0);
+    rig.complete(&failing, Err(Errno::IO));
+    rig.used();
+    rig.ask(FLUSH, 0, &[], 0);
+    run(&mut rig, 20_000, 28_000);
+    let counts = |kind| {
+        let bins = rig.stats.histograms().of(kind).unwrap();
+        bins.counts().collect::<Vec<_>>()
+    };
+    assert_eq!(counts(Kind::Read), [1, 2, 0]);
+    assert_eq!(counts(Kind::Write), [0, 1, 0]);
+    assert_eq!(counts(Kind::Flush), [0, 0, 1]);
+    assert_eq!(counts(Kind::Unmap), [0; 3]);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use qmp::{Definition, Member, Object, Type};
 use serde_json::{Map, Value, json};
 use virtio_blk::{Kind, QueueStats};
 
+use crate::monitor::histograms;
+
 /// What the field calls each kind of request, and what its members begin with.
 fn prefix(kind: Kind) -> &'static str {
     match kind {
@@ -116,6 +118,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         .map(|name| Member::required(name, Type::Int))
         .collect();
     stats.push(Member::optional("idle_time_ns", Type::Int));
+    stats.extend(histograms::members());
     stats.push(Member::required("account_invalid", Type::Bool));
     stats.push(Member::required("account_failed", Type::Bool));
     stats.push(Member::required(
