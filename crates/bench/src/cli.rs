@@ -9,13 +9,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use commands::signals;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::experiments::{self, batch_limit, completion_ring, many_queues, notify};
 use crate::svg::Figure;
 use crate::table::Table;
-use crate::{compare, handlers, idle, interrupt, run, targets};
+use crate::{compare, handlers, idle, run, targets};
 
 /// `bench …`
 #[derive(Debug, Parser)]
@@ -105,23 +106,14 @@ pub fn grammar() -> clap::Command {
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words = std::iter::once("bench".into()).chain(words);
-    let error = match Cli::try_parse_from(words) {
-        Ok(cli) => match run(&cli, &mut std::io::stdout().lock()) {
-            Ok(()) => return ExitCode::SUCCESS,
+    commands::main("bench", words, |cli: Cli| {
+        let done = run(&cli, &mut std::io::stdout().lock());
+        match done {
             // Whatever else it led to.
-            Err(_) if interrupt::pressed() => format!("blockplane bench: {}\n", Error::Interrupted),
-            Err(error) => format!("blockplane bench: {error}\n"),
-        },
-        Err(error) if !error.use_stderr() => {
-            // Whoever pipes the help into `head` has seen enough.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
+            Err(_) if signals::end_asked() => Err(Error::Interrupted),
+            done => done,
         }
-        Err(error) => error.render().to_string(),
-    };
-    // Nobody may be there to hear it; the exit status says it as well.
-    let _ = std::io::stderr().write_all(error.as_bytes());
-    ExitCode::FAILURE
+    })
 }
 
 /// Measures and prints to `out`.
@@ -129,7 +121,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
-    interrupt::notice();
+    signals::notice_end();
     let plot = cli.command.svg().map(Plot::at).transpose()?;
     let report = measure(&cli.command)?;
     if let (Some(plot), Some(figure)) = (plot, &report.figure) {

@@ -12,6 +12,8 @@ mod panel;
 
 use std::fmt::{self, Write};
 
+use commands::xml::escaped;
+
 /// Okabe, Ito: Color Universal Design (2008); without its yellow, which white swallows.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#5f5f5f",
@@ -194,23 +196,6 @@ fn wrapped(text: &str, style: Style, width: f64) -> Vec<String> {
         }
     }
     lines
-}
-
-/// For XML text and attributes (XML 1.0, section 2.4).
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // Section 2.2: no other control character may stand in a document.
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -43,32 +43,9 @@ pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// `5s`, `500ms`, `1.5m`; without a unit, seconds. At least a millisecond.
+/// How long something is done: at least a millisecond.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    match time_or_none(text) {
-        Ok(time) if time < Duration::from_millis(1) => Err("at least 1ms is expected".to_owned()),
-        time => time,
-    }
-}
-
-/// The same, and 0 is allowed.
-pub(crate) fn time_or_none(text: &str) -> Result<Duration, String> {
-    const MAX_SECONDS: f64 = 1e6;
-    let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
-    let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let unit = match &text[number.len()..] {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(expected()),
-    };
-    let number: f64 = number.parse().map_err(|_| expected())?;
-    let seconds = number * unit;
-    if (0.0..=MAX_SECONDS).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(expected())
-    }
+    commands::time::at_least_ms(1, text)
 }
 
 /// Bytes as they were written: 4k, 1M, 512.
@@ -106,22 +83,5 @@ mod tests {
         assert_eq!(shown_bytes(4096), "4k");
         assert_eq!(shown_bytes(1536), "1536");
         assert_eq!(shown_bytes(0), "0");
-    }
-
-    #[test]
-    fn times() {
-        for (text, ms) in [
-            ("500ms", 500),
-            ("5s", 5000),
-            ("5", 5000),
-            ("1.5s", 1500),
-            ("2m", 120_000),
-        ] {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
-        }
-        for wrong in ["", "s", "5x", "-1s", "0", "nan", "inf", "1e300"] {
-            assert!(time(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(time_or_none("0"), Ok(Duration::ZERO));
     }
 }

@@ -40,6 +40,6 @@ fn a_loop_that_is_measured_ends_with_the_first_signal() {
     let _ = bench.kill();
     let status = bench.wait().unwrap();
     reader.join().unwrap();
-    assert_eq!(rest.as_deref(), Ok("blockplane bench: interrupted\n"));
+    assert_eq!(rest.as_deref(), Ok("blockplane: bench: interrupted\n"));
     assert_eq!(status.code(), Some(1));
 }

@@ -26,12 +26,9 @@ pub(crate) fn parse<T: FromArgMatches>(
         Ok(args) => return Ok(Answer::Do(args)),
         Err(error) => error,
     };
-    let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp) {
-        return Ok(Answer::Help(text));
+        return Ok(Answer::Help(error.render().to_string()));
     }
-    // After "blockplane: serve: ", a second "error: " and a bare --help would mislead.
-    let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let message = message.replace("try '--help'", &format!("try 'blockplane {name} --help'"));
+    let message = commands::complaint(name, &error);
     Err(Problem::Command { message }.at(name))
 }

@@ -8,9 +8,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use commands::signals;
+
 use super::meter::Tally;
 use crate::error::{Error, Result};
-use crate::interrupt;
 
 /// How often the conductor looks whether somebody pressed Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -84,7 +85,7 @@ pub fn conduct(
             for (duration, next) in [(warm_up, Phase::Measure), (time, Phase::Stop)] {
                 let until = Instant::now() + duration;
                 loop {
-                    if interrupt::pressed() {
+                    if signals::end_asked() {
                         return Err(Error::Interrupted);
                     }
                     let left = until.saturating_duration_since(Instant::now());

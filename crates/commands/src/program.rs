@@ -1,0 +1,84 @@
+//! From words to an exit status, alike for all commands.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, error::ErrorKind};
+
+/// Helps are so wide on every terminal: the same words always give the same text.
+pub const HELP_COLUMNS: usize = 80;
+
+/// Reads `words`, of which the first is the program's own name, and does what they say. What goes wrong is told as
+/// `blockplane: NAME: …`.
+#[must_use]
+pub fn main<C: Parser, E: Display>(
+    name: &str,
+    words: impl IntoIterator<Item = OsString>,
+    run: impl FnOnce(C) -> Result<(), E>,
+) -> ExitCode {
+    let wrong = match C::try_parse_from(words) {
+        Ok(command) => match run(command) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error.to_string(),
+        },
+        Err(error) if !error.use_stderr() => {
+            // Whoever pipes the help into `head` has seen enough.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        // Help that was not asked for, where a command is missing.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
+        Err(error) => complaint(name, &error),
+    };
+    // Nobody may be there to hear it; the exit status says it as well.
+    let _ = writeln!(std::io::stderr(), "blockplane: {name}: {wrong}");
+    ExitCode::FAILURE
+}
+
+/// What is wrong with the words of the command `name`, to stand behind `blockplane: NAME: `.
+#[must_use]
+pub fn complaint(name: &str, error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    // A second "error: " and a bare --help would mislead.
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    text.replace("try '--help'", &format!("try 'blockplane {name} --help'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[arg(long)]
+        _known: bool,
+    }
+
+    #[test]
+    fn a_complaint_stands_behind_the_names_and_leads_on() {
+        let error = Words::try_parse_from(["blockplane top", "--unknown"]).unwrap_err();
+        let said = complaint("top", &error);
+        assert!(
+            said.starts_with("unexpected argument '--unknown'"),
+            "{said}"
+        );
+        assert!(said.ends_with("try 'blockplane top --help'."), "{said}");
+    }
+
+    #[test]
+    fn the_status_says_whether_it_was_done() {
+        let status = |word: &str, done: Result<(), &str>| {
+            let words = ["blockplane top", word].map(OsString::from);
+            main("top", words, |_: Words| done.map_err(str::to_owned))
+        };
+        assert_eq!(status("--help", Err("not run")), ExitCode::SUCCESS);
+        assert_eq!(status("--known", Ok(())), ExitCode::SUCCESS);
+        assert_eq!(status("--known", Err("broken")), ExitCode::FAILURE);
+        assert_eq!(status("--unknown", Ok(())), ExitCode::FAILURE);
+    }
+}

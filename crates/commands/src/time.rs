@@ -1,0 +1,69 @@
+//! Times as people write them on a command line.
+
+use std::time::Duration;
+
+/// `5s`, `500ms`, `1.5m`; without a unit, seconds. 0 is allowed.
+///
+/// # Errors
+/// What is expected instead.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    const MAX_SECONDS: f64 = 1e6;
+    let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
+    let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(expected()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| expected())? * unit;
+    if (0.0..=MAX_SECONDS).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(expected())
+    }
+}
+
+/// The same, but not below so many milliseconds.
+///
+/// # Errors
+/// What is expected instead.
+pub fn at_least_ms(ms: u64, text: &str) -> Result<Duration, String> {
+    match parse(text) {
+        Ok(time) if time < Duration::from_millis(ms) => Err(format!("at least {ms}ms is expected")),
+        time => time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_understood_and_nonsense_is_not() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("5s", 5000),
+            ("5", 5000),
+            ("1.5s", 1500),
+            ("2m", 120_000),
+            ("2min", 120_000),
+            ("0", 0),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)));
+        }
+        for wrong in ["", "s", "5x", "-1s", "nan", "inf", "1e300"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn there_may_be_a_least() {
+        assert_eq!(at_least_ms(100, "0.1"), Ok(Duration::from_millis(100)));
+        assert_eq!(
+            at_least_ms(100, "99ms"),
+            Err("at least 100ms is expected".to_owned())
+        );
+        assert!(at_least_ms(1, "soon").is_err());
+    }
+}
