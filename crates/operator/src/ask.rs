@@ -1,14 +1,13 @@
 //! `blockplane qmp`: commands, and their answers as JSON.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::cli::{Monitor, print};
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::{schema, units, words};
+use crate::{schema, words};
 
 /// What to ask.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,9 +31,6 @@ pub struct Options {
     /// Spread answers over lines; so they are anyway on a terminal
     #[arg(long)]
     pub pretty: bool,
-    /// How long an answer may take; 0: as long as it likes
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::time)]
-    pub timeout: Duration,
 }
 
 /// Asks and prints.
@@ -50,8 +46,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         _ if is_script => None,
         words => Some(words::request(words)?),
     };
-    let timeout = (!options.timeout.is_zero()).then_some(options.timeout);
-    let mut client = Client::connect(&options.monitor.socket, timeout)?;
+    let mut client = options.monitor.connect()?;
     if let Some(part) = &options.list {
         return list(&mut client, part, out);
     }

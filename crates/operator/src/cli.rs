@@ -6,9 +6,11 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::{ask, info, top};
 
@@ -17,6 +19,7 @@ use crate::{ask, info, top};
 #[command(
     name = "blockplane",
     bin_name = "blockplane",
+    term_width = commands::HELP_COLUMNS,
     disable_help_subcommand = true
 )]
 struct Cli {
@@ -38,12 +41,23 @@ enum Command {
     Top(top::Options),
 }
 
-/// The monitor's socket, as each command takes it.
+/// The monitor, as each command takes it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Monitor {
     /// The socket of the daemon's monitor: path=… of its --chardev
-    #[arg(value_name = "SOCKET")]
+    #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     pub socket: PathBuf,
+    /// How long an answer may take; 0: as long as it likes
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse)]
+    pub timeout: Duration,
+}
+
+impl Monitor {
+    /// Connects, and remembers how long answers may take.
+    pub(crate) fn connect(&self) -> Result<Client> {
+        let timeout = (!self.timeout.is_zero()).then_some(self.timeout);
+        Client::connect(&self.socket, timeout)
+    }
 }
 
 /// The definitions of all commands, for what is made from them: manual pages, completions.
@@ -55,32 +69,14 @@ pub fn command() -> clap::Command {
 /// All of the program: does what `words` ask for, of which the first is the command.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let name = words
+        .first()
+        .map(|name| name.to_string_lossy().into_owned());
     let words = std::iter::once("blockplane".into()).chain(words);
-    let error = match Cli::try_parse_from(words) {
-        Ok(cli) => match run(&cli.command) {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => format!("blockplane {}: {error}\n", cli.command.name()),
-        },
-        Err(error) if !error.use_stderr() => {
-            // Whoever pipes the help into `head` has seen enough.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => error.render().to_string(),
-    };
-    // Nobody may be there to hear it; the exit status says it as well.
-    let _ = io::stderr().write_all(error.as_bytes());
-    ExitCode::FAILURE
-}
-
-impl Command {
-    fn name(&self) -> &'static str {
-        match self {
-            Command::Qmp(_) => "qmp",
-            Command::Info(_) => "info",
-            Command::Top(_) => "top",
-        }
-    }
+    commands::main(&name.unwrap_or_default(), words, |cli: Cli| {
+        run(&cli.command)
+    })
 }
 
 fn run(command: &Command) -> Result<()> {
@@ -137,6 +133,7 @@ mod tests {
             "qmp",
             "qmp socket",
             "qmp socket --timeout x quit",
+            "top socket --timeout -1",
             "qmp socket --list --events",
             "info",
             "info socket everything",

@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use commands::signals;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
-use crate::signals;
 
 /// A monitor greets as soon as it has accepted.
 const GREETING_WITHIN: Duration = Duration::from_secs(3);

@@ -61,7 +61,8 @@ pub enum Error {
     },
     /// No answer.
     #[error(
-        "{command} was not answered within {waited:?}: the daemon may be busy with another command (--timeout waits longer)"
+        "{command} was not answered within {waited:?}: the daemon hangs, or is busy with another command (--timeout \
+         waits longer)"
     )]
     Unanswered {
         /// The command.

@@ -3,16 +3,12 @@
 mod tables;
 
 use std::io::Write;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Monitor, print};
 use crate::client::Client;
 use crate::error::{Error, Result};
-
-/// Looking takes no time; a daemon may be busy opening a disk.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What to show.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,7 +51,7 @@ struct Answers {
 /// # Errors
 /// What [`Client`] says.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
-    let mut client = Client::connect(&options.monitor.socket, Some(ANSWERED_WITHIN))?;
+    let mut client = options.monitor.connect()?;
     let answers = Answers::of(&mut client)?;
     let parts = match options.parts.as_slice() {
         [] => &[Part::Exports, Part::Nodes, Part::Iothreads],

@@ -17,7 +17,6 @@ pub mod info;
 pub mod rates;
 pub mod sample;
 mod schema;
-mod signals;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -31,6 +31,8 @@ pub(crate) struct OneQueue {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
+    /// A front-end has started it, now or earlier.
+    pub used: bool,
     pub load: Load,
 }
 
@@ -74,6 +76,7 @@ impl Rates {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
+                    used: queue.running || queue.counters != Counters::default(),
                     load: one,
                 });
             }
@@ -118,11 +121,12 @@ impl Rates {
         total
     }
 
-    /// For scripts.
+    /// For scripts. Of the queues, of which an export may have hundreds, those that a front-end has used.
     #[must_use]
     pub fn json(&self) -> Value {
         let exports = self.exports.iter().map(|export| {
-            let queues = export.queues.iter().map(|queue| {
+            let used = export.queues.iter().filter(|queue| queue.used);
+            let queues = used.map(|queue| {
                 let mut one = json!({"index": queue.index, "iothread": queue.iothread, "running": queue.running});
                 self.describe(&queue.load, &mut one);
                 one
@@ -277,6 +281,7 @@ mod tests {
         );
         assert_eq!(thread["poll_hits_percent"], 75.0);
         let idle = &json["exports"][0];
+        assert_eq!(idle["queues"], json!([]), "nobody has used any");
         assert_eq!(
             (&idle["iops"], &idle["latency_p50_us"]),
             (&json!(0.0), &Value::Null)

@@ -1,5 +1,6 @@
 //! `blockplane top`: what each disk does now.
 
+mod looker;
 mod screen;
 mod svg;
 mod terminal;
@@ -8,17 +9,16 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use commands::{signals, time};
+
 use crate::cli::{Monitor, print};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::rates::Rates;
 use crate::sample::Sample;
-use crate::{signals, units};
-use screen::{Line, Style, View};
+use looker::Looker;
+use screen::{Line, Room, Style, View};
 use terminal::{Key, Terminal};
-
-/// A daemon answers at once, unless it is busy opening a disk.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What to show.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     /// Show one interval and end
     #[arg(long)]
     pub once: bool,
-    /// Print JSON, for scripts
+    /// Print JSON, for scripts; of the queues those that a front-end has used
     #[arg(long, requires = "once")]
     pub json: bool,
     /// Show each running queue, with the iothread that it runs on
@@ -44,12 +44,7 @@ pub struct Options {
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {
-    match units::time(text) {
-        Ok(time) if time < Duration::from_millis(100) => {
-            Err("at least 100ms is expected".to_owned())
-        }
-        time => time,
-    }
+    time::at_least_ms(100, text)
 }
 
 /// Looks and shows until it is told to end.
@@ -57,17 +52,17 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
 /// # Errors
 /// [`Error::Gone`] when the daemon ends; what [`Sample::take`] says.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
-    let mut client = Client::connect(&options.monitor.socket, Some(ANSWERED_WITHIN))?;
+    let mut client = options.monitor.connect()?;
     if options.once {
         return once(options, &mut client, out);
     }
-    signals::notice();
+    signals::notice_end();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     match if dumb || !is_terminal {
         blocks(options, &mut client, out)
     } else {
-        live(options, &mut client)
+        live(options, client)
     } {
         // Ctrl-C is how it is ended.
         Err(Error::Interrupted) => Ok(()),
@@ -86,7 +81,16 @@ fn title(options: &Options) -> String {
     format!("blockplane top {}", options.monitor.socket.display())
 }
 
-fn plain(lines: &[Line]) -> String {
+/// The lines without styles; names are cut only where they are for a terminal.
+fn plain(options: &Options, rates: &Rates) -> Vec<Line> {
+    let room = Room {
+        columns: terminal::size().map(|(columns, _)| columns),
+        rows: None,
+    };
+    screen::lines(&title(options), rates, &view(options), room)
+}
+
+fn text(lines: &[Line]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.text.trim_end()).collect();
     lines.join("\n")
 }
@@ -95,7 +99,7 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
     let rates = Rates::between(&before, &Sample::take(client)?);
-    let lines = screen::lines(&title(options), &rates, &view(options), None);
+    let lines = plain(options, &rates);
     if let Some(path) = &options.svg {
         let written = std::fs::write(path, svg::draw(&lines));
         written.map_err(Error::io(format!(
@@ -106,7 +110,7 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
     let text = if options.json {
         format!("{:#}", rates.json())
     } else {
-        plain(&lines)
+        text(&lines)
     };
     print(out, &text)
 }
@@ -114,65 +118,83 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
 /// One block of lines after the other, for what cannot be drawn on.
 fn blocks(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
     let mut before = Sample::take(client)?;
-    loop {
-        // A signal ends the sleep of this thread only by way of the flag.
-        let until = Instant::now() + options.interval;
-        while Instant::now() < until {
-            if signals::end_asked() {
-                return Err(Error::Interrupted);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
+    while signals::sleep(options.interval) {
         let now = Sample::take(client)?;
-        let lines = screen::lines(
-            &title(options),
-            &Rates::between(&before, &now),
-            &view(options),
-            None,
-        );
-        print(out, &format!("{}\n", plain(&lines)))?;
+        let lines = plain(options, &Rates::between(&before, &now));
+        print(out, &format!("{}\n", text(&lines)))?;
         before = now;
     }
+    Err(Error::Interrupted)
 }
 
 /// On a terminal, with keys.
-fn live(options: &Options, client: &mut Client) -> Result<()> {
+fn live(options: &Options, mut client: Client) -> Result<()> {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = view(options);
-    let mut before = Sample::take(client)?;
+    let mut before = Sample::take(&mut client)?;
     let mut rates = Rates::between(&before, &before);
-    let mut next = Instant::now() + options.interval;
-    let terminal = Terminal::open()?;
+    let mut due = Instant::now() + options.interval;
+    let mut looker = Looker::start(client)?;
+    signals::notice_terminal();
+    let mut terminal = Terminal::open()?;
     loop {
-        let (columns, rows) = terminal.size();
-        let mut lines = screen::lines(&title(options), &rates, &view, Some(rows.saturating_sub(1)));
-        let help = "q quit  space pause  tab queues  left/right sort  up/down scroll";
-        lines.push(Line {
-            text: help.to_owned(),
-            style: Style::Heading,
-        });
-        terminal.draw(&styled(&lines, columns, colour))?;
-        match terminal.key(next.saturating_duration_since(Instant::now()))? {
-            _ if signals::end_asked() => return Err(Error::Interrupted),
-            Some(Key::Quit) => return Ok(()),
-            Some(Key::Pause) => view.paused = !view.paused,
-            Some(Key::Queues) => view.queues = !view.queues,
-            Some(Key::Left) => view.sort = view.sort.step(-1),
-            Some(Key::Right) => view.sort = view.sort.step(1),
-            Some(Key::Up) => view.skipped = view.skipped.saturating_sub(1),
-            Some(Key::Down) => view.skipped = view.skipped.saturating_add(1),
-            None => {}
+        view.waited = looker.waited().unwrap_or_default();
+        draw(&mut terminal, &title(options), &rates, &view, colour)?;
+        let left = due.saturating_duration_since(Instant::now());
+        let wait = match looker.waited() {
+            None => left.min(signals::LOOK_INTERVAL),
+            Some(_) => signals::LOOK_INTERVAL,
+        };
+        for key in terminal.keys(looker.ready(), wait)? {
+            if key == Key::Quit {
+                return Ok(());
+            }
+            view.press(key);
         }
-        if Instant::now() >= next {
-            let now = Sample::take(client)?;
+        if signals::end_asked() {
+            return Err(Error::Interrupted);
+        }
+        let stopped = signals::take_stop();
+        if stopped {
+            terminal.leave();
+            signals::stop();
+        }
+        if signals::take_continued() || stopped {
+            terminal.enter()?;
+        }
+        if let Some(sample) = looker.take() {
+            let now = sample?;
             if !view.paused {
                 rates = Rates::between(&before, &now);
             }
             before = now;
-            next = Instant::now() + options.interval;
+            due = Instant::now() + options.interval;
+        }
+        if Instant::now() >= due && looker.waited().is_none() {
+            looker.ask();
         }
     }
+}
+
+fn draw(
+    terminal: &mut Terminal,
+    title: &str,
+    rates: &Rates,
+    view: &View,
+    colour: bool,
+) -> Result<()> {
+    let (columns, rows) = terminal.size();
+    let room = Room {
+        columns: Some(columns),
+        rows: Some(rows.saturating_sub(1)),
+    };
+    let mut lines = screen::lines(title, rates, view, room);
+    let help = "q quit  space pause  tab queues  left/right sort  up/down scroll";
+    lines.push(Line {
+        text: help.to_owned(),
+        style: Style::Heading,
+    });
+    terminal.draw(styled(&lines, columns, colour))
 }
 
 /// Cut to the terminal's width, headings and totals told from the rest.

@@ -1,6 +1,4 @@
-//! Sizes, counts and times: as people read them, and write them on a command line.
-
-use std::time::Duration;
+//! Sizes, counts and times, as people read them.
 
 /// Three digits that matter, and what follows them: `1.5 GiB`.
 pub(crate) fn shown_bytes(bytes: u64) -> String {
@@ -35,6 +33,24 @@ pub(crate) fn shown_count(count: u64) -> String {
     out
 }
 
+/// At least three digits that matter, in at most seven characters: `12,345`, `0.53`, `1.02M`.
+pub(crate) fn shown_figure(value: f64) -> String {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate, far below 2^64"
+    )]
+    let whole = value.round() as u64;
+    match value {
+        0.0 => "0".to_owned(),
+        _ if value < 9.995 => format!("{value:.2}"),
+        _ if value < 999.5 => format!("{value:.1}"),
+        _ if value < 999_999.5 => shown_count(whole),
+        _ if value < 9.995e6 => format!("{:.2}M", value / 1e6),
+        _ => format!("{:.1}M", value / 1e6),
+    }
+}
+
 /// `0`, `850 ns`, `12.3 us`, `4 ms`, `2.5 s`.
 pub(crate) fn shown_ns(ns: u64) -> String {
     let (value, unit) = match ns {
@@ -48,25 +64,6 @@ pub(crate) fn shown_ns(ns: u64) -> String {
         format!("{value:.0} {unit}")
     } else {
         format!("{value:.1} {unit}")
-    }
-}
-
-/// `5s`, `500ms`, `2m`; without a unit, seconds. 0 is allowed.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    const MAX_SECONDS: f64 = 1e6;
-    let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
-    let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let unit = match &text[number.len()..] {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(expected()),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| expected())? * unit;
-    if (0.0..=MAX_SECONDS).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(expected())
     }
 }
 
@@ -108,18 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read() {
-        for (text, ms) in [
-            ("500ms", 500),
-            ("5", 5000),
-            ("1.5s", 1500),
-            ("2m", 120_000),
-            ("0", 0),
+    fn figures_stay_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.5, "0.50"),
+            (12.34, "12.3"),
+            (999.9, "1,000"),
+            (999_999.4, "999,999"),
+            (999_999.6, "1.00M"),
+            (1_234_567.0, "1.23M"),
+            (12_345_678.0, "12.3M"),
+            (123_456_789.0, "123.5M"),
         ] {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
-        }
-        for wrong in ["", "s", "5x", "-1s", "nan", "inf", "1e300"] {
-            assert!(time(wrong).is_err(), "{wrong}");
+            assert_eq!(shown_figure(value), text);
+            // A blank stays between two columns, the narrowest of which has eight.
+            assert!(text.len() <= 7, "{text}");
         }
     }
 }

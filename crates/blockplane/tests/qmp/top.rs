@@ -1,6 +1,7 @@
 //! `blockplane top`: its figures are what guests did; and how it looks and ends on a terminal.
 
 use std::fs;
+use std::io::{PipeWriter, Write, pipe};
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use operator::client::Client as Monitor;
 use operator::rates::Rates;
 use operator::sample::Sample;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::guest::{Guest, IN, OUT};
@@ -51,7 +53,7 @@ fn one_interval_is_shown_as_a_table_as_json_and_as_a_picture() {
     let _guest = Guest::connect(&folder.join("e.sock"), 2);
     let table = folder.run("top qmp --once --interval 100ms --queues --svg top.svg");
     let lines: Vec<&str> = table.succeeded().lines().collect();
-    assert!(lines[0].contains("1 exports, 1 connected"), "{table:?}");
+    assert!(lines[0].contains("1 export, 1 connected"), "{table:?}");
     assert!(lines[3].starts_with("e  "), "{table:?}");
     assert!(lines[4].starts_with("  0 io0"), "{table:?}");
     let picture = fs::read_to_string(folder.join("top.svg")).unwrap();
@@ -62,21 +64,25 @@ fn one_interval_is_shown_as_a_table_as_json_and_as_a_picture() {
     let json = folder.run("top qmp --once --interval 100ms --json");
     let json: Value = serde_json::from_str(json.succeeded()).unwrap();
     assert_eq!(json["exports"][0]["export"], "e");
+    let queues = json["exports"][0]["queues"].as_array().unwrap();
+    assert_eq!(queues.len(), 2, "those that the guest has started");
     program.stop();
 }
 
-/// `script` is given a terminal of 24 rows and 80 columns for it.
-fn on_a_terminal(folder: &Folder, variables: &str) -> Process {
-    let line = format!(
-        "stty rows 24 cols 80; {variables} {} top qmp --interval 100ms; echo status $?; stty -a",
+/// A shell's line on a terminal of 24 rows and 80 columns, in which `top` stands for the command; and its keys.
+fn on_a_terminal(folder: &Folder, line: &str) -> (Process, PipeWriter) {
+    let top = format!(
+        "{} top qmp --interval 100ms --timeout 1m",
         env!("CARGO_BIN_EXE_blockplane")
     );
+    let line = format!("stty rows 24 cols 80; {}", line.replace("top", &top));
+    let (keys, typist) = pipe().unwrap();
     let mut command = std::process::Command::new("script");
     command
         .args(["-q", "-c", &line, "typescript"])
         .current_dir(folder.path())
-        .stdin(Stdio::piped());
-    Process::spawn(command)
+        .stdin(Stdio::from(keys));
+    (Process::spawn(command), typist)
 }
 
 /// What it wrote, once that contains `what`.
@@ -97,7 +103,7 @@ fn shown(process: &Process, what: &str) -> String {
 fn a_terminal_is_left_as_it_was_when_the_daemon_ends() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
-    let top = on_a_terminal(&folder, "TERM=xterm");
+    let (top, _keys) = on_a_terminal(&folder, "TERM=xterm top; echo status $?; stty -a");
     shown(&top, "space pause");
     program.stop();
     let text = shown(&top, "status 1");
@@ -114,14 +120,76 @@ fn a_terminal_is_left_as_it_was_when_the_daemon_ends() {
 }
 
 #[test]
+fn keys_work_while_the_daemon_hangs() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let (top, mut keys) = on_a_terminal(&folder, "TERM=xterm top; echo status $?");
+    shown(&top, "space pause");
+    program.signal(Signal::STOP);
+    shown(&top, "NO ANSWER FOR");
+    keys.write_all(b" ").unwrap();
+    shown(&top, "PAUSED");
+    keys.write_all(b"q").unwrap();
+    shown(&top, "status 0");
+    program.signal(Signal::CONT);
+    top.ended();
+    program.stop();
+}
+
+#[test]
+fn the_shell_has_its_terminal_while_top_is_suspended() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    // With jobs, as shells have them for people.
+    let line = "set -m; TERM=xterm top; echo suspended; stty -a; fg; echo status $?";
+    let (shell, mut keys) = on_a_terminal(&folder, line);
+    shown(&shell, "space pause");
+    keys.write_all(b"\x1a").unwrap();
+    let text = shown(&shell, "suspended");
+    let screens = |text: &str, change: &str| text.matches(change).count();
+    assert_eq!(screens(&text, "\x1b[?1049l"), 1, "{text:?}");
+    let text = shown(&shell, "echoke");
+    assert!(
+        text.contains(" icanon ") && text.contains(" echo "),
+        "{text:?}"
+    );
+    let since = Instant::now();
+    while screens(&shell.stdout(), "space pause") < 2 {
+        assert!(since.elapsed() < STUCK_AFTER, "{:?}", shell.stdout());
+        sleep(Duration::from_millis(5));
+    }
+    keys.write_all(b"q").unwrap();
+    let text = shown(&shell, "status 0");
+    assert_eq!(screens(&text, "\x1b[?1049h"), 2, "{text:?}");
+    assert_eq!(screens(&text, "\x1b[?1049l"), 2, "{text:?}");
+    shell.ended();
+    program.stop();
+}
+
+#[test]
+fn what_cannot_be_done_is_told_as_everywhere() {
+    let folder = Folder::new();
+    for (line, expected) in [
+        ("top qmp --nonsense", "blockplane: top: unexpected argument"),
+        ("top qmp", "blockplane: top: there is no socket qmp"),
+        ("info qmp some", "blockplane: info: invalid value 'some'"),
+        ("bench run", "blockplane: bench: the following required"),
+    ] {
+        let ended = folder.run(line);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.starts_with(expected), "{ended:?}");
+    }
+}
+
+#[test]
 fn without_a_terminal_that_can_be_drawn_on_there_are_plain_blocks() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
-    let dumb = on_a_terminal(&folder, "TERM=dumb");
+    let (dumb, _keys) = on_a_terminal(&folder, "TERM=dumb top; echo status $?");
     shown(&dumb, "IOTHREAD");
     let piped = Process::spawn(folder.command(words("top qmp --interval 100ms")));
     shown(&piped, "IOTHREAD");
-    piped.signal(rustix::process::Signal::INT);
+    piped.signal(Signal::INT);
     let ended = piped.ended();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     program.stop();

@@ -45,11 +45,12 @@ answer, to within 3 %
   BATCH     requests per call into the kernel, on average: the more, the less each costs
   POLL HIT  of the times that the iothread polled, so many found something before it went to sleep
 
-Keys: q ends it, space holds the figures, tab shows each queue, left and right change the order, up and down scroll. Where \
-nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes the colours off. With --once \
-it shows one interval and ends, as a table or as JSON.
+Keys: q ends it, space holds the figures, tab shows each queue, left and right change the order, up and down scroll; \
+Ctrl-Z suspends it. Where nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes \
+the colours off. With --once it shows one interval and ends, as a table or as JSON; the JSON has those queues that a \
+front-end has used.
 
-The exit status is 1 when the daemon ends.";
+The exit status is 1 when the daemon ends, or does not answer within --timeout.";
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:\n\

@@ -1,6 +1,10 @@
 //! What `top` shows, as lines of text.
 
+use std::time::Duration;
+
+use super::terminal::Key;
 use crate::rates::{Export, Load, Rates, Thread};
+use crate::units::shown_figure;
 
 /// What the lines are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,15 @@ pub(super) struct View {
     pub paused: bool,
     /// So many lines of exports are above what is seen.
     pub skipped: usize,
+    /// For how long the daemon has not answered.
+    pub waited: Duration,
+}
+
+/// How much can be shown; `None`: everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    pub columns: Option<usize>,
+    pub rows: Option<usize>,
 }
 
 /// How a line is shown.
@@ -39,6 +52,12 @@ pub(super) struct Line {
 }
 
 const BAR_WIDTH: usize = 20;
+/// Names have so much room at least: then everything stands in 80 columns.
+const NAME_WIDTH: usize = 14;
+/// What stands beside the names.
+const FIGURES_WIDTH: usize = 65;
+/// A daemon that needs so long does not just take its time.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 impl Sort {
     const ALL: [Sort; 4] = [Sort::Made, Sort::Iops, Sort::Data, Sort::Latency];
@@ -68,36 +87,60 @@ impl Sort {
     }
 }
 
-/// All lines; exports only as many as there is room for in `rows`, if that is said.
-pub(super) fn lines(title: &str, rates: &Rates, view: &View, rows: Option<usize>) -> Vec<Line> {
-    let mut lines = vec![line(Style::Plain, summary(title, rates, view))];
+impl View {
+    /// What a key changes; [`Key::Quit`] nothing.
+    pub fn press(&mut self, key: Key) {
+        match key {
+            Key::Quit => {}
+            Key::Pause => self.paused = !self.paused,
+            Key::Queues => self.queues = !self.queues,
+            Key::Left => self.sort = self.sort.step(-1),
+            Key::Right => self.sort = self.sort.step(1),
+            Key::Up => self.skipped = self.skipped.saturating_sub(1),
+            Key::Down => self.skipped = self.skipped.saturating_add(1),
+        }
+    }
+}
+
+/// All lines; exports only as many as there is room for.
+pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<Line> {
+    let disks = disks(rates, view);
+    let name_width = name_width(rates, &disks, room.columns);
+    let mut lines = vec![
+        line(Style::Plain, summary(title, rates, view)),
+        line(Style::Plain, String::new()),
+        line(Style::Heading, heading(name_width)),
+    ];
     let mut below = vec![
         line(Style::Plain, String::new()),
-        line(Style::Heading, thread_heading()),
+        line(Style::Heading, thread_heading(name_width)),
     ];
-    below.extend(
-        rates
-            .iothreads
-            .iter()
-            .map(|thread| line(Style::Plain, thread_line(rates, thread))),
-    );
-    lines.push(line(Style::Plain, String::new()));
-    lines.push(line(Style::Heading, heading()));
-    let disks = disk_lines(rates, view);
+    let threads = rates.iothreads.iter();
+    below.extend(threads.map(|thread| line(Style::Plain, thread_line(name_width, rates, thread))));
     let fixed = lines.len() + 1 + below.len();
-    let room = rows.map_or(disks.len(), |rows| rows.saturating_sub(fixed).max(1));
-    let skipped = view.skipped.min(disks.len().saturating_sub(room));
-    lines.extend(
-        disks
-            .into_iter()
-            .skip(skipped)
-            .take(room)
-            .map(|text| line(Style::Plain, text)),
-    );
-    lines.push(line(Style::Total, load_line("all", rates, &rates.total())));
+    let visible = room
+        .rows
+        .map_or(disks.len(), |rows| rows.saturating_sub(fixed).max(1));
+    let skipped = view.skipped.min(disks.len().saturating_sub(visible));
+    let disks = disks.iter().skip(skipped).take(visible);
+    lines.extend(disks.map(|(name, load)| {
+        let text = load_line(name_width, name, rates, load);
+        line(Style::Plain, text)
+    }));
+    let total = load_line(name_width, "all", rates, &rates.total());
+    lines.push(line(Style::Total, total));
     lines.extend(below);
-    lines.truncate(rows.unwrap_or(usize::MAX));
+    lines.truncate(room.rows.unwrap_or(usize::MAX));
     lines
+}
+
+/// As wide as the longest name, as far as there is room.
+fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) -> usize {
+    let disks = disks.iter().map(|(name, _)| name);
+    let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    let most = columns.map_or(usize::MAX, |columns| columns.saturating_sub(FIGURES_WIDTH));
+    longest.min(most).max(NAME_WIDTH)
 }
 
 fn line(style: Style, text: String) -> Line {
@@ -110,79 +153,90 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
         .iter()
         .filter(|export| export.connected)
         .count();
+    let exports = match rates.exports.len() {
+        1 => "1 export".to_owned(),
+        count => format!("{count} exports"),
+    };
+    let mut state = String::new();
+    if view.waited >= SILENT_AFTER {
+        state.push_str(&format!("NO ANSWER FOR {} s; ", view.waited.as_secs()));
+    }
+    if view.paused {
+        state.push_str("PAUSED; ");
+    }
+    // What matters first: a terminal may be too narrow for the rest.
     format!(
-        "{title}: {} exports, {connected} connected; {:.2} s; {}{}",
-        rates.exports.len(),
+        "{state}{title}: {exports}, {connected} connected; {:.2} s; {}",
         rates.time.as_secs_f64(),
         view.sort.name(),
-        if view.paused { "; PAUSED" } else { "" },
     )
 }
 
-fn disk_lines(rates: &Rates, view: &View) -> Vec<String> {
+/// Exports in the order that is wanted, each with its queues below it if these are wanted.
+fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
     let mut exports: Vec<&Export> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.value(b).total_cmp(&view.sort.value(a)));
-    let mut lines = Vec::new();
+    let mut disks = Vec::new();
     for export in exports {
-        lines.push(load_line(&export.id, rates, &export.load));
+        disks.push((export.id.clone(), &export.load));
         if view.queues {
             let running = export.queues.iter().filter(|queue| queue.running);
-            lines.extend(running.map(|queue| {
+            disks.extend(running.map(|queue| {
                 let name = format!("  {} {}", queue.index, queue.iothread);
-                load_line(&name, rates, &queue.load)
+                (name, &queue.load)
             }));
         }
     }
-    lines
+    disks
 }
 
-fn heading() -> String {
+fn heading(name_width: usize) -> String {
     format!(
-        "{:<15}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
+        "{:<name_width$} {:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
         "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "DEPTH"
     )
 }
 
-fn load_line(name: &str, rates: &Rates, load: &Load) -> String {
-    let rate = |count| short(rates.per_second(count));
+fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
+    let rate = |count| shown_figure(rates.per_second(count));
     let us = |percent| {
         load.latency
             .percentile(percent)
-            .map_or("-".to_owned(), |ns| short(ns / 1e3))
+            .map_or("-".to_owned(), |ns| shown_figure(ns / 1e3))
     };
     format!(
-        "{:<15}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
-        clipped(name, 14),
+        "{:<name_width$} {:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
+        clipped(name, name_width),
         rate(load.operations()),
         rate(load.counters.reads),
         rate(load.counters.writes),
-        short(rates.per_second(load.bytes()) / 1e6),
+        shown_figure(rates.per_second(load.bytes()) / 1e6),
         us(50.0),
         us(99.0),
         load.depth,
     )
 }
 
-fn thread_heading() -> String {
+fn thread_heading(name_width: usize) -> String {
     format!(
-        "{:<15}{:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
+        "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
         "IOTHREAD", "CPU", "", "REQ/s", "BATCH", "POLL HIT", "SLEEP/s"
     )
 }
 
-fn thread_line(rates: &Rates, thread: &Thread) -> String {
+fn thread_line(name_width: usize, rates: &Rates, thread: &Thread) -> String {
     let percent = |value: f64| format!("{value:.0} %");
     format!(
-        "{:<15}{:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
-        clipped(&thread.id, 14),
+        "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
+        clipped(&thread.id, name_width),
         percent(thread.cpu_percent),
         bar(thread.cpu_percent),
-        short(rates.per_second(thread.submitted)),
+        shown_figure(rates.per_second(thread.submitted)),
         thread
             .batch
             .map_or("-".to_owned(), |batch| format!("{batch:.1}")),
         thread.poll_hits_percent.map_or("-".to_owned(), percent),
-        short(rates.per_second(thread.sleeps)),
+        shown_figure(rates.per_second(thread.sleeps)),
     )
 }
 
@@ -197,24 +251,6 @@ fn bar(percent: f64) -> String {
         .round()
         .clamp(0.0, BAR_WIDTH as f64);
     "|".repeat(filled as usize)
-}
-
-/// At least three digits that matter, in at most seven characters: `12,345`, `0.53`, `1.02M`.
-fn short(value: f64) -> String {
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate, far below 2^64"
-    )]
-    let whole = value.round() as u64;
-    match value {
-        0.0 => "0".to_owned(),
-        _ if value < 9.995 => format!("{value:.2}"),
-        _ if value < 999.5 => format!("{value:.1}"),
-        _ if value < 999_999.5 => crate::units::shown_count(whole),
-        _ if value < 9.995e6 => format!("{:.2}M", value / 1e6),
-        _ => format!("{:.1}M", value / 1e6),
-    }
 }
 
 fn clipped(name: &str, width: usize) -> String {
@@ -232,7 +268,11 @@ mod tests {
 
     fn shown(view: &View, rows: Option<usize>) -> Vec<String> {
         let [before, now] = two_samples();
-        let lines = lines("top", &Rates::between(&before, &now), view, rows);
+        let room = Room {
+            rows,
+            ..Room::default()
+        };
+        let lines = lines("top", &Rates::between(&before, &now), view, room);
         lines
             .into_iter()
             .map(|line| line.text.trim_end().to_owned())
@@ -261,6 +301,46 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
                 .iter()
                 .all(|line| line.chars().count() <= 80)
         );
+    }
+
+    #[test]
+    fn names_have_what_room_there_is() {
+        let [before, mut now] = two_samples();
+        now.exports.truncate(1);
+        now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
+        let rates = Rates::between(&before, &now);
+        let disk = |columns| {
+            let room = Room {
+                columns,
+                ..Room::default()
+            };
+            let lines = lines("top", &rates, &View::default(), room);
+            assert!(
+                lines[0].text.starts_with("top: 1 export, "),
+                "{}",
+                lines[0].text
+            );
+            let wide = columns.unwrap_or(usize::MAX);
+            assert!(lines.iter().all(|line| line.text.chars().count() <= wide));
+            lines[3].text.split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(disk(None), now.exports[0].id);
+        assert_eq!(disk(Some(200)), now.exports[0].id);
+        assert_eq!(disk(Some(90)), "a-name-of-30-characters-~");
+        assert_eq!(disk(Some(80)), "a-name-of-30-c~");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_noticed() {
+        let summary = |seconds| {
+            let view = View {
+                waited: Duration::from_secs(seconds),
+                ..View::default()
+            };
+            shown(&view, None).remove(0)
+        };
+        assert!(!summary(1).contains("NO ANSWER"));
+        assert!(summary(5).starts_with("NO ANSWER FOR 5 s; top: 2 exports"));
     }
 
     #[test]
@@ -293,25 +373,5 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
         };
         assert_eq!([names(0), names(1), names(9)], ["idle", "busy", "busy"]);
         assert_eq!(shown(&View::default(), Some(2)).len(), 2);
-    }
-
-    #[test]
-    fn numbers_stay_short() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.5, "0.50"),
-            (12.34, "12.3"),
-            (999.9, "1,000"),
-            (999_999.4, "999,999"),
-            (999_999.6, "1.00M"),
-            (1_234_567.0, "1.23M"),
-            (12_345_678.0, "12.3M"),
-            (123_456_789.0, "123.5M"),
-        ] {
-            assert_eq!(short(value), text);
-            // A blank stays between two columns, the narrowest of which has eight.
-            assert!(text.len() <= 7, "{text}");
-        }
-        assert_eq!(clipped("a-long-name-of-a-disk", 14), "a-long-name-o~");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use commands::xml::escaped;
+
 use super::screen::{Line, Style};
 
 const CHAR_WIDTH: f64 = 8.4;
@@ -48,19 +50,4 @@ pub(super) fn draw(lines: &[Line]) -> String {
         debug_assert!(written.is_ok(), "a string takes everything");
     }
     out + "</svg>\n"
-}
-
-/// For XML text; no control character may stand in a document.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
