@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::{Errno, IoErrors, Report, Reports};
+use data_plane::{Errno, IoErrors, Lost, Report, Reports};
 use qmp::Handle;
 use serde_json::{Value, json};
 
@@ -17,19 +17,26 @@ use crate::reason::reason;
 /// How long an error of a node and direction keeps the next from being told, as in the field.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// How often it is said at most that there was no room for reports.
+const LOST_PERIOD: Duration = Duration::from_secs(60);
+
 /// Starts it. It ends with the last who could report something.
 pub(crate) fn spawn(events: Handle) -> io::Result<Reports> {
     let (reports, mailbox) = data_plane::mailbox();
+    let lost = reports.lost();
     std::thread::Builder::new()
         .name("reports".into())
-        .spawn(move || run(&mailbox, &events))?;
+        .spawn(move || run(&mailbox, &lost, &events))?;
     Ok(reports)
 }
 
-fn run(mailbox: &Receiver<Report>, events: &Handle) {
+fn run(mailbox: &Receiver<Report>, lost: &Lost, events: &Handle) {
     let mut errors = Throttle::default();
+    let mut losses = Losses::default();
     loop {
-        let report = match errors.next() {
+        // Where there was no room there is something to take out: losses are seen behind it.
+        let next = [errors.next(), losses.next(lost.count())];
+        let report = match next.into_iter().flatten().min() {
             None => mailbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => mailbox.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
@@ -46,10 +53,18 @@ fn run(mailbox: &Receiver<Report>, events: &Handle) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        errors.tell(Instant::now(), |cell, errno| {
+        let now = Instant::now();
+        errors.tell(now, |cell, errno| {
             log(cell, errno);
             events.emit("BLOCK_IO_ERROR", io_error(cell, errno));
         });
+        if let Some(more) = losses.tell(now, lost.count()) {
+            tracing::warn!(
+                reports = more,
+                advice = "query-blockstats has all requests that failed, this log all queues that were broken",
+                "monitors were not told of everything: more went wrong at once than could be told"
+            );
+        }
     }
 }
 
@@ -129,6 +144,31 @@ impl Throttle {
     }
 }
 
+/// What was said of reports that found no room.
+#[derive(Default)]
+struct Losses {
+    said: u64,
+    /// When the next may be said.
+    closed_until: Option<Instant>,
+}
+
+impl Losses {
+    /// When more is to be said, `lost` being how many there are.
+    fn next(&self, lost: u64) -> Option<Instant> {
+        self.closed_until.filter(|_| lost > self.said)
+    }
+
+    /// How many are to be said to be lost, if it is time to.
+    fn tell(&mut self, now: Instant, lost: u64) -> Option<u64> {
+        let open = self.closed_until.is_none_or(|until| until <= now);
+        if lost == self.said || !open {
+            return None;
+        }
+        self.closed_until = Some(now + LOST_PERIOD);
+        Some(lost - std::mem::replace(&mut self.said, lost))
+    }
+}
+
 fn key(cell: &IoErrors) -> (String, bool) {
     (cell.node.clone(), cell.reads)
 }
@@ -177,5 +217,19 @@ mod tests {
         assert_eq!(told(later), (after, Some(later + PERIOD)));
         let last = vec![entry("f", true, Errno::IO)];
         assert_eq!(told(later + PERIOD), (last, None));
+    }
+
+    #[test]
+    fn what_found_no_room_is_said_at_once_and_then_once_per_minute() {
+        let mut losses = Losses::default();
+        let start = Instant::now();
+        assert_eq!((losses.tell(start, 0), losses.next(0)), (None, None));
+        assert_eq!((losses.tell(start, 3), losses.next(3)), (Some(3), None));
+        let later = start + LOST_PERIOD;
+        let soon = start + LOST_PERIOD / 2;
+        assert_eq!(losses.tell(soon, 10), None);
+        assert_eq!(losses.next(10), Some(later));
+        assert_eq!((losses.tell(later, 12), losses.next(12)), (Some(9), None));
+        assert_eq!(losses.tell(later + 2 * LOST_PERIOD, 12), None);
     }
 }

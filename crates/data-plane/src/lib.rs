@@ -23,6 +23,6 @@ pub use cpu_time::thread_cpu_time_ns;
 pub use engine::Errno;
 pub use message::Message;
 pub use plane::StoragePlane;
-pub use reports::{ExportReports, IoErrors, QueueReports, Report, Reports, mailbox};
+pub use reports::{ExportReports, IoErrors, Lost, QueueReports, Report, Reports, mailbox};
 pub use submits::SubmitTotals;
 pub use vring::{StartError, VringSetup};

@@ -36,29 +36,41 @@ pub enum Report {
 #[derive(Clone, Debug)]
 pub struct Reports {
     to: SyncSender<Report>,
-    lost: Arc<AtomicU64>,
+    lost: Lost,
+}
+
+/// How many reports found their mailbox full. It can be read for as long as somebody wants to.
+#[derive(Clone, Debug, Default)]
+pub struct Lost(Arc<AtomicU64>);
+
+impl Lost {
+    /// Since the mailbox was made.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A mailbox for reports, with room for 256.
 #[must_use]
 pub fn mailbox() -> (Reports, Receiver<Report>) {
     let (to, from) = sync_channel(MAX_WAITING);
-    let lost = Arc::default();
+    let lost = Lost::default();
     (Reports { to, lost }, from)
 }
 
 impl Reports {
     /// How many found the mailbox full.
     #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    pub fn lost(&self) -> Lost {
+        self.lost.clone()
     }
 
     /// False when there is no room, or nobody reads any more.
     fn tell(&self, report: Report) -> bool {
         let told = self.to.try_send(report).is_ok();
         if !told {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.0.fetch_add(1, Ordering::Relaxed);
         }
         told
     }
@@ -186,7 +198,7 @@ mod tests {
         // Once it was taken, the next is told again.
         export.failed(true, Errno::IO);
         assert!(mailbox.try_recv().is_ok());
-        assert_eq!(reports.lost(), 0);
+        assert_eq!(reports.lost().count(), 0);
     }
 
     #[test]
@@ -196,7 +208,7 @@ mod tests {
         for queue in 0..300 {
             export.broken(queue, &"why");
         }
-        assert_eq!(reports.lost(), 300 - MAX_WAITING as u64);
+        assert_eq!(reports.lost().count(), 300 - MAX_WAITING as u64);
         export.failed(true, Errno::IO);
         assert_eq!(mailbox.try_iter().count(), MAX_WAITING);
         export.failed(true, Errno::IO);

@@ -51,6 +51,13 @@ pub(super) fn write(seen: &Seen, format: Format) -> String {
     let mut text = Text::new(format);
     text.family(family("blockplane_build", Type::Info, None, "The program."));
     text.count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(family(
+        "blockplane_reports_lost",
+        Type::Counter,
+        None,
+        "Reports of what went wrong for which there was no room on their way to monitors.",
+    ));
+    text.count(&[], seen.lost.count());
     exports(seen, &mut text);
     let scale = Scale::new();
     let queues: Vec<Queue<'_>> = seen

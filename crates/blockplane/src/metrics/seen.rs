@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use data_plane::{IothreadTotals, thread_cpu_time_ns};
+use data_plane::{IothreadTotals, Lost, thread_cpu_time_ns};
 
 use crate::figures::Figures;
 use crate::objects::{Export, Iothread, Objects};
@@ -15,6 +15,7 @@ pub(super) struct Seen {
     pub exports: Vec<SeenExport>,
     pub iothreads: Vec<SeenIothread>,
     pub nodes: Vec<SeenNode>,
+    pub lost: Lost,
 }
 
 pub(super) struct SeenExport {
@@ -58,6 +59,7 @@ impl Seen {
             exports: objects.exports.iter().map(export).collect(),
             iothreads: objects.iothreads.iter().map(iothread).collect(),
             nodes: nodes.collect(),
+            lost: objects.reports.lost(),
         }
     }
 }
