@@ -43,6 +43,8 @@ pub(crate) struct Load {
     pub latency: Histogram,
     /// In flight at the second look.
     pub depth: u64,
+    /// How often queues had their turn, with requests waiting.
+    pub turns: u64,
 }
 
 /// An iothread.
@@ -168,6 +170,7 @@ impl Rates {
         }
         into["iops"] = self.per_second(load.operations()).into();
         into["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
+        into["mean_batch"] = ratio(load.requests(), load.turns).into();
         for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
             into[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
         }
@@ -182,6 +185,7 @@ impl Load {
             counters: now.counters.since(before.counters),
             latency: now.latency.since(&before.latency),
             depth: now.depth,
+            turns: now.turns.saturating_sub(before.turns),
         }
     }
 
@@ -189,11 +193,18 @@ impl Load {
         self.counters.add(other.counters);
         self.latency.add(&other.latency);
         self.depth += other.depth;
+        self.turns += other.turns;
     }
 
     /// Reads and writes.
     pub(crate) fn operations(&self) -> u64 {
         self.counters.reads + self.counters.writes
+    }
+
+    /// Of all kinds, also those that failed.
+    fn requests(&self) -> u64 {
+        let counters = &self.counters;
+        self.operations() + counters.flushes + counters.discards + counters.failed
     }
 
     /// Read and written.
@@ -229,7 +240,6 @@ impl Counters {
 impl Thread {
     fn between(before: Option<&Iothread>, now: &Iothread, time: Duration) -> Self {
         let since = |of: fn(&Iothread) -> u64| of(now).saturating_sub(before.map_or(0, of));
-        let ratio = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         let submitted = since(|thread| thread.submitted);
         let seconds = time.as_secs_f64();
         let cpu = since(|thread| thread.cpu_ns) as f64 / 1e9;
@@ -252,6 +262,11 @@ impl Thread {
     }
 }
 
+/// `None` of nothing.
+fn ratio(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,6 +286,8 @@ mod tests {
         assert_eq!(busy["mb_per_s"], 60_000.0 * 4096.0 / 1e6);
         assert_eq!(busy["depth"], 32);
         assert_eq!(busy["queues"][1]["iops"], 10_000.0);
+        assert_eq!(busy["queues"][1]["mean_batch"], 4.0);
+        assert_eq!(json["exports"][0]["mean_batch"], json!(null));
         let us = |key: &str| busy[key].as_f64().unwrap();
         assert!((95.0..=100.0).contains(&us("latency_p50_us")), "{busy}");
         assert!((191.0..=200.0).contains(&us("latency_p99_us")), "{busy}");

@@ -33,6 +33,8 @@ pub(crate) struct Queue {
     pub running: bool,
     /// Requests in flight.
     pub depth: u64,
+    /// How often it had its turn, with requests waiting.
+    pub turns: u64,
     pub counters: Counters,
     /// Of reads and writes.
     pub latency: Histogram,
@@ -123,6 +125,7 @@ fn queue(entry: &Value) -> Queue {
         iothread: text(&entry["iothread"]),
         running: entry["running"] == true,
         depth: count(&entry["depth"]),
+        turns: count(&entry["turns"]),
         counters: Counters {
             reads: count(&stats["rd_operations"]),
             read_bytes: count(&stats["rd_bytes"]),

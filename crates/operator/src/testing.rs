@@ -12,6 +12,7 @@ fn queue(index: u64, operations: u64) -> Queue {
         iothread: format!("io{index}"),
         running: true,
         depth: 16,
+        turns: operations / 4,
         counters: Counters {
             reads: count(75),
             read_bytes: count(75) * 4096,

@@ -169,7 +169,7 @@ impl Queue {
         if merging {
             self.submit_merged(sink);
         }
-        self.stats.in_flight().set(self.in_flight().into());
+        self.stats.end_turn(self.in_flight());
         admission
     }
 

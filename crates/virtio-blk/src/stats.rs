@@ -79,6 +79,7 @@ pub struct KindStats {
 struct Pages {
     size: Counter,
     in_flight: Counter,
+    turns: Counter,
     notifications: Counter,
     highest_offset: Counter,
     last_ticks: Counter,
@@ -120,6 +121,20 @@ impl QueueStats {
     #[must_use]
     pub fn in_flight(&self) -> &Counter {
         &self.pages.in_flight
+    }
+
+    /// How often it had its turn, with requests waiting.
+    #[must_use]
+    pub fn turns(&self) -> &Counter {
+        &self.pages.turns
+    }
+
+    /// It had its turn, and so many requests are in flight now.
+    #[inline(always)]
+    pub(crate) fn end_turn(&self, in_flight: u32) {
+        let pages: &Pages = &self.pages;
+        pages.turns.add(1);
+        pages.in_flight.set(in_flight.into());
     }
 
     /// Signals to the guest.

@@ -172,6 +172,12 @@ fn queue_states(queues: &[Queue<'_>], text: &mut Text) {
         |stats| stats.in_flight().get(),
     );
     all(
+        "blockplane_queue_turns",
+        Type::Counter,
+        "How often its iothread came to it and found requests waiting.",
+        |stats| stats.turns().get(),
+    );
+    all(
         "blockplane_queue_notifications",
         Type::Counter,
         "Signals to the guest.",

@@ -71,6 +71,8 @@ fn figures_are_those_of_the_monitor_and_of_the_guest() {
     for index in 0..2 {
         let (name, said) = (index.to_string(), &export["queues"][index]);
         let queue = json!({"export": "e", "queue": name});
+        let turns = figures.one("blockplane_queue_turns_total", queue.clone());
+        assert_eq!(turns, number(&said["turns"]));
         let notifications = figures.one("blockplane_queue_notifications_total", queue.clone());
         assert_eq!(notifications, number(&said["notifications"]));
         assert_eq!(figures.one("blockplane_queue_running", queue), 0.0);

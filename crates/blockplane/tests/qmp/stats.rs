@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
 use crate::process::Folder;
 use crate::start;
 
@@ -128,6 +128,31 @@ fn figures_are_exact_and_outlive_queues_and_connections() {
             );
         }
     }
+    program.stop();
+}
+
+#[test]
+fn a_queue_tells_in_what_batches_its_guest_asks() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, line(&folder));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    for block in 0..5 {
+        guest.request(0, IN, block, 0);
+        for slot in 0..SLOTS {
+            guest.add(1, slot, IN, slot as u64, 0);
+        }
+        guest.submit(1);
+        for slot in 0..SLOTS {
+            guest.watch(1, slot);
+        }
+    }
+    let shown = export(&mut client);
+    for (queue, operations) in [(0, 5), (1, 5 * SLOTS)] {
+        let queue = &shown["queues"][queue];
+        assert_eq!(queue["stats"]["rd_operations"], operations);
+        assert_eq!(queue["turns"], 5, "{queue}");
+    }
+    drop(guest);
     program.stop();
 }
 

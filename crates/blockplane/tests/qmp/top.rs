@@ -41,6 +41,7 @@ fn every_request_between_two_looks_is_counted_once() {
     let counted = export["iops"].as_f64().unwrap() * figures["seconds"].as_f64().unwrap();
     assert!((counted - 450.0).abs() < 0.001, "{figures}");
     assert_eq!(export["queues"][1]["writes"], 150);
+    assert_eq!(export["mean_batch"], 1.0);
     assert!(export["latency_p50_us"].as_f64() <= export["latency_p99_us"].as_f64());
     assert!(figures["iothreads"][0]["cpu_percent"].as_f64().unwrap() > 0.0);
     program.stop();
