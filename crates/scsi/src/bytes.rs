@@ -1,0 +1,64 @@
+//! Numbers in SCSI's byte order, most significant byte first. What lies beyond the end reads as zero.
+
+/// `count` bytes at `at`, at most eight.
+pub(crate) fn be(bytes: &[u8], at: usize, count: usize) -> u64 {
+    (at..at + count).fold(0, |value, index| {
+        value << 8 | u64::from(bytes.get(index).copied().unwrap_or(0))
+    })
+}
+
+/// A byte.
+pub(crate) fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+/// Two bytes.
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([byte(bytes, at), byte(bytes, at + 1)])
+}
+
+/// Four bytes.
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([0, 1, 2, 3].map(|index| byte(bytes, at + index)))
+}
+
+/// Eight bytes.
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
+    be(bytes, at, 8)
+}
+
+/// Puts bytes of `value` over what is at `at`, as far as there is room.
+pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    for (to, from) in bytes.iter_mut().skip(at).zip(value) {
+        *to = *from;
+    }
+}
+
+/// As much of a length as fits a byte.
+pub(crate) fn low8(value: usize) -> u8 {
+    u8::try_from(value).unwrap_or(u8::MAX)
+}
+
+/// As much of a length as fits two bytes.
+pub(crate) fn low16(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}
+
+/// As much of a number as fits four bytes.
+pub(crate) fn low32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_significant_byte_comes_first() {
+        let bytes = [0x12, 0x34, 0x56, 0x78, 0x9a];
+        assert_eq!(be(&bytes, 1, 3), 0x34_5678);
+        assert_eq!(be16(&bytes, 0), 0x1234);
+        assert_eq!(be32(&bytes, 1), 0x3456_789a);
+        assert_eq!(be32(&bytes, 3), 0x789a_0000, "beyond the end is zero");
+    }
+}

@@ -1,0 +1,45 @@
+//! READ CAPACITY(10) and (16), GET LBA STATUS.
+
+use crate::bytes::{low32, put};
+use crate::cdb::Cdb;
+use crate::sense::Sense;
+use crate::unit::Unit;
+
+fn last_block(unit: &Unit) -> u64 {
+    unit.blocks().saturating_sub(1)
+}
+
+/// The last block, as far as 32 bits say it, and the bytes of a block.
+pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
+    out.extend(low32(last_block(unit)).to_be_bytes());
+    out.extend(unit.block_bytes().to_be_bytes());
+    out.len() as u64
+}
+
+/// The same with 64 bits, and what blocks are like.
+pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
+    out.resize(32, 0);
+    put(out, 0, &last_block(unit).to_be_bytes());
+    put(out, 8, &unit.block_bytes().to_be_bytes());
+    let physical = unit.geometry.physical_block_size.max(unit.block_bytes());
+    let exponent = (physical / unit.block_bytes()).max(1).ilog2();
+    out[13] = u8::try_from(exponent.min(15)).unwrap_or(0);
+    if unit.options.thin {
+        // LBPME. Not LBPRZ: see the steps of UNMAP.
+        out[14] = 0x80;
+    }
+    u64::from(cdb.be32(10))
+}
+
+/// One answer for all that follows: mapped, or nobody knows.
+pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    let lba = cdb.be64(2);
+    if lba >= unit.blocks() {
+        return Err(Sense::LBA_OUT_OF_RANGE);
+    }
+    out.resize(24, 0);
+    put(out, 0, &20u32.to_be_bytes());
+    put(out, 8, &lba.to_be_bytes());
+    put(out, 16, &low32(unit.blocks() - lba).to_be_bytes());
+    Ok(u64::from(cdb.be32(10)))
+}

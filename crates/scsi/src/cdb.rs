@@ -1,0 +1,157 @@
+//! A command descriptor block, and what all commands for blocks have in the same places.
+
+use crate::bytes::{be, be16, be32, be64, byte};
+use crate::sense::Sense;
+
+/// The longest CDB that any of our commands has.
+pub(crate) const MAX_CDB_BYTES: usize = 16;
+
+/// A copy of the bytes, with zeroes behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cdb {
+    bytes: [u8; MAX_CDB_BYTES],
+    /// How many came.
+    len: usize,
+}
+
+impl Cdb {
+    pub fn new(from: &[u8]) -> Self {
+        let len = from.len().min(MAX_CDB_BYTES);
+        let mut bytes = [0; MAX_CDB_BYTES];
+        bytes[..len].copy_from_slice(&from[..len]);
+        Cdb { bytes, len }
+    }
+
+    pub fn opcode(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    /// For the commands that have one.
+    pub fn service_action(&self) -> u8 {
+        self.bytes[1] & 0x1f
+    }
+
+    pub fn byte(&self, at: usize) -> u8 {
+        byte(&self.bytes, at)
+    }
+
+    pub fn bit(&self, at: usize, bit: u8) -> bool {
+        self.byte(at) & 1 << bit != 0
+    }
+
+    pub fn be16(&self, at: usize) -> u16 {
+        be16(&self.bytes, at)
+    }
+
+    pub fn be32(&self, at: usize) -> u32 {
+        be32(&self.bytes, at)
+    }
+
+    pub fn be64(&self, at: usize) -> u64 {
+        be64(&self.bytes, at)
+    }
+
+    /// Refuses bits that the command does not have. `mask` is as long as the command is.
+    pub fn check(&self, mask: &[u8]) -> Result<(), Sense> {
+        if self.len < mask.len() {
+            return Err(Sense::field(crate::bytes::low16(self.len), None));
+        }
+        for (at, (byte, mask)) in (0..).zip(self.bytes.iter().zip(mask)).skip(1) {
+            let extra = byte & !mask;
+            if extra != 0 {
+                let bit = u8::try_from(extra.ilog2()).unwrap_or(0);
+                return Err(Sense::field(at, Some(bit)));
+            }
+        }
+        Ok(())
+    }
+
+    /// First block and number of blocks, where the length of the command puts them.
+    pub fn range(&self) -> Range {
+        let bytes = &self.bytes;
+        let (lba, blocks) = match self.opcode() >> 5 {
+            0 => {
+                let lba = be(bytes, 1, 3) & 0x1f_ffff;
+                let blocks = match self.byte(4) {
+                    0 => 256,
+                    count => u64::from(count),
+                };
+                (lba, blocks)
+            }
+            4 => (be(bytes, 2, 8), be(bytes, 10, 4)),
+            5 => (be(bytes, 2, 4), be(bytes, 6, 4)),
+            _ => (be(bytes, 2, 4), be(bytes, 7, 2)),
+        };
+        Range { lba, blocks }
+    }
+
+    /// The byte in which the number of blocks begins.
+    pub fn blocks_at(&self) -> u16 {
+        match self.opcode() >> 5 {
+            0 => 4,
+            4 => 10,
+            5 => 6,
+            _ => 7,
+        }
+    }
+
+    /// FORCE UNIT ACCESS, in commands that have it.
+    pub fn fua(&self) -> bool {
+        self.bit(1, 3)
+    }
+}
+
+/// Some blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub lba: u64,
+    pub blocks: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_length_has_its_places() {
+        let range = |bytes: &[u8]| {
+            let range = Cdb::new(bytes).range();
+            (range.lba, range.blocks)
+        };
+        assert_eq!(range(&[0x08, 0xff, 1, 2, 0, 0]), (0x1f_0102, 256));
+        assert_eq!(
+            range(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 0]),
+            (0x0102_0304, 0x506)
+        );
+        assert_eq!(
+            range(&[0xa8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0]),
+            (0x0102_0304, 0x0506_0708)
+        );
+        assert_eq!(
+            range(&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]),
+            (0x0102_0304_0506_0708, 0x090a_0b0c)
+        );
+    }
+
+    #[test]
+    fn a_bit_that_is_not_there_is_named() {
+        let mask = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
+        assert_eq!(
+            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check(&mask),
+            Ok(())
+        );
+        assert_eq!(
+            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check(&mask),
+            Err(Sense::field(1, Some(5)))
+        );
+        // NACA: there is no auto contingent allegiance.
+        assert_eq!(
+            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check(&mask),
+            Err(Sense::field(9, Some(2)))
+        );
+        assert_eq!(
+            Cdb::new(&[0x28, 0, 1, 2]).check(&mask),
+            Err(Sense::field(4, None))
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! The commands that there are. The dispatcher and REPORT SUPPORTED OPERATION CODES read the same table.
+
+use crate::cdb::Cdb;
+
+/// What a command is called inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    TestUnitReady,
+    RequestSense,
+    Inquiry,
+    ModeSelect,
+    ModeSense,
+    Reserve,
+    Release,
+    StartStop,
+    PreventAllow,
+    ReadCapacity10,
+    ReadCapacity16,
+    GetLbaStatus,
+    Read,
+    Write,
+    WriteAndVerify,
+    Verify,
+    PreFetch,
+    Synchronize,
+    WriteSame,
+    Unmap,
+    CompareAndWrite,
+    OrWrite,
+    LogSense,
+    PersistentIn,
+    PersistentOut,
+    ReportLuns,
+    ReportOpcodes,
+    ReportTaskManagement,
+}
+
+/// Who may use a command while somebody has reserved the unit (SPC-4, table of commands allowed in the
+/// presence of reservations).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody, always.
+    Free,
+    /// Everybody, but for RESERVE(6) and (10) of another.
+    Ready,
+    /// Whoever may read.
+    Reads,
+    /// Whoever may write.
+    Writes,
+    /// It is about reservations, and has its own rules.
+    Reservations,
+}
+
+/// One command.
+pub(crate) struct Entry {
+    pub opcode: u8,
+    /// For those that have one.
+    pub service_action: Option<u8>,
+    pub command: Command,
+    pub access: Access,
+    /// It needs the unit to be started.
+    pub medium: bool,
+    /// The bits that it uses, in as many bytes as it has.
+    pub mask: &'static [u8],
+    /// Only for units that can give space back.
+    pub thin: bool,
+}
+
+const fn entry(opcode: u8, command: Command, access: Access, mask: &'static [u8]) -> Entry {
+    Entry {
+        opcode,
+        service_action: None,
+        command,
+        access,
+        medium: false,
+        mask,
+        thin: false,
+    }
+}
+
+const fn medium(opcode: u8, command: Command, access: Access, mask: &'static [u8]) -> Entry {
+    Entry {
+        medium: true,
+        ..entry(opcode, command, access, mask)
+    }
+}
+
+const fn action(
+    opcode: u8,
+    service_action: u8,
+    command: Command,
+    access: Access,
+    mask: &'static [u8],
+) -> Entry {
+    Entry {
+        service_action: Some(service_action),
+        ..entry(opcode, command, access, mask)
+    }
+}
+
+const fn reserve_in(service_action: u8, mask: &'static [u8]) -> Entry {
+    action(
+        0x5e,
+        service_action,
+        Command::PersistentIn,
+        Access::Reservations,
+        mask,
+    )
+}
+
+const fn reserve_out(service_action: u8, mask: &'static [u8]) -> Entry {
+    action(
+        0x5f,
+        service_action,
+        Command::PersistentOut,
+        Access::Reservations,
+        mask,
+    )
+}
+
+/// Shortens the table.
+macro_rules! mask {
+    ($($byte:literal)*) => { &[$($byte),*] };
+}
+
+/// By opcode and service action.
+#[rustfmt::skip]
+pub(crate) static TABLE: &[Entry] = {
+    use Access::{Free, Reads, Ready, Reservations, Writes};
+    use Command as C;
+    &[
+        medium(0x00, C::TestUnitReady, Ready, mask!(0x00 0 0 0 0 0)),
+        entry(0x03, C::RequestSense, Free, mask!(0x03 0x01 0 0 0xff 0)),
+        medium(0x08, C::Read, Reads, mask!(0x08 0x1f 0xff 0xff 0xff 0)),
+        medium(0x0a, C::Write, Writes, mask!(0x0a 0x1f 0xff 0xff 0xff 0)),
+        entry(0x12, C::Inquiry, Free, mask!(0x12 0x01 0xff 0xff 0xff 0)),
+        entry(0x15, C::ModeSelect, Writes, mask!(0x15 0x10 0 0 0xff 0)),
+        entry(0x16, C::Reserve, Reservations, mask!(0x16 0 0 0 0 0)),
+        entry(0x17, C::Release, Reservations, mask!(0x17 0 0 0 0 0)),
+        entry(0x1a, C::ModeSense, Reads, mask!(0x1a 0x08 0xff 0xff 0xff 0)),
+        entry(0x1b, C::StartStop, Writes, mask!(0x1b 0x01 0 0 0x05 0)),
+        entry(0x1e, C::PreventAllow, Writes, mask!(0x1e 0 0 0 0x01 0)),
+        medium(0x25, C::ReadCapacity10, Free, mask!(0x25 0 0 0 0 0 0 0 0 0)),
+        medium(0x28, C::Read, Reads, mask!(0x28 0x18 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x2a, C::Write, Writes, mask!(0x2a 0x18 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x2e, C::WriteAndVerify, Writes, mask!(0x2e 0x12 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x2f, C::Verify, Reads, mask!(0x2f 0x16 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x34, C::PreFetch, Reads, mask!(0x34 0x02 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x35, C::Synchronize, Writes, mask!(0x35 0x02 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        medium(0x41, C::WriteSame, Writes, mask!(0x41 0x08 0xff 0xff 0xff 0xff 0 0xff 0xff 0)),
+        Entry { thin: true, ..medium(0x42, C::Unmap, Writes, mask!(0x42 0 0 0 0 0 0 0xff 0xff 0)) },
+        entry(0x4d, C::LogSense, Free, mask!(0x4d 0 0xff 0xff 0 0xff 0xff 0xff 0xff 0)),
+        entry(0x55, C::ModeSelect, Writes, mask!(0x55 0x10 0 0 0 0 0 0xff 0xff 0)),
+        entry(0x56, C::Reserve, Reservations, mask!(0x56 0 0 0 0 0 0 0 0 0)),
+        entry(0x57, C::Release, Reservations, mask!(0x57 0 0 0 0 0 0 0 0 0)),
+        entry(0x5a, C::ModeSense, Reads, mask!(0x5a 0x18 0xff 0xff 0 0 0 0xff 0xff 0)),
+        reserve_in(0x00, mask!(0x5e 0x00 0 0 0 0 0 0xff 0xff 0)),
+        reserve_in(0x01, mask!(0x5e 0x01 0 0 0 0 0 0xff 0xff 0)),
+        reserve_in(0x02, mask!(0x5e 0x02 0 0 0 0 0 0xff 0xff 0)),
+        reserve_in(0x03, mask!(0x5e 0x03 0 0 0 0 0 0xff 0xff 0)),
+        reserve_out(0x00, mask!(0x5f 0x00 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x01, mask!(0x5f 0x01 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x02, mask!(0x5f 0x02 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x03, mask!(0x5f 0x03 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x04, mask!(0x5f 0x04 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x05, mask!(0x5f 0x05 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x06, mask!(0x5f 0x06 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        reserve_out(0x07, mask!(0x5f 0x07 0xff 0 0 0xff 0xff 0xff 0xff 0)),
+        medium(0x88, C::Read, Reads, mask!(0x88 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x89, C::CompareAndWrite, Writes, mask!(0x89 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0 0 0xff 0 0)),
+        medium(0x8a, C::Write, Writes, mask!(0x8a 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x8b, C::OrWrite, Writes, mask!(0x8b 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x8e, C::WriteAndVerify, Writes, mask!(0x8e 0x12 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x8f, C::Verify, Reads, mask!(0x8f 0x16 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x90, C::PreFetch, Reads, mask!(0x90 0x02 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x91, C::Synchronize, Writes, mask!(0x91 0x02 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0x93, C::WriteSame, Writes, mask!(0x93 0x09 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        Entry { medium: true, ..action(0x9e, 0x10, C::ReadCapacity16, Free, mask!(0x9e 0x10 0 0 0 0 0 0 0 0 0xff 0xff 0xff 0xff 0 0)) },
+        Entry { medium: true, ..action(0x9e, 0x12, C::GetLbaStatus, Reads, mask!(0x9e 0x12 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)) },
+        entry(0xa0, C::ReportLuns, Free, mask!(0xa0 0 0xff 0 0 0 0xff 0xff 0xff 0xff 0 0)),
+        action(0xa3, 0x0c, C::ReportOpcodes, Reads, mask!(0xa3 0x0c 0x87 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        action(0xa3, 0x0d, C::ReportTaskManagement, Reads, mask!(0xa3 0x0d 0x80 0 0 0 0xff 0xff 0xff 0xff 0 0)),
+        medium(0xa8, C::Read, Reads, mask!(0xa8 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0xaa, C::Write, Writes, mask!(0xaa 0x18 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0xae, C::WriteAndVerify, Writes, mask!(0xae 0x12 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+        medium(0xaf, C::Verify, Reads, mask!(0xaf 0x16 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
+    ]
+};
+
+/// What the table says of a CDB.
+pub(crate) enum Lookup {
+    Known(&'static Entry),
+    /// The command is there, with other service actions.
+    UnknownAction,
+    UnknownOpcode,
+}
+
+/// Finds an opcode, and a service action if the opcode has any.
+pub(crate) fn lookup(opcode: u8, service_action: u8, thin: bool) -> Lookup {
+    let mut found = Lookup::UnknownOpcode;
+    for entry in supported(thin).filter(|entry| entry.opcode == opcode) {
+        match entry.service_action {
+            Some(action) if action != service_action => found = Lookup::UnknownAction,
+            _ => return Lookup::Known(entry),
+        }
+    }
+    found
+}
+
+/// What a unit has.
+pub(crate) fn supported(thin: bool) -> impl Iterator<Item = &'static Entry> {
+    TABLE.iter().filter(move |entry| thin || !entry.thin)
+}
+
+impl Entry {
+    /// Who may use it, where that depends on what it is to do.
+    pub fn access_of(&self, cdb: &Cdb) -> Access {
+        match self.command {
+            // Starting the unit, and allowing removal, harms nobody.
+            Command::StartStop if cdb.bit(4, 0) => Access::Free,
+            Command::PreventAllow if cdb.byte(4) == 0 => Access::Free,
+            _ => self.access,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_its_masks_are_as_long_as_the_commands() {
+        for pair in TABLE.windows(2) {
+            let key = |entry: &Entry| (entry.opcode, entry.service_action);
+            assert!(
+                key(&pair[0]) < key(&pair[1]),
+                "{:#x} twice, or out of order",
+                pair[1].opcode
+            );
+        }
+        for entry in TABLE {
+            let len = match entry.opcode >> 5 {
+                0 => 6,
+                1 | 2 => 10,
+                4 => 16,
+                5 => 12,
+                group => panic!("{:#x} is of group {group}", entry.opcode),
+            };
+            assert_eq!(entry.mask.len(), len, "{:#x}", entry.opcode);
+            assert_eq!(entry.mask[0], entry.opcode);
+            assert_eq!(entry.mask[len - 1], 0, "no bit of CONTROL is supported");
+            if let Some(action) = entry.service_action {
+                assert_eq!(entry.mask[1], action);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a disk's error is to an initiator.
+
+use engine::Errno;
+
+use crate::sense::{Key, Sense};
+
+/// What a command ends with when the node said no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Sense(Sense),
+    /// Somebody else has reserved the disk below.
+    Conflict,
+    /// The disk below has too much to do.
+    TaskSetFull,
+}
+
+/// The choices are those of the field: guests know what to do about them.
+pub(crate) fn failure(errno: Errno, write: bool) -> Failure {
+    let (key, code) = match errno {
+        Errno::BADE => return Failure::Conflict,
+        Errno::DOM => return Failure::TaskSetFull,
+        // MEDIUM NOT PRESENT
+        Errno::NOMEDIUM => (Key::NotReady, 0x3a00),
+        // INTERNAL TARGET FAILURE
+        Errno::NOMEM | Errno::REMOTEIO => (Key::HardwareError, 0x4400),
+        // SPACE ALLOCATION FAILED WRITE PROTECT
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => (Key::DataProtect, 0x2707),
+        Errno::ROFS => (Key::DataProtect, 0x2700),
+        // WRITE ERROR, UNRECOVERED READ ERROR
+        Errno::NODATA if write => (Key::MediumError, 0x0c00),
+        Errno::NODATA => (Key::MediumError, 0x1100),
+        // I/O PROCESS TERMINATED
+        _ => (Key::AbortedCommand, 0x0006),
+    };
+    Failure::Sense(Sense::new(key, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let code = |errno, write| match failure(errno, write) {
+            Failure::Sense(sense) => (sense.key, sense.code),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code(Errno::NOSPC, true), (Key::DataProtect, 0x2707));
+        assert_eq!(code(Errno::NODATA, false), (Key::MediumError, 0x1100));
+        assert_eq!(code(Errno::NODATA, true), (Key::MediumError, 0x0c00));
+        assert_eq!(code(Errno::IO, true), (Key::AbortedCommand, 0x0006));
+        assert_eq!(failure(Errno::BADE, true), Failure::Conflict);
+        assert_eq!(failure(Errno::DOM, true), Failure::TaskSetFull);
+    }
+}

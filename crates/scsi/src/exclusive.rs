@@ -1,0 +1,116 @@
+//! Commands that read, decide and write: one at a time on a unit.
+//!
+//! COMPARE AND WRITE and ORWRITE are atomic among themselves. Who finds another at it waits, without a
+//! thread: its task is named to its adapter when it is its turn.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a task that waits is told to go on.
+pub trait Resume: Send + Sync {
+    /// The task of this token may go on: call `Task::resumed` on the thread that has it. This is
+    /// called from any thread, where another task ends.
+    fn resume(&self, token: u64);
+}
+
+/// A task, for whoever is to wake it up.
+#[derive(Clone)]
+pub struct Waker {
+    /// Whom to tell.
+    pub resume: Arc<dyn Resume>,
+    /// What it calls the task.
+    pub token: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    holder: Option<u64>,
+    waiting: VecDeque<(u64, Waker)>,
+}
+
+/// Who is at it, and who waits.
+#[derive(Default)]
+pub(crate) struct Exclusive(Mutex<Inner>);
+
+/// A place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Exclusive {
+    /// Lines up. True: it is our turn at once; else the waker is called when it is.
+    pub fn enter(&self, waker: &Waker) -> (Place, bool) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.next += 1;
+        let place = inner.next;
+        let ours = inner.holder.is_none();
+        if ours {
+            inner.holder = Some(place);
+        } else {
+            inner.waiting.push_back((place, waker.clone()));
+        }
+        (Place(place), ours)
+    }
+
+    /// Whether it is its turn.
+    pub fn has(&self, place: Place) -> bool {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.holder == Some(place.0)
+    }
+
+    /// Done, or no longer interested: the next in the line is woken up if it was our turn.
+    pub fn leave(&self, place: Place) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.holder != Some(place.0) {
+            inner.waiting.retain(|(waiting, _)| *waiting != place.0);
+            return;
+        }
+        let next = inner.waiting.pop_front();
+        inner.holder = next.as_ref().map(|(place, _)| *place);
+        drop(inner);
+        if let Some((_, waker)) = next {
+            waker.resume.resume(waker.token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(Mutex<Vec<u64>>);
+
+    impl Resume for Woken {
+        fn resume(&self, token: u64) {
+            self.0.lock().unwrap().push(token);
+        }
+    }
+
+    #[test]
+    fn those_who_wait_are_woken_in_turn_and_who_gave_up_is_not() {
+        let woken = Arc::new(Woken::default());
+        let waker = |token| Waker {
+            resume: woken.clone(),
+            token,
+        };
+        let exclusive = Exclusive::default();
+        let (first, ours) = exclusive.enter(&waker(1));
+        assert!(ours);
+        let places: Vec<Place> = (2..5)
+            .map(|token| {
+                let (place, ours) = exclusive.enter(&waker(token));
+                assert!(!ours);
+                place
+            })
+            .collect();
+        exclusive.leave(places[1]);
+        exclusive.leave(first);
+        assert_eq!(*woken.0.lock().unwrap(), [2]);
+        assert!(exclusive.has(places[0]) && !exclusive.has(places[2]));
+        exclusive.leave(places[0]);
+        assert_eq!(*woken.0.lock().unwrap(), [2, 4]);
+        exclusive.leave(places[2]);
+        assert!(exclusive.enter(&waker(5)).1, "nobody is left");
+    }
+}

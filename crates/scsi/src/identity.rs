@@ -1,0 +1,114 @@
+//! What a unit says that it is.
+
+/// Longest serial number.
+pub const MAX_SERIAL_BYTES: usize = 36;
+
+/// Names of a unit: printable ASCII.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// At most 8 characters.
+    pub vendor: String,
+    /// At most 16 characters.
+    pub product: String,
+    /// At most 4 characters.
+    pub revision: String,
+    /// At most [`MAX_SERIAL_BYTES`] characters; may be empty.
+    pub serial: String,
+    /// A world wide name, in the format that its first digit says (NAA).
+    pub naa: Option<u64>,
+    /// An EUI-64.
+    pub eui: Option<u64>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Identity {
+            vendor: "BLKPLANE".to_owned(),
+            product: "DISK".to_owned(),
+            revision: "1".to_owned(),
+            serial: String::new(),
+            naa: None,
+            eui: None,
+        }
+    }
+}
+
+/// A name that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// It does not fit its field.
+    #[error("{what} has {found} characters: at most {most} fit")]
+    TooLong {
+        /// Which one.
+        what: &'static str,
+        /// How long it is.
+        found: usize,
+        /// How long it may be.
+        most: usize,
+    },
+    /// Guests may show it, or not.
+    #[error("{0} has characters other than letters, digits and signs of ASCII")]
+    NotAscii(&'static str),
+    /// NAA formats are 2, 3, 5 (and 6, which is longer).
+    #[error("{0:#x} is no world wide name of 64 bits: its first digit must be 2, 3 or 5")]
+    Naa(u64),
+}
+
+impl Identity {
+    pub(crate) fn check(&self) -> Result<(), IdentityError> {
+        let names = [
+            ("vendor", &self.vendor, 8),
+            ("product", &self.product, 16),
+            ("revision", &self.revision, 4),
+            ("serial", &self.serial, MAX_SERIAL_BYTES),
+        ];
+        for (what, name, most) in names {
+            if name.len() > most {
+                let found = name.len();
+                return Err(IdentityError::TooLong { what, found, most });
+            }
+            if !name.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+                return Err(IdentityError::NotAscii(what));
+            }
+        }
+        match self.naa {
+            Some(naa) if !matches!(naa >> 60, 2 | 3 | 5) => Err(IdentityError::Naa(naa)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A name in its field: filled up with spaces.
+pub(crate) fn padded(name: &str, len: usize) -> impl Iterator<Item = u8> {
+    name.bytes().chain(std::iter::repeat(b' ')).take(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_must_fit_their_fields() {
+        let identity = Identity::default();
+        assert_eq!(identity.check(), Ok(()));
+        let long = Identity {
+            vendor: "TOO LONG FOR IT".to_owned(),
+            ..identity.clone()
+        };
+        assert!(matches!(
+            long.check(),
+            Err(IdentityError::TooLong { most: 8, .. })
+        ));
+        let strange = Identity {
+            serial: "ä".to_owned(),
+            ..identity.clone()
+        };
+        assert_eq!(strange.check(), Err(IdentityError::NotAscii("serial")));
+        let naa = Identity {
+            naa: Some(0x1234),
+            ..identity
+        };
+        assert_eq!(naa.check(), Err(IdentityError::Naa(0x1234)));
+        assert_eq!(padded("AB", 4).collect::<Vec<u8>>(), *b"AB  ");
+    }
+}

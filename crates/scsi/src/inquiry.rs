@@ -1,0 +1,71 @@
+//! INQUIRY: what a unit is.
+
+use crate::bytes::put;
+use crate::cdb::Cdb;
+use crate::identity::padded;
+use crate::sense::Sense;
+use crate::unit::Unit;
+use crate::vpd;
+
+/// Bytes of standard data.
+const STANDARD_BYTES: usize = 96;
+
+/// SPC-4.
+const VERSION: u8 = 0x06;
+
+/// SAM-5, SPC-4, SBC-3.
+const VERSION_DESCRIPTORS: [u16; 3] = [0x00a0, 0x0460, 0x04c0];
+
+/// Nothing is there, and nothing can be: peripheral qualifier and device type.
+const NO_UNIT: u8 = 0x7f;
+
+/// Answers into `out`; says how much of it was asked for.
+pub(crate) fn inquiry(
+    cdb: &Cdb,
+    unit: &Unit,
+    target_port: u16,
+    out: &mut Vec<u8>,
+) -> Result<u64, Sense> {
+    let page = cdb.byte(2);
+    if cdb.bit(1, 0) {
+        vpd::page(page, unit, target_port, out)?;
+    } else if page != 0 {
+        return Err(Sense::field(2, None));
+    } else {
+        standard(unit, out);
+    }
+    Ok(u64::from(cdb.be16(3)))
+}
+
+/// The answer of a number that has no unit.
+pub(crate) fn nobody(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    if cdb.bit(1, 0) {
+        return Err(Sense::field(1, Some(0)));
+    }
+    if cdb.byte(2) != 0 {
+        return Err(Sense::field(2, None));
+    }
+    out.resize(36, 0);
+    out[0] = NO_UNIT;
+    out[2] = VERSION;
+    out[3] = 0x12;
+    out[4] = 31;
+    out[8..36].fill(b' ');
+    Ok(u64::from(cdb.be16(3)))
+}
+
+fn standard(unit: &Unit, out: &mut Vec<u8>) {
+    let identity = &unit.options.identity;
+    // A disk that stays where it is; LUNs are numbered as today, in the format of today.
+    out.extend([0x00, 0x00, VERSION, 0x12]);
+    out.push(crate::bytes::low8(STANDARD_BYTES - 5));
+    // CMDQUE: tasks are queued.
+    out.extend([0, 0, 0x02]);
+    out.extend(padded(&identity.vendor, 8));
+    out.extend(padded(&identity.product, 16));
+    out.extend(padded(&identity.revision, 4));
+    out.resize(STANDARD_BYTES, 0);
+    for (index, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
+        put(out, 58 + 2 * index, &descriptor.to_be_bytes());
+    }
+}

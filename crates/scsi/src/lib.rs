@@ -1,0 +1,72 @@
+//! A SCSI disk as a pure state machine: SPC-4, SBC-3 and SAM-5, whatever the transport.
+//!
+//! An adapter (a controller chip, virtio) has the initiators and their memory, this crate what commands mean, and a
+//! node has the data. Nothing here makes a system call, knows a file or starts a thread.
+//!
+//! - [`Unit`]: a logical unit, shared by all threads. A read or write looks at one word of it and its size; everything
+//!   unusual is behind a lock.
+//! - [`Target`]: units by number. Each thread has a [`View`] of it.
+//! - [`Task`]: one command. [`Task::receive`] takes it and says what data it moves; [`Task::run`] gets the initiator's buffers; each
+//!   [`Step`] that comes back is carried out, and [`Task::completed`] asks for the next, until it is finished. Reads and writes go
+//!   to the node with the initiator's own buffers, allocate nothing and take no lock.
+//! - [`TaskSet`]: which tasks of a queue may go ahead.
+//!
+//! ```no_run
+//! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
+//! # fn example(task: &mut scsi::Task, view: &mut scsi::View, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {
+//! # let nexus = scsi::Nexus(0);
+//! task.receive(view, 0, nexus, cdb);
+//! let count = u32::try_from(iov.len()).expect("a list of segments");
+//! // SAFETY: the segments are the initiator's memory, and stay.
+//! let mut step = unsafe { task.run(iov.as_mut_ptr(), count, len) };
+//! while let scsi::Step::Submit(request) = step {
+//!     step = task.completed(submit(request)); // Later, in earnest.
+//! }
+//! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred(), task.sense());
+//! # }
+//! ```
+
+mod attention;
+mod buffer;
+mod bytes;
+mod capacity;
+mod cdb;
+mod commands;
+mod errno;
+mod exclusive;
+mod gate;
+mod identity;
+mod inquiry;
+mod mode_select;
+mod mode_sense;
+mod modes;
+mod nexus;
+mod persistent_in;
+mod persistent_out;
+mod receive;
+mod refusal;
+mod report;
+mod reservations;
+mod saved;
+mod segments;
+mod sense;
+mod start;
+mod state;
+mod step;
+mod steps;
+mod target;
+mod task;
+mod task_set;
+mod unit;
+mod vpd;
+
+pub use exclusive::{Resume, Waker};
+pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
+pub use nexus::{Nexus, Ports, TransportId};
+pub use saved::SavedError;
+pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};
+pub use step::{Phase, Status, Step};
+pub use target::{AddError, MAX_LUN, Target, View, decode_lun, encode_lun};
+pub use task::Task;
+pub use task_set::{Admission, Attribute, TaskSet};
+pub use unit::{MAX_TRANSFER_BYTES, Reset, Unit, UnitError, UnitOptions};

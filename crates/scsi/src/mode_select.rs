@@ -1,0 +1,123 @@
+//! MODE SELECT(6) and (10).
+
+use crate::attention::code;
+use crate::bytes::{be, be16, be32, be64, byte};
+use crate::cdb::Cdb;
+use crate::modes;
+use crate::nexus::Nexus;
+use crate::sense::Sense;
+use crate::unit::Unit;
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selected {
+    Done,
+    /// The write cache is off now: what it had must become stable.
+    Flush,
+}
+
+/// Bytes of the list.
+pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
+    // PF: pages are those of the standard. There are no others.
+    let len = match cdb.opcode() {
+        0x15 => u64::from(cdb.byte(4)),
+        _ => u64::from(cdb.be16(7)),
+    };
+    if !cdb.bit(1, 4) && len > 0 {
+        return Err(Sense::field(1, Some(4)));
+    }
+    Ok(len)
+}
+
+/// Changes what the list says, or nothing at all.
+pub(crate) fn mode_select(
+    cdb: &Cdb,
+    unit: &Unit,
+    nexus: Nexus,
+    list: &[u8],
+) -> Result<Selected, Sense> {
+    if list.is_empty() {
+        return Ok(Selected::Done);
+    }
+    let long = cdb.opcode() == 0x55;
+    let pages_at = header(unit, long, list)?;
+    unit.change(|state| {
+        let mut wanted = state.modes;
+        let mut at = pages_at;
+        while at < list.len() {
+            let end = page_end(list, at)?;
+            let page = &list[at..end];
+            modes::select(page, &mut wanted, &unit.default_modes())
+                .map_err(|misfit| Sense::parameter(at + misfit.byte, misfit.bit))?;
+            at = end;
+        }
+        if wanted == state.modes {
+            return Ok(Selected::Done);
+        }
+        let flush = state.modes.write_cache && !wanted.write_cache;
+        state.modes = wanted;
+        state.tell_others(nexus, code::MODE_PARAMETERS_CHANGED);
+        Ok(if flush {
+            Selected::Flush
+        } else {
+            Selected::Done
+        })
+    })
+}
+
+/// Where the page that begins here ends.
+fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
+    if byte(list, at) & 0x40 != 0 {
+        // SPF: there are no subpages.
+        return Err(Sense::parameter(at, Some(6)));
+    }
+    let end = at + 2 + usize::from(byte(list, at + 1));
+    if at + 2 > list.len() || end > list.len() {
+        return Err(Sense::PARAMETER_LIST_LENGTH);
+    }
+    Ok(end)
+}
+
+/// Checks header and block descriptor; says where the pages begin.
+fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
+    let (header, descriptor, long_lba) = if long {
+        (8, usize::from(be16(list, 6)), byte(list, 4) & 1 != 0)
+    } else {
+        (4, usize::from(byte(list, 3)), false)
+    };
+    if list.len() < header {
+        return Err(Sense::PARAMETER_LIST_LENGTH);
+    }
+    let len_at = if long { 6 } else { 3 };
+    let whole = if long_lba { 16 } else { 8 };
+    if descriptor != 0 && descriptor != whole {
+        return Err(Sense::parameter(len_at, None));
+    }
+    if list.len() < header + descriptor {
+        return Err(Sense::PARAMETER_LIST_LENGTH);
+    }
+    if descriptor == 0 {
+        return Ok(header);
+    }
+    // The form of the disk is as it is: this may only repeat it. All ones, or none, mean that.
+    let blocks = unit.blocks();
+    let (same, block) = match descriptor {
+        16 => {
+            let sent = be64(list, header);
+            let same = sent == 0 || sent == u64::MAX || sent == blocks;
+            (same, be32(list, header + 12))
+        }
+        _ => {
+            let sent = be32(list, header);
+            let same = sent == 0 || sent == u32::MAX || u64::from(sent) == blocks;
+            (same, u32::try_from(be(list, header + 5, 3)).unwrap_or(0))
+        }
+    };
+    if !same {
+        return Err(Sense::parameter(header, None));
+    }
+    if block != unit.block_bytes() {
+        return Err(Sense::parameter(header + descriptor - 3, None));
+    }
+    Ok(header + descriptor)
+}

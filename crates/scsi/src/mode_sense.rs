@@ -1,0 +1,76 @@
+//! MODE SENSE(6) and (10).
+
+use crate::bytes::{low8, low16, low32};
+use crate::cdb::Cdb;
+use crate::modes::{self, PAGES, Values};
+use crate::sense::Sense;
+use crate::unit::Unit;
+
+const ALL_PAGES: u8 = 0x3f;
+const ALL_SUBPAGES: u8 = 0xff;
+
+/// Write protected.
+const WP: u8 = 0x80;
+/// DPO and FUA are supported.
+const DPOFUA: u8 = 0x10;
+
+/// Answers into `out`; says how much of it was asked for.
+pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    let long = cdb.opcode() == 0x5a;
+    let values = match cdb.byte(2) >> 6 {
+        0 => Values::Current,
+        1 => Values::Changeable,
+        2 => Values::Default,
+        _ => return Err(Sense::SAVING_NOT_SUPPORTED),
+    };
+    let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
+    if subpage != 0 && !(code == ALL_PAGES && subpage == ALL_SUBPAGES) {
+        return Err(Sense::field(3, None));
+    }
+    let (modes, protected) = unit.look(|state| (state.modes, state.write_protection().is_some()));
+    let defaults = unit.default_modes();
+    let mut pages = Vec::new();
+    if code == ALL_PAGES {
+        for code in PAGES {
+            pages.extend(modes::page(code, values, &modes, &defaults).unwrap_or_default());
+        }
+    } else {
+        let page = modes::page(code, values, &modes, &defaults);
+        pages = page.ok_or(Sense::field(2, Some(5)))?;
+    }
+    let block = if cdb.bit(1, 3) {
+        Vec::new()
+    } else {
+        block_descriptor(unit, long && cdb.bit(1, 4))
+    };
+    let device = DPOFUA | if protected { WP } else { 0 };
+    if long {
+        let len = low16(6 + block.len() + pages.len());
+        out.extend(len.to_be_bytes());
+        out.extend([0, device, u8::from(block.len() == 16), 0]);
+        out.extend(low16(block.len()).to_be_bytes());
+    } else {
+        let len = low8(3 + block.len() + pages.len());
+        out.extend([len, 0, device, low8(block.len())]);
+    }
+    out.extend(block);
+    out.extend(pages);
+    Ok(if long {
+        cdb.be16(7).into()
+    } else {
+        cdb.byte(4).into()
+    })
+}
+
+/// How many blocks of how many bytes, in 8 bytes or 16.
+pub(crate) fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if long {
+        bytes.extend(unit.blocks().to_be_bytes());
+        bytes.extend([0; 4]);
+    } else {
+        bytes.extend(low32(unit.blocks()).to_be_bytes());
+    }
+    bytes.extend(unit.block_bytes().to_be_bytes());
+    bytes
+}

@@ -1,0 +1,165 @@
+//! Mode pages (SPC-4 and SBC-3, mode parameters): what they are now, what they were made with, and what of them can be changed.
+
+use crate::bytes::put;
+
+/// Which values MODE SENSE asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Values {
+    Current,
+    /// Ones where something can be changed.
+    Changeable,
+    Default,
+}
+
+/// What can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Modes {
+    /// WCE: completed writes may still be in a cache.
+    pub write_cache: bool,
+    /// D_SENSE: sense data comes in descriptors.
+    pub descriptor_sense: bool,
+    /// SWP: nobody writes.
+    pub software_write_protect: bool,
+}
+
+impl Modes {
+    pub fn new(write_through: bool) -> Self {
+        Modes {
+            write_cache: !write_through,
+            descriptor_sense: false,
+            software_write_protect: false,
+        }
+    }
+}
+
+/// Pages that there are, by code.
+const READ_WRITE_ERROR_RECOVERY: u8 = 0x01;
+const CACHING: u8 = 0x08;
+const CONTROL: u8 = 0x0a;
+const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
+
+pub(crate) const PAGES: [u8; 4] = [
+    READ_WRITE_ERROR_RECOVERY,
+    CACHING,
+    CONTROL,
+    INFORMATIONAL_EXCEPTIONS,
+];
+
+const WCE: u8 = 0x04;
+const D_SENSE: u8 = 0x04;
+const SWP: u8 = 0x08;
+
+/// A page with its header; `None`: there is no such page.
+pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) -> Option<Vec<u8>> {
+    let modes = match values {
+        Values::Default => defaults,
+        Values::Current | Values::Changeable => modes,
+    };
+    let fixed = values != Values::Changeable;
+    let flag = |on: bool, bit: u8| if on || !fixed { bit } else { 0 };
+    let mut page = vec![0; 12];
+    match code {
+        READ_WRITE_ERROR_RECOVERY => {
+            if fixed {
+                // AWRE, ARRE: whatever is below replaces bad blocks by itself.
+                page[2] = 0xc0;
+            }
+        }
+        CACHING => {
+            page.resize(20, 0);
+            page[2] = flag(modes.write_cache, WCE);
+        }
+        CONTROL => {
+            page[2] = flag(modes.descriptor_sense, D_SENSE);
+            page[4] = flag(modes.software_write_protect, SWP);
+            if fixed {
+                // GLTSD: log parameters are not saved. Simple tasks are reordered at will.
+                page[2] |= 0x02;
+                page[3] = 0x10;
+                // How long the unit may be busy: no limit is known.
+                put(&mut page, 8, &[0xff, 0xff]);
+            }
+        }
+        INFORMATIONAL_EXCEPTIONS => {
+            if fixed {
+                // DEXCPT: there are none.
+                page[2] = 0x08;
+            }
+        }
+        _ => return None,
+    }
+    page[0] = code;
+    page[1] = crate::bytes::low8(page.len() - 2);
+    Some(page)
+}
+
+/// Where a page that MODE SELECT sends does not fit: byte and bit within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    pub byte: usize,
+    pub bit: Option<u8>,
+}
+
+/// Takes the changeable bits of a page over. Others must be as they are.
+pub(crate) fn select(sent: &[u8], modes: &mut Modes, defaults: &Modes) -> Result<(), Misfit> {
+    let code = sent[0] & 0x3f;
+    let current = page(code, Values::Current, modes, defaults);
+    let changeable = page(code, Values::Changeable, modes, defaults);
+    let (Some(current), Some(changeable)) = (current, changeable) else {
+        return Err(Misfit {
+            byte: 0,
+            bit: Some(5),
+        });
+    };
+    if sent.len() != current.len() {
+        return Err(Misfit { byte: 1, bit: None });
+    }
+    for at in 2..sent.len() {
+        let differs = (sent[at] ^ current[at]) & !changeable[at];
+        if differs != 0 {
+            let bit = u8::try_from(differs.ilog2()).ok();
+            return Err(Misfit { byte: at, bit });
+        }
+    }
+    match code {
+        CACHING => modes.write_cache = sent[2] & WCE != 0,
+        CONTROL => {
+            modes.descriptor_sense = sent[2] & D_SENSE != 0;
+            modes.software_write_protect = sent[4] & SWP != 0;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changeable_bits_can_be_changed() {
+        let defaults = Modes::new(false);
+        let mut modes = defaults;
+        for code in PAGES {
+            let current = page(code, Values::Current, &modes, &defaults).unwrap();
+            let changeable = page(code, Values::Changeable, &modes, &defaults).unwrap();
+            assert_eq!(current.len(), changeable.len());
+            assert_eq!(usize::from(current[1]) + 2, current.len());
+            for bit in 16..current.len() * 8 {
+                let mut sent = current.clone();
+                sent[bit / 8] ^= 1 << (bit % 8);
+                let may = changeable[bit / 8] & 1 << (bit % 8) != 0;
+                let done = select(&sent, &mut modes, &defaults);
+                assert_eq!(done.is_ok(), may, "page {code:#x}, bit {bit}");
+                let now = page(code, Values::Current, &modes, &defaults).unwrap();
+                assert_eq!(now, if may { sent } else { current.clone() });
+                modes = defaults;
+            }
+        }
+        let caching = page(CACHING, Values::Current, &modes, &defaults).unwrap();
+        assert_eq!(
+            select(&caching[..19], &mut modes, &defaults),
+            Err(Misfit { byte: 1, bit: None })
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! PERSISTENT RESERVE IN: who is registered, and who has the unit.
+
+use crate::bytes::{low32, put};
+use crate::cdb::Cdb;
+use crate::reservations::Reservations;
+use crate::unit::Unit;
+
+const READ_KEYS: u8 = 0x00;
+const READ_RESERVATION: u8 = 0x01;
+const REPORT_CAPABILITIES: u8 = 0x02;
+
+/// Answers into `out`; says how much of it was asked for. The table has but the four service actions.
+pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
+    let keeps = unit.options.keeps_reservations;
+    unit.look(|state| match cdb.service_action() {
+        READ_KEYS => keys(&state.persistent, out),
+        READ_RESERVATION => reservation(&state.persistent, out),
+        REPORT_CAPABILITIES => capabilities(&state.persistent, keeps, out),
+        _ => full_status(&state.persistent, out),
+    });
+    u64::from(cdb.be16(7))
+}
+
+fn header(all: &Reservations, len: usize, out: &mut Vec<u8>) {
+    out.extend(all.generation.to_be_bytes());
+    out.extend(low32(len as u64).to_be_bytes());
+}
+
+fn keys(all: &Reservations, out: &mut Vec<u8>) {
+    header(all, all.registrations.len() * 8, out);
+    for one in &all.registrations {
+        out.extend(one.key.to_be_bytes());
+    }
+}
+
+fn reservation(all: &Reservations, out: &mut Vec<u8>) {
+    let Some(held) = &all.held else {
+        header(all, 0, out);
+        return;
+    };
+    header(all, 16, out);
+    // All registrants together have no key.
+    let key = held.holder.as_ref().and_then(|holder| all.key_of(holder));
+    out.extend(key.unwrap_or(0).to_be_bytes());
+    out.extend([0, 0, 0, 0, 0, held.kind as u8, 0, 0]);
+}
+
+fn capabilities(all: &Reservations, keeps: bool, out: &mut Vec<u8>) {
+    out.extend([0, 8]);
+    // PTPL_C. Not CRH, SIP_C nor ATP_C.
+    out.push(u8::from(keeps));
+    // TMV: the mask of types is valid; PTPL_A.
+    out.push(0x80 | u8::from(all.persist));
+    // All six types.
+    out.extend([0xea, 0x01, 0, 0]);
+}
+
+fn full_status(all: &Reservations, out: &mut Vec<u8>) {
+    let mut list = Vec::new();
+    for one in &all.registrations {
+        let mut head = [0; 24];
+        put(&mut head, 0, &one.key.to_be_bytes());
+        if let Some(held) = all.held.as_ref().filter(|_| all.holds(&one.ports)) {
+            head[12] = 0x01;
+            head[13] = held.kind as u8;
+        }
+        put(&mut head, 18, &one.ports.target.to_be_bytes());
+        let id = one.ports.initiator.encode();
+        put(&mut head, 20, &low32(id.len() as u64).to_be_bytes());
+        list.extend(head);
+        list.extend(id);
+    }
+    header(all, list.len(), out);
+    out.extend(list);
+}

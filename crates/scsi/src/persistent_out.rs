@@ -1,0 +1,205 @@
+//! PERSISTENT RESERVE OUT: registers, reserves, releases, takes away.
+
+use crate::bytes::{be16, be32, be64, byte};
+use crate::cdb::Cdb;
+use crate::nexus::{Nexus, Ports, TransportId, encoded_len};
+use crate::refusal::Refusal;
+use crate::reservations::{Conflict, Kind, MAX_REGISTRATIONS, News, PreemptError, Reservations};
+use crate::sense::Sense;
+use crate::state::State;
+use crate::steps::Reserve;
+use crate::unit::Unit;
+
+const REGISTER: u8 = 0x00;
+const RESERVE: u8 = 0x01;
+const RELEASE: u8 = 0x02;
+const CLEAR: u8 = 0x03;
+const PREEMPT: u8 = 0x04;
+const PREEMPT_AND_ABORT: u8 = 0x05;
+const REGISTER_AND_IGNORE: u8 = 0x06;
+const REGISTER_AND_MOVE: u8 = 0x07;
+
+/// Parameters of all but REGISTER AND MOVE.
+const LIST_BYTES: usize = 24;
+
+/// The longest list: REGISTER AND MOVE with an iSCSI name.
+const MAX_LIST_BYTES: u64 = 512;
+
+/// Bytes of the list.
+pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
+    let len = u64::from(cdb.be32(5));
+    let right = match cdb.service_action() {
+        REGISTER_AND_MOVE => (LIST_BYTES as u64..=MAX_LIST_BYTES).contains(&len),
+        _ => len == LIST_BYTES as u64,
+    };
+    if right {
+        Ok(len)
+    } else {
+        Err(Sense::PARAMETER_LIST_LENGTH)
+    }
+}
+
+impl From<Conflict> for Refusal {
+    fn from(_: Conflict) -> Self {
+        Refusal::Conflict
+    }
+}
+
+/// What the command says.
+struct Request<'a> {
+    cdb: &'a Cdb,
+    list: &'a [u8],
+    ports: Ports,
+}
+
+/// Carries a command out; says what is left to be done.
+pub(crate) fn persistent_out(
+    cdb: &Cdb,
+    unit: &Unit,
+    nexus: Nexus,
+    list: &[u8],
+) -> Result<Reserve, Refusal> {
+    let keeps = unit.options.keeps_reservations;
+    unit.change(|state| {
+        // Nobody introduced this one: it cannot be registered.
+        let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();
+        let before = state.persistent.clone();
+        let request = Request { cdb, list, ports };
+        let (news, lost) = request.carry_out(&mut state.persistent, keeps)?;
+        state.tell_news(&news);
+        let changed = state.persistent != before;
+        let save = changed && (before.persist || state.persistent.persist);
+        let settle = lost.map(|lost| other_nexuses(state, nexus, &lost));
+        Ok(Reserve::new(save, settle))
+    })
+}
+
+fn other_nexuses(state: &State, nexus: Nexus, lost: &[Ports]) -> Vec<Nexus> {
+    let mut lost = state.nexuses(lost);
+    lost.retain(|other| *other != nexus);
+    lost
+}
+
+/// Whom to tell, and whose tasks are to end.
+type Done = (News, Option<Vec<Ports>>);
+
+impl Request<'_> {
+    fn key(&self) -> u64 {
+        be64(self.list, 0)
+    }
+
+    /// SERVICE ACTION RESERVATION KEY.
+    fn new_key(&self) -> u64 {
+        be64(self.list, 8)
+    }
+
+    /// What kind of reservation it is about, if it is a kind at all, of the whole unit.
+    fn kind(&self) -> Option<Kind> {
+        let byte = self.cdb.byte(2);
+        (byte >> 4 == 0)
+            .then(|| Kind::from_code(byte & 0xf))
+            .flatten()
+    }
+
+    fn known_kind(&self) -> Result<Kind, Sense> {
+        let bit = if self.cdb.byte(2) >> 4 == 0 { 3 } else { 7 };
+        self.kind().ok_or(Sense::field(2, Some(bit)))
+    }
+
+    fn carry_out(&self, all: &mut Reservations, keeps: bool) -> Result<Done, Refusal> {
+        let action = self.cdb.service_action();
+        let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
+        // SPEC_I_PT and ALL_TG_PT, which only registering may have, are not supported; APTPL may be.
+        let flags = byte(self.list, 20);
+        if registers && flags & 0x0c != 0 {
+            let bit = if flags & 0x08 != 0 { 3 } else { 2 };
+            return Err(Sense::parameter(20, Some(bit)).into());
+        }
+        if registers && flags & 0x01 != 0 && !keeps {
+            return Err(Sense::parameter(20, Some(0)).into());
+        }
+        let ports = &self.ports;
+        if !registers {
+            all.check_key(ports, self.key())?;
+        }
+        match action {
+            REGISTER | REGISTER_AND_IGNORE => self.register(all, flags & 0x01 != 0),
+            RESERVE => {
+                all.reserve(ports, self.known_kind()?)?;
+                Ok((News::new(), None))
+            }
+            RELEASE => {
+                let news = all.release(ports, self.kind());
+                Ok((news.map_err(|_| Sense::INVALID_RELEASE)?, None))
+            }
+            CLEAR => Ok((all.clear(ports), None)),
+            PREEMPT | PREEMPT_AND_ABORT => {
+                let (news, lost) = all.preempt(ports, self.new_key(), self.kind()).map_err(
+                    |error| match error {
+                        PreemptError::Conflict => Refusal::Conflict,
+                        PreemptError::NoKey => Sense::parameter(8, None).into(),
+                        PreemptError::NoKind => Sense::field(2, Some(3)).into(),
+                    },
+                )?;
+                Ok((news, (action == PREEMPT_AND_ABORT).then_some(lost)))
+            }
+            REGISTER_AND_MOVE => self.hand_over(all, keeps),
+            _ => Err(Sense::field(1, Some(4)).into()),
+        }
+    }
+
+    fn register(&self, all: &mut Reservations, persist: bool) -> Result<Done, Refusal> {
+        let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
+        let registered = all.key_of(&self.ports);
+        // Who is not registered has the key 0.
+        if !ignores_key && registered.unwrap_or(0) != self.key() {
+            return Err(Refusal::Conflict);
+        }
+        let adds = registered.is_none() && self.new_key() != 0;
+        if adds && all.registrations.len() >= MAX_REGISTRATIONS {
+            return Err(Sense::NO_REGISTRATION_LEFT.into());
+        }
+        if registered.is_none() && !adds {
+            return Ok((News::new(), None));
+        }
+        all.persist = persist;
+        Ok((all.register(&self.ports, self.new_key()), None))
+    }
+
+    /// REGISTER AND MOVE: its list is laid out differently.
+    fn hand_over(&self, all: &mut Reservations, keeps: bool) -> Result<Done, Refusal> {
+        let flags = byte(self.list, 17);
+        let id_len = be32(self.list, 20);
+        let id = &self.list[LIST_BYTES.min(self.list.len())..];
+        if u64::from(id_len) != id.len() as u64 {
+            return Err(Sense::PARAMETER_LIST_LENGTH.into());
+        }
+        if flags & 0x01 != 0 && !keeps {
+            return Err(Sense::parameter(17, Some(0)).into());
+        }
+        let individual = all.held.as_ref().is_some_and(|held| !held.kind.all());
+        if !individual || !all.holds(&self.ports) {
+            return Err(Refusal::Conflict);
+        }
+        if self.new_key() == 0 {
+            return Err(Sense::parameter(8, None).into());
+        }
+        let initiator = (encoded_len(id) == id.len())
+            .then(|| TransportId::decode(id))
+            .flatten()
+            .ok_or(Sense::parameter(LIST_BYTES, None))?;
+        let to = Ports {
+            initiator,
+            target: be16(self.list, 18),
+        };
+        if to == self.ports || to.target == 0 {
+            return Err(Sense::parameter(LIST_BYTES, None).into());
+        }
+        if all.key_of(&to).is_none() && all.registrations.len() >= MAX_REGISTRATIONS {
+            return Err(Sense::NO_REGISTRATION_LEFT.into());
+        }
+        all.persist = flags & 0x01 != 0;
+        all.hand_over(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
+        Ok((News::new(), None))
+    }
+}

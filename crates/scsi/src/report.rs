@@ -1,0 +1,133 @@
+//! Commands that say what there is: units, commands, task management, logs.
+
+use crate::bytes::{low16, low32};
+use crate::cdb::Cdb;
+use crate::commands::{self, Entry};
+use crate::sense::Sense;
+use crate::target::encode_lun;
+
+/// REPORT LUNS.
+pub(crate) fn luns(
+    cdb: &Cdb,
+    luns: impl Iterator<Item = u16>,
+    out: &mut Vec<u8>,
+) -> Result<u64, Sense> {
+    // All but well known ones; well known ones; all. None is well known.
+    let list: Vec<u8> = match cdb.byte(2) {
+        0x00 | 0x02 => luns.flat_map(encode_lun).collect(),
+        0x01 => Vec::new(),
+        _ => return Err(Sense::field(2, None)),
+    };
+    let allocation = cdb.be32(6);
+    if allocation < 16 {
+        return Err(Sense::field(6, None));
+    }
+    out.extend(low32(list.len() as u64).to_be_bytes());
+    out.extend([0; 4]);
+    out.extend(list);
+    Ok(u64::from(allocation))
+}
+
+/// A timeouts descriptor: no time is known to be too long, nor usual.
+fn timeouts(out: &mut Vec<u8>) {
+    out.extend([0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// REPORT SUPPORTED OPERATION CODES.
+pub(crate) fn opcodes(cdb: &Cdb, thin: bool, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    let timed = cdb.bit(2, 7);
+    let (opcode, action) = (cdb.byte(3), cdb.be16(4));
+    match cdb.byte(2) & 7 {
+        0 => all_opcodes(thin, timed, out),
+        options @ 1..=3 => one_opcode(options, opcode, action, thin, timed, out)?,
+        _ => return Err(Sense::field(2, Some(2))),
+    }
+    Ok(u64::from(cdb.be32(6)))
+}
+
+fn all_opcodes(thin: bool, timed: bool, out: &mut Vec<u8>) {
+    out.extend([0; 4]);
+    for entry in commands::supported(thin) {
+        let action = u16::from(entry.service_action.unwrap_or(0));
+        out.extend([entry.opcode, 0]);
+        out.extend(action.to_be_bytes());
+        let has_action = u8::from(entry.service_action.is_some());
+        out.extend([0, u8::from(timed) << 1 | has_action]);
+        out.extend(low16(entry.mask.len()).to_be_bytes());
+        if timed {
+            timeouts(out);
+        }
+    }
+    let len = low32(out.len() as u64 - 4);
+    out[..4].copy_from_slice(&len.to_be_bytes());
+}
+
+fn one_opcode(
+    options: u8,
+    opcode: u8,
+    action: u16,
+    thin: bool,
+    timed: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Sense> {
+    let mut entries = commands::supported(thin).filter(|entry| entry.opcode == opcode);
+    let first = entries.next();
+    let has_actions = first.is_some_and(|entry| entry.service_action.is_some());
+    let matching = |entry: &&Entry| match entry.service_action {
+        Some(has) => u16::from(has) == action,
+        None => action == 0,
+    };
+    let found = match options {
+        // By opcode alone: not for those with service actions.
+        1 if has_actions => return Err(Sense::field(2, Some(2))),
+        1 => first,
+        // By both: only for those with service actions.
+        2 if first.is_some() && !has_actions => return Err(Sense::field(2, Some(2))),
+        _ => first.into_iter().chain(entries).find(matching),
+    };
+    let Some(entry) = found else {
+        // Not supported.
+        out.extend([0, 1, 0, 0]);
+        return Ok(());
+    };
+    out.extend([0, u8::from(timed) << 7 | 0x03]);
+    out.extend(low16(entry.mask.len()).to_be_bytes());
+    out.extend(entry.mask);
+    if timed {
+        timeouts(out);
+    }
+    Ok(())
+}
+
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
+pub(crate) fn task_management(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    let allocation = cdb.be32(6);
+    if allocation < 4 {
+        return Err(Sense::field(6, None));
+    }
+    // ATS, ATSS, CTSS, LURS, QTS; QTSS, ITNRS.
+    out.extend([0xdc, 0x03, 0, 0]);
+    if cdb.bit(2, 7) {
+        // In the extended form: no time is known to be too long.
+        out[3] = 12;
+        out.extend([0; 12]);
+    }
+    Ok(u64::from(allocation))
+}
+
+/// LOG SENSE: the page that names the pages, and that is all.
+pub(crate) fn log_sense(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+    let (page, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
+    // Threshold or cumulative, current or default: there is nothing that would differ.
+    match (page, subpage) {
+        (0, 0) => out.extend([0, 0, 0, 1, 0]),
+        (0, 0xff) => out.extend([0x40, 0xff, 0, 4, 0, 0, 0, 0xff]),
+        (0, _) => return Err(Sense::field(3, None)),
+        _ => return Err(Sense::field(2, Some(5))),
+    }
+    if cdb.be16(5) != 0 {
+        // There are no parameters to begin with.
+        return Err(Sense::field(5, None));
+    }
+    Ok(u64::from(cdb.be16(7)))
+}

@@ -1,0 +1,315 @@
+//! Persistent reservations (SPC-4, section 5.13): who is registered, who holds the unit, who may do what.
+
+use crate::attention::code;
+use crate::commands::Access;
+use crate::nexus::Ports;
+
+/// Registrations that a unit keeps.
+pub(crate) const MAX_REGISTRATIONS: usize = 128;
+
+/// How a unit is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    WriteExclusive = 1,
+    ExclusiveAccess = 3,
+    WriteExclusiveRegistrants = 5,
+    ExclusiveAccessRegistrants = 6,
+    WriteExclusiveAll = 7,
+    ExclusiveAccessAll = 8,
+}
+
+impl Kind {
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Kind::WriteExclusive,
+            3 => Kind::ExclusiveAccess,
+            5 => Kind::WriteExclusiveRegistrants,
+            6 => Kind::ExclusiveAccessRegistrants,
+            7 => Kind::WriteExclusiveAll,
+            8 => Kind::ExclusiveAccessAll,
+            _ => return None,
+        })
+    }
+
+    /// All registrants hold it together.
+    pub fn all(self) -> bool {
+        matches!(self, Kind::WriteExclusiveAll | Kind::ExclusiveAccessAll)
+    }
+
+    /// Registrants have access, holders or not.
+    fn registrants(self) -> bool {
+        !matches!(self, Kind::WriteExclusive | Kind::ExclusiveAccess)
+    }
+
+    /// Others may read.
+    fn write_only(self) -> bool {
+        matches!(
+            self,
+            Kind::WriteExclusive | Kind::WriteExclusiveRegistrants | Kind::WriteExclusiveAll
+        )
+    }
+}
+
+/// Somebody who can reserve the unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registration {
+    pub ports: Ports,
+    pub key: u64,
+}
+
+/// The unit is reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub kind: Kind,
+    /// Who has it; `None`: all who are registered.
+    pub holder: Option<Ports>,
+}
+
+/// Whom to tell what.
+pub(crate) type News = Vec<(Ports, u16)>;
+
+/// The command ends with RESERVATION CONFLICT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict;
+
+/// All of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reservations {
+    pub registrations: Vec<Registration>,
+    pub held: Option<Reservation>,
+    /// PRGENERATION.
+    pub generation: u32,
+    /// They survive a restart.
+    pub persist: bool,
+}
+
+impl Reservations {
+    pub fn key_of(&self, ports: &Ports) -> Option<u64> {
+        let found = self.registrations.iter().find(|one| one.ports == *ports);
+        found.map(|one| one.key)
+    }
+
+    /// Only who is registered, by the right key, may go on.
+    pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), Conflict> {
+        if self.key_of(ports) == Some(key) {
+            Ok(())
+        } else {
+            Err(Conflict)
+        }
+    }
+
+    /// Whether this one holds the reservation that there is.
+    pub fn holds(&self, ports: &Ports) -> bool {
+        match &self.held {
+            None => false,
+            Some(held) => match &held.holder {
+                Some(holder) => holder == ports,
+                None => self.key_of(ports).is_some(),
+            },
+        }
+    }
+
+    /// Whether a command may go on. `ports`: `None` for somebody whom nobody introduced.
+    pub fn allow(&self, ports: Option<&Ports>, access: Access) -> bool {
+        let Some(held) = &self.held else {
+            return true;
+        };
+        if ports.is_some_and(|ports| {
+            self.holds(ports) || held.kind.registrants() && self.key_of(ports).is_some()
+        }) {
+            return true;
+        }
+        match access {
+            Access::Free | Access::Ready | Access::Reservations => true,
+            Access::Reads => held.kind.write_only(),
+            Access::Writes => false,
+        }
+    }
+
+    fn others(&self, ports: &Ports) -> impl Iterator<Item = &Registration> {
+        self.registrations
+            .iter()
+            .filter(move |one| one.ports != *ports)
+    }
+
+    fn tell_others(&self, ports: &Ports, code: u16) -> News {
+        self.others(ports)
+            .map(|one| (one.ports.clone(), code))
+            .collect()
+    }
+
+    /// Registers, changes the key, or (with key 0) is registered no longer.
+    pub fn register(&mut self, ports: &Ports, key: u64) -> News {
+        self.generation = self.generation.wrapping_add(1);
+        let at = self
+            .registrations
+            .iter()
+            .position(|one| one.ports == *ports);
+        match (at, key) {
+            (None, 0) => Vec::new(),
+            (None, _) => {
+                let ports = ports.clone();
+                self.registrations.push(Registration { ports, key });
+                Vec::new()
+            }
+            (Some(at), 0) => self.unregister(at),
+            (Some(at), _) => {
+                self.registrations[at].key = key;
+                Vec::new()
+            }
+        }
+    }
+
+    fn unregister(&mut self, at: usize) -> News {
+        let gone = self.registrations.remove(at);
+        let Some(held) = &self.held else {
+            return Vec::new();
+        };
+        let released = match &held.holder {
+            Some(holder) => *holder == gone.ports,
+            None => self.registrations.is_empty(),
+        };
+        if !released {
+            return Vec::new();
+        }
+        let registrants = held.kind.registrants();
+        self.held = None;
+        if registrants {
+            self.tell_others(&gone.ports, code::RESERVATIONS_RELEASED)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Reserves the unit for a registrant.
+    pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), Conflict> {
+        match &self.held {
+            Some(held) if self.holds(ports) && held.kind == kind => Ok(()),
+            Some(_) => Err(Conflict),
+            None => {
+                self.hold(ports, kind);
+                Ok(())
+            }
+        }
+    }
+
+    fn hold(&mut self, ports: &Ports, kind: Kind) {
+        let holder = (!kind.all()).then(|| ports.clone());
+        self.held = Some(Reservation { kind, holder });
+    }
+
+    /// Releases what a registrant holds. `Err`: it holds something else.
+    pub fn release(&mut self, ports: &Ports, kind: Option<Kind>) -> Result<News, WrongKind> {
+        let Some(held) = self.held.as_ref().filter(|_| self.holds(ports)) else {
+            return Ok(Vec::new());
+        };
+        if kind != Some(held.kind) {
+            return Err(WrongKind);
+        }
+        let registrants = held.kind.registrants();
+        self.held = None;
+        Ok(if registrants {
+            self.tell_others(ports, code::RESERVATIONS_RELEASED)
+        } else {
+            Vec::new()
+        })
+    }
+
+    /// Nobody is registered, and nothing reserved.
+    pub fn clear(&mut self, ports: &Ports) -> News {
+        let news = self.tell_others(ports, code::RESERVATIONS_PREEMPTED);
+        self.registrations.clear();
+        self.held = None;
+        self.generation = self.generation.wrapping_add(1);
+        news
+    }
+
+    /// Takes registrations away, and the reservation if it belongs to them. Says whom to tell, and who
+    /// lost its registration.
+    pub fn preempt(
+        &mut self,
+        ports: &Ports,
+        key: u64,
+        kind: Option<Kind>,
+    ) -> Result<(News, Vec<Ports>), PreemptError> {
+        let everybody = self.held.as_ref().is_some_and(|held| held.kind.all());
+        if key == 0 && !everybody {
+            return Err(PreemptError::NoKey);
+        }
+        let matching = |one: &Registration| key == 0 || one.key == key;
+        let takes_over = match &self.held {
+            None => false,
+            Some(held) => match &held.holder {
+                Some(holder) => self.key_of(holder) == Some(key),
+                None => key == 0,
+            },
+        };
+        if !takes_over && !self.registrations.iter().any(matching) {
+            return Err(PreemptError::Conflict);
+        }
+        if takes_over && kind.is_none() {
+            return Err(PreemptError::NoKind);
+        }
+        let lost: Vec<Ports> = self
+            .others(ports)
+            .filter(|one| matching(one))
+            .map(|one| one.ports.clone())
+            .collect();
+        // Who preempts its own key as no holder is gone as well.
+        let keep_self = takes_over || self.key_of(ports) != Some(key);
+        self.registrations
+            .retain(|one| !lost.contains(&one.ports) && (keep_self || one.ports != *ports));
+        let mut news: News = lost
+            .iter()
+            .map(|ports| (ports.clone(), code::REGISTRATIONS_PREEMPTED))
+            .collect();
+        if let (true, Some(kind)) = (takes_over, kind) {
+            let changed = self.held.as_ref().is_some_and(|held| held.kind != kind);
+            if changed {
+                news.extend(self.tell_others(ports, code::RESERVATIONS_RELEASED));
+            }
+            self.hold(ports, kind);
+        } else if everybody && self.registrations.is_empty() {
+            self.held = None;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok((news, lost))
+    }
+
+    /// Gives the reservation to somebody else, who is registered by that, and may unregister.
+    pub fn hand_over(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
+        self.generation = self.generation.wrapping_add(1);
+        match self.registrations.iter_mut().find(|one| one.ports == *to) {
+            Some(one) => one.key = key,
+            None => self.registrations.push(Registration {
+                ports: to.clone(),
+                key,
+            }),
+        }
+        if let Some(held) = &mut self.held {
+            held.holder = Some(to.clone());
+        }
+        if unregister {
+            self.registrations.retain(|one| one.ports != *from);
+        }
+    }
+}
+
+/// Somebody releases another reservation than it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrongKind;
+
+/// Why nothing was preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PreemptError {
+    /// Nobody has that key.
+    Conflict,
+    /// Only where all registrants hold the unit may no key be given.
+    NoKey,
+    /// It would reserve the unit in no known way.
+    NoKind,
+}
+
+#[cfg(test)]
+mod tests;

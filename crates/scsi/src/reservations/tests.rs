@@ -1,0 +1,166 @@
+//! What reservations allow, and what preempting does.
+
+use super::*;
+use crate::nexus::TransportId;
+
+fn ports(address: u16) -> Ports {
+    Ports {
+        initiator: TransportId::Parallel { address },
+        target: 1,
+    }
+}
+
+/// Three who are registered by keys 1 to 3, the first of whom holds the unit.
+fn held(kind: Kind) -> Reservations {
+    let mut all = Reservations::default();
+    for address in 1..4 {
+        assert_eq!(all.register(&ports(address), address.into()), []);
+    }
+    all.reserve(&ports(1), kind).unwrap();
+    all
+}
+
+#[test]
+fn each_kind_has_its_own_readers_and_writers() {
+    // Holder, registrant and stranger: may read, may write.
+    let table = [
+        (
+            Kind::WriteExclusive,
+            [(true, true), (true, false), (true, false)],
+        ),
+        (
+            Kind::ExclusiveAccess,
+            [(true, true), (false, false), (false, false)],
+        ),
+        (
+            Kind::WriteExclusiveRegistrants,
+            [(true, true), (true, true), (true, false)],
+        ),
+        (
+            Kind::ExclusiveAccessRegistrants,
+            [(true, true), (true, true), (false, false)],
+        ),
+        (
+            Kind::WriteExclusiveAll,
+            [(true, true), (true, true), (true, false)],
+        ),
+        (
+            Kind::ExclusiveAccessAll,
+            [(true, true), (true, true), (false, false)],
+        ),
+    ];
+    for (kind, expected) in table {
+        let all = held(kind);
+        for (who, may) in [1, 2, 9].into_iter().zip(expected) {
+            let who = ports(who);
+            let reads = all.allow(Some(&who), Access::Reads);
+            let writes = all.allow(Some(&who), Access::Writes);
+            assert_eq!((reads, writes), may, "{kind:?} {who:?}");
+            assert!(all.allow(Some(&who), Access::Ready));
+        }
+        assert!(!all.allow(None, Access::Writes));
+    }
+}
+
+#[test]
+fn who_unregisters_releases() {
+    for kind in [Kind::WriteExclusive, Kind::WriteExclusiveRegistrants] {
+        let mut all = held(kind);
+        assert_eq!(all.register(&ports(2), 0), []);
+        assert!(all.held.is_some());
+        let news = all.register(&ports(1), 0);
+        assert_eq!(all.held, None);
+        let expected: News = match kind {
+            Kind::WriteExclusive => Vec::new(),
+            _ => vec![(ports(3), code::RESERVATIONS_RELEASED)],
+        };
+        assert_eq!(news, expected);
+    }
+    let mut all = held(Kind::ExclusiveAccessAll);
+    all.register(&ports(1), 0);
+    all.register(&ports(2), 0);
+    assert!(all.holds(&ports(3)), "the last one holds it still");
+    all.register(&ports(3), 0);
+    assert_eq!(all.held, None);
+}
+
+#[test]
+fn preempting_the_holder_takes_its_place() {
+    let mut all = held(Kind::WriteExclusive);
+    let (news, lost) = all
+        .preempt(&ports(2), 1, Some(Kind::ExclusiveAccess))
+        .unwrap();
+    assert_eq!(lost, [ports(1)]);
+    assert_eq!(
+        news,
+        [
+            (ports(1), code::REGISTRATIONS_PREEMPTED),
+            (ports(3), code::RESERVATIONS_RELEASED)
+        ]
+    );
+    assert!(all.holds(&ports(2)));
+    assert_eq!(all.key_of(&ports(1)), None);
+    assert_eq!(all.generation, 4);
+}
+
+#[test]
+fn preempting_others_leaves_the_reservation() {
+    let mut all = held(Kind::WriteExclusive);
+    let (news, lost) = all.preempt(&ports(2), 3, None).unwrap();
+    assert_eq!(lost, [ports(3)]);
+    assert_eq!(news, [(ports(3), code::REGISTRATIONS_PREEMPTED)]);
+    assert!(all.holds(&ports(1)));
+    assert_eq!(
+        all.preempt(&ports(2), 77, None),
+        Err(PreemptError::Conflict)
+    );
+    assert_eq!(all.preempt(&ports(2), 0, None), Err(PreemptError::NoKey));
+    assert_eq!(all.preempt(&ports(2), 1, None), Err(PreemptError::NoKind));
+}
+
+#[test]
+fn all_registrants_are_preempted_by_key_zero() {
+    let mut all = held(Kind::WriteExclusiveAll);
+    let (_, lost) = all
+        .preempt(&ports(2), 0, Some(Kind::WriteExclusiveAll))
+        .unwrap();
+    assert_eq!(lost, [ports(1), ports(3)]);
+    assert!(all.holds(&ports(2)) && !all.holds(&ports(1)));
+    let mut all = held(Kind::WriteExclusiveAll);
+    all.preempt(&ports(2), 1, None).unwrap();
+    assert!(all.holds(&ports(3)), "the reservation stays");
+}
+
+#[test]
+fn who_preempts_the_own_key_keeps_it_only_as_holder() {
+    let mut all = held(Kind::WriteExclusive);
+    let (_, lost) = all
+        .preempt(&ports(1), 1, Some(Kind::WriteExclusive))
+        .unwrap();
+    assert_eq!(lost, []);
+    assert!(all.holds(&ports(1)));
+    all.preempt(&ports(2), 2, None).unwrap();
+    assert_eq!(all.key_of(&ports(2)), None);
+}
+
+#[test]
+fn a_reservation_is_released_as_it_was_made() {
+    let mut all = held(Kind::WriteExclusiveRegistrants);
+    assert_eq!(all.release(&ports(2), None), Ok(vec![]), "not the holder");
+    assert_eq!(
+        all.release(&ports(1), Some(Kind::WriteExclusive)),
+        Err(WrongKind)
+    );
+    let news = all
+        .release(&ports(1), Some(Kind::WriteExclusiveRegistrants))
+        .unwrap();
+    assert_eq!(news.len(), 2);
+    assert_eq!(all.held, None);
+    assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
+    assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
+    assert_eq!(
+        all.reserve(&ports(2), Kind::WriteExclusive),
+        Err(Conflict),
+        "another kind"
+    );
+}

@@ -1,0 +1,225 @@
+//! The initiator's buffers: a list of pieces of host memory, which belongs to the adapter.
+//!
+//! The initiator may write there at any time, so nothing here makes a slice of it: bytes are copied out
+//! before they are looked at.
+
+use libc::iovec;
+
+/// A list of segments. It is a view: who made it promised [`Segments::new`]'s conditions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segments {
+    iov: *mut iovec,
+    count: u32,
+    len: u64,
+}
+
+// SAFETY: pointers that are used only between `Task::run` and the end of the task, by the one who has the
+// task; `Segments::new` promised that they may be.
+unsafe impl Send for Segments {}
+
+impl Segments {
+    pub const EMPTY: Segments = Segments {
+        iov: std::ptr::null_mut(),
+        count: 0,
+        len: 0,
+    };
+
+    /// # Safety
+    /// `iov` is a list of `count` segments which may be read and written as long as this is used, from
+    /// whatever thread; `len` is at most their sum.
+    pub unsafe fn new(iov: *mut iovec, count: u32, len: u64) -> Self {
+        Segments { iov, count, len }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The list, to go into a request.
+    pub fn parts(&self) -> (*mut iovec, u32) {
+        (self.iov, self.count)
+    }
+
+    fn list(&self) -> &[iovec] {
+        if self.count == 0 {
+            return &[];
+        }
+        // SAFETY: promised to `new`; nobody changes the list while we are in here.
+        unsafe { std::slice::from_raw_parts(self.iov, self.count as usize) }
+    }
+
+    fn list_mut(&mut self) -> &mut [iovec] {
+        if self.count == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.iov, self.count as usize) }
+    }
+
+    /// A copy of the list, for when a request may have changed it.
+    pub fn list_copy(&self) -> Vec<iovec> {
+        self.list().to_vec()
+    }
+
+    /// The same buffers by a copy of their list, of which the first `skip` bytes are left out.
+    pub fn by_copy(copy: &mut Vec<iovec>, skip: u64, len: u64) -> Self {
+        let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        copy.retain_mut(|segment| {
+            let cut = skip.min(segment.iov_len);
+            skip -= cut;
+            segment.iov_base = segment.iov_base.wrapping_byte_add(cut);
+            segment.iov_len -= cut;
+            segment.iov_len > 0
+        });
+        Segments {
+            iov: copy.as_mut_ptr(),
+            count: u32::try_from(copy.len()).unwrap_or(u32::MAX),
+            len,
+        }
+    }
+
+    /// Cuts the list itself down to `len` bytes: all of its segments together have as many.
+    pub fn truncate(&mut self, len: u64) {
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut count = 0;
+        for segment in self.list_mut() {
+            if left == 0 {
+                break;
+            }
+            segment.iov_len = segment.iov_len.min(left);
+            left -= segment.iov_len;
+            count += 1;
+        }
+        self.count = count;
+        self.len = self.len.min(len);
+    }
+
+    /// Calls `piece` with address and length of each piece of the `len` bytes from `skip` on, until it
+    /// says no.
+    fn pieces(&self, skip: u64, len: usize, mut piece: impl FnMut(*mut u8, usize) -> bool) {
+        let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let mut left = len;
+        for segment in self.list() {
+            let cut = skip.min(segment.iov_len);
+            skip -= cut;
+            let count = (segment.iov_len - cut).min(left);
+            if count > 0 {
+                let at = segment.iov_base.cast::<u8>().wrapping_add(cut);
+                if !piece(at, count) {
+                    return;
+                }
+            }
+            left -= count;
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Copies the initiator's bytes from `skip` on; says how many there were.
+    pub fn copy_from(&self, skip: u64, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        self.pieces(skip, to.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be read; `pieces` stays within `to.len()`.
+            unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr().add(done), count) };
+            done += count;
+            true
+        });
+        done
+    }
+
+    /// Copies bytes to the initiator from `skip` on; says how many had room.
+    pub fn copy_to(&self, skip: u64, from: &[u8]) -> usize {
+        let mut done = 0;
+        self.pieces(skip, from.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be written; `pieces` stays within `from.len()`.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().add(done), at, count) };
+            done += count;
+            true
+        });
+        done
+    }
+
+    /// Where the initiator's bytes from `skip` on first differ from `with`, counted from `skip`.
+    pub fn differ(&self, skip: u64, with: &[u8]) -> Option<usize> {
+        let mut done = 0;
+        let mut window = [0; 1024];
+        for part in with.chunks(window.len()) {
+            let got = self.copy_from(skip + done as u64, &mut window[..part.len()]);
+            let differs = part
+                .iter()
+                .zip(&window[..got])
+                .position(|(ours, theirs)| ours != theirs);
+            if let Some(at) = differs {
+                return Some(done + at);
+            }
+            done += got;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Segments of these lengths over `memory`.
+    fn cut(memory: &mut [u8], lengths: &[usize]) -> Vec<iovec> {
+        let mut at = memory.as_mut_ptr();
+        lengths
+            .iter()
+            .map(|&iov_len| {
+                let iov_base = at.cast();
+                at = at.wrapping_add(iov_len);
+                iovec { iov_base, iov_len }
+            })
+            .collect()
+    }
+
+    fn view(list: &mut [iovec]) -> Segments {
+        let len = list.iter().map(|segment| segment.iov_len as u64).sum();
+        let count = u32::try_from(list.len()).unwrap();
+        // SAFETY: the tests keep memory and list.
+        unsafe { Segments::new(list.as_mut_ptr(), count, len) }
+    }
+
+    #[test]
+    fn bytes_are_copied_across_borders() {
+        let mut memory: Vec<u8> = (0..20).collect();
+        let mut list = cut(&mut memory, &[3, 0, 7, 10]);
+        let segments = view(&mut list);
+        let mut out = [0; 9];
+        assert_eq!(segments.copy_from(2, &mut out), 9);
+        assert_eq!(out, [2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(segments.copy_from(18, &mut out), 2);
+        assert_eq!(segments.copy_from(21, &mut out), 0);
+        assert_eq!(segments.copy_to(9, &[99, 98]), 2);
+        assert_eq!(memory[8..12], [8, 99, 98, 11]);
+    }
+
+    #[test]
+    fn the_first_difference_is_found() {
+        let mut memory = vec![7; 3000];
+        memory[2500] = 8;
+        let mut list = cut(&mut memory, &[1, 1500, 1499]);
+        let segments = view(&mut list);
+        assert_eq!(segments.differ(0, &[7; 3000]), Some(2500));
+        assert_eq!(segments.differ(2000, &[7; 600]), Some(500));
+        assert_eq!(segments.differ(0, &[7; 2500]), None);
+    }
+
+    #[test]
+    fn a_list_is_cut_down_to_what_is_moved() {
+        let mut memory = vec![0; 30];
+        let mut list = cut(&mut memory, &[10, 10, 10]);
+        let mut segments = view(&mut list);
+        let mut copy = segments.list_copy();
+        segments.truncate(15);
+        assert_eq!((segments.len(), segments.parts().1), (15, 2));
+        assert_eq!(list[1].iov_len, 5);
+        let rest = Segments::by_copy(&mut copy, 12, 18);
+        assert_eq!(rest.parts().1, 2);
+        assert_eq!(copy[0].iov_len, 8);
+    }
+}

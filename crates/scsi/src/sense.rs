@@ -1,0 +1,247 @@
+//! Sense data (SPC-4, section 4.5): what went wrong, in one of two formats.
+
+use crate::bytes::put;
+
+/// Most bytes of sense data that any format has: what autosense of a transport makes room for.
+pub const MAX_SENSE_BYTES: usize = 252;
+
+/// The longest that we make: a header and two descriptors.
+const OUR_SENSE_BYTES: usize = 28;
+
+const FIXED_BYTES: usize = 18;
+
+/// What kind of trouble it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Key {
+    /// None.
+    NoSense = 0x0,
+    /// The unit cannot be used now.
+    NotReady = 0x2,
+    /// The medium is broken there.
+    MediumError = 0x3,
+    /// The target is broken.
+    HardwareError = 0x4,
+    /// The command was wrong.
+    IllegalRequest = 0x5,
+    /// Something has changed that the initiator should know.
+    UnitAttention = 0x6,
+    /// The range must not be written.
+    DataProtect = 0x7,
+    /// The target gave the command up; it may be tried again.
+    AbortedCommand = 0xb,
+    /// What was to be compared differs.
+    Miscompare = 0xe,
+}
+
+/// Details that depend on the sense key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specific {
+    /// None.
+    None,
+    /// The field that was wrong.
+    Field {
+        /// In the CDB; else in the parameter list.
+        cdb: bool,
+        /// Its first byte.
+        byte: u16,
+        /// Its highest bit, if it is less than a byte.
+        bit: Option<u8>,
+    },
+}
+
+/// Why a command ended with CHECK CONDITION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sense {
+    /// What kind of trouble it is.
+    pub key: Key,
+    /// Additional sense code, and its qualifier in the lower byte.
+    pub code: u16,
+    /// A number that the code explains: an LBA, or an offset.
+    pub information: Option<u64>,
+    /// Details.
+    pub specific: Specific,
+}
+
+impl Sense {
+    /// Nothing to say.
+    pub const NONE: Sense = Sense::new(Key::NoSense, 0);
+    pub(crate) const INVALID_OPCODE: Sense = Sense::new(Key::IllegalRequest, 0x2000);
+    pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(Key::IllegalRequest, 0x2100);
+    pub(crate) const LUN_NOT_SUPPORTED: Sense = Sense::new(Key::IllegalRequest, 0x2500);
+    pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x1a00);
+    pub(crate) const INVALID_RELEASE: Sense = Sense::new(Key::IllegalRequest, 0x2604);
+    pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(Key::IllegalRequest, 0x3900);
+    pub(crate) const NO_REGISTRATION_LEFT: Sense = Sense::new(Key::IllegalRequest, 0x5504);
+    /// The initiator's buffer is not as long as the command says.
+    pub(crate) const DATA_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x0e03);
+    pub(crate) const STOPPED: Sense = Sense::new(Key::NotReady, 0x0402);
+    pub(crate) const WRITE_PROTECTED: Sense = Sense::new(Key::DataProtect, 0x2700);
+    pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(Key::DataProtect, 0x2702);
+    pub(crate) const TARGET_FAILURE: Sense = Sense::new(Key::HardwareError, 0x4400);
+
+    /// Without details.
+    #[must_use]
+    pub const fn new(key: Key, code: u16) -> Self {
+        Sense {
+            key,
+            code,
+            information: None,
+            specific: Specific::None,
+        }
+    }
+
+    /// INVALID FIELD IN CDB.
+    pub(crate) const fn field(byte: u16, bit: Option<u8>) -> Self {
+        Sense {
+            specific: Specific::Field {
+                cdb: true,
+                byte,
+                bit,
+            },
+            ..Sense::new(Key::IllegalRequest, 0x2400)
+        }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST.
+    pub(crate) fn parameter(byte: usize, bit: Option<u8>) -> Self {
+        Sense {
+            specific: Specific::Field {
+                cdb: false,
+                byte: crate::bytes::low16(byte),
+                bit,
+            },
+            ..Sense::new(Key::IllegalRequest, 0x2600)
+        }
+    }
+
+    /// What was compared differs at this byte of the initiator's data.
+    pub(crate) fn miscompare(offset: u64) -> Self {
+        Sense {
+            information: Some(offset),
+            ..Sense::new(Key::Miscompare, 0x1d00)
+        }
+    }
+
+    /// Something the initiator should know.
+    pub(crate) const fn attention(code: u16) -> Self {
+        Sense::new(Key::UnitAttention, code)
+    }
+
+    /// As it goes to the initiator: in descriptor format, or in the fixed one.
+    #[must_use]
+    pub fn encode(&self, descriptor_format: bool) -> SenseData {
+        if descriptor_format {
+            self.in_descriptors()
+        } else {
+            self.fixed()
+        }
+    }
+
+    fn fixed(&self) -> SenseData {
+        let mut bytes = [0; OUR_SENSE_BYTES];
+        bytes[0] = 0x70;
+        // The field has four bytes; what does not fit is not valid.
+        if let Some(information) = self.information
+            && let Ok(information) = u32::try_from(information)
+        {
+            bytes[0] |= 0x80;
+            put(&mut bytes, 3, &information.to_be_bytes());
+        }
+        bytes[2] = self.key as u8;
+        bytes[7] = 10;
+        put(&mut bytes, 12, &self.code.to_be_bytes());
+        put(&mut bytes, 15, &self.specific());
+        SenseData {
+            bytes,
+            len: FIXED_BYTES,
+        }
+    }
+
+    fn in_descriptors(&self) -> SenseData {
+        let mut bytes = [0; OUR_SENSE_BYTES];
+        let mut len = 8;
+        bytes[0] = 0x72;
+        bytes[1] = self.key as u8;
+        put(&mut bytes, 2, &self.code.to_be_bytes());
+        if let Some(information) = self.information {
+            put(&mut bytes, len, &[0x00, 0x0a, 0x80, 0]);
+            put(&mut bytes, len + 4, &information.to_be_bytes());
+            len += 12;
+        }
+        if self.specific != Specific::None {
+            put(&mut bytes, len, &[0x02, 0x06]);
+            put(&mut bytes, len + 4, &self.specific());
+            len += 8;
+        }
+        bytes[7] = crate::bytes::low8(len - 8);
+        SenseData { bytes, len }
+    }
+
+    /// The sense-key specific bytes.
+    fn specific(&self) -> [u8; 3] {
+        match self.specific {
+            Specific::None => [0; 3],
+            Specific::Field { cdb, byte, bit } => {
+                let [high, low] = byte.to_be_bytes();
+                let in_cdb = if cdb { 0x40 } else { 0 };
+                let bit = bit.map_or(0, |bit| 0x08 | bit);
+                [0x80 | in_cdb | bit, high, low]
+            }
+        }
+    }
+}
+
+/// Sense data as it goes over the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct SenseData {
+    bytes: [u8; OUR_SENSE_BYTES],
+    len: usize,
+}
+
+impl SenseData {
+    pub(crate) const EMPTY: SenseData = SenseData {
+        bytes: [0; OUR_SENSE_BYTES],
+        len: 0,
+    };
+
+    /// The bytes, at most [`MAX_SENSE_BYTES`].
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fixed_format_has_eighteen_bytes() {
+        let sense = Sense::field(1, Some(3)).encode(false);
+        assert_eq!(
+            sense.as_bytes(),
+            [
+                0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcb, 0, 1
+            ]
+        );
+        let sense = Sense::miscompare(0x1234).encode(false);
+        assert_eq!(sense.as_bytes()[..8], [0xf0, 0, 14, 0, 0, 0x12, 0x34, 10]);
+        let sense = Sense::miscompare(1 << 32).encode(false);
+        assert_eq!(sense.as_bytes()[0], 0x70, "information does not fit");
+    }
+
+    #[test]
+    fn descriptors_follow_one_another() {
+        let mut sense = Sense::parameter(258, None);
+        sense.information = Some(1 << 40);
+        let data = sense.encode(true);
+        let expected = [
+            0x72, 5, 0x26, 0, 0, 0, 0, 20, // header
+            0, 10, 0x80, 0, 0, 0, 1, 0, 0, 0, 0, 0, // information
+            2, 6, 0, 0, 0x80, 1, 2, 0, // field
+        ];
+        assert_eq!(data.as_bytes(), expected);
+        assert_eq!(Sense::NONE.encode(true).as_bytes().len(), 8);
+    }
+}

@@ -1,0 +1,325 @@
+//! How each command begins, once it may.
+
+use std::sync::Arc;
+
+use block::Op;
+
+use crate::bytes::{be16, be32, be64};
+use crate::cdb::{Cdb, Range};
+use crate::commands::Command;
+use crate::nexus::Nexus;
+use crate::refusal::Refusal;
+use crate::sense::Sense;
+use crate::step::Phase;
+use crate::steps::{
+    CompareAndWrite, Extent, Flush, How, OrWrite, Read, Steps, Then, Unmap, Verify, WriteSame,
+};
+use crate::task::{Task, Work};
+use crate::unit::Unit;
+use crate::vpd::{MAX_COMPARE_BLOCKS, MAX_UNMAP_RANGES, max_unmap_blocks};
+use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persistent_out, report};
+
+/// UNMAP's list: a header, and ranges.
+const UNMAP_HEADER_BYTES: usize = 8;
+const UNMAP_RANGE_BYTES: usize = 16;
+
+/// Commands that are answered at once: into `data`, with how much of it was asked for. `None`: it is
+/// none of these.
+pub(crate) fn answer(
+    command: Command,
+    cdb: &Cdb,
+    unit: &Unit,
+    nexus: Nexus,
+    data: &mut Vec<u8>,
+) -> Result<Option<u64>, Sense> {
+    let thin = unit.options.thin;
+    Ok(Some(match command {
+        Command::Inquiry => {
+            let port = unit.look(|state| state.ports(nexus).map_or(1, |ports| ports.target));
+            inquiry::inquiry(cdb, unit, port, data)?
+        }
+        Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
+        Command::ReadCapacity10 => capacity::read_capacity_10(unit, data),
+        Command::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data),
+        Command::GetLbaStatus => capacity::lba_status(cdb, unit, data)?,
+        Command::LogSense => report::log_sense(cdb, data)?,
+        Command::ReportOpcodes => report::opcodes(cdb, thin, data)?,
+        Command::ReportTaskManagement => report::task_management(cdb, data)?,
+        Command::PersistentIn => {
+            if held_by_another(unit, nexus) {
+                return Ok(None);
+            }
+            persistent_in::persistent_in(cdb, unit, data)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// By RESERVE(6) or (10), which knows no service actions.
+fn held_by_another(unit: &Unit, nexus: Nexus) -> bool {
+    unit.look(|state| state.legacy.is_some_and(|holder| holder != nexus))
+}
+
+type Begun = Result<(Phase, Work), Refusal>;
+
+const DONE: (Phase, Work) = (Phase::Status, Work::Nothing);
+
+/// The others.
+pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus) -> Begun {
+    match command {
+        Command::Read | Command::Write => transfer(command == Command::Write, cdb, unit),
+        Command::Verify | Command::WriteAndVerify => {
+            verify(command == Command::WriteAndVerify, cdb, unit)
+        }
+        Command::WriteSame => write_same(cdb, unit),
+        Command::CompareAndWrite => compare_and_write(cdb, unit),
+        Command::OrWrite => {
+            let extent = limited(cdb, unit)?;
+            let steps = OrWrite::new(extent, fua(cdb, unit));
+            Ok(moves(Phase::DataOut(extent.len), Steps::OrWrite(steps)))
+        }
+        Command::PreFetch => {
+            unit.extent(cdb.range())?;
+            Ok(DONE)
+        }
+        Command::Synchronize => {
+            unit.extent(cdb.range())?;
+            // With IMMED as without: it is done before the status comes, which is no later than promised.
+            Ok(flush(Then::Nothing))
+        }
+        Command::StartStop => start_stop(cdb, unit),
+        Command::Reserve | Command::Release => legacy(command == Command::Reserve, unit, nexus),
+        Command::Unmap => {
+            let len = u64::from(cdb.be16(7));
+            if (1..UNMAP_HEADER_BYTES as u64).contains(&len) {
+                return Err(Sense::PARAMETER_LIST_LENGTH.into());
+            }
+            Ok(list(cdb, len))
+        }
+        Command::ModeSelect => Ok(list(cdb, mode_select::list_len(cdb)?)),
+        Command::PersistentOut if !held_by_another(unit, nexus) => {
+            Ok(list(cdb, persistent_out::list_len(cdb)?))
+        }
+        Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
+        // Nothing to be done, or answered before.
+        _ => Ok(DONE),
+    }
+}
+
+fn list(cdb: &Cdb, len: u64) -> (Phase, Work) {
+    if len == 0 {
+        return DONE;
+    }
+    (Phase::DataOut(len), Work::List(*cdb))
+}
+
+fn flush(then: Then) -> (Phase, Work) {
+    (Phase::Status, Work::Steps(Steps::Flush(Flush::then(then))))
+}
+
+/// What moves nothing has no data phase, and nothing to do.
+fn moves(phase: Phase, steps: Steps) -> (Phase, Work) {
+    match phase {
+        Phase::DataIn(0) | Phase::DataOut(0) => DONE,
+        phase => (phase, Work::Steps(steps)),
+    }
+}
+
+fn fua(cdb: &Cdb, unit: &Unit) -> bool {
+    cdb.fua() || unit.word().is_write_through()
+}
+
+/// The range of a command that moves as much data.
+fn limited(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
+    let range = cdb.range();
+    let (offset, len) = unit.extent(range)?;
+    if range.blocks > unit.max_transfer_blocks() {
+        return Err(Sense::field(cdb.blocks_at(), None));
+    }
+    Ok(Extent { offset, len })
+}
+
+fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
+    let extent = limited(cdb, unit)?;
+    // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
+    let asked = cdb.opcode() >> 5 != 0 && cdb.fua();
+    if extent.len == 0 {
+        return Ok(DONE);
+    }
+    if write {
+        let fua = asked || unit.word().is_write_through();
+        let op = Op::Write;
+        return Ok((
+            Phase::DataOut(extent.len),
+            Work::Transfer { op, fua, extent },
+        ));
+    }
+    let work = if asked {
+        // What is read must be on the medium: what is in caches goes there first.
+        Work::Steps(Steps::Flush(Flush::then(Then::Read(Read::new(
+            extent,
+            unit.block_bytes(),
+        )))))
+    } else {
+        let op = Op::Read;
+        Work::Transfer {
+            op,
+            fua: false,
+            extent,
+        }
+    };
+    Ok((Phase::DataIn(extent.len), work))
+}
+
+fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
+    let block = unit.block_bytes();
+    let how = match cdb.byte(1) >> 1 & 3 {
+        0 => How::Medium,
+        1 => How::Data,
+        3 => How::Block,
+        _ => return Err(Sense::field(1, Some(2)).into()),
+    };
+    let (offset, len) = unit.extent(cdb.range())?;
+    let mut extent = Extent { offset, len };
+    let bytes = match how {
+        _ if write => {
+            extent = limited(cdb, unit)?;
+            len
+        }
+        How::Medium => 0,
+        How::Data => {
+            extent = limited(cdb, unit)?;
+            len
+        }
+        How::Block => len.min(u64::from(block)),
+    };
+    let phase = match bytes {
+        0 => Phase::Status,
+        bytes => Phase::DataOut(bytes),
+    };
+    if len == 0 {
+        return Ok(DONE);
+    }
+    let steps = Verify::new(extent, how, block, write);
+    Ok((phase, Work::Steps(Steps::Verify(steps))))
+}
+
+fn write_same(cdb: &Cdb, unit: &Unit) -> Begun {
+    let (unmap, no_data) = (cdb.bit(1, 3), cdb.bit(1, 0));
+    if unmap && !unit.options.thin {
+        return Err(Sense::field(1, Some(3)).into());
+    }
+    let range = cdb.range();
+    if range.blocks == 0 {
+        // WSNZ.
+        return Err(Sense::field(cdb.blocks_at(), None).into());
+    }
+    let (offset, len) = unit.extent(range)?;
+    let block = unit.block_bytes();
+    let steps = WriteSame::new(
+        Extent { offset, len },
+        block,
+        no_data,
+        unmap,
+        unit.word().is_write_through(),
+    );
+    let phase = if no_data {
+        Phase::Status
+    } else {
+        Phase::DataOut(u64::from(block))
+    };
+    Ok((phase, Work::Steps(Steps::WriteSame(steps))))
+}
+
+fn compare_and_write(cdb: &Cdb, unit: &Unit) -> Begun {
+    let blocks = u64::from(cdb.byte(13));
+    debug_assert!(blocks <= MAX_COMPARE_BLOCKS);
+    let (offset, len) = unit.extent(Range {
+        lba: cdb.be64(2),
+        blocks,
+    })?;
+    let steps = CompareAndWrite::new(Extent { offset, len }, fua(cdb, unit));
+    Ok(moves(
+        Phase::DataOut(2 * len),
+        Steps::CompareAndWrite(steps),
+    ))
+}
+
+fn start_stop(cdb: &Cdb, unit: &Unit) -> Begun {
+    let (start, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 2));
+    if start {
+        unit.change(|state| state.stopped = false);
+        return Ok(DONE);
+    }
+    if no_flush {
+        unit.change(|state| state.stopped = true);
+        return Ok(DONE);
+    }
+    Ok(flush(Then::Stop))
+}
+
+/// RESERVE and RELEASE: not while somebody uses the persistent ones.
+fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> Begun {
+    unit.change(|state| {
+        if !state.persistent.registrations.is_empty() {
+            return Err(Refusal::Conflict);
+        }
+        let another = state.legacy.is_some_and(|holder| holder != nexus);
+        match (reserve, another) {
+            (true, true) => return Err(Refusal::Conflict),
+            (true, false) => state.legacy = Some(nexus),
+            (false, true) => {}
+            (false, false) => state.legacy = None,
+        }
+        Ok(DONE)
+    })
+}
+
+impl Task {
+    /// Does what the parameter list in `data` says; what is left of it comes back.
+    pub(crate) fn carry_out_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
+        let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
+            return Err(Sense::TARGET_FAILURE.into());
+        };
+        match cdb.opcode() {
+            0x15 | 0x55 => {
+                let selected = mode_select::mode_select(cdb, unit, self.nexus, list)?;
+                let flush = selected == mode_select::Selected::Flush;
+                Ok(flush.then(|| Steps::Flush(Flush::then(Then::Nothing))))
+            }
+            0x42 => Ok(Some(Steps::Unmap(unmap(unit, list)?))),
+            _ => {
+                let left = persistent_out::persistent_out(cdb, unit, self.nexus, list)?;
+                Ok(Some(Steps::Reserve(left)))
+            }
+        }
+    }
+}
+
+fn unmap(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
+    let len = usize::from(be16(list, 2));
+    // What is not a whole range at the end is left out.
+    let count = len / UNMAP_RANGE_BYTES;
+    if count > MAX_UNMAP_RANGES {
+        return Err(Sense::parameter(2, None));
+    }
+    let ranges = list
+        .get(UNMAP_HEADER_BYTES..UNMAP_HEADER_BYTES + count * UNMAP_RANGE_BYTES)
+        .ok_or(Sense::PARAMETER_LIST_LENGTH)?;
+    let mut all = Vec::with_capacity(count);
+    let mut blocks = 0;
+    for (index, range) in ranges.chunks(UNMAP_RANGE_BYTES).enumerate() {
+        let range = Range {
+            lba: be64(range, 0),
+            blocks: u64::from(be32(range, 8)),
+        };
+        blocks += range.blocks;
+        if blocks > max_unmap_blocks(unit) {
+            let at = UNMAP_HEADER_BYTES + index * UNMAP_RANGE_BYTES + 8;
+            return Err(Sense::parameter(at, None));
+        }
+        let (offset, len) = unit.extent(range)?;
+        all.push(Extent { offset, len });
+    }
+    Ok(Unmap::new(all, unit.max_range_bytes()))
+}

@@ -1,0 +1,173 @@
+//! What of a unit changes seldom, behind its lock.
+
+use crate::attention::Attentions;
+use crate::commands::Access;
+use crate::gate::Word;
+use crate::modes::Modes;
+use crate::nexus::{Nexus, Ports};
+use crate::reservations::{News, Reservations};
+use crate::sense::Sense;
+
+/// An initiator.
+struct Initiator {
+    nexus: Nexus,
+    ports: Ports,
+    pending: Attentions,
+}
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    initiators: Vec<Initiator>,
+    write_through: bool,
+    pub read_only: bool,
+    pub modes: Modes,
+    pub stopped: bool,
+    /// Who has reserved the unit by RESERVE(6) or (10).
+    pub legacy: Option<Nexus>,
+    pub persistent: Reservations,
+}
+
+impl State {
+    pub fn new(read_only: bool, write_through: bool) -> Self {
+        State {
+            initiators: Vec::new(),
+            write_through,
+            read_only,
+            modes: Modes::new(write_through),
+            stopped: false,
+            legacy: None,
+            persistent: Reservations::default(),
+        }
+    }
+
+    /// What reads and writes should look at.
+    pub fn word(&self) -> Word {
+        let mut word = Word::default();
+        word.read_only(self.write_protection().is_some());
+        word.stopped(self.stopped);
+        word.write_through(!self.modes.write_cache);
+        word.descriptor_sense(self.modes.descriptor_sense);
+        for one in &self.initiators {
+            word.attention(one.nexus, !one.pending.is_empty());
+        }
+        // Those whom nobody has introduced are strangers.
+        let strangers = Word::slots().filter(|slot| {
+            let mut known = self.initiators.iter();
+            !known.any(|one| one.nexus.slot() == slot.slot())
+        });
+        let known = self.initiators.iter().map(|one| one.nexus);
+        for nexus in known.chain(strangers) {
+            let may = |access| self.may(nexus, access);
+            word.blocked(nexus, !may(Access::Reads), !may(Access::Writes));
+        }
+        word
+    }
+
+    pub fn attach(&mut self, nexus: Nexus, ports: Ports) {
+        self.initiators.retain(|one| one.nexus != nexus);
+        self.initiators.push(Initiator {
+            nexus,
+            ports,
+            pending: Attentions::default(),
+        });
+    }
+
+    pub fn detach(&mut self, nexus: Nexus) {
+        self.release_legacy(nexus);
+        self.initiators.retain(|one| one.nexus != nexus);
+    }
+
+    pub fn reset(&mut self) {
+        self.legacy = None;
+        self.stopped = false;
+        self.modes = Modes::new(self.write_through);
+    }
+
+    pub fn release_legacy(&mut self, nexus: Nexus) {
+        if self.legacy == Some(nexus) {
+            self.legacy = None;
+        }
+    }
+
+    pub fn ports(&self, nexus: Nexus) -> Option<&Ports> {
+        let found = self.initiators.iter().find(|one| one.nexus == nexus);
+        found.map(|one| &one.ports)
+    }
+
+    /// The initiators behind these ports.
+    pub fn nexuses(&self, ports: &[Ports]) -> Vec<Nexus> {
+        let known = self.initiators.iter();
+        known
+            .filter(|one| ports.contains(&one.ports))
+            .map(|one| one.nexus)
+            .collect()
+    }
+
+    pub fn tell(&mut self, nexus: Nexus, code: u16) {
+        for one in &mut self.initiators {
+            if one.nexus == nexus {
+                one.pending.raise(code);
+            }
+        }
+    }
+
+    pub fn tell_all(&mut self, code: u16) {
+        for one in &mut self.initiators {
+            one.pending.raise(code);
+        }
+    }
+
+    pub fn tell_others(&mut self, nexus: Nexus, code: u16) {
+        for one in &mut self.initiators {
+            if one.nexus != nexus {
+                one.pending.raise(code);
+            }
+        }
+    }
+
+    pub fn tell_news(&mut self, news: &News) {
+        for (ports, code) in news {
+            for one in &mut self.initiators {
+                if one.ports == *ports {
+                    one.pending.raise(*code);
+                }
+            }
+        }
+    }
+
+    /// What the initiator has to hear next.
+    pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
+        let mut known = self.initiators.iter_mut();
+        let found = known.find(|one| one.nexus == nexus)?;
+        found.pending.take().map(Sense::attention)
+    }
+
+    pub fn forget(&mut self, nexus: Nexus, code: u16) {
+        for one in &mut self.initiators {
+            if one.nexus == nexus {
+                one.pending.forget(code);
+            }
+        }
+    }
+
+    /// Whether reservations allow this.
+    pub fn may(&self, nexus: Nexus, access: Access) -> bool {
+        match self.legacy {
+            Some(holder) if holder != nexus => {
+                matches!(access, Access::Free | Access::Reservations)
+            }
+            _ => self.persistent.allow(self.ports(nexus), access),
+        }
+    }
+
+    /// Why nobody can write; `None`: who may, can.
+    pub fn write_protection(&self) -> Option<Sense> {
+        if self.read_only {
+            Some(Sense::WRITE_PROTECTED)
+        } else if self.modes.software_write_protect {
+            Some(Sense::SOFTWARE_WRITE_PROTECTED)
+        } else {
+            None
+        }
+    }
+}

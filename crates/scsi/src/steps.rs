@@ -1,0 +1,147 @@
+//! Commands that take more than one request to the node, step by step.
+
+mod compare;
+mod flush;
+mod or_write;
+mod read;
+mod reserve;
+mod unmap;
+mod verify;
+mod write_same;
+
+use block::{Op, Request};
+use libc::iovec;
+
+use crate::buffer::Buffer;
+use crate::exclusive::{Place, Waker};
+use crate::nexus::Nexus;
+use crate::segments::Segments;
+use crate::sense::Sense;
+use crate::unit::Unit;
+
+pub(crate) use compare::CompareAndWrite;
+pub(crate) use flush::{Flush, Then};
+pub(crate) use or_write::OrWrite;
+pub(crate) use read::Read;
+pub(crate) use reserve::Reserve;
+pub(crate) use unmap::Unmap;
+pub(crate) use verify::{How, Verify};
+pub(crate) use write_same::WriteSame;
+
+/// How much of a range is looked at in one step.
+pub(crate) const STEP_BYTES: usize = 256 << 10;
+
+/// What a step has to work with.
+pub(crate) struct Io<'a> {
+    pub unit: &'a Unit,
+    pub segments: &'a mut Segments,
+    pub buffer: &'a mut Buffer,
+    pub waker: &'a Waker,
+    pub place: &'a mut Option<Place>,
+}
+
+/// What is to happen next.
+pub(crate) enum Next {
+    /// The node is to do something.
+    Submit(Request),
+    /// Others are at it: the waker is called.
+    Wait,
+    /// Reservations are to be saved.
+    Save,
+    /// Tasks of these are to end.
+    Settle(Vec<Nexus>),
+    Finished,
+    Failed(Sense),
+}
+
+/// A command under way. Each asks for something when it is called, and is called again when that is done.
+pub(crate) enum Steps {
+    Flush(Flush),
+    Verify(Verify),
+    WriteSame(WriteSame),
+    Unmap(Unmap),
+    CompareAndWrite(CompareAndWrite),
+    OrWrite(OrWrite),
+    Reserve(Reserve),
+}
+
+impl Steps {
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        match self {
+            Steps::Flush(steps) => steps.next(io),
+            Steps::Verify(steps) => steps.next(io),
+            Steps::WriteSame(steps) => steps.next(io),
+            Steps::Unmap(steps) => steps.next(io),
+            Steps::CompareAndWrite(steps) => steps.next(io),
+            Steps::OrWrite(steps) => steps.next(io),
+            Steps::Reserve(steps) => steps.next(),
+        }
+    }
+
+    /// Whether the node is asked to write, which some errors depend on.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Steps::Flush(_))
+    }
+}
+
+/// Some bytes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// A request without data.
+pub(crate) fn plain(op: Op, fua: bool, extent: Extent) -> Request {
+    Request {
+        op,
+        fua,
+        offset: extent.offset,
+        len: extent.len,
+        iov: std::ptr::null_mut::<iovec>(),
+        iov_count: 0,
+        token: 0,
+    }
+}
+
+/// A request that moves the initiator's data.
+pub(crate) fn transfer(op: Op, fua: bool, extent: Extent, segments: &Segments) -> Request {
+    let (iov, iov_count) = segments.parts();
+    Request {
+        iov,
+        iov_count,
+        ..plain(op, fua, extent)
+    }
+}
+
+/// A request that moves the first bytes of a task's own memory.
+fn own(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+    let extent = Extent {
+        offset,
+        len: len as u64,
+    };
+    Request {
+        iov: buffer.segment(len),
+        iov_count: 1,
+        ..plain(op, fua, extent)
+    }
+}
+
+impl Io<'_> {
+    /// A request that moves the first bytes of the task's own memory.
+    fn own(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+        own(self.buffer, op, fua, offset, len)
+    }
+
+    /// Its turn among commands that read and write? Else it waits in line.
+    fn enter(&mut self) -> bool {
+        let (place, ours) = self.unit.exclusive.enter(self.waker);
+        *self.place = Some(place);
+        ours
+    }
+}
+
+/// The length of the next of several steps.
+fn step(left: u64, most: usize) -> usize {
+    usize::try_from(left).unwrap_or(usize::MAX).min(most)
+}

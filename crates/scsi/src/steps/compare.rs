@@ -1,0 +1,65 @@
+//! COMPARE AND WRITE: the second half of the data is written if the first is what is there.
+
+use block::Op;
+use libc::iovec;
+
+use super::{Extent, Io, Next, transfer};
+use crate::segments::Segments;
+use crate::sense::Sense;
+
+/// No other of its kind, and no ORWRITE, comes between the reading and the writing.
+pub(crate) struct CompareAndWrite {
+    extent: Extent,
+    fua: bool,
+    state: State,
+}
+
+enum State {
+    New,
+    Entered,
+    Read,
+    /// The list that is being written from.
+    Written(#[expect(dead_code, reason = "the request points to it")] Vec<iovec>),
+}
+
+impl CompareAndWrite {
+    pub fn new(extent: Extent, fua: bool) -> Self {
+        CompareAndWrite {
+            extent,
+            fua,
+            state: State::New,
+        }
+    }
+
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        let len = usize::try_from(self.extent.len).unwrap_or(usize::MAX);
+        match self.state {
+            State::New => {
+                self.state = State::Entered;
+                if io.enter() {
+                    self.next(io)
+                } else {
+                    Next::Wait
+                }
+            }
+            State::Entered => {
+                self.state = State::Read;
+                io.buffer.reserve(len);
+                Next::Submit(io.own(Op::Read, false, self.extent.offset, len))
+            }
+            State::Read => {
+                let read = &io.buffer.bytes()[..len];
+                if let Some(at) = io.segments.differ(0, read) {
+                    return Next::Failed(Sense::miscompare(at as u64));
+                }
+                let mut list = io.segments.list_copy();
+                let mut second = Segments::by_copy(&mut list, self.extent.len, self.extent.len);
+                second.truncate(self.extent.len);
+                let request = transfer(Op::Write, self.fua, self.extent, &second);
+                self.state = State::Written(list);
+                Next::Submit(request)
+            }
+            State::Written(_) => Next::Finished,
+        }
+    }
+}

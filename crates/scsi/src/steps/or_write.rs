@@ -1,0 +1,80 @@
+//! ORWRITE: the data is added to what is there, bit by bit.
+
+use block::Op;
+
+use super::{Extent, Io, Next, STEP_BYTES, step};
+
+/// No other of its kind, and no COMPARE AND WRITE, comes between the reading and the writing.
+pub(crate) struct OrWrite {
+    extent: Extent,
+    fua: bool,
+    done: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    New,
+    Entered,
+    Read(usize),
+    Written(usize),
+}
+
+impl OrWrite {
+    pub fn new(extent: Extent, fua: bool) -> Self {
+        OrWrite {
+            extent,
+            fua,
+            done: 0,
+            state: State::New,
+        }
+    }
+
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        match self.state {
+            State::New => {
+                self.state = State::Entered;
+                if io.enter() {
+                    self.read(io)
+                } else {
+                    Next::Wait
+                }
+            }
+            State::Entered => self.read(io),
+            State::Read(count) => {
+                self.state = State::Written(count);
+                self.merge(io, count);
+                let offset = self.extent.offset + self.done;
+                Next::Submit(io.own(Op::Write, self.fua, offset, count))
+            }
+            State::Written(count) => {
+                self.done += count as u64;
+                self.read(io)
+            }
+        }
+    }
+
+    fn read(&mut self, io: &mut Io<'_>) -> Next {
+        let left = self.extent.len - self.done;
+        if left == 0 {
+            return Next::Finished;
+        }
+        let count = step(left, STEP_BYTES);
+        self.state = State::Read(count);
+        io.buffer.reserve(count);
+        let offset = self.extent.offset + self.done;
+        Next::Submit(io.own(Op::Read, false, offset, count))
+    }
+
+    fn merge(&self, io: &mut Io<'_>, count: usize) {
+        let mut window = [0; 1024];
+        let mut at = self.done;
+        for part in io.buffer.bytes()[..count].chunks_mut(window.len()) {
+            let got = io.segments.copy_from(at, &mut window[..part.len()]);
+            for (to, from) in part.iter_mut().zip(&window[..got]) {
+                *to |= from;
+            }
+            at += got as u64;
+        }
+    }
+}

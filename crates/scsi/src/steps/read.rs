@@ -1,0 +1,71 @@
+//! A read for which the initiator has less room than blocks, or more: it gets what fits.
+
+use block::Op;
+use libc::iovec;
+
+use super::{Extent, Next, own, transfer};
+use crate::buffer::Buffer;
+use crate::segments::Segments;
+
+/// Whole blocks go where they belong, the last one by way of the task's own memory.
+pub(crate) struct Read {
+    extent: Extent,
+    block: usize,
+    state: State,
+}
+
+enum State {
+    New,
+    /// The whole blocks are read; so many bytes are. The list was changed by that.
+    Whole(Vec<iovec>, u64),
+    /// The block of which only a part fits is read.
+    Rest(Vec<iovec>, u64),
+}
+
+impl Read {
+    pub fn new(extent: Extent, block: u32) -> Self {
+        Read {
+            extent,
+            block: block as usize,
+            state: State::New,
+        }
+    }
+
+    pub fn next(&mut self, segments: &Segments, buffer: &mut Buffer) -> Next {
+        let fits = segments.len().min(self.extent.len);
+        match std::mem::replace(&mut self.state, State::New) {
+            State::New => {
+                let copy = segments.list_copy();
+                let whole = fits - fits % self.block as u64;
+                if whole == 0 {
+                    return self.rest(copy, 0, fits, buffer);
+                }
+                self.state = State::Whole(copy, whole);
+                let mut list = *segments;
+                list.truncate(whole);
+                let extent = Extent {
+                    offset: self.extent.offset,
+                    len: whole,
+                };
+                Next::Submit(transfer(Op::Read, false, extent, &list))
+            }
+            State::Whole(copy, whole) => self.rest(copy, whole, fits, buffer),
+            State::Rest(mut copy, whole) => {
+                let count = usize::try_from(fits - whole).unwrap_or(0);
+                let to = Segments::by_copy(&mut copy, whole, fits - whole);
+                to.copy_to(0, &buffer.bytes()[..count]);
+                Next::Finished
+            }
+        }
+    }
+
+    fn rest(&mut self, copy: Vec<iovec>, whole: u64, fits: u64, buffer: &mut Buffer) -> Next {
+        if whole == fits {
+            return Next::Finished;
+        }
+        self.state = State::Rest(copy, whole);
+        buffer.reserve(self.block);
+        let offset = self.extent.offset + whole;
+        Next::Submit(own(buffer, Op::Read, false, offset, self.block))
+    }
+}

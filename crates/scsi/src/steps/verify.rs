@@ -1,0 +1,89 @@
+//! VERIFY, and WRITE AND VERIFY: what is on the medium is read, and compared.
+
+use block::Op;
+use libc::iovec;
+
+use super::{Extent, Io, Next, STEP_BYTES, step, transfer};
+use crate::segments::Segments;
+use crate::sense::Sense;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Nothing: it must be readable.
+    Medium,
+    /// Each byte with the initiator's.
+    Data,
+    /// Each block with the one block of the initiator's.
+    Block,
+}
+
+pub(crate) struct Verify {
+    extent: Extent,
+    how: How,
+    block: usize,
+    /// The data is to be written before; or is being written, and this is a copy of its list.
+    write: Write,
+    done: u64,
+    /// So many bytes are being read.
+    reading: usize,
+}
+
+enum Write {
+    No,
+    First,
+    Under(Vec<iovec>),
+}
+
+impl Verify {
+    pub fn new(extent: Extent, how: How, block: u32, write: bool) -> Self {
+        Verify {
+            extent,
+            how,
+            block: block as usize,
+            write: if write { Write::First } else { Write::No },
+            done: 0,
+            reading: 0,
+        }
+    }
+
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        if matches!(self.write, Write::First) {
+            self.write = Write::Under(io.segments.list_copy());
+            let mut segments = *io.segments;
+            segments.truncate(self.extent.len);
+            return Next::Submit(transfer(Op::Write, true, self.extent, &segments));
+        }
+        if let Write::Under(copy) = &mut self.write {
+            *io.segments = Segments::by_copy(copy, 0, self.extent.len);
+        }
+        if let Some(offset) = self.differs(io) {
+            return Next::Failed(Sense::miscompare(offset));
+        }
+        self.done += self.reading as u64;
+        let left = self.extent.len - self.done;
+        if left == 0 {
+            return Next::Finished;
+        }
+        self.reading = step(left, STEP_BYTES);
+        io.buffer.reserve(self.reading);
+        let offset = self.extent.offset + self.done;
+        Next::Submit(io.own(Op::Read, false, offset, self.reading))
+    }
+
+    /// Where the initiator's data differs from what was just read.
+    fn differs(&self, io: &mut Io<'_>) -> Option<u64> {
+        let read = &io.buffer.bytes()[..self.reading];
+        match self.how {
+            How::Medium => None,
+            How::Data => io
+                .segments
+                .differ(self.done, read)
+                .map(|at| self.done + at as u64),
+            How::Block => read
+                .chunks(self.block)
+                .find_map(|block| io.segments.differ(0, block))
+                .map(|at| at as u64),
+        }
+    }
+}

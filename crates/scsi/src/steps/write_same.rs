@@ -1,0 +1,88 @@
+//! WRITE SAME: one block, many times.
+
+use block::Op;
+
+use super::{Extent, Io, Next, plain, step};
+use crate::buffer::MAX_BUFFER_BYTES;
+
+/// Zeroes are the node's business; anything else is written from a buffer full of it.
+pub(crate) struct WriteSame {
+    left: Extent,
+    unmap: bool,
+    fua: bool,
+    block: usize,
+    pattern: Pattern,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pattern {
+    /// It comes from the initiator.
+    Unknown,
+    Zeroes,
+    /// So many bytes of the buffer are full of it.
+    Buffer(usize),
+}
+
+impl WriteSame {
+    /// With the initiator's block, or (`zeroes`) without one. `unmap`: what becomes zero needs no
+    /// space.
+    pub fn new(extent: Extent, block: u32, zeroes: bool, unmap: bool, fua: bool) -> Self {
+        WriteSame {
+            left: extent,
+            unmap,
+            fua,
+            block: block as usize,
+            pattern: if zeroes {
+                Pattern::Zeroes
+            } else {
+                Pattern::Unknown
+            },
+        }
+    }
+
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        if self.pattern == Pattern::Unknown {
+            self.pattern = self.take_pattern(io);
+        }
+        let (offset, left) = (self.left.offset, self.left.len);
+        if left == 0 {
+            return Next::Finished;
+        }
+        match self.pattern {
+            Pattern::Buffer(full) => {
+                let len = step(left, full);
+                self.advance(len as u64);
+                Next::Submit(io.own(Op::Write, self.fua, offset, len))
+            }
+            Pattern::Zeroes | Pattern::Unknown => {
+                let len = left.min(io.unit.max_range_bytes());
+                self.advance(len);
+                let op = Op::WriteZeroes { unmap: self.unmap };
+                Next::Submit(plain(op, self.fua, Extent { offset, len }))
+            }
+        }
+    }
+
+    fn advance(&mut self, len: u64) {
+        self.left.offset += len;
+        self.left.len -= len;
+    }
+
+    fn take_pattern(&self, io: &mut Io<'_>) -> Pattern {
+        let full = step(self.left.len, MAX_BUFFER_BYTES);
+        io.buffer.reserve(full.max(self.block));
+        let bytes = io.buffer.bytes();
+        io.segments.copy_from(0, &mut bytes[..self.block]);
+        if bytes[..self.block].iter().all(|byte| *byte == 0) {
+            io.buffer.release();
+            return Pattern::Zeroes;
+        }
+        let mut filled = self.block;
+        while filled < full {
+            let more = filled.min(full - filled);
+            bytes.copy_within(..more, filled);
+            filled += more;
+        }
+        Pattern::Buffer(full)
+    }
+}

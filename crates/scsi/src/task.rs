@@ -1,0 +1,374 @@
+//! One command on its way.
+
+use std::sync::Arc;
+
+use block::Op;
+use engine::Errno;
+use libc::iovec;
+
+use crate::buffer::Buffer;
+use crate::cdb::Cdb;
+use crate::errno::{Failure, failure};
+use crate::exclusive::{Place, Waker};
+use crate::nexus::Nexus;
+use crate::refusal::Refusal;
+use crate::segments::Segments;
+use crate::sense::{Sense, SenseData};
+use crate::step::{Phase, Status, Step};
+use crate::steps::{Extent, Io, Next, Read, Steps, transfer};
+use crate::unit::Unit;
+
+/// What a task is doing.
+pub(crate) enum Work {
+    /// Nothing, or nothing any more.
+    Nothing,
+    /// A read or write that is one request.
+    Transfer { op: Op, fua: bool, extent: Extent },
+    /// A read that is more than that, with nothing unusual about it.
+    Read(Read),
+    /// The answer stands in `data`.
+    Answer,
+    /// A parameter list is to come.
+    List(Cdb),
+    /// More than one request.
+    Steps(Steps),
+}
+
+/// One command's state. It is made once for a slot and used again and again.
+///
+/// See the crate's documentation for its life.
+pub struct Task {
+    pub(crate) waker: Waker,
+    pub(crate) lun: u16,
+    pub(crate) nexus: Nexus,
+    pub(crate) work: Work,
+    /// Where the command looks further: not for reads and writes.
+    pub(crate) unit: Option<Arc<Unit>>,
+    pub(crate) phase: Phase,
+    /// Bytes of a logical block.
+    pub(crate) block: u32,
+    /// The initiator must not have more than the command says.
+    pub(crate) exact: bool,
+    pub(crate) descriptor_sense: bool,
+    /// What REQUEST SENSE answers, where the transport brings no sense data by itself.
+    pub(crate) kept_sense: Option<Sense>,
+    /// Parameter data.
+    pub(crate) data: Vec<u8>,
+    segments: Segments,
+    buffer: Buffer,
+    place: Option<Place>,
+    preempted: Vec<Nexus>,
+    /// [`completed`](Self::completed) is still to be called.
+    under_way: bool,
+    cancelled: bool,
+    status: Status,
+    sense: Option<Sense>,
+    sense_data: SenseData,
+    transferred: u64,
+}
+
+impl Task {
+    /// For one slot of an adapter. The waker is for when it has to [wait](Step::Wait).
+    #[must_use]
+    pub fn new(waker: Waker) -> Self {
+        Task {
+            waker,
+            lun: 0,
+            nexus: Nexus(0),
+            work: Work::Nothing,
+            unit: None,
+            phase: Phase::Status,
+            block: 0,
+            exact: false,
+            descriptor_sense: false,
+            kept_sense: None,
+            data: Vec::new(),
+            segments: Segments::EMPTY,
+            buffer: Buffer::new(),
+            place: None,
+            preempted: Vec::new(),
+            under_way: false,
+            cancelled: false,
+            status: Status::Good,
+            sense: None,
+            sense_data: SenseData::EMPTY,
+            transferred: 0,
+        }
+    }
+
+    /// Forgets the command before.
+    #[inline]
+    pub(crate) fn begin(&mut self, lun: u16, nexus: Nexus) {
+        debug_assert!(!self.under_way, "its request is under way");
+        self.lun = lun;
+        self.nexus = nexus;
+        self.work = Work::Nothing;
+        self.phase = Phase::Status;
+        self.exact = false;
+        self.cancelled = false;
+        self.status = Status::Good;
+        self.sense = None;
+        self.transferred = 0;
+    }
+
+    /// Carries the command out. `iov` is what the initiator has for its data: `count` segments of `len` bytes in all, which may be
+    /// less than the [`Phase`] said, or more.
+    ///
+    /// A read gets what fits. What takes data wants all of it, or it is refused.
+    ///
+    /// # Safety
+    /// The segments can be read and written, from any thread, and the list changed, until the task is
+    /// [finished](Step::Finished) or, if it was [cancelled](Self::cancel), its request is completed. The task lives as long.
+    #[inline]
+    pub unsafe fn run(&mut self, iov: *mut iovec, count: u32, len: u64) -> Step {
+        // SAFETY: as promised to us.
+        self.segments = unsafe { Segments::new(iov, count, len) };
+        if let Work::Transfer { op, fua, extent } = self.work
+            && len >= extent.len
+        {
+            if len > extent.len {
+                self.segments.truncate(extent.len);
+            }
+            self.under_way = true;
+            return Step::Submit(transfer(op, fua, extent, &self.segments));
+        }
+        self.run_other()
+    }
+
+    /// What is not a plain read or write.
+    #[cold]
+    fn run_other(&mut self) -> Step {
+        let given = self.segments.len();
+        if let Phase::DataOut(bytes) = self.phase {
+            if given < bytes || self.exact && given > bytes {
+                return self.fail(Sense::DATA_LENGTH);
+            }
+            self.transferred = bytes;
+        }
+        match std::mem::replace(&mut self.work, Work::Nothing) {
+            Work::Nothing => self.end(),
+            Work::Transfer { extent, .. } => {
+                // A read with less room than blocks.
+                self.work = Work::Read(Read::new(extent, self.block));
+                self.advance()
+            }
+            Work::Answer => {
+                if let Phase::DataIn(bytes) = self.phase {
+                    let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
+                    let answer = &self.data[..wanted.min(self.data.len())];
+                    self.transferred = self.segments.copy_to(0, answer) as u64;
+                }
+                self.end()
+            }
+            Work::List(cdb) => self.take_list(&cdb),
+            work @ (Work::Steps(_) | Work::Read(_)) => {
+                self.work = work;
+                self.advance()
+            }
+        }
+    }
+
+    /// The parameter list is there.
+    fn take_list(&mut self, cdb: &Cdb) -> Step {
+        let len = usize::try_from(self.transferred).unwrap_or(0);
+        self.data.clear();
+        self.data.resize(len, 0);
+        self.segments.copy_from(0, &mut self.data);
+        match self.carry_out_list(cdb) {
+            Ok(None) => self.end(),
+            Ok(Some(steps)) => {
+                self.work = Work::Steps(steps);
+                self.advance()
+            }
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    /// The node has done what it was asked, or not; or another [`Step`] is done that this is to be
+    /// called after.
+    #[inline]
+    pub fn completed(&mut self, result: Result<(), Errno>) -> Step {
+        self.under_way = false;
+        if let (Work::Transfer { extent, .. }, Ok(()), false) = (&self.work, result, self.cancelled)
+        {
+            self.transferred = extent.len;
+            self.work = Work::Nothing;
+            return Step::Finished;
+        }
+        self.completed_other(result)
+    }
+
+    #[cold]
+    fn completed_other(&mut self, result: Result<(), Errno>) -> Step {
+        if self.cancelled {
+            return self.end_with(Status::TaskAborted);
+        }
+        match result {
+            Ok(()) => self.advance(),
+            Err(errno) => {
+                let failure = match &self.work {
+                    Work::Steps(Steps::Reserve(_)) => Failure::Sense(Sense::TARGET_FAILURE),
+                    Work::Steps(steps) => failure(errno, steps.writes()),
+                    Work::Transfer { op, .. } => failure(errno, *op == Op::Write),
+                    _ => failure(errno, false),
+                };
+                match failure {
+                    Failure::Sense(sense) => self.fail(sense),
+                    Failure::Conflict => self.end_with(Status::ReservationConflict),
+                    Failure::TaskSetFull => self.end_with(Status::TaskSetFull),
+                }
+            }
+        }
+    }
+
+    /// The waker was called. `None`: not for what the task is doing now; a command that was [cancelled](Self::cancel)
+    /// may have been meant.
+    pub fn resumed(&mut self) -> Option<Step> {
+        let (Some(place), Some(unit)) = (self.place, &self.unit) else {
+            return None;
+        };
+        if self.under_way || !unit.exclusive.has(place) {
+            return None;
+        }
+        Some(self.advance())
+    }
+
+    fn advance(&mut self) -> Step {
+        let next = match (&mut self.work, &self.unit) {
+            (Work::Read(read), _) => read.next(&self.segments, &mut self.buffer),
+            (Work::Steps(steps), Some(unit)) => steps.next(&mut Io {
+                unit,
+                segments: &mut self.segments,
+                buffer: &mut self.buffer,
+                waker: &self.waker,
+                place: &mut self.place,
+            }),
+            _ => return self.end(),
+        };
+        self.under_way = true;
+        match next {
+            Next::Submit(request) => Step::Submit(request),
+            Next::Wait => {
+                self.under_way = false;
+                Step::Wait
+            }
+            Next::Save => Step::SaveReservations,
+            Next::Settle(lost) => {
+                self.preempted = lost;
+                Step::SettlePreempted
+            }
+            Next::Finished => {
+                if let Phase::DataIn(bytes) = self.phase {
+                    self.transferred = bytes.min(self.segments.len());
+                }
+                self.end()
+            }
+            Next::Failed(sense) => self.fail(sense),
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, refusal: Refusal) -> Step {
+        match refusal {
+            Refusal::Sense(sense) => self.fail(sense),
+            Refusal::Conflict => self.end_with(Status::ReservationConflict),
+        }
+    }
+
+    fn fail(&mut self, sense: Sense) -> Step {
+        self.sense = Some(sense);
+        self.sense_data = sense.encode(self.descriptor_sense);
+        self.end_with(Status::CheckCondition)
+    }
+
+    fn end_with(&mut self, status: Status) -> Step {
+        self.status = status;
+        if !matches!(self.phase, Phase::DataOut(_)) {
+            self.transferred = 0;
+        }
+        self.end()
+    }
+
+    fn end(&mut self) -> Step {
+        self.under_way = false;
+        if let (Some(place), Some(unit)) = (self.place.take(), &self.unit) {
+            unit.exclusive.leave(place);
+        }
+        self.work = Work::Nothing;
+        self.unit = None;
+        self.buffer.release();
+        self.segments = Segments::EMPTY;
+        Step::Finished
+    }
+
+    /// Somebody ends it: ABORT TASK, a reset, a queue that stops. True: a [step](Step) is under way, and the task may be
+    /// used again only after [`completed`](Self::completed). It has no status that an initiator should see.
+    pub fn cancel(&mut self) -> bool {
+        self.cancelled = true;
+        if !self.under_way {
+            self.end_with(Status::TaskAborted);
+        }
+        self.under_way
+    }
+
+    /// How it ended.
+    #[must_use]
+    #[inline]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Sense data, in the format that initiators have chosen; empty unless the status is CHECK CONDITION.
+    #[must_use]
+    pub fn sense(&self) -> &[u8] {
+        match self.sense {
+            Some(_) => self.sense_data.as_bytes(),
+            None => &[],
+        }
+    }
+
+    /// The same before it was put into a format: what a transport that brings no sense data by itself keeps for
+    /// [`keep_sense`](Self::keep_sense).
+    #[must_use]
+    pub fn sense_kept(&self) -> Option<Sense> {
+        self.sense
+    }
+
+    /// If the next command that is [received](Self::receive) is REQUEST SENSE, this is what it answers: the sense data of
+    /// the command of the same initiator to the same unit before, where the transport brings none by itself. Any other
+    /// command forgets it.
+    pub fn keep_sense(&mut self, sense: Sense) {
+        self.kept_sense = Some(sense);
+    }
+
+    /// Bytes that were moved: less than the initiator has room for leaves a residual.
+    #[must_use]
+    #[inline]
+    pub fn transferred(&self) -> u64 {
+        self.transferred
+    }
+
+    /// The number of the unit that it is for.
+    #[must_use]
+    #[inline]
+    pub fn lun(&self) -> u16 {
+        self.lun
+    }
+
+    /// Who asked.
+    #[must_use]
+    pub fn nexus(&self) -> Nexus {
+        self.nexus
+    }
+
+    /// Its unit, while there is more to it than a plain read or write.
+    #[must_use]
+    pub fn unit(&self) -> Option<&Arc<Unit>> {
+        self.unit.as_ref()
+    }
+
+    /// Whose tasks are to end for [`Step::SettlePreempted`].
+    #[must_use]
+    pub fn preempted(&self) -> &[Nexus] {
+        &self.preempted
+    }
+}

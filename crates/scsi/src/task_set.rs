@@ -1,0 +1,157 @@
+//! The order of tasks (SAM-5, section 8): which may go ahead, and which wait for others.
+//!
+//! One thread has it: what order means across queues of a transport is that transport's business. As long as nobody asks for an
+//! order it is a counter.
+
+use std::collections::VecDeque;
+
+/// How a task is to be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// After ordered ones that came before.
+    Simple,
+    /// After all that came before, and before all that come after, but for those at the head.
+    Ordered,
+    /// At once.
+    HeadOfQueue,
+}
+
+/// May it go?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Yes.
+    Go,
+    /// When [`TaskSet::done`] names it.
+    Wait,
+}
+
+/// Tasks under way, and tasks that wait. `T` is what the adapter calls them.
+#[derive(Debug)]
+pub struct TaskSet<T> {
+    under_way: u32,
+    /// One of those under way is ordered.
+    ordered: bool,
+    waiting: VecDeque<(T, Attribute)>,
+}
+
+impl<T> Default for TaskSet<T> {
+    fn default() -> Self {
+        TaskSet {
+            under_way: 0,
+            ordered: false,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl<T: Copy + PartialEq> TaskSet<T> {
+    /// A task comes.
+    #[inline]
+    pub fn admit(&mut self, task: T, attribute: Attribute) -> Admission {
+        let go = match attribute {
+            Attribute::HeadOfQueue => true,
+            _ => self.waiting.is_empty() && self.fits(attribute),
+        };
+        if go {
+            self.enter(attribute);
+            Admission::Go
+        } else {
+            self.waiting.push_back((task, attribute));
+            Admission::Wait
+        }
+    }
+
+    fn fits(&self, attribute: Attribute) -> bool {
+        match attribute {
+            Attribute::Ordered => self.under_way == 0,
+            Attribute::Simple | Attribute::HeadOfQueue => !self.ordered,
+        }
+    }
+
+    fn enter(&mut self, attribute: Attribute) {
+        self.under_way += 1;
+        self.ordered |= attribute == Attribute::Ordered;
+    }
+
+    /// A task that went is over. Calls `go` with each that may go now.
+    #[inline]
+    pub fn done(&mut self, attribute: Attribute, go: impl FnMut(T)) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if attribute == Attribute::Ordered {
+            self.ordered = false;
+        }
+        if !self.waiting.is_empty() {
+            self.release(go);
+        }
+    }
+
+    #[cold]
+    fn release(&mut self, mut go: impl FnMut(T)) {
+        while let Some(&(task, attribute)) = self.waiting.front() {
+            if !self.fits(attribute) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.enter(attribute);
+            go(task);
+        }
+    }
+
+    /// A task that waits does so no longer. Calls `go` with each that may go now. False: it did not wait.
+    pub fn forget(&mut self, task: T, go: impl FnMut(T)) -> bool {
+        let Some(at) = self.waiting.iter().position(|(one, _)| *one == task) else {
+            return false;
+        };
+        self.waiting.remove(at);
+        self.release(go);
+        true
+    }
+
+    /// Tasks that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = T> {
+        self.waiting.iter().map(|(task, _)| *task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Attribute::{HeadOfQueue, Ordered, Simple};
+    use super::*;
+
+    fn done(set: &mut TaskSet<u32>, attribute: Attribute) -> Vec<u32> {
+        let mut went = Vec::new();
+        set.done(attribute, |task| went.push(task));
+        went
+    }
+
+    #[test]
+    fn simple_tasks_pass_each_other_and_nothing_else() {
+        let mut set = TaskSet::default();
+        assert_eq!(set.admit(1, Simple), Admission::Go);
+        assert_eq!(set.admit(2, Simple), Admission::Go);
+        assert_eq!(set.admit(3, Ordered), Admission::Wait);
+        assert_eq!(set.admit(4, Simple), Admission::Wait);
+        assert_eq!(set.admit(5, Simple), Admission::Wait);
+        assert_eq!(set.admit(6, Ordered), Admission::Wait);
+        assert_eq!(set.admit(7, HeadOfQueue), Admission::Go);
+        assert_eq!(done(&mut set, Simple), []);
+        assert_eq!(done(&mut set, Simple), []);
+        assert_eq!(done(&mut set, HeadOfQueue), [3]);
+        assert_eq!(done(&mut set, Ordered), [4, 5]);
+        assert_eq!(done(&mut set, Simple), []);
+        assert_eq!(done(&mut set, Simple), [6]);
+    }
+
+    #[test]
+    fn who_gives_up_waiting_lets_others_go() {
+        let mut set = TaskSet::default();
+        assert_eq!(set.admit(1, Simple), Admission::Go);
+        assert_eq!(set.admit(2, Ordered), Admission::Wait);
+        assert_eq!(set.admit(3, Simple), Admission::Wait);
+        let mut went = Vec::new();
+        assert!(set.forget(2, |task| went.push(task)));
+        assert_eq!(went, [3]);
+        assert!(!set.forget(3, |_| ()));
+        assert_eq!(set.waiting().count(), 0);
+    }
+}

@@ -1,0 +1,284 @@
+//! One logical unit, shared by all threads that reach it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use block::Geometry;
+
+use crate::attention::code;
+use crate::cdb::Range;
+use crate::exclusive::Exclusive;
+use crate::gate::{Gate, Word};
+use crate::identity::{Identity, IdentityError};
+use crate::modes::Modes;
+use crate::nexus::{Nexus, Ports};
+use crate::reservations::Reservations;
+use crate::sense::Sense;
+use crate::state::State;
+
+/// Largest logical block.
+const MAX_BLOCK_BYTES: u32 = 32_768;
+
+/// The most that one read or write moves.
+pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
+
+/// How a unit shows a node.
+#[derive(Clone, Debug)]
+pub struct UnitOptions {
+    /// Its names.
+    pub identity: Identity,
+    /// Bytes of a logical block, a power of two.
+    pub logical_block_size: u32,
+    /// Nobody writes.
+    pub read_only: bool,
+    /// Every write is stable when it completes, unless an initiator turns the write cache on.
+    pub write_through: bool,
+    /// Initiators may give space back, and the node does something about it.
+    pub thin: bool,
+    /// Rounds per minute; 1: it does not turn; 0: nobody knows.
+    pub rotation_rate: u16,
+    /// Reservations can be kept across restarts: there is somebody who saves them.
+    pub keeps_reservations: bool,
+}
+
+impl Default for UnitOptions {
+    fn default() -> Self {
+        UnitOptions {
+            identity: Identity::default(),
+            logical_block_size: 512,
+            read_only: false,
+            write_through: false,
+            thin: true,
+            rotation_rate: 1,
+            keeps_reservations: false,
+        }
+    }
+}
+
+/// Why a unit cannot be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UnitError {
+    /// Not a power of two, or out of range.
+    #[error("logical-block-size={0}: must be a power of two from 512 to {MAX_BLOCK_BYTES}")]
+    BlockSize(u32),
+    /// Not one whole block.
+    #[error(
+        "a disk of {size} bytes has no block of {block} bytes: give it a larger size, or smaller blocks"
+    )]
+    Empty {
+        /// Bytes of the disk.
+        size: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// A name is wrong.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// What resets a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// It is new, or its daemon is.
+    PowerOn,
+    /// A reset of the bus that it is on.
+    Bus,
+    /// LOGICAL UNIT RESET, or TARGET RESET.
+    Unit,
+}
+
+/// One logical unit.
+///
+/// Initiators are introduced by [`attach`](Self::attach) before their first command. The first 16 [nexuses](Nexus) have a bit of
+/// their own each in the word that reads and writes look at; with more, one may have to look twice for what concerns another.
+pub struct Unit {
+    pub(crate) options: UnitOptions,
+    pub(crate) geometry: Geometry,
+    pub(crate) exclusive: Exclusive,
+    gate: Gate,
+    /// Blocks that initiators see.
+    blocks: AtomicU64,
+    block_shift: u32,
+    state: Mutex<State>,
+}
+
+impl Unit {
+    /// Shows a node of this form.
+    ///
+    /// # Errors
+    /// [`UnitError`].
+    pub fn new(options: UnitOptions, geometry: Geometry) -> Result<Self, UnitError> {
+        let block = options.logical_block_size;
+        if !block.is_power_of_two() || !(512..=MAX_BLOCK_BYTES).contains(&block) {
+            return Err(UnitError::BlockSize(block));
+        }
+        options.identity.check()?;
+        let size = geometry.size;
+        let blocks = size / u64::from(block);
+        if blocks == 0 {
+            return Err(UnitError::Empty { size, block });
+        }
+        let unit = Unit {
+            geometry,
+            exclusive: Exclusive::default(),
+            gate: Gate::default(),
+            blocks: AtomicU64::new(blocks),
+            block_shift: block.trailing_zeros(),
+            state: Mutex::new(State::new(options.read_only, options.write_through)),
+            options,
+        };
+        unit.change(|_| ());
+        Ok(unit)
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &UnitOptions {
+        &self.options
+    }
+
+    /// Bytes of a logical block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.options.logical_block_size
+    }
+
+    /// Blocks that initiators see.
+    #[must_use]
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn block_shift(&self) -> u32 {
+        self.block_shift
+    }
+
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        self.gate.read()
+    }
+
+    /// The node has `size` bytes now: commands are checked against that from now on, and all initiators
+    /// hear of it. True if they see another capacity than before.
+    pub fn resize(&self, size: u64) -> bool {
+        let blocks = size >> self.block_shift;
+        let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
+        if changed {
+            self.change(|state| state.tell_all(code::CAPACITY_CHANGED));
+        }
+        changed
+    }
+
+    /// Whether anybody may write, from now on.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.change(|state| {
+            if state.read_only != read_only {
+                state.read_only = read_only;
+                state.tell_all(code::MODE_PARAMETERS_CHANGED);
+            }
+        });
+    }
+
+    /// An initiator is there. The first thing it hears is that the unit was switched on.
+    pub fn attach(&self, nexus: Nexus, ports: Ports) {
+        self.change(|state| {
+            state.attach(nexus, ports);
+            state.tell(nexus, code::POWER_ON_OR_RESET);
+        });
+    }
+
+    /// An initiator is gone: what it reserved by RESERVE is free again. Persistent reservations stay.
+    pub fn detach(&self, nexus: Nexus) {
+        self.change(|state| state.detach(nexus));
+    }
+
+    /// The connection to an initiator was lost and is there again (I_T nexus loss): as for
+    /// [`detach`](Self::detach), and it hears of it.
+    pub fn nexus_lost(&self, nexus: Nexus) {
+        self.change(|state| {
+            state.release_legacy(nexus);
+            state.tell(nexus, code::NEXUS_LOSS);
+        });
+    }
+
+    /// Everything is as it was made, but for persistent reservations; all initiators hear of it. The
+    /// adapters cancel their tasks before.
+    pub fn reset(&self, reset: Reset) {
+        self.change(|state| {
+            state.reset();
+            state.tell_all(match reset {
+                Reset::PowerOn => code::POWER_ON_OR_RESET,
+                Reset::Bus => code::BUS_RESET,
+                Reset::Unit => code::UNIT_RESET,
+            });
+        });
+    }
+
+    pub(crate) fn luns_changed(&self) {
+        self.change(|state| state.tell_all(code::LUNS_CHANGED));
+    }
+
+    pub(crate) fn luns_reported(&self, nexus: Nexus) {
+        self.change(|state| state.forget(nexus, code::LUNS_CHANGED));
+    }
+
+    /// Persistent reservations as text, to be kept across restarts; `None` if they are not to be kept: what was
+    /// kept before is to be removed.
+    #[must_use]
+    pub fn saved_reservations(&self) -> Option<String> {
+        self.look(|state| state.persistent.persist.then(|| state.persistent.to_text()))
+    }
+
+    /// Takes back what [`saved_reservations`](Self::saved_reservations) said, before the first initiator
+    /// comes.
+    ///
+    /// # Errors
+    /// [`SavedError`](crate::SavedError) when it is nothing that was saved.
+    pub fn restore_reservations(&self, text: &str) -> Result<(), crate::SavedError> {
+        let persistent = Reservations::from_text(text)?;
+        self.change(|state| state.persistent = persistent);
+        Ok(())
+    }
+
+    /// Looks at what is behind the lock.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what is behind the lock, and the word accordingly.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        self.gate.set(state.word());
+        result
+    }
+
+    /// First byte and bytes of blocks that are all there.
+    #[inline]
+    pub(crate) fn extent(&self, range: Range) -> Result<(u64, u64), Sense> {
+        match range.lba.checked_add(range.blocks) {
+            Some(end) if end <= self.blocks() => Ok((
+                range.lba << self.block_shift,
+                range.blocks << self.block_shift,
+            )),
+            _ => Err(Sense::LBA_OUT_OF_RANGE),
+        }
+    }
+
+    /// Blocks that one transfer may have.
+    pub(crate) fn max_transfer_blocks(&self) -> u64 {
+        MAX_TRANSFER_BYTES >> self.block_shift
+    }
+
+    /// Bytes that one discard, or one request for zeroes, may have: whole blocks.
+    pub(crate) fn max_range_bytes(&self) -> u64 {
+        let most = self.geometry.discard.max_bytes >> self.block_shift;
+        most.max(1) << self.block_shift
+    }
+
+    pub(crate) fn default_modes(&self) -> Modes {
+        Modes::new(self.options.write_through)
+    }
+}

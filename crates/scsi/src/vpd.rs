@@ -1,0 +1,152 @@
+//! Vital product data: what INQUIRY says page by page.
+
+use crate::bytes::{low8, low16, low32, put};
+use crate::identity::padded;
+use crate::sense::{MAX_SENSE_BYTES, Sense};
+use crate::unit::Unit;
+
+const SUPPORTED_PAGES: u8 = 0x00;
+const SERIAL_NUMBER: u8 = 0x80;
+const IDENTIFICATION: u8 = 0x83;
+const EXTENDED_INQUIRY: u8 = 0x86;
+const BLOCK_LIMITS: u8 = 0xb0;
+const CHARACTERISTICS: u8 = 0xb1;
+const PROVISIONING: u8 = 0xb2;
+
+/// Blocks of one COMPARE AND WRITE: what its field has room for.
+pub(crate) const MAX_COMPARE_BLOCKS: u64 = 255;
+
+/// Ranges of one UNMAP.
+pub(crate) const MAX_UNMAP_RANGES: usize = 256;
+
+/// Blocks of one UNMAP: beyond that, nobody believes it.
+const MAX_UNMAP_BLOCKS: u64 = 1 << 20;
+
+/// Pages behind the first four bytes, which [`page`] writes.
+pub(crate) fn page(code: u8, unit: &Unit, port: u16, out: &mut Vec<u8>) -> Result<(), Sense> {
+    let body = match code {
+        SUPPORTED_PAGES => pages(unit),
+        SERIAL_NUMBER if has_serial(unit) => unit.options.identity.serial.bytes().collect(),
+        IDENTIFICATION => identification(unit, port),
+        EXTENDED_INQUIRY => extended(),
+        BLOCK_LIMITS => limits(unit),
+        CHARACTERISTICS => characteristics(unit),
+        PROVISIONING => provisioning(unit),
+        _ => return Err(Sense::field(2, None)),
+    };
+    out.extend([0, code]);
+    out.extend(low16(body.len()).to_be_bytes());
+    out.extend(body);
+    Ok(())
+}
+
+fn has_serial(unit: &Unit) -> bool {
+    !unit.options.identity.serial.is_empty()
+}
+
+fn pages(unit: &Unit) -> Vec<u8> {
+    let mut pages = vec![SUPPORTED_PAGES];
+    if has_serial(unit) {
+        pages.push(SERIAL_NUMBER);
+    }
+    pages.extend([
+        IDENTIFICATION,
+        EXTENDED_INQUIRY,
+        BLOCK_LIMITS,
+        CHARACTERISTICS,
+        PROVISIONING,
+    ]);
+    pages
+}
+
+/// Of the unit.
+const UNIT: u8 = 0x00;
+/// Of the target port.
+const PORT: u8 = 0x10;
+
+fn designator(body: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, bytes: &[u8]) {
+    body.extend([code_set, of | kind, 0, low8(bytes.len())]);
+    body.extend(bytes);
+}
+
+fn identification(unit: &Unit, port: u16) -> Vec<u8> {
+    let identity = &unit.options.identity;
+    let mut body = Vec::new();
+    // T10 vendor identification: unique if product and serial number are.
+    let mut name: Vec<u8> = padded(&identity.vendor, 8).collect();
+    if has_serial(unit) {
+        name.extend(identity.serial.bytes());
+    } else {
+        name.extend(identity.product.bytes());
+    }
+    designator(&mut body, 2, UNIT, 1, &name);
+    if let Some(naa) = identity.naa {
+        designator(&mut body, 1, UNIT, 3, &naa.to_be_bytes());
+    }
+    if let Some(eui) = identity.eui {
+        designator(&mut body, 1, UNIT, 2, &eui.to_be_bytes());
+    }
+    let [high, low] = port.to_be_bytes();
+    designator(&mut body, 1, PORT, 4, &[0, 0, high, low]);
+    body
+}
+
+fn extended() -> Vec<u8> {
+    let mut body = vec![0; 60];
+    // Simple, ordered and head-of-queue tasks; a volatile cache.
+    body[1] = 0x07;
+    body[2] = 0x01;
+    body[9] = low8(MAX_SENSE_BYTES);
+    body
+}
+
+/// Blocks that one UNMAP may have, all ranges together.
+pub(crate) fn max_unmap_blocks(unit: &Unit) -> u64 {
+    let most = unit.geometry.discard.max_bytes >> unit.block_shift();
+    most.clamp(1, MAX_UNMAP_BLOCKS)
+}
+
+fn limits(unit: &Unit) -> Vec<u8> {
+    let geometry = &unit.geometry;
+    let blocks = |bytes: u32| low32(u64::from(bytes) >> unit.block_shift());
+    let mut body = vec![0; 60];
+    // WSNZ: WRITE SAME wants to know how many blocks.
+    body[0] = 0x01;
+    body[1] = low8(usize::try_from(MAX_COMPARE_BLOCKS).unwrap_or(0));
+    let granularity = geometry.min_io_size.max(geometry.physical_block_size);
+    let granularity = u16::try_from(blocks(granularity)).unwrap_or(0);
+    put(&mut body, 2, &granularity.to_be_bytes());
+    put(
+        &mut body,
+        4,
+        &low32(unit.max_transfer_blocks()).to_be_bytes(),
+    );
+    put(&mut body, 8, &blocks(geometry.opt_io_size).to_be_bytes());
+    if unit.options.thin {
+        put(&mut body, 16, &low32(max_unmap_blocks(unit)).to_be_bytes());
+        let ranges = low32(MAX_UNMAP_RANGES as u64);
+        put(&mut body, 20, &ranges.to_be_bytes());
+        let granularity = blocks(geometry.discard.granularity).max(1);
+        put(&mut body, 24, &granularity.to_be_bytes());
+        // UGAVALID: aligned to the first block.
+        body[28] = 0x80;
+    }
+    // WRITE SAME is carried out in steps: as many blocks as it can say.
+    put(&mut body, 32, &u64::from(u32::MAX).to_be_bytes());
+    body
+}
+
+fn characteristics(unit: &Unit) -> Vec<u8> {
+    let mut body = vec![0; 60];
+    put(&mut body, 0, &unit.options.rotation_rate.to_be_bytes());
+    body
+}
+
+fn provisioning(unit: &Unit) -> Vec<u8> {
+    if unit.options.thin {
+        // LBPU, LBPWS, LBPWS10; thin. What unmapped blocks read as is not promised.
+        vec![0, 0xe0, 0x02, 0]
+    } else {
+        vec![0; 4]
+    }
+}

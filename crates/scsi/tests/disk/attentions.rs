@@ -1,0 +1,106 @@
+//! What initiators are told.
+
+use scsi::{Nexus, Reset, Unit};
+
+use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
+
+const READY: [u8; 6] = [0; 6];
+
+/// What each of three initiators hears next.
+fn heard(rig: &mut Rig) -> [u16; 3] {
+    [0, 1, 2].map(|nexus| rig.by(Nexus(nexus), &READY).sense_code().1)
+}
+
+#[test]
+fn a_change_of_capacity_is_heard_by_all_once() {
+    let mut rig = Rig::plain();
+    assert!(rig.unit.resize(100 * 512));
+    assert!(!rig.unit.resize(100 * 512 + 511), "not another block");
+    assert_eq!(heard(&mut rig), [0x2a09; 3]);
+    assert_eq!(heard(&mut rig), [0; 3]);
+    rig.refused(&cdb10(0x28, 0, 100, 1), &[], 5, 0x2100);
+    rig.refused(&cdb10(0x28, 0, BLOCKS as u32 - 1, 1), &[], 5, 0x2100);
+}
+
+#[test]
+fn a_read_hears_it_before_it_reads() {
+    let mut rig = Rig::plain();
+    rig.unit.resize(100 * 512);
+    rig.refused(&cdb10(0x28, 0, 0, 1), &[], 6, 0x2a09);
+    assert_eq!(rig.asked, []);
+    assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
+}
+
+#[test]
+fn inquiry_leaves_it_and_request_sense_takes_it() {
+    let mut rig = Rig::plain();
+    rig.unit.resize(100 * 512);
+    assert_eq!(rig.data(&[0x12, 0, 0, 0, 96, 0]).len(), 96);
+    rig.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let sense = rig.data(&[3, 0, 0, 0, 252, 0]);
+    assert_eq!((sense[2], sense[12], sense[13]), (6, 0x2a, 9));
+    assert_eq!(rig.data(&[3, 0, 0, 0, 252, 0])[2], 0);
+    rig.good(&READY, &[]);
+}
+
+#[test]
+fn a_reset_is_heard_by_all_and_undoes_what_was_set() {
+    for (reset, code) in [
+        (Reset::PowerOn, 0x2900),
+        (Reset::Bus, 0x2902),
+        (Reset::Unit, 0x2903),
+    ] {
+        let mut rig = Rig::plain();
+        rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
+        let control = rig.data(&[0x1a, 8, 0x0a, 0, 255, 0]);
+        let mut list = [&[0; 4], &control[4..]].concat();
+        list[6] |= 4;
+        rig.good(&[0x15, 0x10, 0, 0, 16, 0], &list);
+        rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
+        rig.unit.reset(reset);
+        assert_eq!(heard(&mut rig), [code; 3]);
+        assert_eq!(rig.by(Nexus(1), &READY).sense_code(), (0, 0));
+        assert_eq!(rig.data(&[0x1a, 8, 0x0a, 0, 255, 0]), control);
+    }
+}
+
+#[test]
+fn a_lost_connection_is_heard_by_who_lost_it() {
+    let mut rig = Rig::plain();
+    rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
+    rig.unit.nexus_lost(Nexus(0));
+    assert_eq!(heard(&mut rig), [0x2907, 0, 0], "the reservation is gone");
+}
+
+#[test]
+fn units_that_come_and_go_are_heard_of() {
+    let mut rig = Rig::plain();
+    let another = || Unit::new(options(), geometry()).unwrap().into();
+    rig.target.add(7, another()).unwrap();
+    assert_eq!(rig.target.add(7, another()), Err(scsi::AddError::InUse(7)));
+    assert_eq!(heard(&mut rig), [0x3f0e; 3]);
+    let ready = rig.exchange(7, &READY, &[], 0);
+    assert_eq!(ready.sense_code(), (6, 0x2900), "it is new");
+    assert_eq!(rig.exchange(7, &READY, &[], 0).sense_code(), (0, 0));
+    assert!(rig.target.remove(7).is_some());
+    assert!(rig.target.remove(7).is_none());
+    let luns = rig.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(luns.len(), 16);
+    assert_eq!(
+        heard(&mut rig),
+        [0, 0x3f0e, 0x3f0e],
+        "the first has seen it"
+    );
+    assert_eq!(rig.exchange(7, &READY, &[], 0).sense_code(), (5, 0x2500));
+}
+
+#[test]
+fn who_comes_later_hears_of_the_beginning_and_hurts_nobody() {
+    let mut rig = Rig::plain();
+    // It shares a bit of the word with the first, which therefore looks twice.
+    rig.target.attach(Nexus(16), &ports(Nexus(16)));
+    assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
+    assert_eq!(rig.by(Nexus(16), &READY).sense_code(), (6, 0x2900));
+    rig.target.detach(Nexus(16));
+    assert_eq!(rig.exchange(LUN, &READY, &[], 0).sense_code(), (0, 0));
+}

@@ -1,0 +1,319 @@
+//! Commands that move and clear blocks.
+
+use block::Op;
+use engine::Errno;
+use scsi::{Status, UnitOptions};
+
+use crate::rig::{BLOCK, BLOCKS, Rig, cdb10, cdb16, options, pattern};
+
+#[test]
+fn every_length_of_read_and_write_moves_the_same_blocks() {
+    let mut rig = Rig::plain();
+    let writes: [&[u8]; 4] = [
+        &[0x0a, 0, 1, 2, 3, 0],
+        &cdb10(0x2a, 0, 0x102, 3),
+        &[0xaa, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0],
+        &cdb16(0x8a, 0, 0x102, 3),
+    ];
+    let reads: [&[u8]; 4] = [
+        &[0x08, 0, 1, 2, 3, 0],
+        &cdb10(0x28, 0, 0x102, 3),
+        &[0xa8, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0],
+        &cdb16(0x88, 0, 0x102, 3),
+    ];
+    for (seed, write) in (1..).zip(writes) {
+        let data = pattern(seed, 3);
+        rig.good(write, &data);
+        for read in reads {
+            assert_eq!(rig.data(read), data);
+        }
+        assert_eq!(rig.disk[0x102 * BLOCK..0x105 * BLOCK], data);
+    }
+}
+
+#[test]
+fn a_length_of_zero_moves_nothing_but_in_six_bytes() {
+    let mut rig = Rig::plain();
+    assert_eq!(
+        rig.exchange(3, &[0x08, 0, 0, 0, 0, 0], &[], 1 << 20)
+            .data
+            .len(),
+        256 * BLOCK
+    );
+    rig.asked.clear();
+    let end = BLOCKS as u32;
+    for opcode in [0x28, 0x2a, 0x2e, 0x2f] {
+        rig.good(&cdb10(opcode, 0, 0, 0), &[]);
+        rig.good(&cdb10(opcode, 0, end, 0), &[]);
+        rig.refused(&cdb10(opcode, 0, end + 1, 0), &[], 5, 0x2100);
+        rig.refused(&cdb10(opcode, 0, u32::MAX, 0), &[], 5, 0x2100);
+    }
+    for opcode in [0x88, 0x8a, 0x8b, 0x8e, 0x8f] {
+        rig.good(&cdb16(opcode, 0, 0, 0), &[]);
+        rig.refused(&cdb16(opcode, 0, u64::MAX, 0), &[], 5, 0x2100);
+    }
+    assert_eq!(rig.asked, []);
+}
+
+#[test]
+fn nothing_is_moved_beyond_the_end() {
+    let mut rig = Rig::plain();
+    let end = BLOCKS;
+    for opcode in [0x88, 0x8a, 0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93] {
+        for (lba, blocks) in [
+            (end, 1),
+            (end - 1, 2),
+            (0, BLOCKS as u32 + 1),
+            (u64::MAX, 1),
+            (u64::MAX, u32::MAX),
+            (1 << 63, 1),
+        ] {
+            rig.refused(&cdb16(opcode, 0, lba, blocks), &[], 5, 0x2100);
+        }
+    }
+    assert_eq!(rig.asked, []);
+    rig.good(&cdb16(0x8a, 0, end - 1, 1), &[9; BLOCK]);
+    assert_eq!(rig.data(&cdb16(0x88, 0, end - 1, 1)), [9; BLOCK]);
+}
+
+#[test]
+fn fua_makes_a_write_stable_and_reads_what_is_stable() {
+    let mut rig = Rig::plain();
+    rig.good(&cdb10(0x2a, 0x18, 5, 1), &[1; BLOCK]);
+    rig.good(&cdb10(0x2a, 0x10, 5, 1), &[1; BLOCK]);
+    assert_eq!(rig.data(&cdb10(0x28, 0x08, 5, 1)), [1; BLOCK]);
+    assert_eq!(
+        rig.asked,
+        [
+            (Op::Write, true, 2560, 512),
+            (Op::Write, false, 2560, 512),
+            (Op::Flush, false, 0, 0),
+            (Op::Read, false, 2560, 512)
+        ]
+    );
+    let short = rig.exchange(3, &cdb10(0x28, 0x08, 5, 1), &[], 100);
+    assert_eq!((short.status, short.transferred), (Status::Good, 100));
+}
+
+#[test]
+fn an_initiator_with_less_room_gets_what_fits() {
+    for (room, requests) in [(0, 0), (100, 1), (512, 1), (1024, 1), (1300, 2), (2047, 2)] {
+        let mut rig = Rig::plain();
+        let data = pattern(3, 4);
+        rig.good(&cdb10(0x2a, 0, 0, 4), &data);
+        rig.asked.clear();
+        let reply = rig.exchange(3, &cdb10(0x28, 0, 0, 4), &[], room);
+        assert_eq!(reply.status, Status::Good);
+        assert_eq!(reply.data, data[..room]);
+        assert_eq!(rig.asked.len(), requests, "{room}");
+    }
+}
+
+#[test]
+fn an_initiator_with_less_data_than_it_says_is_refused() {
+    let mut rig = Rig::plain();
+    let data = pattern(1, 2);
+    for cdb in [
+        cdb10(0x2a, 0, 0, 2).as_slice(),
+        &cdb10(0x2e, 2, 0, 2),
+        &cdb10(0x2f, 2, 0, 2),
+        &cdb16(0x8b, 0, 0, 2),
+        &[0x55, 0x10, 0, 0, 0, 0, 0, 4, 0, 0],
+    ] {
+        rig.refused(cdb, &data[..1000], 5, 0x0e03);
+    }
+    assert_eq!(rig.asked, []);
+    rig.refused(&cdb10(0x41, 0, 0, 2), &data, 5, 0x0e03);
+    rig.refused(&cdb10(0x41, 0, 0, 2), &data[..100], 5, 0x0e03);
+    let reply = rig.send(&cdb10(0x2a, 0, 0, 1), &data);
+    assert_eq!((reply.status, reply.transferred), (Status::Good, 512));
+}
+
+#[test]
+fn transfers_have_the_limit_that_is_announced() {
+    let mut rig = Rig::plain();
+    rig.unit.resize(1 << 40);
+    rig.ask(&[0; 6]);
+    let reply = rig.ask(&cdb16(0x88, 0, 0, 65_537));
+    assert_eq!(reply.sense_code(), (5, 0x2400));
+    assert_eq!(reply.sense[15..18], [0xc0, 0, 10], "TRANSFER LENGTH");
+}
+
+#[test]
+fn write_same_fills_a_range() {
+    let mut rig = Rig::plain();
+    let block = pattern(4, 1);
+    rig.good(&cdb10(0x41, 0, 100, 3000), &block);
+    for at in [100, 1000, 3099] {
+        assert_eq!(rig.data(&cdb10(0x28, 0, at, 1)), block);
+    }
+    assert_eq!(rig.disk[99 * BLOCK..100 * BLOCK], [0; BLOCK]);
+    assert_eq!(rig.disk[3100 * BLOCK..3101 * BLOCK], [0; BLOCK]);
+    let writes = rig.asked.iter().filter(|(op, ..)| *op == Op::Write);
+    assert_eq!(
+        writes.map(|(.., len)| *len).collect::<Vec<_>>(),
+        [1 << 20, 1_536_000 - (1 << 20)],
+        "a MiB at a time"
+    );
+}
+
+#[test]
+fn write_same_leaves_zeroes_to_the_node() {
+    let mut rig = Rig::plain();
+    rig.disk.fill(1);
+    rig.good(&cdb10(0x41, 0, 8, 8), &[0; BLOCK]);
+    rig.good(&cdb10(0x41, 8, 16, 8), &[0; BLOCK]);
+    rig.good(&cdb16(0x93, 9, 24, 4000), &[]);
+    assert_eq!(
+        rig.asked,
+        [
+            (Op::WriteZeroes { unmap: false }, false, 4096, 4096),
+            (Op::WriteZeroes { unmap: true }, false, 8192, 4096),
+            (Op::WriteZeroes { unmap: true }, false, 12_288, 1 << 20),
+            (
+                Op::WriteZeroes { unmap: true },
+                false,
+                12_288 + (1 << 20),
+                2_048_000 - (1 << 20)
+            ),
+        ]
+    );
+    rig.asked.clear();
+    rig.good(&cdb10(0x41, 8, 0, 1), &[5; BLOCK]);
+    assert_eq!(rig.asked, [(Op::Write, false, 0, 512)]);
+    rig.refused(&cdb10(0x41, 0, 0, 0), &[0; BLOCK], 5, 0x2400);
+    rig.refused(&cdb10(0x41, 0x10, 0, 1), &[0; BLOCK], 5, 0x2400);
+    rig.refused(&cdb10(0x41, 0x01, 0, 1), &[], 5, 0x2400);
+}
+
+fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
+    let len = u16::try_from(ranges.len() * 16).unwrap();
+    let mut list = Vec::new();
+    list.extend((len + 6).to_be_bytes());
+    list.extend(len.to_be_bytes());
+    list.extend([0; 4]);
+    for (lba, blocks) in ranges {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    list
+}
+
+fn unmap_cdb(len: usize) -> [u8; 10] {
+    let [high, low] = u16::try_from(len).unwrap().to_be_bytes();
+    [0x42, 0, 0, 0, 0, 0, 0, high, low, 0]
+}
+
+#[test]
+fn unmap_discards_what_the_list_says() {
+    let mut rig = Rig::plain();
+    let list = unmap_list(&[(0, 8), (100, 0), (BLOCKS - 2000, 2000)]);
+    rig.good(&unmap_cdb(list.len()), &list);
+    let end = (BLOCKS - 2000) * 512;
+    assert_eq!(
+        rig.asked,
+        [
+            (Op::Discard, false, 0, 4096),
+            (Op::Discard, false, end, 1_024_000)
+        ]
+    );
+    rig.asked.clear();
+    rig.good(&unmap_cdb(0), &[]);
+    rig.good(&unmap_cdb(8), &[0; 8]);
+    rig.refused(&unmap_cdb(7), &[0; 7], 5, 0x1a00);
+    // A range that is not whole does not count; one that is not there is missed.
+    let mut odd = unmap_list(&[(0, 8)]);
+    odd[3] = 15;
+    rig.good(&unmap_cdb(odd.len()), &odd);
+    odd[3] = 32;
+    rig.refused(&unmap_cdb(odd.len()), &odd, 5, 0x1a00);
+    assert_eq!(rig.asked, []);
+}
+
+#[test]
+fn unmap_does_all_or_nothing() {
+    let mut rig = Rig::plain();
+    for (ranges, code) in [
+        (vec![(0, 8), (BLOCKS, 1)], 0x2100),
+        (vec![(0, 8), (u64::MAX, 2)], 0x2100),
+        (vec![(0, 2000), (0, 49)], 0x2600),
+        (vec![(0, 0); 257], 0x2600),
+    ] {
+        let list = unmap_list(&ranges);
+        rig.refused(&unmap_cdb(list.len()), &list, 5, code);
+    }
+    assert_eq!(rig.asked, []);
+    let mut anchored = unmap_cdb(24);
+    anchored[1] = 1;
+    rig.refused(&anchored, &unmap_list(&[(0, 8)]), 5, 0x2400);
+}
+
+#[test]
+fn a_disk_that_cannot_give_space_back_has_no_unmap() {
+    let mut rig = Rig::new(UnitOptions {
+        thin: false,
+        ..options()
+    });
+    rig.refused(&unmap_cdb(24), &unmap_list(&[(0, 8)]), 5, 0x2000);
+    rig.refused(&cdb10(0x41, 8, 0, 1), &[0; BLOCK], 5, 0x2400);
+    rig.good(&cdb10(0x41, 0, 0, 1), &[0; BLOCK]);
+}
+
+#[test]
+fn synchronize_cache_flushes() {
+    let mut rig = Rig::plain();
+    rig.good(&cdb10(0x35, 0, 0, 0), &[]);
+    rig.good(&cdb16(0x91, 2, 5, 6), &[]);
+    assert_eq!(rig.asked, [(Op::Flush, false, 0, 0); 2]);
+    rig.good(&cdb10(0x34, 0, 0, 0), &[]);
+    rig.good(&cdb16(0x90, 2, 5, 6), &[]);
+    assert_eq!(rig.asked.len(), 2, "nothing is fetched before it is read");
+}
+
+#[test]
+fn what_the_node_says_is_in_the_sense_data() {
+    for (errno, read, write) in [
+        (Errno::IO, (0xb, 0x0006), (0xb, 0x0006)),
+        (Errno::NODATA, (3, 0x1100), (3, 0x0c00)),
+        (Errno::NOSPC, (7, 0x2707), (7, 0x2707)),
+        (Errno::NOMEDIUM, (2, 0x3a00), (2, 0x3a00)),
+    ] {
+        let mut rig = Rig::plain();
+        rig.error = Some(errno);
+        let reply = rig.ask(&cdb10(0x28, 0, 0, 1));
+        assert_eq!((reply.sense_code(), reply.transferred), (read, 0));
+        for cdb in [cdb10(0x2a, 0, 0, 1), cdb10(0x41, 0, 0, 1)] {
+            let reply = rig.send(&cdb, &[1; BLOCK]);
+            assert_eq!(reply.sense_code(), write);
+        }
+    }
+    let mut rig = Rig::plain();
+    rig.error = Some(Errno::BADE);
+    let reply = rig.ask(&cdb10(0x28, 0, 0, 1));
+    assert_eq!(
+        (reply.status, reply.sense.len()),
+        (Status::ReservationConflict, 0)
+    );
+    rig.error = Some(Errno::DOM);
+    let reply = rig.send(&cdb10(0x2e, 0, 0, 1), &[0; BLOCK]);
+    assert_eq!(reply.status, Status::TaskSetFull);
+}
+
+#[test]
+fn blocks_of_4096_bytes_are_counted_as_such() {
+    let mut rig = Rig::new(UnitOptions {
+        logical_block_size: 4096,
+        ..options()
+    });
+    let blocks = BLOCKS / 8;
+    let data: Vec<u8> = (0..4096).map(|at| (at / 16) as u8).collect();
+    rig.good(&cdb10(0x2a, 0, blocks as u32 - 1, 1), &data);
+    assert_eq!(rig.asked, [(Op::Write, false, (blocks - 1) * 4096, 4096)]);
+    rig.refused(&cdb10(0x28, 0, blocks as u32, 1), &[], 5, 0x2100);
+    let mut rc10 = [0; 10];
+    rc10[0] = 0x25;
+    assert_eq!(rig.data(&rc10), [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
+    rig.good(&cdb10(0x41, 0, 1, 300), &data);
+    assert_eq!(rig.data(&cdb10(0x28, 0, 300, 1)), data);
+}

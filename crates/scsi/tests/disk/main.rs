@@ -1,0 +1,31 @@
+//! The disk as an initiator sees it: commands in, status, sense and data out.
+//!
+//! - `answers`: what says what there is.
+//! - `modes`: mode pages.
+//! - `blocks`, `comparing`: what moves, clears and compares blocks.
+//! - `refusals`: what is refused, and how.
+//! - `attentions`: what initiators are told.
+//! - `reservations`, `persistent`: who may do what.
+//! - `tasks`: tasks that wait, and that are cancelled.
+//! - `model`: random commands against a model disk.
+//! - `hostile`: random bytes as commands.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of a small disk"
+)]
+
+mod answers;
+mod attentions;
+mod blocks;
+mod comparing;
+mod hostile;
+mod model;
+mod modes;
+mod persistent;
+mod refusals;
+mod reservations;
+mod rig;
+mod tasks;

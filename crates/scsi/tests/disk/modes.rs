@@ -1,0 +1,162 @@
+//! Mode pages.
+
+use block::Op;
+use scsi::Nexus;
+
+use crate::rig::{BLOCK, Rig, cdb10, options};
+
+fn sense6(page: u8, values: u8) -> [u8; 6] {
+    [0x1a, 0x08, values << 6 | page, 0, 255, 0]
+}
+
+/// MODE SELECT(6) with a page behind an empty header.
+fn select(rig: &mut Rig, page: &[u8]) -> scsi::Status {
+    let list = [&[0, 0, 0, 0], page].concat();
+    let len = u8::try_from(list.len()).unwrap();
+    let reply = rig.send(&[0x15, 0x10, 0, 0, len, 0], &list);
+    reply.status
+}
+
+#[test]
+fn all_pages_come_one_after_another() {
+    let mut rig = Rig::plain();
+    let all = rig.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
+    assert_eq!(usize::from(all[0]), all.len() - 1);
+    assert_eq!(all[2..4], [0x10, 8], "DPOFUA, a block descriptor");
+    assert_eq!(all[4..12], [0, 0, 0x10, 0, 0, 0, 2, 0]);
+    let mut at = 12;
+    let mut pages = Vec::new();
+    while at < all.len() {
+        pages.push(all[at]);
+        at += 2 + usize::from(all[at + 1]);
+    }
+    assert_eq!((pages, at), (vec![0x01, 0x08, 0x0a, 0x1c], all.len()));
+    let long = rig.data(&[0x5a, 0x10, 0x3f, 0xff, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(long[..8], [0, 78, 0, 0x10, 1, 0, 0, 16]);
+    assert_eq!(long[24..], all[12..]);
+    assert_eq!(rig.data(&[0x1a, 0, 0x3f, 0, 4, 0]), all[..4]);
+    rig.refused(&sense6(0x0a, 3), &[], 5, 0x3900);
+    rig.refused(&sense6(0x02, 0), &[], 5, 0x2400);
+    rig.refused(&[0x1a, 0, 0x0a, 1, 255, 0], &[], 5, 0x2400);
+}
+
+#[test]
+fn a_write_cache_that_is_off_makes_writes_stable() {
+    let mut rig = Rig::plain();
+    let caching = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    assert_eq!(caching[2], 0x04);
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+    let mut off = caching.clone();
+    off[2] = 0;
+    rig.asked.clear();
+    assert_eq!(select(&mut rig, &off), scsi::Status::Good);
+    assert_eq!(
+        rig.asked,
+        [(Op::Flush, false, 0, 0)],
+        "what was in the cache is stable"
+    );
+    assert_eq!(
+        rig.by(Nexus(1), &[0; 6]).sense_code(),
+        (6, 0x2a01),
+        "others hear of it"
+    );
+    assert_eq!(rig.ask(&[0; 6]).sense_code(), (0, 0), "and not who did it");
+    rig.asked.clear();
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[2; BLOCK]);
+    rig.good(&[0x0a, 0, 0, 0, 1, 0], &[2; BLOCK]);
+    rig.good(&cdb10(0x41, 0, 0, 4), &[2; BLOCK]);
+    assert!(rig.asked.iter().all(|(_, fua, ..)| *fua));
+    let default = rig.data(&sense6(0x08, 2));
+    assert_eq!(default[6], 0x04);
+    assert_eq!(rig.data(&sense6(0x08, 1))[6], 0x04, "it can be changed");
+}
+
+#[test]
+fn software_write_protection_is_for_all() {
+    let mut rig = Rig::plain();
+    let mut control = rig.data(&sense6(0x0a, 0))[4..].to_vec();
+    control[4] |= 0x08;
+    assert_eq!(select(&mut rig, &control), scsi::Status::Good);
+    assert_eq!(rig.data(&sense6(0x0a, 0))[2], 0x90, "WP");
+    rig.refused(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK], 7, 0x2702);
+    assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), BLOCK);
+    control[4] &= !0x08;
+    assert_eq!(select(&mut rig, &control), scsi::Status::Good);
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+}
+
+#[test]
+fn sense_data_comes_in_the_format_that_is_set() {
+    let mut rig = Rig::plain();
+    let beyond = cdb10(0x28, 0, u32::MAX, 1);
+    assert_eq!(rig.ask(&beyond).sense[0], 0x70);
+    let mut control = rig.data(&sense6(0x0a, 0))[4..].to_vec();
+    control[2] |= 0x04;
+    assert_eq!(select(&mut rig, &control), scsi::Status::Good);
+    let reply = rig.ask(&beyond);
+    assert_eq!((reply.sense[0], reply.sense_code()), (0x72, (5, 0x2100)));
+}
+
+#[test]
+fn a_list_that_is_wrong_changes_nothing() {
+    let mut rig = Rig::plain();
+    let mut both = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    both[2] = 0;
+    let control = rig.data(&sense6(0x0a, 0))[4..].to_vec();
+    both.extend(&control);
+    let last = both.len() - 1;
+    both[last] ^= 1;
+    let list = [&[0, 0, 0, 0], both.as_slice()].concat();
+    let len = u8::try_from(list.len()).unwrap();
+    let reply = rig.send(&[0x15, 0x10, 0, 0, len, 0], &list);
+    assert_eq!(reply.sense_code(), (5, 0x2600));
+    assert_eq!(
+        reply.sense[15..18],
+        [0x88, 0, u8::try_from(list.len() - 1).unwrap()],
+        "the byte that is wrong"
+    );
+    assert_eq!(rig.data(&sense6(0x08, 0))[6], 0x04, "the cache is on");
+
+    let cut = &list[..10];
+    rig.refused(&[0x15, 0x10, 0, 0, 10, 0], cut, 5, 0x1a00);
+    rig.refused(&[0x15, 0x10, 0, 0, 3, 0], &[0; 3], 5, 0x1a00);
+    rig.refused(&[0x15, 0x11, 0, 0, 4, 0], &[0; 4], 5, 0x2400);
+    rig.refused(&[0x15, 0, 0, 0, 4, 0], &[0; 4], 5, 0x2400);
+    rig.good(&[0x15, 0x10, 0, 0, 0, 0], &[]);
+    rig.good(&[0x15, 0x10, 0, 0, 4, 0], &[0; 4]);
+}
+
+#[test]
+fn the_form_of_the_disk_can_only_be_repeated() {
+    let mut rig = Rig::plain();
+    let descriptor = |blocks: u32, block: u32| {
+        let block = block.to_be_bytes();
+        let mut list = vec![0, 0, 0, 8];
+        list.extend(blocks.to_be_bytes());
+        list.extend([0, block[1], block[2], block[3]]);
+        list
+    };
+    let cdb = [0x15, 0x10, 0, 0, 12, 0];
+    for blocks in [0, 4096, u32::MAX] {
+        rig.good(&cdb, &descriptor(blocks, 512));
+    }
+    rig.refused(&cdb, &descriptor(4095, 512), 5, 0x2600);
+    rig.refused(&cdb, &descriptor(4096, 4096), 5, 0x2600);
+    let mut long = vec![0, 0, 0, 0, 1, 0, 0, 16];
+    long.extend(4096u64.to_be_bytes());
+    long.extend([0, 0, 0, 0, 0, 0, 2, 0]);
+    rig.good(&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 24, 0], &long);
+    long[15] = 1;
+    rig.refused(&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 24, 0], &long, 5, 0x2600);
+}
+
+#[test]
+fn a_disk_made_write_through_says_so() {
+    let mut rig = Rig::new(scsi::UnitOptions {
+        write_through: true,
+        ..options()
+    });
+    assert_eq!(rig.data(&sense6(0x08, 0))[6], 0);
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+    assert_eq!(rig.asked, [(Op::Write, true, 0, 512)]);
+}

@@ -1,0 +1,347 @@
+//! Persistent reservations.
+
+use std::sync::Arc;
+
+use engine::Errno;
+use scsi::{Nexus, Ports, SavedError, Status, TransportId, Unit, UnitOptions};
+
+use crate::rig::{Reply, Rig, cdb10, geometry, options, ports};
+
+const REGISTER: u8 = 0;
+const RESERVE: u8 = 1;
+const RELEASE: u8 = 2;
+const CLEAR: u8 = 3;
+const PREEMPT: u8 = 4;
+const PREEMPT_AND_ABORT: u8 = 5;
+const REGISTER_AND_IGNORE: u8 = 6;
+const REGISTER_AND_MOVE: u8 = 7;
+
+const WRITE_EXCLUSIVE: u8 = 1;
+const EXCLUSIVE_ACCESS: u8 = 3;
+const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+fn out_cdb(action: u8, kind: u8, len: usize) -> [u8; 10] {
+    [
+        0x5f,
+        action,
+        kind,
+        0,
+        0,
+        0,
+        0,
+        0,
+        u8::try_from(len).unwrap(),
+        0,
+    ]
+}
+
+fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
+    let mut list = vec![0; 24];
+    list[..8].copy_from_slice(&key.to_be_bytes());
+    list[8..16].copy_from_slice(&new_key.to_be_bytes());
+    list[20] = flags;
+    list
+}
+
+/// PERSISTENT RESERVE OUT by one of the initiators.
+fn out(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u64) -> Reply {
+    rig.nexus = Nexus(nexus);
+    let reply = rig.send(&out_cdb(action, kind, 24), &keys_list(key, new_key, 0));
+    rig.nexus = Nexus(0);
+    reply
+}
+
+fn inside(rig: &mut Rig, action: u8) -> Vec<u8> {
+    rig.data(&[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+}
+
+fn may(rig: &mut Rig, nexus: u16) -> (bool, bool) {
+    [READ, WRITE]
+        .map(|cdb| {
+            rig.nexus = Nexus(nexus);
+            let reply = rig.send(&cdb, &[0; 512]);
+            rig.nexus = Nexus(0);
+            match reply.status {
+                Status::Good => true,
+                Status::ReservationConflict => false,
+                other => panic!("{other:?} {:x?}", reply.sense),
+            }
+        })
+        .into()
+}
+
+/// Three registered by keys 0x10, 0x11 and 0x12.
+fn registered() -> Rig {
+    let mut rig = Rig::plain();
+    for nexus in 0..3 {
+        let reply = out(&mut rig, nexus, REGISTER, 0, 0, 0x10 + u64::from(nexus));
+        assert_eq!(reply.status, Status::Good);
+    }
+    rig
+}
+
+#[test]
+fn who_registers_is_listed() {
+    let mut rig = registered();
+    let keys = inside(&mut rig, 0);
+    assert_eq!(keys[..8], [0, 0, 0, 3, 0, 0, 0, 24]);
+    assert_eq!(keys[8..16], 0x10u64.to_be_bytes());
+    assert_eq!(rig.data(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0]), keys[..8]);
+    assert_eq!(inside(&mut rig, 1), [0, 0, 0, 3, 0, 0, 0, 0]);
+    assert_eq!(inside(&mut rig, 2), [0, 8, 1, 0x80, 0xea, 1, 0, 0]);
+    let reply = out(&mut rig, 0, REGISTER, 0, 0x99, 0x20);
+    assert_eq!(reply.status, Status::ReservationConflict, "a wrong key");
+    let reply = out(&mut rig, 0, REGISTER_AND_IGNORE, 0, 0x99, 0x20);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(inside(&mut rig, 0)[8..16], 0x20u64.to_be_bytes());
+    let reply = out(&mut rig, 0, REGISTER, 0, 0x20, 0);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(inside(&mut rig, 0)[..8], [0, 0, 0, 5, 0, 0, 0, 16]);
+    rig.refused(&[0x5e, 4, 0, 0, 0, 0, 0, 0, 8, 0], &[], 5, 0x2400);
+    rig.refused(&out_cdb(8, 0, 24), &[0; 24], 5, 0x2400);
+}
+
+#[test]
+fn full_status_names_initiators() {
+    let mut rig = registered();
+    out(&mut rig, 1, RESERVE, EXCLUSIVE_ACCESS, 0x11, 0);
+    let status = inside(&mut rig, 3);
+    assert_eq!(status[4..8], 144u32.to_be_bytes());
+    let second = &status[8 + 48..8 + 96];
+    assert_eq!(second[..8], 0x11u64.to_be_bytes());
+    assert_eq!(second[12..14], [1, EXCLUSIVE_ACCESS]);
+    assert_eq!(second[18..24], [0, 1, 0, 0, 0, 24]);
+    assert_eq!(second[24..28], [1, 0, 0, 1], "address 1 on a parallel bus");
+    assert_eq!(status[8 + 12], 0, "the first holds nothing");
+    let reservation = inside(&mut rig, 1);
+    assert_eq!(reservation[8..16], 0x11u64.to_be_bytes());
+    assert_eq!(reservation[21], EXCLUSIVE_ACCESS);
+}
+
+#[test]
+fn reservations_hold_reads_and_writes_off() {
+    // Kind; then holder, registrant and stranger: may read, may write.
+    let table = [
+        (1, [(true, true), (true, false), (true, false)]),
+        (3, [(true, true), (false, false), (false, false)]),
+        (5, [(true, true), (true, true), (true, false)]),
+        (6, [(true, true), (true, true), (false, false)]),
+        (7, [(true, true), (true, true), (true, false)]),
+        (8, [(true, true), (true, true), (false, false)]),
+    ];
+    for (kind, expected) in table {
+        let mut rig = registered();
+        out(&mut rig, 2, REGISTER, 0, 0x12, 0);
+        let reply = out(&mut rig, 0, RESERVE, kind, 0x10, 0);
+        assert_eq!(reply.status, Status::Good);
+        for (nexus, expected) in (0..).zip(expected) {
+            assert_eq!(may(&mut rig, nexus), expected, "kind {kind}, {nexus}");
+        }
+        for cdb in [&[0; 6][..], &[0x12, 0, 0, 0, 96, 0], &cdb10(0x25, 0, 0, 0)] {
+            assert_eq!(rig.by(Nexus(2), cdb).status, Status::Good);
+        }
+        let start = rig.by(Nexus(2), &[0x1b, 0, 0, 0, 1, 0]);
+        assert_eq!(start.status, Status::Good);
+        let stop = rig.by(Nexus(2), &[0x1b, 0, 0, 0, 0, 0]);
+        assert_eq!(stop.status, Status::ReservationConflict);
+        let reply = out(&mut rig, 0, RELEASE, kind, 0x10, 0);
+        assert_eq!(reply.status, Status::Good);
+        if kind >= 5 {
+            assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2a04));
+        }
+        assert_eq!(may(&mut rig, 2), (true, true));
+        assert_eq!(may(&mut rig, 1), (true, true));
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_change_nothing() {
+    let mut rig = registered();
+    let saved = rig.unit.saved_reservations();
+    let keys = inside(&mut rig, 0);
+    let reply = out(&mut rig, 0, RESERVE, 2, 0x10, 0);
+    assert_eq!(reply.sense_code(), (5, 0x2400), "no such kind");
+    let reply = out(&mut rig, 0, RESERVE, 0x11, 0x10, 0);
+    assert_eq!(reply.sense_code(), (5, 0x2400), "no such scope");
+    let reply = out(&mut rig, 0, RESERVE, 1, 0x77, 0);
+    assert_eq!(reply.status, Status::ReservationConflict);
+    let reply = out(&mut rig, 0, PREEMPT, 1, 0x10, 0);
+    assert_eq!(reply.sense_code(), (5, 0x2600), "no key");
+    let reply = out(&mut rig, 0, PREEMPT, 1, 0x10, 0x77);
+    assert_eq!(reply.status, Status::ReservationConflict);
+    for (flags, byte) in [(8, 0x8b), (4, 0x8a)] {
+        let reply = rig.send(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 1, flags));
+        assert_eq!(reply.sense_code(), (5, 0x2600));
+        assert_eq!(reply.sense[15..18], [byte, 0, 20]);
+    }
+    rig.refused(&out_cdb(REGISTER, 0, 28), &[0; 28], 5, 0x1a00);
+    rig.refused(&out_cdb(REGISTER, 0, 0), &[], 5, 0x1a00);
+    for cdb in [[0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]] {
+        assert_eq!(rig.ask(&cdb).status, Status::ReservationConflict);
+    }
+    assert_eq!(inside(&mut rig, 0), keys);
+    assert_eq!(rig.unit.saved_reservations(), saved);
+}
+
+#[test]
+fn a_release_of_another_kind_is_refused() {
+    let mut rig = registered();
+    out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
+    let reply = out(&mut rig, 0, RELEASE, EXCLUSIVE_ACCESS, 0x10, 0);
+    assert_eq!(reply.sense_code(), (5, 0x2604));
+    let reply = out(&mut rig, 1, RELEASE, WRITE_EXCLUSIVE, 0x11, 0);
+    assert_eq!(reply.status, Status::Good, "it holds nothing");
+    assert_eq!(may(&mut rig, 1), (true, false));
+}
+
+#[test]
+fn preempting_tells_who_lost_and_settles_its_tasks() {
+    let mut rig = registered();
+    out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0x11, 0);
+    let reply = out(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(rig.settled, [[Nexus(1)]]);
+    assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2a05));
+    assert_eq!(rig.by(Nexus(2), &[0; 6]).sense_code(), (6, 0x2a04));
+    assert_eq!(may(&mut rig, 0), (true, true));
+    assert_eq!(may(&mut rig, 1), (false, false));
+    let reply = out(&mut rig, 0, PREEMPT, 0, 0x10, 0x12);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(rig.settled.len(), 1, "only with abort");
+    assert_eq!(inside(&mut rig, 0).len(), 16);
+}
+
+#[test]
+fn clearing_tells_all_others() {
+    let mut rig = registered();
+    out(&mut rig, 1, RESERVE, EXCLUSIVE_ACCESS, 0x11, 0);
+    let reply = out(&mut rig, 0, CLEAR, 0, 0x10, 0);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(inside(&mut rig, 0), [0, 0, 0, 4, 0, 0, 0, 0]);
+    for nexus in [1, 2] {
+        assert_eq!(rig.by(Nexus(nexus), &[0; 6]).sense_code(), (6, 0x2a03));
+        assert_eq!(may(&mut rig, nexus), (true, true));
+    }
+}
+
+/// REGISTER AND MOVE's list.
+fn move_list(key: u64, new_key: u64, flags: u8, to: u16) -> Vec<u8> {
+    let mut list = keys_list(key, new_key, 0);
+    list[17] = flags;
+    list[19] = 1;
+    list[23] = 24;
+    let mut id = vec![0; 24];
+    (id[0], id[3], id[7]) = (1, u8::try_from(to).unwrap(), 1);
+    list.extend(id);
+    list
+}
+
+#[test]
+fn a_reservation_is_handed_over() {
+    let mut rig = registered();
+    out(&mut rig, 2, REGISTER, 0, 0x12, 0);
+    let cdb = out_cdb(REGISTER_AND_MOVE, 0, 48);
+    let reply = rig.send(&cdb, &move_list(0x10, 0x30, 2, 2));
+    assert_eq!(reply.status, Status::ReservationConflict, "nothing is held");
+    out(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS, 0x10, 0);
+    rig.refused(&cdb, &move_list(0x10, 0, 2, 2), 5, 0x2600);
+    rig.refused(&cdb, &move_list(0x10, 0x30, 2, 0), 5, 0x2600);
+    let mut cut = move_list(0x10, 0x30, 2, 2);
+    cut[23] = 20;
+    rig.refused(&cdb, &cut, 5, 0x1a00);
+    rig.good(&cdb, &move_list(0x10, 0x30, 2, 2));
+    assert_eq!(may(&mut rig, 2), (true, true));
+    assert_eq!(may(&mut rig, 0), (false, false));
+    let reservation = inside(&mut rig, 1);
+    assert_eq!(reservation[8..16], 0x30u64.to_be_bytes());
+    let keys = inside(&mut rig, 0);
+    assert_eq!(keys.len(), 8 + 16, "who gave it away unregistered");
+}
+
+#[test]
+fn a_reset_takes_no_persistent_reservation() {
+    let mut rig = registered();
+    out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
+    rig.unit.reset(scsi::Reset::Unit);
+    rig.unit.nexus_lost(Nexus(0));
+    for nexus in 0..3 {
+        while rig.by(Nexus(nexus), &[0; 6]).status != Status::Good {}
+    }
+    assert_eq!(may(&mut rig, 1), (true, false));
+    // It is the port that is registered, not the connection.
+    rig.target.detach(Nexus(0));
+    rig.target.attach(Nexus(5), &ports(Nexus(0)));
+    rig.by(Nexus(5), &[0; 6]);
+    assert_eq!(may(&mut rig, 5), (true, true));
+    assert_eq!(may(&mut rig, 0), (true, false));
+}
+
+#[test]
+fn what_is_to_be_kept_is_saved_before_the_status() {
+    let mut rig = Rig::plain();
+    let name = TransportId::Iscsi {
+        name: "iqn.2024-01.org.example:a".to_owned(),
+    };
+    let initiator = Ports {
+        initiator: name,
+        target: 1,
+    };
+    rig.target.attach(Nexus(4), &initiator);
+    rig.nexus = Nexus(4);
+    rig.ask(&[0; 6]);
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
+    rig.good(
+        &out_cdb(RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, 24),
+        &keys_list(0xabc, 0, 0),
+    );
+    rig.good(
+        &out_cdb(RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, 24),
+        &keys_list(0xabc, 0, 0),
+    );
+    assert_eq!(rig.saved.len(), 2, "and only when something has changed");
+    assert_eq!(inside(&mut rig, 2)[3], 0x81);
+    let text = rig.saved.last().unwrap().clone().unwrap();
+
+    let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
+    unit.restore_reservations(&text).unwrap();
+    assert_eq!(
+        unit.restore_reservations("nonsense"),
+        Err(SavedError::Header)
+    );
+    let mut again = Rig::plain();
+    again.target.remove(3);
+    again.target.add(3, unit.clone()).unwrap();
+    again.unit = unit;
+    again.target.attach(Nexus(9), &initiator);
+    for nexus in [0, 9] {
+        assert_eq!(again.by(Nexus(nexus), &[0; 6]).sense_code(), (6, 0x2900));
+    }
+    assert_eq!(may(&mut again, 0), (true, false));
+    assert_eq!(may(&mut again, 9), (true, true));
+
+    again.nexus = Nexus(9);
+    again.error = Some(Errno::IO);
+    let reply = again.send(&out_cdb(CLEAR, 0, 24), &keys_list(0xabc, 0, 0));
+    assert_eq!(reply.sense_code(), (4, 0x4400), "it could not be saved");
+    again.error = None;
+    again.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 0));
+    assert_eq!(again.unit.saved_reservations(), None, "not to be kept");
+    assert_eq!(again.saved.last(), Some(&None));
+}
+
+#[test]
+fn nothing_is_kept_without_somebody_who_saves() {
+    let mut rig = Rig::new(UnitOptions {
+        keeps_reservations: false,
+        ..options()
+    });
+    let reply = rig.send(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 1));
+    assert_eq!(reply.sense_code(), (5, 0x2600));
+    assert_eq!(reply.sense[15..18], [0x88, 0, 20]);
+    assert_eq!(inside(&mut rig, 2)[2], 0);
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 0));
+    assert!(rig.saved.is_empty());
+}

@@ -1,0 +1,354 @@
+//! A unit with a disk in memory, and an initiator.
+
+use std::sync::{Arc, Mutex};
+
+use block::{DiscardLimits, Geometry, Op, Request};
+use engine::Errno;
+use libc::iovec;
+use scsi::{
+    Identity, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
+    UnitOptions, View, Waker,
+};
+
+pub const BLOCK: usize = 512;
+
+/// Blocks of the disk.
+pub const BLOCKS: u64 = 4096;
+
+pub const LUN: u16 = 3;
+
+#[derive(Default)]
+pub struct Woken(pub Mutex<Vec<u64>>);
+
+impl Resume for Woken {
+    fn resume(&self, token: u64) {
+        self.0.lock().unwrap().push(token);
+    }
+}
+
+/// What came of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub status: Status,
+    pub sense: Vec<u8>,
+    pub data: Vec<u8>,
+    pub transferred: u64,
+}
+
+impl Reply {
+    /// Sense key and code, in either format.
+    pub fn sense_code(&self) -> (u8, u16) {
+        match self.sense.first() {
+            None => (0, 0),
+            Some(0x72) => (
+                self.sense[1],
+                u16::from_be_bytes([self.sense[2], self.sense[3]]),
+            ),
+            Some(_) => (
+                self.sense[2],
+                u16::from_be_bytes([self.sense[12], self.sense[13]]),
+            ),
+        }
+    }
+}
+
+pub struct Rig {
+    pub unit: Arc<Unit>,
+    pub target: Arc<Target>,
+    pub view: View,
+    pub woken: Arc<Woken>,
+    pub disk: Vec<u8>,
+    /// What the node was asked for: op, FUA, offset, length.
+    pub asked: Vec<(Op, bool, u64, u64)>,
+    /// The node fails from now on.
+    pub error: Option<Errno>,
+    /// Steps for adapters.
+    pub saved: Vec<Option<String>>,
+    pub settled: Vec<Vec<Nexus>>,
+    pub nexus: Nexus,
+    /// The most bytes of one of the initiator's segments.
+    pub segment: usize,
+    pub sense_kept: Option<scsi::Sense>,
+}
+
+pub fn geometry() -> Geometry {
+    Geometry {
+        size: BLOCKS * BLOCK as u64,
+        logical_block_size: 512,
+        physical_block_size: 4096,
+        min_io_size: 4096,
+        opt_io_size: 65_536,
+        discard: DiscardLimits {
+            granularity: 4096,
+            max_bytes: 1 << 20,
+        },
+    }
+}
+
+pub fn options() -> UnitOptions {
+    UnitOptions {
+        identity: Identity {
+            serial: "S123".to_owned(),
+            naa: Some(0x5000_0000_0000_0001),
+            ..Identity::default()
+        },
+        keeps_reservations: true,
+        ..UnitOptions::default()
+    }
+}
+
+pub fn ports(nexus: Nexus) -> Ports {
+    Ports {
+        initiator: TransportId::Parallel { address: nexus.0 },
+        target: 1,
+    }
+}
+
+impl Rig {
+    pub fn new(options: UnitOptions) -> Self {
+        let unit = Arc::new(Unit::new(options, geometry()).unwrap());
+        let target = Target::new();
+        target.add(LUN, unit.clone()).unwrap();
+        let mut rig = Rig {
+            unit,
+            view: View::new(target.clone()),
+            target,
+            woken: Arc::default(),
+            disk: vec![0; BLOCKS as usize * BLOCK],
+            asked: Vec::new(),
+            error: None,
+            saved: Vec::new(),
+            settled: Vec::new(),
+            nexus: Nexus(0),
+            segment: 700,
+            sense_kept: None,
+        };
+        for nexus in [Nexus(0), Nexus(1), Nexus(2)] {
+            rig.target.attach(nexus, &ports(nexus));
+            assert_eq!(rig.by(nexus, &[0; 6]).sense_code(), (6, 0x2900));
+        }
+        rig.nexus = Nexus(0);
+        rig
+    }
+
+    pub fn plain() -> Self {
+        Rig::new(options())
+    }
+
+    pub fn task(&self, token: u64) -> Task {
+        Task::new(Waker {
+            resume: self.woken.clone(),
+            token,
+        })
+    }
+
+    /// What a node does.
+    pub fn node(&mut self, request: Request) -> Result<(), Errno> {
+        self.asked
+            .push((request.op, request.fua, request.offset, request.len));
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let len = request.len as usize;
+        let at = request.offset as usize;
+        let bytes = match request.op {
+            Op::Flush => return Ok(()),
+            _ => &mut self.disk[at..at + len],
+        };
+        let list: &mut [iovec] = if request.iov_count == 0 {
+            &mut []
+        } else {
+            // SAFETY: requests bring valid lists.
+            unsafe { std::slice::from_raw_parts_mut(request.iov, request.iov_count as usize) }
+        };
+        let sum: usize = list.iter().map(|segment| segment.iov_len).sum();
+        match request.op {
+            Op::Read | Op::Write => assert_eq!(sum, len, "segments of {request:?}"),
+            _ => assert_eq!(sum, 0),
+        }
+        let mut done = 0;
+        for segment in list {
+            let base = segment.iov_base.cast::<u8>();
+            let part = &mut bytes[done..done + segment.iov_len];
+            // SAFETY: within the segment, which is none of the disk's memory.
+            unsafe {
+                match request.op {
+                    Op::Read => part.as_ptr().copy_to_nonoverlapping(base, part.len()),
+                    _ => part.as_mut_ptr().copy_from_nonoverlapping(base, part.len()),
+                }
+            }
+            done += segment.iov_len;
+            // Engines may do so.
+            segment.iov_len = 0;
+            segment.iov_base = std::ptr::null_mut();
+        }
+        match request.op {
+            Op::WriteZeroes { .. } => bytes.fill(0),
+            // What is read afterwards is not promised.
+            Op::Discard => bytes.fill(0xdd),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Cuts memory into segments.
+    pub fn segments(&self, memory: &mut [u8]) -> Vec<iovec> {
+        memory
+            .chunks_mut(self.segment)
+            .map(|piece| iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
+            })
+            .collect()
+    }
+
+    /// Carries a step out; the next one.
+    pub fn do_step(&mut self, task: &mut Task, step: Step) -> Option<Step> {
+        Some(match step {
+            Step::Finished | Step::Wait => return None,
+            Step::Submit(request) => {
+                let result = self.node(request);
+                task.completed(result)
+            }
+            Step::SaveReservations => {
+                let unit = task.unit().unwrap();
+                self.saved.push(unit.saved_reservations());
+                task.completed(self.error.map_or(Ok(()), Err))
+            }
+            Step::SettlePreempted => {
+                self.settled.push(task.preempted().to_vec());
+                task.completed(Ok(()))
+            }
+        })
+    }
+
+    /// Starts a command in a task with the initiator's memory; runs it as far as it goes.
+    pub fn start(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> (Phase, Step) {
+        let phase = task.receive(&mut self.view, LUN, self.nexus, cdb);
+        let mut list = self.segments(memory);
+        // SAFETY: memory and list stay until here, or the caller keeps them.
+        let mut step =
+            unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
+        while let Some(next) = self.do_step(task, step) {
+            step = next;
+        }
+        assert!(
+            matches!(step, Step::Finished | Step::Wait),
+            "a task is finished, or waits"
+        );
+        // A task that waits goes on with this list.
+        std::mem::forget(list);
+        (phase, step)
+    }
+
+    /// A command with data from the initiator, and room for data.
+    pub fn exchange(&mut self, lun: u16, cdb: &[u8], out: &[u8], room: usize) -> Reply {
+        let mut task = self.task(0);
+        if let Some(sense) = self.sense_kept.take() {
+            task.keep_sense(sense);
+        }
+        let phase = task.receive(&mut self.view, lun, self.nexus, cdb);
+        let mut memory = match phase {
+            Phase::DataIn(_) => vec![0xee; room],
+            _ => out.to_vec(),
+        };
+        let mut list = self.segments(&mut memory);
+        // SAFETY: memory and list stay until the end.
+        let mut step =
+            unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
+        while let Some(next) = self.do_step(&mut task, step) {
+            step = next;
+        }
+        assert!(matches!(step, Step::Finished));
+        let transferred = task.transferred();
+        let (moved, data) = match phase {
+            Phase::DataIn(bytes) => {
+                let moved = bytes.min(room as u64);
+                let end = transferred as usize;
+                assert!(
+                    memory[end..].iter().all(|byte| *byte == 0xee) || task.status() != Status::Good,
+                    "written beyond what was transferred"
+                );
+                memory.truncate(end);
+                (moved, memory)
+            }
+            Phase::DataOut(bytes) => (bytes.min(out.len() as u64), Vec::new()),
+            Phase::Status => (0, Vec::new()),
+        };
+        assert!(transferred <= moved, "{phase:?}: {transferred} bytes");
+        Reply {
+            status: task.status(),
+            sense: task.sense().to_vec(),
+            data,
+            transferred,
+        }
+    }
+
+    pub fn send(&mut self, cdb: &[u8], out: &[u8]) -> Reply {
+        self.exchange(LUN, cdb, out, 1 << 16)
+    }
+
+    /// A command without data from the initiator.
+    pub fn ask(&mut self, cdb: &[u8]) -> Reply {
+        self.exchange(LUN, cdb, &[], 1 << 16)
+    }
+
+    /// The same by another initiator.
+    pub fn by(&mut self, nexus: Nexus, cdb: &[u8]) -> Reply {
+        let before = std::mem::replace(&mut self.nexus, nexus);
+        let reply = self.ask(cdb);
+        self.nexus = before;
+        reply
+    }
+
+    /// The data of a command that must be carried out.
+    #[track_caller]
+    pub fn data(&mut self, cdb: &[u8]) -> Vec<u8> {
+        let reply = self.ask(cdb);
+        assert_eq!(reply.status, Status::Good, "{cdb:x?}: {reply:x?}");
+        reply.data
+    }
+
+    #[track_caller]
+    pub fn good(&mut self, cdb: &[u8], out: &[u8]) {
+        let reply = self.send(cdb, out);
+        assert_eq!(reply.status, Status::Good, "{cdb:x?}: {reply:x?}");
+        assert_eq!(reply.transferred, out.len() as u64);
+    }
+
+    /// A command that must be refused so.
+    #[track_caller]
+    pub fn refused(&mut self, cdb: &[u8], out: &[u8], key: u8, code: u16) {
+        let reply = self.send(cdb, out);
+        assert_eq!(
+            (reply.status, reply.sense_code()),
+            (Status::CheckCondition, (key, code)),
+            "{cdb:x?}"
+        );
+    }
+}
+
+/// READ(10) and its like.
+pub fn cdb10(opcode: u8, flags: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let (lba, blocks) = (lba.to_be_bytes(), blocks.to_be_bytes());
+    [
+        opcode, flags, lba[0], lba[1], lba[2], lba[3], 0, blocks[0], blocks[1], 0,
+    ]
+}
+
+/// READ(16) and its like.
+pub fn cdb16(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[1] = flags;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// Bytes that are all different from their neighbours' blocks.
+pub fn pattern(seed: u8, blocks: usize) -> Vec<u8> {
+    (0..blocks * BLOCK)
+        .map(|at| (at / BLOCK) as u8 ^ at as u8 ^ seed)
+        .collect()
+}

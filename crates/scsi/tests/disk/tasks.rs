@@ -1,0 +1,124 @@
+//! Tasks that wait for each other, and tasks that are cancelled.
+
+use scsi::{Nexus, Phase, Status, Step, Task};
+
+use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, pattern};
+
+/// A COMPARE AND WRITE that is handed its memory and not driven.
+fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> Step {
+    let mut cdb = cdb16(0x89, 0, 0, 0);
+    cdb[13] = 1;
+    let phase = task.receive(&mut rig.view, LUN, Nexus(0), &cdb);
+    assert_eq!(phase, Phase::DataOut(1024));
+    let mut list = rig.segments(memory);
+    // SAFETY: the memory is the test's; the list is leaked.
+    let step = unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
+    std::mem::forget(list);
+    step
+}
+
+fn finish(rig: &mut Rig, task: &mut Task, mut step: Step) -> Status {
+    while let Some(next) = rig.do_step(task, step) {
+        step = next;
+    }
+    assert!(matches!(step, Step::Finished));
+    task.status()
+}
+
+#[test]
+fn of_two_that_compare_one_waits_and_sees_what_the_other_wrote() {
+    let mut rig = Rig::plain();
+    let (mut one, mut two) = (rig.task(1), rig.task(2));
+    let mut to_a = [vec![0; BLOCK], pattern(1, 1)].concat();
+    let mut to_b = [vec![0; BLOCK], pattern(2, 1)].concat();
+    let first = begin(&mut rig, &mut one, &mut to_a);
+    let second = begin(&mut rig, &mut two, &mut to_b);
+    assert!(matches!(second, Step::Wait));
+    assert!(two.resumed().is_none(), "it is not its turn");
+    assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
+    assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
+    let second = two.resumed().unwrap();
+    assert_eq!(finish(&mut rig, &mut two, second), Status::CheckCondition);
+    assert_eq!(two.sense()[2], 0xe);
+    assert_eq!(rig.disk[..BLOCK], pattern(1, 1));
+}
+
+#[test]
+fn who_is_cancelled_while_it_waits_leaves_the_line() {
+    let mut rig = Rig::plain();
+    let (mut one, mut two, mut three) = (rig.task(1), rig.task(2), rig.task(3));
+    let mut memory = vec![0; 3 * 1024];
+    let mut parts = memory.chunks_mut(1024);
+    let mut part = || parts.next().unwrap();
+    let first = begin(&mut rig, &mut one, part());
+    assert!(matches!(begin(&mut rig, &mut two, part()), Step::Wait));
+    assert!(matches!(begin(&mut rig, &mut three, part()), Step::Wait));
+    assert!(!two.cancel(), "nothing of it is under way");
+    assert_eq!(two.status(), Status::TaskAborted);
+    assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
+    assert_eq!(*rig.woken.0.lock().unwrap(), [3]);
+    assert!(two.resumed().is_none());
+    let third = three.resumed().unwrap();
+    assert_eq!(finish(&mut rig, &mut three, third), Status::Good);
+}
+
+#[test]
+fn who_is_cancelled_at_work_lets_the_next_go_when_the_node_is_done() {
+    let mut rig = Rig::plain();
+    let (mut one, mut two) = (rig.task(1), rig.task(2));
+    let mut memory = vec![0; 2 * 1024];
+    let (a, b) = memory.split_at_mut(1024);
+    let Step::Submit(request) = begin(&mut rig, &mut one, a) else {
+        panic!("it reads first");
+    };
+    assert!(matches!(begin(&mut rig, &mut two, b), Step::Wait));
+    assert!(one.cancel(), "its request is under way");
+    assert_eq!(*rig.woken.0.lock().unwrap(), []);
+    let result = rig.node(request);
+    assert!(matches!(one.completed(result), Step::Finished));
+    assert_eq!(one.status(), Status::TaskAborted);
+    assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
+    let second = two.resumed().unwrap();
+    assert_eq!(finish(&mut rig, &mut two, second), Status::Good);
+}
+
+#[test]
+fn a_task_is_used_again_and_again() {
+    let mut rig = Rig::plain();
+    let mut task = rig.task(0);
+    let mut memory = pattern(5, 2);
+    let (phase, _) = rig.start(&mut task, &cdb10(0x2a, 0, 9, 2), &mut memory);
+    assert_eq!(phase, Phase::DataOut(1024));
+    assert_eq!((task.status(), task.transferred()), (Status::Good, 1024));
+    rig.start(&mut task, &cdb10(0x28, 0, u32::MAX, 1), &mut memory);
+    assert_eq!(task.status(), Status::CheckCondition);
+    assert_eq!(task.transferred(), 0);
+    let mut back = vec![0; 1024];
+    let (phase, _) = rig.start(&mut task, &cdb10(0x28, 0, 9, 2), &mut back);
+    assert_eq!(phase, Phase::DataIn(1024));
+    assert_eq!((task.status(), task.transferred()), (Status::Good, 1024));
+    assert_eq!(task.sense(), []);
+    assert_eq!(back, memory);
+    assert_eq!(task.lun(), LUN);
+}
+
+#[test]
+fn a_cancelled_read_is_over_when_the_node_is_done() {
+    let mut rig = Rig::plain();
+    let mut task = rig.task(0);
+    let mut memory = vec![0; 512];
+    task.receive(&mut rig.view, LUN, Nexus(0), &cdb10(0x28, 0, 0, 1));
+    let mut list = rig.segments(&mut memory);
+    // SAFETY: memory and list stay.
+    let step = unsafe { task.run(list.as_mut_ptr(), 1, 512) };
+    let Step::Submit(request) = step else {
+        panic!("{step:?}");
+    };
+    assert!(task.cancel());
+    let result = rig.node(request);
+    assert!(matches!(task.completed(result), Step::Finished));
+    assert_eq!(
+        (task.status(), task.transferred()),
+        (Status::TaskAborted, 0)
+    );
+}
