@@ -6,12 +6,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::cpus;
 use crate::error::{Error, Result};
-use crate::load::{Load, Measured, Order, Verified, Waiting, measure, verify};
+use crate::load::{Load, Measured, Order, Tally, Verified, Waiting, measure, verify};
 use crate::progress::Progress;
 use crate::stats::{Summary, count, number};
 use crate::table::Table;
@@ -36,6 +37,9 @@ pub struct Options {
     /// The server's process, whose processor time is shown [default: the one that listens]
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
+    /// In JSON: how many requests had completed, this often [default: never]
+    #[arg(long, value_name = "TIME", value_parser = units::time, conflicts_with = "verify")]
+    pub status_interval: Option<Duration>,
     /// Instead of measuring: write data that knows where it belongs, and look whether it comes back
     #[arg(long)]
     pub verify: bool,
@@ -67,9 +71,10 @@ pub struct Report {
 /// # Errors
 /// [`Error::Unsuitable`] for a load that the disk is not for; what [`measure`] and [`verify`] say.
 pub fn run(options: &Options) -> Result<Report> {
-    let load = options
+    let mut load = options
         .load
         .load(options.depth, options.client, &options.client_cpus)?;
+    load.detail.mark_interval = options.status_interval;
     if load.pattern.writes() && !options.load.destroy_data {
         return Err(Error::Unsuitable(format!(
             "{} writes to the disk, and what is on it is lost: say --destroy-data if that is meant",
@@ -262,6 +267,7 @@ impl Report {
                         summary(measured, figure).map_or(Value::Null, |summary| summary.json());
                 }
                 run["repetitions"] = measured.len().into();
+                run["each"] = measured.iter().map(each_json).collect();
                 run["saturated"] = measured.iter().map(|one| one.saturated().name()).collect();
             }
             Outcome::Verified(verified) => {
@@ -274,6 +280,25 @@ impl Report {
         }
         json!({ "run": run })
     }
+}
+
+/// Counts of one repetition, to be compared with those of the server. Times are of the monotonic clock.
+fn each_json(measured: &Measured) -> Value {
+    let thread = |tally: &Tally| {
+        let course = tally.course.iter();
+        json!({
+            "requests": tally.reads + tally.writes,
+            "since_ns": tally.since_ns,
+            "seconds": tally.elapsed.as_secs_f64(),
+            "requests_in_all": tally.in_all,
+            "course": course.map(|mark| json!([mark.at_ns, mark.completed])).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "requests": measured.completed(),
+        "requests_in_all": measured.threads.iter().map(|tally| tally.in_all).sum::<u64>(),
+        "threads": measured.threads.iter().map(thread).collect::<Vec<_>>(),
+    })
 }
 
 fn measured_table(title: &str, measured: &[Measured]) -> Table {

@@ -121,6 +121,40 @@ fn every_figure_is_there_and_sane() {
 }
 
 #[test]
+fn all_requests_are_counted_and_their_course_is_marked() {
+    let daemon = Daemon::serve(&["null-co:"]);
+    let line = format!("--queues 2 --client-threads 2 --status-interval 20ms {SHORT}");
+    let run = daemon.run(&line).unwrap();
+    for one in run["each"].as_array().unwrap() {
+        let sum = |key: &str| -> u64 {
+            let threads = one["threads"].as_array().unwrap().iter();
+            threads.map(|thread| thread[key].as_u64().unwrap()).sum()
+        };
+        assert_eq!(one["requests"], sum("requests"));
+        assert_eq!(one["requests_in_all"], sum("requests_in_all"));
+        // The warm-up had some.
+        assert!(sum("requests") < sum("requests_in_all"), "{one}");
+        for thread in one["threads"].as_array().unwrap() {
+            let course = thread["course"].as_array().unwrap();
+            let of = |index: usize| course.iter().map(move |mark| mark[index].as_u64().unwrap());
+            assert!(
+                of(0).is_sorted_by(|a, b| a < b) && of(1).is_sorted(),
+                "{thread}"
+            );
+            assert_eq!(of(1).next(), Some(0));
+            let at_last = of(1).next_back().unwrap();
+            assert!(at_last > 0 && at_last <= thread["requests_in_all"].as_u64().unwrap());
+            assert!(of(0).any(|ns| ns > thread["since_ns"].as_u64().unwrap()));
+        }
+    }
+    let silent = daemon.run(SHORT).unwrap();
+    assert_eq!(
+        silent["each"][0]["threads"][0]["course"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
 fn without_latencies_there_are_none() {
     let daemon = Daemon::serve(&["null-co:"]);
     let run = daemon.run(&format!("--no-latency {SHORT}")).unwrap();

@@ -81,6 +81,11 @@ sending a request to finding its answer, to within one part in 64. The client is
 found nothing to do in less than 5 % of the time: the server could do more. The server is saturated \
 when one of its threads used 95 % of a processor or more: it has no time left, or it polls.
 
+With --json, `each` has the counts of each repetition, to be compared with those of the server: `requests` are those \
+that the figures are made of, `requests_in_all` has those of the warm-up and of the end too. With --status-interval, \
+`course` lists how many of a thread's requests had completed by when, as pairs of nanoseconds of the monotonic clock \
+and a count.
+
 With --verify nothing is measured: for --time, blocks are written that hold their place, a count and a \
 seed; what is read meanwhile is compared, and in the end all is flushed and read back, through other \
 queues than it was written through. The first difference is an error that says where it is, what was \

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::setup::Setup;
 use crate::error::Result;
-use crate::load::{self, Order, Pattern};
+use crate::load::{self, Detail, Order, Pattern};
 use crate::server::Server;
 
 /// Requests at random places.
@@ -95,7 +95,7 @@ fn connected(server: &mut Server, disk: usize, load: &Load, setup: &Setup) -> Re
         waiting: setup.client,
         threads: 1,
         cpus: vec![setup.client_cpu],
-        latency: false,
+        detail: Detail::default(),
         span_bytes: 0,
     };
     let stream = server.connect(disk)?;

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::Detail;
 use super::meter::{Meter, Tally};
 use super::phases::Phases;
 use super::plan::Plan;
@@ -157,10 +158,10 @@ pub(crate) fn run<P: Plan>(
     drivers: &mut [Driver<'_, P>],
     waiter: &mut Waiter,
     waiting: Waiting,
-    latency: bool,
+    detail: Detail,
     phases: &Phases,
 ) -> Result<Tally> {
-    let mut meter = Meter::new(phases, latency);
+    let mut meter = Meter::new(phases, detail.latency).with_marks(detail.mark_interval);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
         driver.start(now_ns);

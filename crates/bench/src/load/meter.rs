@@ -23,10 +23,25 @@ pub struct Tally {
     pub latencies: Option<Histogram>,
     /// In this time.
     pub elapsed: Duration,
+    /// When that began, on the monotonic clock.
+    pub since_ns: u64,
     /// In the batches looked at: time with requests, and time without.
     pub busy_ns: u64,
     /// See `busy_ns`.
     pub idle_ns: u64,
+    /// All that completed: also before and after the part that counts.
+    pub in_all: u64,
+    /// How many of these had completed, several times from the beginning to the end.
+    pub course: Vec<Mark>,
+}
+
+/// So much was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// By this time on the monotonic clock.
+    pub at_ns: u64,
+    /// Requests completed.
+    pub completed: u64,
 }
 
 /// Counts while a worker works. It calls [`Meter::found`], then [`Meter::record`] for each request,
@@ -38,6 +53,11 @@ pub struct Meter<'p> {
     tally: Tally,
     result: Tally,
     histogram: Histogram,
+    /// Completed before this phase.
+    earlier: u64,
+    course: Vec<Mark>,
+    mark_interval_ns: u64,
+    next_mark_ns: u64,
     since_ns: u64,
     until_sample: u32,
     sample: Sample,
@@ -64,10 +84,24 @@ impl<'p> Meter<'p> {
             tally: Tally::default(),
             result: Tally::default(),
             histogram: Histogram::default(),
+            earlier: 0,
+            course: Vec::new(),
+            mark_interval_ns: 0,
+            next_mark_ns: u64::MAX,
             since_ns: 0,
             until_sample: BATCHES_PER_SAMPLE,
             sample: Sample::None,
         }
+    }
+
+    /// Marks the course this often.
+    #[must_use]
+    pub fn with_marks(mut self, interval: Option<Duration>) -> Self {
+        if let Some(interval) = interval {
+            self.mark_interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+            self.next_mark_ns = 0;
+        }
+        self
     }
 
     /// The first requests are sent now.
@@ -93,6 +127,9 @@ impl<'p> Meter<'p> {
         }
         if phase != self.phase {
             self.enter(phase, now_ns);
+        }
+        if now_ns >= self.next_mark_ns {
+            self.mark(now_ns);
         }
         if self.until_sample == 0 {
             self.until_sample = BATCHES_PER_SAMPLE;
@@ -139,17 +176,36 @@ impl<'p> Meter<'p> {
         self.phase != Phase::Stop
     }
 
-    /// What was counted; nothing where the part that counts never came.
+    /// What was counted; nothing but `in_all` and the course where the part that counts never came.
     #[must_use]
     pub fn finish(self) -> Tally {
-        self.result
+        Tally {
+            in_all: self.in_all(),
+            course: self.course,
+            ..self.result
+        }
+    }
+
+    fn in_all(&self) -> u64 {
+        self.earlier + self.tally.reads + self.tally.writes
+    }
+
+    #[cold]
+    fn mark(&mut self, now_ns: u64) {
+        self.course.push(Mark {
+            at_ns: now_ns,
+            completed: self.in_all(),
+        });
+        self.next_mark_ns = now_ns.saturating_add(self.mark_interval_ns);
     }
 
     #[cold]
     fn enter(&mut self, phase: Phase, now_ns: u64) {
+        self.earlier = self.in_all();
         if self.phase == Phase::Measure {
             self.result = std::mem::take(&mut self.tally);
             self.result.elapsed = Duration::from_nanos(now_ns - self.since_ns);
+            self.result.since_ns = self.since_ns;
             self.result.latencies = self.latency.then(|| self.histogram.clone());
         }
         // What completes later belongs to another part.

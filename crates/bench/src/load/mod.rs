@@ -24,7 +24,7 @@ use driver::Driver;
 pub use driver::Waiting;
 pub use histogram::Histogram;
 pub use measured::{Measured, Verified};
-pub use meter::Tally;
+pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};
 use phases::{Phase, Phases, Worker, conduct};
 use plan::Plan;
@@ -52,10 +52,19 @@ pub struct Load {
     pub threads: u16,
     /// Processors that they run on, in turn; empty: wherever the kernel likes.
     pub cpus: Vec<usize>,
-    /// How long each request takes is measured too.
-    pub latency: bool,
+    /// What is measured besides counts.
+    pub detail: Detail,
     /// Only this much of the disk, from its beginning; 0: all.
     pub span_bytes: u64,
+}
+
+/// What is measured besides counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// How long each request takes.
+    pub latency: bool,
+    /// How many had completed, this often.
+    pub mark_interval: Option<Duration>,
 }
 
 impl Load {
@@ -115,14 +124,14 @@ fn drive<P: Plan + Send>(
     let workers: Vec<Worker<'_>> = workers
         .map(|(index, drivers)| {
             let cpu = load.cpus.get(index % load.cpus.len().max(1)).copied();
-            let (waiting, latency) = (load.waiting, load.latency);
+            let (waiting, detail) = (load.waiting, load.detail);
             let worker = move |phases: &Phases| {
                 if let Some(cpu) = cpu {
                     pin(cpu)?;
                 }
                 let doorbells = drivers.iter().map(|driver| driver.doorbells());
                 let mut waiter = Waiter::new(doorbells, attached.session.socket())?;
-                driver::run(drivers, &mut waiter, waiting, latency, phases)
+                driver::run(drivers, &mut waiter, waiting, detail, phases)
             };
             Box::new(worker) as Worker<'_>
         })
@@ -173,7 +182,7 @@ pub fn measure(
 /// [`Error::Mismatch`] for the first difference; others as for [`measure`].
 pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Result<Verified> {
     let load = &Load {
-        latency: false,
+        detail: Detail::default(),
         ..load.clone()
     };
     let attached = Attached::new(stream, load)?;

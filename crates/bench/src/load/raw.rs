@@ -224,7 +224,7 @@ fn submitting(
     phases: &Phases,
 ) -> Result<Tally> {
     let depth = usize::from(load.depth) * usize::from(load.queues);
-    let mut meter = Meter::new(phases, load.latency);
+    let mut meter = Meter::new(phases, load.detail.latency);
     let mut iovecs: Vec<libc::iovec> = (0..depth).map(|slot| buffers.iovec(slot)).collect();
     let iovecs = iovecs.as_mut_ptr();
     // Declared after what its requests point to, so that it ends before that.
@@ -331,7 +331,7 @@ fn blocking(
     }
     let buffer = buffers.iovec(usize::from(slot));
     let fd = file.as_raw_fd();
-    let mut meter = Meter::new(phases, load.latency);
+    let mut meter = Meter::new(phases, load.detail.latency);
     let mut sent_ns = meter.begin();
     while meter.again() {
         let (block, kind) = walk.step();

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::load::{Load, Pattern, Waiting};
+use crate::load::{Detail, Load, Pattern, Waiting};
 use crate::units;
 
 /// What the load is; for whatever is measured.
@@ -112,7 +112,10 @@ impl LoadOptions {
             waiting,
             threads,
             cpus: cpus.to_vec(),
-            latency: !self.no_latency,
+            detail: Detail {
+                latency: !self.no_latency,
+                mark_interval: None,
+            },
             span_bytes: self.span.unwrap_or(0),
         })
     }

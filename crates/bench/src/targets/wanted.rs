@@ -3,7 +3,7 @@
 use super::Options;
 use crate::aio::Aio;
 use crate::arena::Contender;
-use crate::load::{Load, Order, Pattern, Waiting};
+use crate::load::{Detail, Load, Order, Pattern, Waiting};
 use crate::storage::Wanted;
 
 /// Groups of rows.
@@ -145,7 +145,7 @@ impl Group {
             // Two iothreads and a client on two processors: the kernel knows best.
             cpus: if mixed { Vec::new() } else { cpus.to_vec() },
             // At the lightest: a client that is slower than the server hides it.
-            latency: false,
+            detail: Detail::default(),
             span_bytes: 0,
         }
     }

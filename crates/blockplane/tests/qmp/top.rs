@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{PipeWriter, Write, pipe};
 use std::process::Stdio;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use operator::client::Client as Monitor;
@@ -45,6 +45,101 @@ fn every_request_between_two_looks_is_counted_once() {
     assert!(export["latency_p50_us"].as_f64() <= export["latency_p99_us"].as_f64());
     assert!(figures["iothreads"][0]["cpu_percent"].as_f64().unwrap() > 0.0);
     program.stop();
+}
+
+/// So far may the two be from each other, in percent.
+const AGREEMENT_PERCENT: f64 = 2.0;
+
+#[test]
+fn rates_and_counts_agree_with_the_load_generator() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let mut monitor = Monitor::connect(&folder.join("qmp"), Some(STUCK_AFTER)).unwrap();
+    let mut look = || {
+        let asked_ns = monotonic_ns();
+        let sample = Sample::take(&mut monitor).unwrap();
+        let answered_ns = monotonic_ns();
+        (
+            f64::midpoint(asked_ns, answered_ns),
+            answered_ns - asked_ns,
+            sample,
+        )
+    };
+    let begin = look();
+    let mut looks = Vec::new();
+    let run = "bench run e.sock --queues 2 --depth 4 --client blocking --time 4s \
+        --repetitions 1 --status-interval 10ms --json";
+    let ended = thread::scope(|scope| {
+        let load = scope.spawn(|| folder.run(run));
+        while !load.is_finished() {
+            looks.push(look());
+            sleep(Duration::from_millis(500));
+        }
+        load.join().unwrap()
+    });
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let generated = &report["run"]["each"][0];
+
+    // Not one more, not one less: also those before and after the part that the generator reports.
+    let all = Rates::between(&begin.2, &look().2).json();
+    assert_eq!(all["exports"][0]["reads"], generated["requests_in_all"]);
+    assert!(generated["requests_in_all"].as_u64() > generated["requests"].as_u64());
+
+    // What is shown of intervals within the run, and what the generator counted in them.
+    let course = Course::of(&generated["threads"][0]["course"]);
+    let mut off = Vec::new();
+    for (index, (from, took, before)) in looks.iter().enumerate() {
+        for (to, took_too, after) in &looks[index + 1..] {
+            // Counters are read at some time of a look: one that took long says little of when.
+            let blur = 100.0 * (took + took_too) / (to - from);
+            if course.covers(*from, *to) && blur < AGREEMENT_PERCENT {
+                let shown = Rates::between(before, after).json();
+                let shown = shown["exports"][0]["iops"].as_f64().unwrap();
+                off.push(100.0 * (shown / course.rate(*from, *to) - 1.0));
+            }
+        }
+    }
+    off.sort_by(f64::total_cmp);
+    assert!(off.len() >= 3, "too few intervals: {off:?}");
+    let median = off[off.len() / 2];
+    assert!(median.abs() <= AGREEMENT_PERCENT, "off by percent: {off:?}");
+    program.stop();
+}
+
+/// The clock of the generator's marks.
+fn monotonic_ns() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}
+
+/// How many requests the generator had seen completed, and when.
+struct Course(Vec<(f64, f64)>);
+
+impl Course {
+    fn of(marks: &Value) -> Self {
+        let marks = marks.as_array().unwrap().iter();
+        let mark = |mark: &Value| (mark[0].as_f64().unwrap(), mark[1].as_f64().unwrap());
+        Course(marks.map(mark).collect())
+    }
+
+    fn covers(&self, from: f64, to: f64) -> bool {
+        let (first, last) = (self.0.first().unwrap(), self.0.last().unwrap());
+        first.0 <= from && to <= last.0
+    }
+
+    /// Completed by then, between two marks as if at an even pace.
+    fn at(&self, ns: f64) -> f64 {
+        let next = self.0.partition_point(|mark| mark.0 <= ns);
+        let next = next.clamp(1, self.0.len() - 1);
+        let ((from, before), (to, after)) = (self.0[next - 1], self.0[next]);
+        before + (after - before) * (ns - from) / (to - from)
+    }
+
+    /// Requests per second.
+    fn rate(&self, from: f64, to: f64) -> f64 {
+        (self.at(to) - self.at(from)) / (to - from) * 1e9
+    }
 }
 
 #[test]
