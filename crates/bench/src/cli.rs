@@ -13,7 +13,7 @@ use commands::signals;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::experiments::{self, batch_limit, completion_ring, many_queues, notify};
+use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify};
 use crate::svg::Figure;
 use crate::table::Table;
 use crate::{compare, handlers, idle, run, targets};
@@ -51,6 +51,9 @@ pub enum Command {
     /// Completions read in user space, or by system call?
     #[command(long_about = help::COMPLETION_RING, after_long_help = help::COMPLETION_RING_EXAMPLES)]
     CompletionRing(completion_ring::Options),
+    /// What do many clients of a monitor cost the guest?
+    #[command(long_about = help::MONITORS, after_long_help = help::MONITORS_EXAMPLES)]
+    Monitors(monitors::Options),
     /// A server with many disks and nothing to do: wake-ups, memory per queue
     #[command(long_about = help::IDLE, after_long_help = help::IDLE_EXAMPLES)]
     Idle(idle::Options),
@@ -183,6 +186,7 @@ impl Command {
             Command::BatchLimit(options) => options.setup.svg.as_deref(),
             Command::Notify(options) => options.setup.svg.as_deref(),
             Command::CompletionRing(options) => options.setup.svg.as_deref(),
+            Command::Monitors(options) => options.setup.svg.as_deref(),
             Command::Compare(options) => options.svg.as_deref(),
             Command::Idle(_) | Command::Run(_) | Command::Targets(_) => None,
         }
@@ -200,6 +204,7 @@ fn measure(command: &Command) -> Result<Report> {
         Command::BatchLimit(options) => batch_limit::run(options)?.into(),
         Command::Notify(options) => notify::run(options)?.into(),
         Command::CompletionRing(options) => completion_ring::run(options)?.into(),
+        Command::Monitors(options) => monitors::run(options)?.into(),
         Command::Idle(options) => {
             let report = idle::run(options)?;
             plain(report.table(), report.json())
@@ -320,6 +325,10 @@ mod tests {
             "completion-ring --queues 0",
             "completion-ring --aio spdk",
             "handlers --idle-disks 0",
+            "monitors --clients 1",
+            "monitors --clients 129",
+            "monitors --rate often",
+            "monitors --clients-nice 20",
         ] {
             let args = std::iter::once("bench").chain(nonsense.split(' '));
             assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

@@ -155,10 +155,17 @@ impl Server {
     /// # Errors
     /// [`Error::Server`] with its output when it ended or does not listen; [`Error::Io`].
     pub fn connect(&mut self, index: usize) -> Result<UnixStream> {
-        let path = socket(self.folder.path(), index);
+        self.connect_to(&socket(self.folder.path(), index))
+    }
+
+    /// Connects to a socket of the server, as soon as it listens there.
+    ///
+    /// # Errors
+    /// As for [`Server::connect`].
+    pub(crate) fn connect_to(&mut self, path: &Path) -> Result<UnixStream> {
         let deadline = Instant::now() + SERVER_LIMIT;
         loop {
-            match UnixStream::connect(&path) {
+            match UnixStream::connect(path) {
                 Ok(stream) => return Ok(stream),
                 Err(error)
                     if matches!(

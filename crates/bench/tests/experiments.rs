@@ -116,6 +116,35 @@ fn notify_has_both_orders() {
 }
 
 #[test]
+fn monitors_has_a_row_for_each_rate_and_who_asks_is_answered() {
+    let outcome = measure("monitors --clients 5 --rate 0,500,max --clients-nice 1");
+    let rows = outcome.json["monitors"]["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| &row["clients"]).collect();
+    let wanted = [
+        "no client",
+        "silent",
+        "500 questions per s",
+        "as fast as answered",
+    ];
+    assert_eq!(names, wanted);
+    for (row, (compared, asks)) in
+        rows.iter()
+            .zip([(false, false), (true, false), (true, true), (true, true)])
+    {
+        assert!(row["iops"]["mean"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert_eq!(row["ratio"]["mean"].is_f64(), compared, "{row:#}");
+        let answers = row["answers_per_s"]["min"].as_f64().unwrap_or_default();
+        assert_eq!(
+            (answers > 0.0, row["answer_p99_us"].is_f64()),
+            (asks, asks),
+            "{row:#}"
+        );
+        assert!(row["control_cpu_percent"]["mean"].is_f64(), "{row:#}");
+    }
+    assert_eq!(outcome.bars, rows.len());
+}
+
+#[test]
 fn handlers_has_a_busy_queue_beside_idle_ones_that_only_a_scan_looks_at() {
     let line = "handlers --only server --idle-disks 3 --idle-queues 5";
     let outcome = measure(line);

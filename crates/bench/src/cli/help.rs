@@ -62,6 +62,21 @@ pub(super) const COMPLETION_RING_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane bench completion-ring --tmpfs --queues 2 --depth 1,16";
 
+pub(super) const MONITORS: &str = "\
+A guest's random reads from a server with a monitor: without a client, and beside 100 clients that are connected and \
+silent, ask 100 or 1,000 questions per second in sum, or each ask again as soon as they are answered. One of them asks \
+for the longest answer there is and never reads. Iothread and guest are bound to a processor each; clients, \
+and the server's threads that answer them, run anywhere (--clients-cpu). What clients use is taken from the guest \
+as well where there are no other processors: with --clients-nice 19 they take only what nobody else wants.
+
+Shows the guest's IOPS, and their ratio to those without clients in the same repetition; how many questions were answered, how long \
+that took, and the processor time of the two threads that answer. ± is the standard error of the mean over the \
+repetitions, in percent of it.";
+pub(super) const MONITORS_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench monitors --null --repetitions 7\n\
+\x20 blockplane bench monitors --null --rate max --clients-nice 19 --svg monitors.svg";
+
 pub(super) const IDLE: &str = "\
 Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
 wake-ups, memory per queue, descriptors, threads. Once with null-co behind each disk and once with a \

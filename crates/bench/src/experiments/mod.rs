@@ -11,6 +11,7 @@ mod contest;
 mod counters;
 mod drive;
 pub mod many_queues;
+pub mod monitors;
 pub mod notify;
 mod setup;
 
