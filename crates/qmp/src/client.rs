@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use rustix::event::PollFlags;
+use rustix::event::epoll::EventFlags;
 use serde_json::Value;
 
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
@@ -19,6 +19,8 @@ const READ_BYTES: usize = 4096;
 /// A client.
 pub(crate) struct Client {
     pub id: u64,
+    /// What the kernel was told to wait for.
+    pub watched: EventFlags,
     stream: UnixStream,
     _seat: Seat,
     session: Session,
@@ -39,16 +41,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Greets a client. The socket does not block.
+    /// Greets a client. The socket does not block, and is `watched`.
     pub fn new<C>(
         id: u64,
         stream: UnixStream,
         seat: Seat,
         pretty: bool,
         interface: &Interface<C>,
+        watched: EventFlags,
     ) -> Self {
         let mut client = Client {
             id,
+            watched,
             stream,
             _seat: seat,
             session: Session::default(),
@@ -70,10 +74,10 @@ impl Client {
     }
 
     /// What to wait for.
-    pub fn interest(&self) -> PollFlags {
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, self.reads());
-        flags.set(PollFlags::OUT, self.waiting() > 0);
+    pub fn interest(&self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.reads());
+        flags.set(EventFlags::OUT, self.waiting() > 0);
         flags
     }
 
@@ -92,16 +96,16 @@ impl Client {
     /// Something has happened to the socket.
     pub fn ready<C>(
         &mut self,
-        readiness: PollFlags,
+        readiness: EventFlags,
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
-        if readiness.contains(PollFlags::IN) && self.reads() {
+        if readiness.contains(EventFlags::IN) && self.reads() {
             self.read();
-        } else if readiness.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        } else if readiness.intersects(EventFlags::HUP | EventFlags::ERR) {
             self.gone = true;
         }
-        if readiness.contains(PollFlags::OUT) {
+        if readiness.contains(EventFlags::OUT) {
             self.write();
         }
         self.proceed(interface, forward);

@@ -5,23 +5,23 @@
 //! takes long in the program delays other commands, and neither clients that go out of band nor events; one that
 //! the program answers [later](Run::Later) delays only those of its own client.
 
+use std::io;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
-use std::{io, mem};
+use std::time::{Duration, Instant};
 
 use listener::Listener;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use serde_json::{Value, json};
+use rustix::event::epoll::EventFlags;
 
 use crate::client::Client;
 use crate::limits::MAX_CLIENTS;
+use crate::mailbox::{Handle, Letter};
 use crate::presence::{Presence, Seat};
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::watch::{Key, Ready, Watch};
 use crate::{Interface, Run};
 
 /// How long clients have at the end to read their last answers.
@@ -37,94 +37,6 @@ pub enum Door {
     Listening(Listener, Option<UnixStream>),
     /// One that is there.
     Connected(UnixStream),
-}
-
-/// What the program tells the thread.
-enum Letter {
-    Open {
-        door: Door,
-        pretty: bool,
-        presence: Presence,
-    },
-    Answer {
-        client: u64,
-        answer: Value,
-    },
-    Event {
-        name: &'static str,
-        event: Value,
-    },
-    Stop,
-}
-
-/// Reaches the server from any thread; also before there is one, when nobody listens.
-#[derive(Clone)]
-pub struct Handle(Arc<Mailbox>);
-
-struct Mailbox {
-    state: Mutex<Letters>,
-    wake: OwnedFd,
-}
-
-#[derive(Default)]
-struct Letters {
-    /// Somebody reads them.
-    read: bool,
-    letters: Vec<Letter>,
-}
-
-impl Mailbox {
-    fn state(&self) -> MutexGuard<'_, Letters> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Handle {
-    /// Of a server to be.
-    ///
-    /// # Errors
-    /// When there is no descriptor left.
-    pub fn new() -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let state = Mutex::default();
-        Ok(Handle(Arc::new(Mailbox { state, wake })))
-    }
-
-    /// Tells all clients of an event.
-    pub fn emit(&self, name: &'static str, data: Value) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        // A clock before 1970 is nobody's.
-        let now = now.unwrap_or_default();
-        let event = json!({
-            "timestamp": {"seconds": now.as_secs(), "microseconds": now.subsec_micros()},
-            "event": name,
-            "data": data,
-        });
-        self.send(Letter::Event { name, event });
-    }
-
-    /// The answer to a client's request.
-    pub(crate) fn answer(&self, client: u64, answer: Value) {
-        self.send(Letter::Answer { client, answer });
-    }
-
-    fn send(&self, letter: Letter) {
-        {
-            let mut state = self.0.state();
-            if !state.read {
-                return;
-            }
-            state.letters.push(letter);
-        }
-        // Fails only when the counter is full, and somebody wakes up.
-        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
-    }
-
-    fn take(&self) -> Vec<Letter> {
-        // Fails only when nobody has written.
-        let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
-        mem::take(&mut self.0.state().letters)
-    }
 }
 
 /// A command that the program carries out where it wants to. One that is dropped is refused.
@@ -170,13 +82,15 @@ impl Server {
             interface,
             handle: handle.clone(),
             deliver,
+            watch: Watch::new(handle.wake())?,
             doors: Vec::new(),
+            accepting: true,
             clients: Vec::new(),
             last_id: 0,
             accept_again: None,
             deadline: None,
         };
-        handle.0.state().read = true;
+        handle.open();
         let thread = std::thread::Builder::new()
             .name("monitors".into())
             .spawn(move || serving.run())?;
@@ -223,7 +137,10 @@ struct Serving<C, D> {
     interface: Arc<Interface<C>>,
     handle: Handle,
     deliver: D,
+    watch: Watch,
     doors: Vec<Entrance>,
+    /// Doors are watched.
+    accepting: bool,
     clients: Vec<Client>,
     last_id: u64,
     accept_again: Option<Instant>,
@@ -242,8 +159,8 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                 return;
             }
             match self.wait(now) {
-                Ok(ready) => self.handle(&ready),
-                Err(rustix::io::Errno::INTR) => {}
+                Ok(ready) => ready.into_iter().for_each(|ready| self.handle(ready)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::error!(
                         %error,
@@ -256,54 +173,44 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         }
     }
 
-    /// What is ready: the letters, then doors, then clients.
-    fn wait(&self, now: Instant) -> rustix::io::Result<Vec<PollFlags>> {
+    /// What is ready.
+    fn wait(&mut self, now: Instant) -> io::Result<Vec<Ready>> {
         let accepts = self.accept_again.is_none() && self.clients.len() < MAX_CLIENTS;
-        let door = if accepts {
-            PollFlags::IN
-        } else {
-            PollFlags::empty()
-        };
-        let mut fds = vec![PollFd::new(&self.handle.0.wake, PollFlags::IN)];
-        fds.extend(
-            self.doors
-                .iter()
-                .map(|entrance| PollFd::from_borrowed_fd(entrance.listener.socket().as_fd(), door)),
-        );
-        fds.extend(
-            self.clients
-                .iter()
-                .map(|client| PollFd::from_borrowed_fd(client.stream().as_fd(), client.interest())),
-        );
-        let until = [self.accept_again, self.deadline]
-            .into_iter()
-            .flatten()
-            .min();
-        let timeout = until.and_then(|until| Timespec::try_from(until - now).ok());
-        poll(&mut fds, timeout.as_ref())?;
-        Ok(fds.iter().map(PollFd::revents).collect())
+        if accepts != self.accepting {
+            for (index, door) in self.doors.iter().enumerate() {
+                let socket = door.listener.socket();
+                self.watch
+                    .change(socket, Key::Door(index), door_interest(accepts))?;
+            }
+            self.accepting = accepts;
+        }
+        for client in &mut self.clients {
+            let interest = client.interest();
+            if interest != client.watched {
+                self.watch
+                    .change(client.stream(), Key::Client(client.id), interest)?;
+                client.watched = interest;
+            }
+        }
+        let until = [self.accept_again, self.deadline];
+        let until = until.into_iter().flatten().min();
+        self.watch.wait(until.map(|until| until - now))
     }
 
-    fn handle(&mut self, ready: &[PollFlags]) {
-        let (first, doors) = ready.split_at(1);
-        let (doors, clients) = doors.split_at(self.doors.len());
-        // Clients before doors and letters, which change their number.
-        for (index, readiness) in clients.iter().enumerate() {
-            if !readiness.is_empty() {
-                let client = &mut self.clients[index];
-                let id = client.id;
-                let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
-                client.ready(*readiness, &self.interface, &mut forward);
+    fn handle(&mut self, ready: Ready) {
+        match ready.key {
+            Key::Letters => {
+                for letter in self.handle.take() {
+                    self.read(letter);
+                }
             }
-        }
-        for (index, readiness) in doors.iter().enumerate() {
-            if !readiness.is_empty() {
-                self.accept(index);
-            }
-        }
-        if !first[0].is_empty() {
-            for letter in self.handle.take() {
-                self.read(letter);
+            Key::Door(index) => self.accept(index),
+            // They stand in the order in which they came.
+            Key::Client(id) => {
+                if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
+                    let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
+                    self.clients[index].ready(ready.flags, &self.interface, &mut forward);
+                }
             }
         }
     }
@@ -317,7 +224,13 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             } => match door {
                 Door::Connected(stream) => self.welcome(stream, presence.seat(), pretty),
                 Door::Listening(listener, first) => {
-                    if let Err(error) = listener.socket().set_nonblocking(true) {
+                    let key = Key::Door(self.doors.len());
+                    let interest = door_interest(self.accepting);
+                    let socket = listener.socket();
+                    let watched = socket
+                        .set_nonblocking(true)
+                        .and_then(|()| self.watch.add(socket, key, interest));
+                    if let Err(error) = watched {
                         tracing::error!(%error, "a monitor's socket cannot be listened on");
                         return;
                     }
@@ -332,9 +245,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                 }
             },
             Letter::Answer { client: id, answer } => {
-                if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
+                if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
-                    client.answer(&answer, &self.interface, &mut forward);
+                    self.clients[index].answer(&answer, &self.interface, &mut forward);
                 }
             }
             Letter::Event { name, event } => {
@@ -355,7 +268,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
     }
 
     fn accept(&mut self, index: usize) {
-        let entrance = &self.doors[index];
+        let Some(entrance) = self.doors.get(index) else {
+            return;
+        };
         match entrance.listener.socket().accept() {
             Ok((stream, _)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -371,13 +286,32 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
     }
 
     fn welcome(&mut self, stream: UnixStream, seat: Seat, pretty: bool) {
-        if let Err(error) = stream.set_nonblocking(true) {
+        self.last_id += 1;
+        let (key, interest) = (Key::Client(self.last_id), EventFlags::IN);
+        let watched = stream
+            .set_nonblocking(true)
+            .and_then(|()| self.watch.add(&stream, key, interest));
+        if let Err(error) = watched {
             tracing::warn!(%error, "a monitor's client cannot be served");
             return;
         }
-        self.last_id += 1;
-        let client = Client::new(self.last_id, stream, seat, pretty, &self.interface);
+        let client = Client::new(
+            self.last_id,
+            stream,
+            seat,
+            pretty,
+            &self.interface,
+            interest,
+        );
         self.clients.push(client);
+    }
+}
+
+fn door_interest(accepts: bool) -> EventFlags {
+    if accepts {
+        EventFlags::IN
+    } else {
+        EventFlags::empty()
     }
 }
 
