@@ -1,15 +1,17 @@
 //! Many clients at once, one of which never reads.
 
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use serde_json::json;
 
 use crate::client::Client;
 use crate::neighbour::{self, BLOCKS, Neighbour};
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::start;
 
 const CLIENTS: usize = 100;
@@ -67,6 +69,47 @@ fn a_hundred_clients_are_answered_and_one_never_reads() {
     neighbour.goes_on();
     let grown = neighbour::memory_kib(program.pid()).saturating_sub(memory);
     assert!(grown < 32 << 10, "{grown} KiB more");
+    neighbour.stop();
+    program.stop();
+}
+
+/// By name.
+fn niceness(pid: Pid) -> Vec<(String, i32)> {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    let stat =
+        threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
+    stat.map(|stat| {
+        // proc_pid_stat(5): the name is in parentheses, the niceness the 19th field.
+        let (begin, rest) = stat.rsplit_once(") ").unwrap();
+        let name = begin.split_once('(').unwrap().1.to_owned();
+        (name, rest.split(' ').nth(16).unwrap().parse().unwrap())
+    })
+    .collect()
+}
+
+/// Neither do those inherit it that a monitor's client has made.
+#[test]
+fn who_answers_monitors_yields_to_guests_and_nobody_else_does() {
+    let folder = Folder::new();
+    folder.image("disk", BLOCKS * 4096);
+    let script = "exec nice -n 2 \"$0\" \"$@\"";
+    let words = format!("{} {}", neighbour::LINE, crate::MONITOR);
+    let mut program = Process::spawn(folder.command_after(script, words.split_whitespace()));
+    let mut client = Client::of(program.connection(&folder.join("qmp")));
+    client.done("object-add", json!({"qom-type": "iothread", "id": "late"}));
+    let neighbour = Neighbour::start(&folder);
+    neighbour.goes_on();
+    let found = niceness(program.pid());
+    let own = found.iter().find(|(name, _)| name == "IO late").unwrap().1;
+    assert!(own >= 2, "{found:?}");
+    for (name, nice) in &found {
+        let wanted = if name == "monitors" { own + 10 } else { own };
+        assert_eq!(*nice, wanted.min(19), "{name}: {found:?}");
+    }
+    assert!(
+        found.iter().any(|(name, _)| name == "monitors"),
+        "{found:?}"
+    );
     neighbour.stop();
     program.stop();
 }
