@@ -1,0 +1,243 @@
+//! The chip as its owner sees it: windows to read and write, a level of the interrupt pin, and time to run in.
+
+use crate::interrupts::{self, Enabled, Interrupts};
+use crate::link::Link;
+use crate::memory::{Dma, RAM_BYTES};
+use crate::ports::{Bus, Targets, TaskId};
+use crate::registers::{
+    DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
+};
+use crate::reset::Pending;
+use crate::scripts::{Cpu, Pause, State};
+use crate::tasks::Tasks;
+use crate::timers::Timers;
+
+/// A PCI window of the chip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// BAR 0: the registers in I/O space, 256 bytes.
+    Io,
+    /// BAR 1: the registers in memory space, 1 KiB, four times the same.
+    Registers,
+    /// BAR 2: SCRIPTS RAM, 8 KiB.
+    Ram,
+}
+
+/// Where the windows are, as configuration space says; 0: nowhere. The chip needs to know, since its programs
+/// address it as they address memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bars {
+    /// BAR 0, without its flags.
+    pub io: u32,
+    /// BAR 1.
+    pub registers: u32,
+    /// BAR 2.
+    pub ram: u32,
+}
+
+/// How long a run may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Instructions; one that moves much counts once more per 4 KiB.
+    pub instructions: u32,
+    /// The time, on a clock that does not go back.
+    pub now_ns: u64,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
+    Idle,
+    /// The limits are used up: let others run, and come back after a while. Drivers exist that wait for memory to
+    /// change in a program of their own.
+    Again,
+}
+
+/// One LSI53C895A with its SCSI bus.
+///
+/// After a write, [`Chip::finished`], [`Chip::dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
+/// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
+pub struct Chip {
+    pub(crate) regs: Registers,
+    pub(crate) ram: Box<[u8]>,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) cpu: Cpu,
+    pub(crate) link: Link,
+    pub(crate) tasks: Tasks,
+    pub(crate) dma: Dma,
+    pub(crate) bars: Bars,
+    pub(crate) timers: Timers,
+    pub(crate) pending: Pending,
+    /// What is left of the run's limit.
+    pub(crate) left: u32,
+    /// Something happened that a run may act upon.
+    pub(crate) awake: bool,
+}
+
+impl Chip {
+    /// As after power-on.
+    pub fn new() -> Self {
+        Chip {
+            regs: Registers::new(),
+            ram: vec![0; RAM_BYTES].into_boxed_slice(),
+            interrupts: Interrupts::default(),
+            cpu: Cpu::default(),
+            link: Link::Free,
+            tasks: Tasks::new(),
+            dma: Dma::Idle,
+            bars: Bars::default(),
+            timers: Timers::Off,
+            pending: Pending::default(),
+            left: 0,
+            awake: false,
+        }
+    }
+
+    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining`] says when they are gone.
+    pub fn reset(&mut self) {
+        self.ram.fill(0);
+        self.soft_reset();
+    }
+
+    /// Configuration space was written.
+    pub fn set_bars(&mut self, bars: Bars) {
+        self.bars = bars;
+    }
+
+    /// Reads a window; what lies outside of it is all ones.
+    pub fn read(&mut self, bar: Bar, offset: u64, data: &mut [u8]) {
+        data.fill(0xff);
+        for (i, byte) in (offset..=u64::MAX).zip(data) {
+            *byte = match bar {
+                Bar::Io if i < 0x100 => self.read_register(i.to_le_bytes()[0]),
+                Bar::Registers if i < 0x400 => self.read_register(i.to_le_bytes()[0]),
+                Bar::Ram => usize::try_from(i)
+                    .ok()
+                    .and_then(|i| self.ram.get(i).copied())
+                    .unwrap_or(0xff),
+                _ => 0xff,
+            };
+        }
+    }
+
+    /// Writes a window; what lies outside of it is dropped.
+    pub fn write(&mut self, bar: Bar, offset: u64, data: &[u8]) {
+        for (i, byte) in (offset..=u64::MAX).zip(data) {
+            match bar {
+                Bar::Io if i < 0x100 => self.write_register(i.to_le_bytes()[0], *byte),
+                Bar::Registers if i < 0x400 => self.write_register(i.to_le_bytes()[0], *byte),
+                Bar::Ram => {
+                    if let Some(place) = usize::try_from(i).ok().and_then(|i| self.ram.get_mut(i)) {
+                        *place = *byte;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The level of the interrupt pin.
+    pub fn irq_level(&self) -> bool {
+        !self.regs.has(DCNTL, dcntl::IRQD)
+            && !self.regs.has(ISTAT1, istat1::SYNC_IRQD)
+            && (self.regs.has(ISTAT0, istat0::INTF) || self.interrupts.asserted(self.enabled()))
+    }
+
+    /// Did something happen since the last run that it may act upon?
+    pub fn wants_run(&self) -> bool {
+        self.awake
+    }
+
+    /// When a run is due for a timer's sake.
+    pub fn timer_ns(&self) -> Option<u64> {
+        self.timers.due_ns()
+    }
+
+    /// Aborted tasks whose memory is still in use.
+    pub fn draining(&self) -> usize {
+        self.tasks.draining()
+    }
+
+    /// Tasks whose memory is in use, aborted or not.
+    pub fn in_flight(&self) -> usize {
+        self.tasks.in_flight()
+    }
+
+    /// A task that was to be finished later has ended, with this status byte; or one that was aborted has let go of its memory.
+    pub fn finished(&mut self, task: TaskId, status: u8) {
+        let connected = self.connection().and_then(|connection| connection.task) == Some(task);
+        self.tasks.finished(task, status, connected);
+        self.awake = true;
+    }
+
+    /// Carries out what is to be done, within limits.
+    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
+        self.awake = false;
+        self.left = limits.instructions;
+        if self.timers.tell(limits.now_ns) {
+            self.interrupt_scsi(0, sist1::GEN);
+        }
+        loop {
+            self.carry_out_resets(host);
+            if self.waits_for_memory() {
+                return Run::Idle;
+            }
+            if matches!(self.dma, Dma::Failed) {
+                self.dma = Dma::Idle;
+                self.bus_fault();
+            }
+            if self.cpu.state == State::Stopped {
+                self.reselect_while_stopped();
+                return Run::Idle;
+            }
+            if self.left == 0 || self.left.is_multiple_of(64) && host.out_of_time() {
+                self.awake = true;
+                return Run::Again;
+            }
+            self.left -= 1;
+            match self.step(host) {
+                Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
+                Err(Pause::Limit) => self.left = 0,
+                Err(Pause::Bus) if self.pending.bus_reset => {}
+                Err(Pause::Bus) => return Run::Idle,
+            }
+        }
+    }
+
+    /// What a step costs that does the work of several.
+    pub(crate) fn charge(&mut self) -> Result<(), Pause> {
+        self.left = self.left.checked_sub(1).ok_or(Pause::Limit)?;
+        Ok(())
+    }
+
+    pub(crate) fn enabled(&self) -> Enabled {
+        Enabled {
+            dien: self.regs.get(DIEN),
+            sien0: self.regs.get(SIEN0),
+            sien1: self.regs.get(SIEN1),
+        }
+    }
+
+    /// A DMA interrupt: always fatal.
+    pub(crate) fn interrupt_dma(&mut self, bits: u8) {
+        debug_assert!(bits & dstat::DFE == 0);
+        self.interrupts.raise_dma(bits, self.enabled());
+        self.cpu.stop();
+    }
+
+    /// A SCSI interrupt; stops SCRIPTS if it is fatal, or enabled.
+    pub(crate) fn interrupt_scsi(&mut self, sist0: u8, sist1: u8) {
+        let enabled = self.enabled();
+        self.interrupts.raise_scsi(sist0, sist1, enabled);
+        if interrupts::counts(sist0, sist1, enabled) {
+            self.cpu.stop();
+        }
+    }
+}
+
+impl Default for Chip {
+    fn default() -> Self {
+        Chip::new()
+    }
+}

@@ -1,0 +1,266 @@
+//! The part of a driver that runs on the CPU: control blocks, queues, completions, residuals.
+
+use crate::assemble::{ACK, ATN, MSG_OUT, Program, When};
+pub use crate::driver_program::BUFFERS;
+use crate::driver_program::*;
+use crate::machine::*;
+
+/// A command to submit.
+pub struct Order {
+    pub target: u32,
+    pub lun: u8,
+    /// Below 64.
+    pub tag: Option<u8>,
+    pub may_disconnect: bool,
+    pub cdb: Vec<u8>,
+    pub to_initiator: bool,
+    pub pieces: Vec<(u32, u32)>,
+    /// What follows IDENTIFY and the tag.
+    pub more_messages: Vec<u8>,
+}
+
+/// A read or write of blocks into one buffer.
+pub fn transfer(
+    opcode: u8,
+    target: u32,
+    tag: Option<u8>,
+    lba: u32,
+    blocks: u16,
+    buffer: u32,
+) -> Order {
+    let mut cdb = vec![opcode, 0];
+    cdb.extend(lba.to_be_bytes());
+    cdb.push(0);
+    cdb.extend(blocks.to_be_bytes());
+    cdb.push(0);
+    Order {
+        target,
+        lun: 0,
+        tag,
+        may_disconnect: true,
+        cdb,
+        to_initiator: opcode == 0x28,
+        pieces: vec![(buffer, u32::from(blocks) * 512)],
+        more_messages: vec![],
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done {
+    pub block: u32,
+    pub status: u8,
+    pub residual: u32,
+}
+
+pub struct Driver {
+    pub machine: Machine,
+    program: Program,
+    queued: u32,
+    done: u32,
+    blocks: u32,
+    orders: Vec<u32>,
+}
+
+impl Driver {
+    pub fn new(mut machine: Machine) -> Self {
+        let program = program();
+        machine.poke(RAM, &program.bytes());
+        machine.write8(ISTAT0, 0x40);
+        machine.write8(SCID, 0x47);
+        machine.write8(SIEN0, 0x8f);
+        machine.write8(SIEN1, 0x04);
+        machine.write8(DIEN, 0x7d);
+        machine.write8(CCNTL0, 0x80);
+        machine.write8(DCNTL, 0x01);
+        machine.write32(PMJAD1, program.address("pm"));
+        machine.write32(PMJAD2, program.address("pm"));
+        for i in 0..QUEUE_ROOM {
+            for queue in [START_QUEUE, DONE_QUEUE] {
+                machine.poke32(queue + 8 * i, if queue == START_QUEUE { IDLE } else { 0 });
+                machine.poke32(queue + 8 * i + 4, queue + 8 * (i + 1));
+            }
+        }
+        machine.poke32(POS, START_QUEUE);
+        machine.poke32(DONE_POS, DONE_QUEUE);
+        machine.poke32(PM_ADDR, program.address("pm_data"));
+        machine.poke32(TARGET_TABLE_ADDR, TARGET_TABLE);
+        machine.poke32(IDLE + GO_START, program.address("unget"));
+        for target in 0..16 {
+            machine.poke32(TARGET_TABLE + 4 * target, TARGETS + 0x100 * target);
+        }
+        let mut driver = Driver {
+            machine,
+            program,
+            queued: 0,
+            done: 0,
+            blocks: 0,
+            orders: Vec::new(),
+        };
+        let start = driver.program.address("start");
+        driver.machine.write32(DSP, start);
+        driver.machine.go();
+        driver
+    }
+
+    /// Puts a command into the start queue and rings the bell. Returns its number.
+    pub fn submit(&mut self, order: &Order) -> u32 {
+        let number = self.blocks;
+        self.blocks += 1;
+        let block = BLOCKS + 0x100 * number;
+        let m = &mut self.machine;
+        let mut message = vec![if order.may_disconnect { 0xc0 } else { 0x80 } | order.lun];
+        if let Some(tag) = order.tag {
+            message.extend([0x20, tag << 1 | 1]);
+        }
+        message.extend(&order.more_messages);
+        m.poke32(block + SELECT, order.target << 16);
+        m.poke32(block + MSG_OUT_ENTRY, u32::try_from(message.len()).unwrap());
+        m.poke32(block + MSG_OUT_ENTRY + 4, block + MESSAGE_BYTES);
+        m.poke(block + MESSAGE_BYTES, &message);
+        m.poke32(
+            block + COMMAND_ENTRY,
+            u32::try_from(order.cdb.len()).unwrap(),
+        );
+        m.poke32(block + COMMAND_ENTRY + 4, block + CDB);
+        m.poke(block + CDB, &order.cdb);
+        let first = PIECES - u32::try_from(order.pieces.len()).unwrap();
+        for (i, (addr, len)) in (first..).zip(&order.pieces) {
+            m.poke32(block + DATA + 8 * i, *len);
+            m.poke32(block + DATA + 8 * i + 4, *addr);
+        }
+        let data = self.program.address(if order.to_initiator {
+            "data_in"
+        } else {
+            "data_out"
+        });
+        let pointer = if order.pieces.is_empty() {
+            self.program.address("no_data")
+        } else {
+            data + 8 * first
+        };
+        m.poke32(block + SAVED_POINTER, pointer);
+        m.poke32(block + STATUS_WORD, 0xffff);
+        m.poke32(block + GO_START, self.program.address("select"));
+        m.poke32(block + GO_RESTART, self.program.address("restart"));
+
+        let unit = UNITS + 0x10 * (order.target * 16 + u32::from(order.lun));
+        let tags = TAGS + 0x100 * order.target;
+        m.poke32(
+            TARGETS + 0x100 * order.target + 4 * u32::from(order.lun),
+            unit,
+        );
+        m.poke32(
+            unit,
+            self.program.address(if order.tag.is_some() {
+                "tagged"
+            } else {
+                "untagged"
+            }),
+        );
+        m.poke32(unit + 4, if order.tag.is_some() { tags } else { block });
+        if let Some(tag) = order.tag {
+            m.poke32(tags + 4 * u32::from(tag), block);
+        }
+        m.poke32(START_QUEUE + 8 * self.queued, block);
+        self.queued += 1;
+        self.orders
+            .push(order.pieces.iter().map(|(_, len)| len).sum());
+        m.write8(ISTAT0, 0x20);
+        m.go();
+        number
+    }
+
+    /// What the interrupt handler finds in the done queue, in that order.
+    pub fn completions(&mut self) -> Vec<Done> {
+        let mut found = Vec::new();
+        if self.machine.read8(ISTAT0) & 0x04 != 0 {
+            assert!(self.machine.chip.irq_level());
+            self.machine.write8(ISTAT0, 0x04);
+        }
+        loop {
+            let block = self.machine.peek32(DONE_QUEUE + 8 * self.done);
+            if block == 0 {
+                return found;
+            }
+            self.done += 1;
+            let number = (block - BLOCKS) / 0x100;
+            let [host, status, ..] = self.machine.peek32(block + STATUS_WORD).to_le_bytes();
+            assert_eq!(host, 1, "SCRIPTS say that it is complete");
+            let residual = self.residual(block, self.orders[usize::try_from(number).unwrap()]);
+            found.push(Done {
+                block: number,
+                status,
+                residual,
+            });
+        }
+    }
+
+    /// From where the data pointer was left.
+    fn residual(&self, block: u32, len: u32) -> u32 {
+        let last = self.machine.peek32(block + LAST_POINTER);
+        let sum_from = |first: u32| {
+            (first..PIECES)
+                .map(|i| self.machine.peek32(block + DATA + 8 * i))
+                .sum::<u32>()
+        };
+        if last == self.program.address("no_data") {
+            return len;
+        }
+        let index = |pointer: u32| {
+            ["data_in", "data_out"].iter().find_map(|label| {
+                let start = self.program.address(label);
+                (start..=start + 8 * (PIECES + 1))
+                    .contains(&pointer)
+                    .then(|| (pointer - start) / 8)
+            })
+        };
+        if last == self.program.address("pm_data") {
+            let rest = self.machine.peek32(block + PM_ENTRY) & 0x00ff_ffff;
+            return rest + sum_from(index(self.machine.peek32(block + PM_RETURN)).unwrap());
+        }
+        match index(last) {
+            Some(index) if index <= PIECES => sum_from(index),
+            _ => 0,
+        }
+    }
+
+    /// SCRIPTS wait for something to do, and nothing went wrong.
+    #[track_caller]
+    pub fn expect_well(&mut self) {
+        let found = (
+            self.machine.read8(ISTAT0) & 0x03,
+            self.machine.read8(ISTAT1),
+        );
+        let (dsp, dsps) = (self.machine.read32(DSP), self.machine.read32(DSPS));
+        assert_eq!(
+            found,
+            (0, 0x02),
+            "istat0 (interrupts), istat1 (running); dsp {dsp:#x} dsps {dsps:#x}"
+        );
+    }
+
+    pub fn abort_program(&self, target: u32, message_addr: u32, len: usize) -> Program {
+        let mut p = Program::at(0x3e00);
+        p.select_atn(target, "lost")
+            .int(When::NotPhase(MSG_OUT), 0x21);
+        p.register(7, 4, SCNTL2, 0x7f);
+        p.move_direct(MSG_OUT, len, message_addr)
+            .clear(ACK | ATN)
+            .wait_disconnect()
+            .int(When::Always, 0x22);
+        p.label("lost").int(When::Always, 0x23);
+        p
+    }
+
+    /// Stops SCRIPTS in their wait, and starts another program.
+    pub fn interrupt_with(&mut self, program: &Program) {
+        self.machine.start(program, 0x3e00);
+    }
+
+    /// Goes back to the start queue.
+    pub fn restart(&mut self) {
+        let start = self.program.address("start");
+        self.machine.write32(DSP, start);
+        self.machine.go();
+    }
+}

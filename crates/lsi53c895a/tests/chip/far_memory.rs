@@ -1,0 +1,195 @@
+//! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
+
+use lsi53c895a::{Limits, Run};
+
+use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
+use crate::driver::{Done, Driver, transfer};
+use crate::machine::*;
+
+fn far(offset: u32) -> u32 {
+    u32::try_from(FAR).unwrap() + offset
+}
+
+impl Machine {
+    fn poke_far(&mut self, offset: usize, bytes: &[u8]) {
+        self.world.far[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[test]
+fn a_whole_command_works_in_memory_that_is_not_mapped() {
+    for (opcode, phase) in [(0x28, DATA_IN), (0x2a, DATA_OUT)] {
+        let mut machine = Machine::new();
+        let blocks = 20u8;
+        let len = usize::from(blocks) * BLOCK;
+        machine.poke_far(0x1000, &[0x80]);
+        machine.poke_far(0x1010, &[opcode, 0, 0, 0, 0, 2, 0, 0, blocks, 0]);
+        machine.poke_far(
+            0x2004,
+            &(0..len)
+                .map(|i| i.to_le_bytes()[0] ^ 0x55)
+                .collect::<Vec<u8>>(),
+        );
+        machine.poke_far(0x1100, &u32::from(blocks).wrapping_mul(512).to_le_bytes());
+        machine.poke_far(0x1104, &far(0x2004).to_le_bytes());
+        let mut p = Program::at(far(0));
+        p.load(DSA, 4, far(0x1200)).select_atn(0, "x").label("x");
+        p.move_direct(MSG_OUT, 1, far(0x1000))
+            .move_direct(COMMAND, 10, far(0x1010))
+            .move_table(phase, 0);
+        p.move_direct(STATUS, 1, far(0x1020))
+            .move_direct(MSG_IN, 1, far(0x1021))
+            .wait_disconnect();
+        p.copy(8, far(0x1020), far(0x1028)).int(When::Always, 99);
+        machine.poke_far(0x1200, &far(0x1100).to_le_bytes());
+        machine.poke_far(0x1020, &[0xff; 2]);
+        machine.poke_far(0, &p.bytes());
+        machine.write32(DSP, far(0));
+        machine.go();
+        let id = machine.world.running[0];
+        assert_eq!(machine.world.task(id).len, len as u64);
+        machine.finish(id);
+        machine.expect_int(99);
+        assert_eq!(machine.world.far[0x1020..0x1022], [0, 0]);
+        assert_eq!(machine.world.far[0x1028..0x102a], [0, 0]);
+        assert_eq!(
+            machine.world.far[0x2004..0x2004 + len],
+            machine.world.disk[1024..1024 + len]
+        );
+        assert_eq!(machine.world.far[0x2004 + len], 0, "and nothing behind it");
+    }
+}
+
+#[test]
+fn the_status_comes_after_the_data_is_written_back() {
+    let mut machine = Machine::new();
+    machine.poke(0x8000, &[0x80]);
+    machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
+    let mut p = Program::at(0x1000);
+    p.select_atn(0, "x")
+        .label("x")
+        .move_direct(MSG_OUT, 1, 0x8000)
+        .move_direct(COMMAND, 6, 0x8010);
+    p.move_direct(DATA_IN, 36, far(0))
+        .int(When::Phase(STATUS), 99);
+    machine.poke(0x1000, &p.bytes());
+    machine.write32(DSP, 0x1000);
+    assert_eq!(machine.run(), Run::Idle);
+    assert_eq!(machine.read8(ISTAT0) & 0x03, 0, "it waits");
+    assert!(machine.answer_memory());
+    machine.run();
+    machine.expect_int(99);
+    assert_eq!(machine.world.far[..4], *b"abcd");
+}
+
+#[test]
+fn memory_that_is_nowhere_is_a_bus_fault() {
+    for read in [true, false] {
+        let mut machine = Machine::new();
+        let nowhere = far(u32::try_from(FAR_BYTES).unwrap());
+        let mut p = Program::at(0x1000);
+        if read {
+            p.load(SCRATCHA, 4, nowhere)
+        } else {
+            p.store(SCRATCHA, 4, nowhere)
+        };
+        p.int(When::Always, 99);
+        machine.start(&p, 0x1000);
+        assert_eq!(machine.read8(DSTAT), 0xa0);
+    }
+}
+
+#[test]
+fn answers_that_come_after_a_reset_are_ignored() {
+    let mut machine = Machine::new();
+    machine.poke_far(0, &[0xff; 16]);
+    machine.write32(DSP, far(0));
+    machine.run();
+    assert_eq!(machine.world.asked.len(), 1);
+    machine.write8(ISTAT0, 0x40);
+    machine.write32(DSP, far(8));
+    machine.run();
+    assert_eq!(machine.world.asked.len(), 2);
+    // The first answer is for nobody.
+    assert!(machine.answer_memory());
+    machine.run();
+    assert_eq!(machine.read8(DSTAT), 0x80);
+    assert!(machine.answer_memory());
+    machine.run();
+    assert_eq!(
+        machine.read8(DSTAT),
+        0x81,
+        "now the instruction is there, and is none"
+    );
+}
+
+#[test]
+fn registers_are_served_while_memory_is_waited_for() {
+    let mut machine = Machine::new();
+    machine.write32(DSP, far(0));
+    let limits = Limits {
+        instructions: 10,
+        now_ns: 1,
+    };
+    assert_eq!(machine.chip.run(&mut machine.world, limits), Run::Idle);
+    assert_eq!(machine.read8(ISTAT1), 0x02);
+    machine.write32(SCRATCHA, 7);
+    assert_eq!(machine.read32(SCRATCHA), 7);
+    assert_eq!(machine.chip.run(&mut machine.world, limits), Run::Idle);
+    assert_eq!(machine.world.asked.len(), 1, "asked once");
+}
+
+#[test]
+fn bounce_buffers_have_a_limit_and_what_goes_beyond_fails() {
+    const MIB: u32 = 1 << 20;
+    let mut driver = Driver::new(Machine::new());
+    let mut order = transfer(0x2a, 0, None, 0, 2048, 0);
+    order.pieces = vec![(far(0), 0x1_0000); 16];
+    for tag in 0..16 {
+        order.tag = Some(tag);
+        driver.submit(&order);
+    }
+    assert_eq!(driver.machine.world.runs, [u64::from(MIB); 16]);
+    order.tag = Some(16);
+    driver.submit(&order);
+    let refused = Done {
+        block: 16,
+        status: CHECK_CONDITION,
+        residual: MIB,
+    };
+    assert_eq!(driver.completions(), [refused]);
+    let first = driver.machine.world.running[0];
+    driver.machine.finish(first);
+    order.tag = Some(17);
+    driver.submit(&order);
+    assert_eq!(
+        driver.machine.world.running.len(),
+        16,
+        "there is room again"
+    );
+}
+
+#[test]
+fn buffers_in_too_many_pieces_fail_and_nothing_is_moved() {
+    let mut machine = Machine::new();
+    machine.poke(0x8000, &[0x80]);
+    machine.poke(0x8010, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 128, 0]);
+    let mut p = Program::at(0x1000);
+    p.select_atn(0, "x")
+        .label("x")
+        .move_direct(MSG_OUT, 1, 0x8000)
+        .move_direct(COMMAND, 10, 0x8010);
+    // A byte from here, and again from here, until the target has had enough.
+    p.label("more")
+        .move_direct(DATA_OUT, 1, 0x9000)
+        .jump(When::Phase(DATA_OUT), "more");
+    p.move_direct(STATUS, 1, 0x8020).int(When::Always, 99);
+    machine.start(&p, 0x1000);
+    machine.expect_int(99);
+    assert_eq!(machine.peek(0x8020, 1), [CHECK_CONDITION]);
+    assert_eq!(machine.world.runs, [0]);
+    assert_eq!(
+        machine.world.tasks.values().next().unwrap().refused,
+        Some(lsi53c895a::Refusal::DataPhase)
+    );
+}

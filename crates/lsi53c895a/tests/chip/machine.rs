@@ -1,0 +1,163 @@
+//! A computer with a 53C895A.
+
+use lsi53c895a::{Bar, Chip, Fault, Limits, Run, TaskId};
+
+use crate::assemble::Program;
+pub use crate::offsets::*;
+pub use crate::world::*;
+
+pub struct Machine {
+    pub chip: Chip,
+    pub world: World,
+    pub now_ns: u64,
+    /// Instructions per run.
+    pub limit: u32,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let mut chip = Chip::new();
+        chip.set_bars(BARS);
+        Machine {
+            chip,
+            world: World::new(),
+            now_ns: 1,
+            limit: 500,
+        }
+    }
+
+    pub fn read8(&mut self, register: u8) -> u8 {
+        let mut byte = [0];
+        self.chip.read(Bar::Io, u64::from(register), &mut byte);
+        byte[0]
+    }
+
+    pub fn read32(&mut self, register: u8) -> u32 {
+        let mut bytes = [0; 4];
+        self.chip
+            .read(Bar::Registers, u64::from(register), &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    pub fn write8(&mut self, register: u8, value: u8) {
+        self.chip.write(Bar::Io, u64::from(register), &[value]);
+    }
+
+    pub fn write32(&mut self, register: u8, value: u32) {
+        self.chip
+            .write(Bar::Registers, u64::from(register), &value.to_le_bytes());
+    }
+
+    pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
+        if let Some(offset) = u64::from(addr).checked_sub(u64::from(BARS.ram)) {
+            return self.chip.write(Bar::Ram, offset, bytes);
+        }
+        let at = usize::try_from(addr).unwrap();
+        self.world.memory[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn poke32(&mut self, addr: u32, value: u32) {
+        self.poke(addr, &value.to_le_bytes());
+    }
+
+    pub fn peek(&self, addr: u32, len: usize) -> &[u8] {
+        let at = usize::try_from(addr).unwrap();
+        &self.world.memory[at..at + len]
+    }
+
+    pub fn peek32(&self, addr: u32) -> u32 {
+        u32::from_le_bytes(self.peek(addr, 4).try_into().unwrap())
+    }
+
+    /// Puts a program into memory or SCRIPTS RAM, starts it, and runs until nothing moves any more.
+    pub fn start(&mut self, program: &Program, base: u32) {
+        self.poke(base, &program.bytes());
+        self.write32(DSP, base);
+        self.go();
+    }
+
+    /// One run.
+    pub fn run(&mut self) -> Run {
+        let limits = Limits {
+            instructions: self.limit,
+            now_ns: self.now_ns,
+        };
+        self.chip.run(&mut self.world, limits)
+    }
+
+    /// Runs until nothing moves any more, and answers accesses to memory that is not shared.
+    pub fn go(&mut self) {
+        for _ in 0..100_000 {
+            while self.chip.wants_run() {
+                self.run();
+            }
+            if !self.answer_memory() {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    /// Answers the oldest access to memory that is not shared.
+    pub fn answer_memory(&mut self) -> bool {
+        let Some((id, addr, what)) = self.world.asked.pop_front() else {
+            return false;
+        };
+        let len = what.as_ref().map_or_else(|len| *len, Vec::len);
+        let range = addr
+            .checked_sub(FAR)
+            .and_then(|start| usize::try_from(start).ok())
+            .and_then(|start| Some(start..start.checked_add(len)?))
+            .filter(|range| range.end <= FAR_BYTES);
+        match (range, what) {
+            (None, _) => self.chip.dma_done(id, Err(Fault)),
+            (Some(range), Ok(data)) => {
+                self.world.far[range].copy_from_slice(&data);
+                self.chip.dma_done(id, Ok(&[]));
+            }
+            (Some(range), Err(_)) => self.chip.dma_done(id, Ok(&self.world.far[range])),
+        }
+        true
+    }
+
+    /// The disk finishes a task that runs, and the chip goes on.
+    pub fn finish(&mut self, id: TaskId) {
+        self.finish_quietly(id);
+        self.go();
+    }
+
+    pub fn finish_quietly(&mut self, id: TaskId) {
+        let before = self.world.running.len();
+        self.world.running.retain(|running| *running != id);
+        assert_eq!(self.world.running.len() + 1, before, "it ran");
+        if matches!(self.world.task(id).cdb[0], 0x28 | 0x2a) {
+            self.world.transfer(id);
+        }
+        self.chip.finished(id, GOOD);
+    }
+
+    /// What stopped SCRIPTS: the code of an INT instruction.
+    #[track_caller]
+    pub fn expect_int(&mut self, code: u32) {
+        let istat = self.read8(ISTAT0);
+        let (dstat, sist0, sist1) = (self.read8(DSTAT), self.read8(SIST0), self.read8(SIST1));
+        let (dsp, dsps) = (self.read32(DSP), self.read32(DSPS));
+        assert_eq!(
+            (istat & 0x03, dstat, sist0, sist1, dsps),
+            (0x01, 0x84, 0, 0, code),
+            "istat0, dstat, sist0, sist1, dsps; dsp {dsp:#x}"
+        );
+    }
+
+    /// A phase, selection or bus interrupt: SIST0 and SIST1, with nothing in DSTAT.
+    #[track_caller]
+    pub fn expect_scsi(&mut self, sist0: u8, sist1: u8) {
+        let found = (self.read8(SIST0), self.read8(SIST1), self.read8(DSTAT));
+        assert_eq!(
+            found,
+            (sist0, sist1, 0x80),
+            "sist0, sist1, dstat; dsp {:#x}",
+            self.read32(DSP)
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Resets and aborts while tasks are in flight, and disks that do not let go at once.
+
+use lsi53c895a::Reset;
+
+use crate::assemble::When;
+use crate::driver::*;
+use crate::machine::*;
+
+fn with_reads(count: u8) -> Driver {
+    let mut driver = Driver::new(Machine::new());
+    driver.machine.world.resets.clear();
+    for i in 0..count {
+        driver.submit(&transfer(
+            0x28,
+            2,
+            Some(i),
+            u32::from(i),
+            1,
+            BUFFERS + 512 * u32::from(i),
+        ));
+    }
+    driver
+}
+
+#[test]
+fn a_bus_reset_is_an_interrupt_and_the_end_of_all_tasks() {
+    let mut driver = with_reads(4);
+    let machine = &mut driver.machine;
+    machine.write8(SCNTL1, 0x08);
+    assert_eq!(machine.read8(SSTAT0) & 0x02, 0x02, "the line is up");
+    assert_eq!((machine.read8(SBCL), machine.read8(SBDL)), (0, 0));
+    machine.write8(SCNTL1, 0x00);
+    machine.go();
+    assert_eq!(machine.read8(SSTAT0) & 0x02, 0);
+    assert_eq!(
+        (machine.world.aborts, &machine.world.resets[..]),
+        (4, &[Reset::Bus][..])
+    );
+    assert!(machine.chip.irq_level());
+    machine.expect_scsi(0x02, 0);
+    assert_eq!(machine.read8(ISTAT1), 0, "SCRIPTS have stopped");
+
+    // And life goes on.
+    driver.restart();
+    driver.submit(&transfer(0x28, 2, Some(9), 0, 1, BUFFERS));
+    let id = driver.machine.world.running[0];
+    driver.machine.finish(id);
+    driver.expect_well();
+    assert_eq!(driver.completions().len(), 1);
+}
+
+#[test]
+fn a_bus_reset_without_tasks_is_reported_at_once() {
+    let mut machine = Machine::new();
+    machine.write8(SCNTL1, 0x08);
+    machine.expect_scsi(0x02, 0);
+    machine.write8(SCNTL1, 0x08);
+    machine.expect_scsi(0, 0);
+}
+
+#[test]
+fn a_bus_reset_is_not_reported_while_a_disk_still_writes_to_memory() {
+    let mut driver = with_reads(2);
+    driver.machine.world.holds_on = true;
+    let running = driver.machine.world.running.clone();
+    driver.machine.write8(SCNTL1, 0x08);
+    driver.machine.write8(SCNTL1, 0x00);
+    driver.machine.go();
+    assert_eq!(driver.machine.read8(SIST0), 0);
+    assert_eq!(driver.machine.chip.draining(), 2);
+    driver.machine.finish(running[1]);
+    assert_eq!(driver.machine.read8(SIST0), 0);
+    driver.machine.finish(running[0]);
+    assert_eq!(driver.machine.chip.draining(), 0);
+    driver.machine.expect_scsi(0x02, 0);
+    assert!(driver.completions().is_empty());
+}
+
+#[test]
+fn an_abort_is_over_when_the_disk_has_let_go() {
+    let mut driver = with_reads(2);
+    driver.machine.world.holds_on = true;
+    let running = driver.machine.world.running.clone();
+    driver.machine.poke(0x3d00, &[0xc0, 0x20, 1, 0x0d]);
+    let program = driver.abort_program(2, 0x3d00, 4);
+    driver.interrupt_with(&program);
+    driver.machine.expect_int_later();
+    // Another task that ends does not come in between.
+    driver.machine.finish(running[1]);
+    driver.machine.expect_int_later();
+    driver.machine.finish(running[0]);
+    driver.machine.expect_int(0x22);
+    driver.restart();
+    driver.expect_well();
+    let done: Vec<u32> = driver.completions().iter().map(|done| done.block).collect();
+    assert_eq!(done, [1]);
+}
+
+#[test]
+fn a_task_that_another_overlaps_answers_when_the_first_has_let_go() {
+    let mut driver = with_reads(1);
+    driver.machine.world.holds_on = true;
+    let first = driver.machine.world.running[0];
+    driver.submit(&transfer(0x28, 2, Some(0), 0, 1, BUFFERS + 512));
+    driver.machine.expect_int_later();
+    assert!(driver.completions().is_empty());
+    driver.machine.finish(first);
+    let done: Vec<u8> = driver
+        .completions()
+        .iter()
+        .map(|done| done.status)
+        .collect();
+    assert_eq!(done, [CHECK_CONDITION]);
+}
+
+impl Machine {
+    #[track_caller]
+    fn expect_int_later(&mut self) {
+        assert_eq!(
+            (self.read8(ISTAT0) & 0x03, self.read8(ISTAT1)),
+            (0, 0x02),
+            "it waits"
+        );
+    }
+}
+
+#[test]
+fn resetting_the_chip_forgets_everything() {
+    let mut driver = with_reads(3);
+    let machine = &mut driver.machine;
+    machine.write8(ISTAT0, 0x40);
+    machine.go();
+    assert_eq!(machine.world.aborts, 3);
+    assert_eq!(
+        (
+            machine.read8(SCID),
+            machine.read8(SIEN0),
+            machine.read8(ISTAT1)
+        ),
+        (7, 0, 0)
+    );
+    assert!(!machine.chip.irq_level());
+    assert_eq!(machine.chip.in_flight(), 0);
+}
+
+#[test]
+fn a_reset_in_each_phase_leaves_a_chip_that_works() {
+    use crate::assemble::{COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, STATUS};
+    for steps in 1..=6 {
+        for register in [SCNTL1, ISTAT0] {
+            let mut machine = Machine::new();
+            machine.poke(0x8000, &[0x80]);
+            machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
+            let mut p = Program::at(0x1000);
+            p.select_atn(0, "x")
+                .label("x")
+                .move_direct(MSG_OUT, 1, 0x8000)
+                .move_direct(COMMAND, 6, 0x8010);
+            p.move_direct(DATA_IN, 36, 0x9000)
+                .move_direct(STATUS, 1, 0x8020)
+                .move_direct(MSG_IN, 1, 0x8021);
+            p.int(When::Always, 99);
+            let mut bytes = p.bytes();
+            // Stops after so many instructions.
+            let at = 8 * steps;
+            bytes.splice(at..at + 8, Program::at(0).int(When::Always, 1).bytes());
+            machine.poke(0x1000, &bytes);
+            machine.write32(DSP, 0x1000);
+            machine.go();
+            machine.expect_int(1);
+            machine.write8(register, if register == SCNTL1 { 0x08 } else { 0x40 });
+            machine.write8(register, 0);
+            machine.go();
+            machine.read8(SIST0);
+            assert_eq!(machine.read8(ISTAT0) & 0x08, 0, "disconnected");
+            machine.start(&p, 0x1000);
+            machine.expect_int(99);
+        }
+    }
+}
