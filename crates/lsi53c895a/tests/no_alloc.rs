@@ -1,0 +1,172 @@
+//! Reads and writes in mapped memory allocate nothing, once each slot has held a list as long.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use lsi53c895a::{
+    Abort, Attribute, Bar, Bars, Bus, Chip, DmaId, Fault, Limits, Nexus, Phase, Refusal, Reset,
+    Step, Targets, TaskId,
+};
+
+thread_local! {
+    /// Allocations of this thread; the test harness has threads of its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is the system allocator's; the counter needs no allocation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const DISK_BYTES: u64 = 4096;
+
+/// Guest memory, and a target that takes every command for a read or write of 4 KiB.
+struct Host {
+    memory: Box<[u8]>,
+    running: Option<TaskId>,
+}
+
+impl Bus for Host {
+    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+        let there = self.memory.get_mut(usize::try_from(addr).ok()?..)?;
+        let len = len.min(there.len());
+        (len > 0).then(|| (NonNull::from(&mut there[0]), len))
+    }
+
+    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+        let at = usize::try_from(addr).unwrap();
+        let Some(there) = self.memory.get(at..at + data.len()) else {
+            return false;
+        };
+        data.copy_from_slice(there);
+        true
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        let at = usize::try_from(addr).unwrap();
+        let Some(there) = self.memory.get_mut(at..at + data.len()) else {
+            return false;
+        };
+        there.copy_from_slice(data);
+        true
+    }
+
+    fn dma_read(&mut self, _addr: u64, _len: usize) -> Result<DmaId, Fault> {
+        Err(Fault)
+    }
+
+    fn dma_write(&mut self, _addr: u64, _data: &[u8]) -> Result<DmaId, Fault> {
+        Err(Fault)
+    }
+}
+
+impl Targets for Host {
+    fn present(&mut self, target: u8) -> bool {
+        target == 0
+    }
+
+    fn receive(
+        &mut self,
+        _task: TaskId,
+        _nexus: Nexus,
+        _attribute: Attribute,
+        cdb: &[u8],
+    ) -> Phase {
+        if cdb[0] == 0x28 {
+            Phase::DataIn(DISK_BYTES)
+        } else {
+            Phase::DataOut(DISK_BYTES)
+        }
+    }
+
+    fn refuse(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
+
+    fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+        assert_eq!((segments.len(), len), (2, DISK_BYTES));
+        self.running = Some(task);
+        Step::Later
+    }
+
+    fn abort(&mut self, _task: TaskId) -> Abort {
+        Abort::Done
+    }
+
+    fn reset(&mut self, _what: Reset) {}
+}
+
+#[test]
+fn commands_allocate_nothing() {
+    let mut host = Host {
+        memory: vec![0; 1 << 16].into_boxed_slice(),
+        running: None,
+    };
+    let mut chip = Chip::new();
+    chip.set_bars(Bars {
+        io: 0xc000,
+        registers: 0xfe00_0000,
+        ram: 0xfe01_0000,
+    });
+    // Message, command, and programs for a read and a write.
+    host.memory[0x100..0x103].copy_from_slice(&[0xc0, 0x20, 1]);
+    for (base, opcode, phase) in [(0x1000usize, 0x28u8, 1u32), (0x2000, 0x2a, 0)] {
+        let cdb = base + 0x200;
+        host.memory[cdb..cdb + 10].copy_from_slice(&[opcode, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
+        let words = [
+            [0x4100_0000, 0],
+            [0x0600_0003, 0x100],
+            [0x0200_000a, u32::try_from(cdb).unwrap()],
+            [phase << 24 | 1024, 0x4000],
+            [phase << 24 | 3072, 0x8000],
+            [0x0700_0002, 0x300],
+            [0x4800_0000, 0],
+            [0x5000_0000, 0],
+            [0x0700_0003, 0x300],
+            [0x0300_0001, 0x300],
+            [0x0700_0001, 0x301],
+            [0x4800_0000, 0],
+            [0x9808_0000, 1],
+        ];
+        for (place, word) in host.memory[base..].chunks_mut(4).zip(words.concat()) {
+            place.copy_from_slice(&u32::to_le_bytes(word));
+        }
+    }
+    let limits = Limits {
+        instructions: 500,
+        now_ns: 1,
+    };
+    let mut before = 0;
+    for i in 0..200u32 {
+        if i == 2 {
+            before = ALLOCATIONS.get();
+        }
+        let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
+        chip.write(Bar::Io, 0x2c, &program.to_le_bytes());
+        chip.run(&mut host, limits);
+        chip.finished(host.running.take().unwrap(), 0);
+        chip.run(&mut host, limits);
+        let mut dstat = [0];
+        chip.read(Bar::Io, 0x0c, &mut dstat);
+        assert_eq!(dstat, [0x84]);
+        assert_eq!(host.memory[0x300..0x302], [0, 0]);
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
+    drop(std::hint::black_box(vec![0_u8; 64]));
+    assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
+}
