@@ -1,9 +1,11 @@
 //! `--config FILE`: what a file describes, and options beside it.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use options::{Configured, LogFormat, LogLevel};
+use options::{ConfigError, Configured, LogFormat, LogLevel};
 
 use crate::daemon::Process;
 use crate::service::Service;
@@ -12,9 +14,10 @@ use crate::{Failure, daemon, log};
 
 pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
     let asked = options.log_level;
-    let path = options.path.clone();
-    let text = read(&path)?;
-    let options = options.with(&text)?;
+    let bytes = read(&options.path)?;
+    let path = shown(&options.path).to_owned();
+    let text = ConfigError::unless_text(&path, bytes)?;
+    let options = options.named(&path).with(&text)?;
     let Some(level) = asked else {
         log::start(log::level_of_daemon()?, format);
         return daemon::run(&options, service);
@@ -22,7 +25,7 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
     log::start(level, format);
     let announce = || {
         if level > LogLevel::Error {
-            let summary = Summary::of(&options.directives);
+            let summary = Summary::of(&options.directives, options.metrics.as_ref());
             let (path, out) = (path.display(), &mut std::io::stdout());
             // Whoever does not want to read it may have closed the pipe.
             let _ = write!(
@@ -39,13 +42,48 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
     daemon::run_until_signalled(process, None, service, announce)
 }
 
-/// The text of a configuration.
-pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
+/// Most bytes of a configuration: ten thousand disks have two million.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The name for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// How a configuration is named in errors.
+pub(crate) fn shown(path: &Path) -> &Path {
+    if path == Path::new(STANDARD_INPUT) {
+        Path::new("<stdin>")
+    } else {
+        path
+    }
+}
+
+/// The bytes of a configuration, and nothing that never ends.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot read the configuration {}: {error}; blockplane.toml(5) says what is in one",
-            path.display()
+            shown(path).display()
         )
-        .into()
-    })
+    };
+    let mut bytes = Vec::new();
+    let read = if path == Path::new(STANDARD_INPUT) {
+        let input = std::io::stdin().lock();
+        input.take(MAX_BYTES + 1).read_to_end(&mut bytes)
+    } else {
+        // A pipe that the shell has made is a link; one with a name of its own may have no writer, ever.
+        let is_pipe = path.symlink_metadata().map(|is| is.file_type().is_fifo());
+        if is_pipe.map_err(|error| failed(&error))? {
+            return Err(failed(
+                &"it is a pipe; give the file that is written to it, or - for standard input",
+            )
+            .into());
+        }
+        let file = File::open(path).map_err(|error| failed(&error))?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)
+    };
+    read.map_err(|error| failed(&error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(failed(&"it has more than 16 MiB, and no configuration has").into());
+    }
+    Ok(bytes)
 }

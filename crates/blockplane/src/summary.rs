@@ -1,10 +1,11 @@
 //! What a configuration makes, as tables for people and as JSON for scripts.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, NodeRef,
-    ObjectOptions, SocketAddr,
+    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
+    NodeRef, ObjectOptions, SocketAddr,
 };
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,8 @@ struct Part {
 pub(crate) struct Summary(Vec<Part>);
 
 impl Summary {
-    pub fn of(directives: &[Directive]) -> Self {
+    /// `metrics` is where figures are served.
+    pub fn of(directives: &[Directive], metrics: Option<&MetricsAddr>) -> Self {
         let mut iothreads = Part::new(
             "iothreads",
             &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
@@ -41,6 +43,14 @@ impl Summary {
             ],
         );
         let mut monitors = Part::new("monitors", &["monitor", "wait", "socket"]);
+        let mut unused = Part::new("unused-chardevs", &["chardev", "wait", "socket"]);
+        let has_monitor: HashSet<&str> = directives
+            .iter()
+            .filter_map(|directive| match directive {
+                Directive::Monitor(options) => Some(options.chardev.as_str()),
+                _ => None,
+            })
+            .collect();
         for directive in directives {
             match directive {
                 Directive::Object(ObjectOptions::Iothread(options)) => {
@@ -48,16 +58,26 @@ impl Summary {
                 }
                 Directive::Blockdev(options) => node(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export(options)),
-                Directive::Chardev(options) => monitors.rows.push(vec![
-                    json!(options.id),
-                    json!(options.wait),
-                    json!(socket(&options.addr)),
-                ]),
+                Directive::Chardev(options) => {
+                    let part = match has_monitor.contains(options.id.as_str()) {
+                        true => &mut monitors,
+                        false => &mut unused,
+                    };
+                    part.rows.push(vec![
+                        json!(options.id),
+                        json!(options.wait),
+                        json!(socket(&options.addr)),
+                    ]);
+                }
                 // Its row is that of its chardev.
                 Directive::Monitor(_) => {}
             }
         }
-        Summary(vec![iothreads, nodes, exports, monitors])
+        let mut figures = Part::new("metrics", &["metrics"]);
+        figures
+            .rows
+            .extend(metrics.map(|addr| vec![json!(addr.to_string())]));
+        Summary(vec![iothreads, nodes, exports, monitors, unused, figures])
     }
 
     pub fn json(&self) -> Map<String, Value> {

@@ -23,7 +23,7 @@ use crate::{
     after_help = "The exit status is 0 if a daemon can be started with the file, and 1 if not; hints do not change it."
 )]
 struct Args {
-    /// The configuration, see blockplane.toml(5)
+    /// The configuration, see blockplane.toml(5); - is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
 

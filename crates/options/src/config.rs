@@ -9,8 +9,12 @@ mod order;
 mod place;
 mod read;
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
+use place::Lines;
 pub use place::Place;
 
 use crate::{Daemon, LogFormat, LogLevel, MetricsAddr, kind::Written};
@@ -44,16 +48,25 @@ impl Configured {
         }
     }
 
+    /// The same with another name in errors.
+    #[must_use]
+    pub fn named(self, path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            ..self
+        }
+    }
+
     /// Reads the text of the file and puts it together with the options.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     pub fn with(self, text: &str) -> Result<Daemon, ConfigError> {
-        match read::all(text, self.written) {
+        match read::all(text, self.written, self.metrics) {
             Ok((directives, metrics)) => Ok(Daemon {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
-                metrics: self.metrics.or(metrics),
+                metrics,
                 directives,
             }),
             Err(findings) => Err(ConfigError {
@@ -71,6 +84,31 @@ pub struct ConfigError {
     pub path: PathBuf,
     /// What is wrong, in the order of the file; never empty.
     pub findings: Vec<Finding>,
+}
+
+impl ConfigError {
+    /// The text of a file, if it is one.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn unless_text(path: &Path, bytes: Vec<u8>) -> Result<String, Self> {
+        String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes()[at];
+            let text = String::from_utf8_lossy(error.as_bytes());
+            // What stands before it is as long as it was, and one character stands in its place.
+            let end = text.ceil_char_boundary(at + 1);
+            Self {
+                path: path.to_owned(),
+                findings: vec![Finding {
+                    place: Some(Lines::of(&text).place(&(at..end))),
+                    message: format!(
+                        "not UTF-8: the byte {byte:#04x} begins no character; save the file as UTF-8"
+                    ),
+                }],
+            }
+        })
+    }
 }
 
 /// One thing that is wrong.

@@ -76,6 +76,12 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         }
     }
     let mut names = Names::default();
+    if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
+        // The first listener: whoever comes later hears of it.
+        names
+            .add_metrics(addr)
+            .map_err(|problem| problem.at(Opt::Metrics.name()))?;
+    }
     let mut places = Places::default();
     let mut all = Vec::new();
     for item in later {

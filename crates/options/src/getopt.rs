@@ -103,7 +103,7 @@ impl Opt {
             Self::Chardev => "make a socket for a monitor",
             Self::Monitor => "listen to commands there",
             Self::Config => {
-                "create what FILE describes, see blockplane.toml(5); it is judged together with the other options, which replace what has the same name there"
+                "create what FILE (- is standard input) describes, see blockplane.toml(5); it is judged together with the other options, which replace what has the same name there"
             }
             Self::Metrics => {
                 "serve figures for Prometheus at unix:PATH, tcp:IP:PORT or fd:FD, over HTTP at /metrics"

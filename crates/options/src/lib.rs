@@ -30,6 +30,7 @@ mod metrics;
 mod monitor;
 mod names;
 mod object;
+mod paths;
 pub mod reference;
 mod serve;
 mod size;

@@ -151,7 +151,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         },
     };
     fields.finish();
-    names.add_chardev(&id)?;
+    names.add_chardev(&id, server.then_some(&addr))?;
     Ok(ChardevOptions {
         id,
         addr,

@@ -403,3 +403,152 @@ fn figures_are_served_where_the_file_says_unless_the_command_line_does() {
         assert!(error.contains(words), "{text}: {error}");
     }
 }
+
+/// A disk and an export of it.
+fn exported(name: &str, image: &str, socket: &str) -> String {
+    format!(
+        "[blockdev.{name}]\ndriver = \"file\"\nfilename = \"{image}\"\n\
+         [export.{name}]\nnode-name = \"{name}\"\naddr = {{ type = \"unix\", path = \"{socket}\" }}\n"
+    )
+}
+
+#[test]
+fn a_socket_is_listened_on_once() {
+    let text = "\
+[metrics]
+listen = \"unix:m\"
+[chardev.a]
+path = \"s\"
+server = true
+[chardev.b]
+path = \"./s\"
+server = true
+[chardev.c]
+fd = 5
+server = true
+[chardev.client]
+path = \"s\"
+[blockdev.d]
+driver = \"null-co\"
+[export.e]
+node-name = \"d\"
+addr = { type = \"fd\", str = \"5\" }
+[export.f]
+node-name = \"d\"
+addr = { type = \"unix\", path = \".//m\" }
+[export.g]
+node-name = \"d\"
+addr = { type = \"unix\", path = \"s\" }
+";
+    assert_wrong(
+        text,
+        &[
+            (
+                "7:1",
+                "chardev 'a' already listens on socket 's'; chardev 'b'",
+            ),
+            (
+                "18:1",
+                "chardev 'c' already listens on file descriptor 5; export 'e'",
+            ),
+            (
+                "21:1",
+                "the endpoint for metrics already listens on socket 'm'",
+            ),
+            (
+                "24:1",
+                "chardev 'a' already listens on socket 's'; export 'g'",
+            ),
+        ],
+    );
+    // What an option says takes the place of what the file says.
+    let without_m = ["--metrics", "unix:elsewhere"];
+    let error = with(&without_m, text).unwrap_err();
+    assert_eq!(error.findings.len(), 3, "{error}");
+    let words = [
+        "--metrics",
+        "unix:s",
+        "--chardev",
+        "socket,id=c,path=s,server=on",
+    ];
+    assert!(error_of(&words).contains("metrics already listens on socket 's'"));
+}
+
+#[test]
+fn an_image_that_is_written_belongs_to_one_node() {
+    let two = |more: &str| {
+        let second = exported("b", "./x.img", "t").replace("img\"\n", &format!("img\"\n{more}"));
+        exported("a", "x.img", "s") + &second
+    };
+    assert_wrong(
+        &two(""),
+        &[("9:1", "'filename' names the image of node 'a' as well")],
+    );
+    // A reader cannot be sure of what it reads.
+    assert_eq!(wrong(&two("read-only = true\n")).len(), 1);
+    file(&two("locking = \"off\"\n"));
+    let readers = two("").replace("img\"\n", "img\"\nread-only = true\n");
+    file(&readers);
+    let inside =
+        "[blockdev.w]\ndriver = \"raw\"\nfile = { driver = \"file\", filename = \"x.img\" }\n";
+    assert_wrong(
+        &(exported("a", "x.img", "s") + inside),
+        &[("9:27", "'file.filename' names the image of node 'a'")],
+    );
+}
+
+/// None of them is there for those that follow, but for its name.
+#[test]
+fn what_is_wrong_takes_no_socket_and_no_image() {
+    let text = exported("a", "x.img", "s") + "sise = 1\n" + &exported("b", "y.img", "s");
+    assert_eq!(wrong(&text).len(), 1);
+    let wrong_disk = exported("a", "x.img", "s").replace("img\"\n", "img\"\nsise = 1\n");
+    assert_eq!(wrong(&(wrong_disk + &exported("b", "x.img", "t"))).len(), 1);
+}
+
+/// Nodes in a chain, the last one below, and as many exports: what is looked up for each is not looked for in all.
+#[test]
+fn ten_thousand_entries_are_put_in_order() {
+    const NUMBER: usize = 10_000;
+    let node = |n: usize| format!("[blockdev.n{n}]\ndriver = \"raw\"\nfile = \"n{}\"\n", n + 1);
+    let export = |n: usize| {
+        format!(
+            "[export.e{n}]\nnode-name = \"n{n}\"\naddr = {{ type = \"unix\", path = \"s{n}\" }}\n"
+        )
+    };
+    let mut text: String = (0..NUMBER)
+        .map(node)
+        .chain((0..NUMBER).map(export))
+        .collect();
+    let broken = text.replace("driver = \"raw\"", "driver = \"row\"");
+    assert_eq!(wrong(&broken).len(), NUMBER);
+    text += &format!("[blockdev.n{NUMBER}]\ndriver = \"null-co\"\n");
+    let directives = file(&text).directives;
+    let first = match &directives[0] {
+        Directive::Blockdev(node) => node.node_name.as_str(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((directives.len(), first), (2 * NUMBER + 1, "n10000"));
+}
+
+#[test]
+fn a_table_of_nonsense_is_not_read_for_ever() {
+    let keys: String = (0..5000).map(|n| format!("k{n} = 1\n")).collect();
+    let found = wrong(&format!("[iothread.a]\n{keys}[iothread.b]\nk = 1\n"));
+    assert_eq!(found.len(), 101);
+    assert_eq!(found.last().unwrap().0, 5003, "the next one is read");
+}
+
+#[test]
+fn what_is_no_text_is_refused_with_its_place() {
+    let bytes = b"a = 1\nb = \"\xc3\xa4 \xff\"\n".to_vec();
+    let error = ConfigError::unless_text("f.toml".as_ref(), bytes).unwrap_err();
+    assert!(
+        error.to_string().starts_with(
+            "f.toml: one problem\nf.toml:2:8: not UTF-8: the byte 0xff begins no character"
+        ),
+        "{error}"
+    );
+    let right = ConfigError::unless_text("f.toml".as_ref(), "ä".into()).unwrap();
+    assert_eq!(right, "ä");
+}

@@ -189,3 +189,95 @@ fn a_daemon_is_made_from_a_file() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     crate::process::wait_for_end(pid);
 }
+
+#[test]
+fn check_shows_what_nobody_would_answer_at() {
+    let folder = folder(&format!(
+        "{ONE_DISK}[metrics]\nlisten = \"unix:m\"\n[chardev.lonely]\npath = \"l\"\nserver = true\n\
+         [chardev.c]\npath = \"q\"\nserver = true\nwait = false\n[monitor.c]\n"
+    ));
+    let text = folder.run("check f.toml").succeeded().to_owned();
+    for words in [
+        "metrics",
+        "unix:m",
+        "chardev 'lonely' is used by no monitor",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+    let checked = folder.run("check --json f.toml");
+    let json: serde_json::Value = serde_json::from_str(checked.succeeded()).unwrap();
+    assert_eq!(json["monitors"].as_array().unwrap().len(), 1);
+    assert_eq!(json["monitors"][0]["monitor"], "c");
+    assert_eq!(json["unused-chardevs"][0]["socket"], "l");
+    assert_eq!(json["metrics"][0]["metrics"], "unix:m");
+}
+
+#[test]
+fn check_opens_images_to_see_that_two_are_one() {
+    let second = ONE_DISK
+        .replace("[export.e]", "[export.f]")
+        .replace("\"s\"", "\"t\"");
+    let second = second
+        .replace("\"d\"", "\"d2\"")
+        .replace("blockdev.d", "blockdev.d2");
+    let folder = folder(&(ONE_DISK.to_owned() + &second.replace("disk.img", "link.img")));
+    folder.image("disk.img", 1 << 20);
+    std::os::unix::fs::symlink("disk.img", folder.join("link.img")).unwrap();
+    assert!(!folder.run("check f.toml").succeeded().contains("hint"));
+    let opened = folder.run("check --open f.toml").succeeded().to_owned();
+    assert!(
+        opened.contains("hint: node 'd2': link.img is the image of node 'd' by another name"),
+        "{opened}"
+    );
+}
+
+#[test]
+fn a_file_may_come_from_standard_input() {
+    let folder = folder(ONE_DISK);
+    let from = |file: &str, line: &str| {
+        let mut command = folder.command(line.split_whitespace());
+        command.stdin(fs::File::open(folder.join(file)).unwrap());
+        crate::process::Process::spawn(command)
+    };
+    let checked = from("f.toml", "check -").ended();
+    assert!(
+        checked.succeeded().starts_with("<stdin>: right"),
+        "{checked:?}"
+    );
+    folder.image("disk.img", 1 << 20);
+    for line in ["--config -", "serve -q --config -"] {
+        let mut server = from("f.toml", line);
+        server.accepts(&folder.join("s"));
+        server.stop();
+    }
+    fs::write(folder.join("wrong"), "[expert.e]\n").unwrap();
+    let checked = from("wrong", "check -").ended();
+    assert!(
+        checked.stderr.contains("<stdin>:1:2: unknown table"),
+        "{checked:?}"
+    );
+}
+
+/// None of these is read for ever, or waited for.
+#[test]
+fn what_is_no_configuration_is_refused() {
+    let folder = Folder::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    for (file, words) in [
+        ("/dev/zero", "more than 16 MiB"),
+        (".", "directory"),
+        ("pipe", "is a pipe"),
+    ] {
+        for command in ["check", "--config", "serve --config"] {
+            let ended = folder.run(&format!("{command} {file}"));
+            ended.failed_naming(&["cannot read the configuration", file, words]);
+        }
+    }
+    fs::write(folder.join("f.toml"), b"a = 1\nb = \"\xff\"\n").unwrap();
+    let message = "f.toml:2:6: not UTF-8";
+    folder.run("--config f.toml").failed_naming(&[message]);
+    assert!(folder.run("check f.toml").stderr.contains(message));
+    let json = folder.run("check --json f.toml").stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["problems"][0]["line"], 2);
+}

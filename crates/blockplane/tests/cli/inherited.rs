@@ -1,12 +1,13 @@
 //! `addr.type=fd`: sockets that somebody else has bound, such as systemd or a test of QEMU's.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use crate::front_end::FrontEnd;
-use crate::process::{Folder, Process, words};
+use crate::process::{Folder, Process, STUCK_AFTER, words};
 
 const NODE: &str = "--blockdev null-co,node-name=d,size=1M";
 
@@ -38,6 +39,28 @@ fn front_ends_connect_to_an_inherited_socket() {
     assert_eq!(FrontEnd::connect(&folder.join("s")).num_queues(), 1);
     server.stop();
     assert!(folder.has("s"), "it belongs to who made it");
+}
+
+#[test]
+fn figures_are_served_on_an_inherited_socket() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.join("s")).unwrap();
+    let mut stream = UnixStream::connect(folder.join("s")).unwrap();
+    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let server = with_fd_5(&folder, listener, "--metrics fd:5");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\nblockplane_build_info{"), "{answer}");
+    server.stop();
+    assert!(folder.has("s"), "it belongs to who made it");
+    let both = format!("--metrics fd:5 {}", export("5"));
+    folder
+        .run(&format!("{NODE} {both}"))
+        .failed_naming(&["--export", "metrics already listens on file descriptor 5"]);
 }
 
 #[test]

@@ -270,6 +270,13 @@ fn node(
     fields.finish();
     let node_name = name.unwrap_or_else(|| names.unnamed_node());
     names.add_node(&node_name, read_only)?;
+    if let Driver::File(file) | Driver::HostDevice(file) = &driver
+        && file.locking != Locking::Off
+    {
+        let writes = !own.read_only && !own.auto_read_only;
+        let key = format!("{prefix}filename");
+        names.add_image(&key, &file.filename, &node_name, writes)?;
+    }
     let node = BlockdevOptions {
         node_name,
         read_only: own.read_only,

@@ -1,5 +1,8 @@
 //! Nodes in the order in which they can be opened: the one below first.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
 use crate::tree::{Object, Value};
 
 /// What a node's tree names: itself and the nodes written inside of it, and those that it refers to.
@@ -41,19 +44,44 @@ pub(super) fn given(object: &Object) -> Vec<&str> {
 /// Also those that refer to each other in a circle, or to one that does.
 pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
     let names: Vec<Names> = nodes.iter().map(|node| Names::of(node)).collect();
-    let mut left: Vec<usize> = (0..nodes.len()).collect();
-    let mut sorted = Vec::with_capacity(nodes.len());
-    // What nobody defines holds nobody up: it is an error that somebody else finds.
-    let is_ready = |node: usize, left: &[usize]| {
-        let mut wants = names[node].wants.iter();
-        !wants.any(|wanted| {
-            left.iter()
-                .any(|other| names[*other].gives.contains(wanted))
-        })
-    };
-    while let Some(position) = left.iter().position(|node| is_ready(*node, &left)) {
-        sorted.push(left.remove(position));
+    // How many are still to come that give a name, and who waits for it.
+    let mut coming: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
+    for given in names.iter().flat_map(|names| &names.gives) {
+        coming.entry(given).or_default().0 += 1;
     }
+    let mut waits_for = vec![0; nodes.len()];
+    for (node, names) in names.iter().enumerate() {
+        for wanted in &names.wants {
+            // What nobody defines holds nobody up: it is an error that somebody else finds.
+            if let Some((_, waiting)) = coming.get_mut(wanted) {
+                waiting.push(node);
+                waits_for[node] += 1;
+            }
+        }
+    }
+    let free = (0..nodes.len()).filter(|node| waits_for[*node] == 0);
+    let mut ready: BinaryHeap<Reverse<usize>> = free.map(Reverse).collect();
+    let mut sorted = Vec::with_capacity(nodes.len());
+    while let Some(Reverse(node)) = ready.pop() {
+        sorted.push(node);
+        for given in &names[node].gives {
+            let Some((left, waiting)) = coming.get_mut(given) else {
+                continue;
+            };
+            *left -= 1;
+            if *left > 0 {
+                continue;
+            }
+            for waiting in waiting.drain(..) {
+                waits_for[waiting] -= 1;
+                if waits_for[waiting] == 0 {
+                    ready.push(Reverse(waiting));
+                }
+            }
+        }
+    }
+    let left = (0..nodes.len()).filter(|node| waits_for[*node] > 0);
+    let left = left.collect();
     (sorted, left)
 }
 

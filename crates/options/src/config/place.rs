@@ -15,18 +15,34 @@ pub struct Place {
     pub text: String,
 }
 
-impl Place {
+/// A text, for finding places in it.
+pub(super) struct Lines<'t> {
+    text: &'t str,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    pub(super) fn of(text: &'t str) -> Self {
+        let ends = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Self {
+            text,
+            starts: std::iter::once(0).chain(ends).collect(),
+        }
+    }
+
     /// Finds a range of bytes. What goes on in the next line is cut off.
-    pub(super) fn of(text: &str, range: &Range<usize>) -> Self {
+    pub(super) fn place(&self, range: &Range<usize>) -> Place {
+        let text = self.text;
         let start = text.floor_char_boundary(range.start);
-        let before = &text[..start];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = self.starts.partition_point(|begin| *begin <= start);
+        let line_start = self.starts[line - 1];
         let rest = &text[line_start..];
         let line_text = rest.lines().next().unwrap_or_default();
         let line_end = line_start + line_text.len();
         let end = text.ceil_char_boundary(range.end.clamp(start, line_end.max(start)));
-        Self {
-            line: before.matches('\n').count() + 1,
+        Place {
+            line,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..end].chars().count().max(1),
             text: line_text.to_owned(),
@@ -68,7 +84,7 @@ mod tests {
 
     fn place(text: &str, word: &str) -> Place {
         let start = text.find(word).unwrap_or(text.len());
-        Place::of(text, &(start..start + word.len()))
+        Lines::of(text).place(&(start..start + word.len()))
     }
 
     #[test]
@@ -87,9 +103,9 @@ mod tests {
     #[test]
     fn the_end_of_the_text_is_a_place() {
         let text = "a =";
-        let found = Place::of(text, &(text.len()..text.len()));
+        let found = Lines::of(text).place(&(text.len()..text.len()));
         assert_eq!((found.line, found.column, found.width), (1, 4, 1));
-        assert_eq!(Place::of("", &(0..0)).line, 1);
+        assert_eq!(Lines::of("").place(&(0..0)).line, 1);
     }
 
     #[test]

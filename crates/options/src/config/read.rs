@@ -3,13 +3,14 @@
 //! The readers of options stop at the first thing that is wrong. Here the culprit is taken out of the table and
 //! the table is read again, so that one look at the file names everything.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use crate::{
-    Directive, Finding, MetricsAddr, Place, Problem,
+    Directive, Finding, MetricsAddr, Problem,
     config::{
         document::{self, Document, Fault, Section},
         order,
+        place::Lines,
     },
     kind::{Kind, Written},
     names::Names,
@@ -61,23 +62,35 @@ struct Found {
 /// What is to run: everything in the order in which it is created, and where figures are served.
 type Run = (Vec<Directive>, Option<MetricsAddr>);
 
-/// Everything that is to run, or everything that is wrong.
-pub(super) fn all(text: &str, written: Vec<Written>) -> Result<Run, Vec<Finding>> {
+/// Most mistakes that are looked for in one table. Each is a new look at all of it.
+const MOST_PER_TABLE: usize = 100;
+
+/// Everything that is to run, or everything that is wrong. `metrics` takes the place of what the file says of it.
+pub(super) fn all(
+    text: &str,
+    written: Vec<Written>,
+    metrics: Option<MetricsAddr>,
+) -> Result<Run, Vec<Finding>> {
     let Document {
         mut sections,
-        metrics,
+        metrics: metrics_of_file,
         faults,
     } = document::read(text);
+    let metrics = metrics.or(metrics_of_file);
     let mut found: Vec<Found> = faults.into_iter().map(Found::from).collect();
-    let replaced = |section: &Section| {
-        let mut options = written.iter();
-        options.any(|o| o.kind == section.kind && o.name() == Some(section.name.as_str()))
-    };
-    sections.retain(|section| !replaced(section));
+    let replaced: BTreeSet<(Kind, &str)> = written
+        .iter()
+        .filter_map(|option| Some((option.kind, option.name()?)))
+        .collect();
+    sections.retain(|section| !replaced.contains(&(section.kind, section.name.as_str())));
     let file = sections.into_iter().map(Entry::File);
     let entries: Vec<Entry> = file.chain(written.into_iter().map(Entry::Option)).collect();
 
     let mut names = Names::default();
+    if let Some(MetricsAddr::Socket(addr)) = &metrics {
+        // The first listener: it cannot be in anybody's way.
+        let _ = names.add_metrics(addr);
+    }
     let entries = in_order(entries, &mut names, &mut found);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
@@ -87,8 +100,9 @@ pub(super) fn all(text: &str, written: Vec<Written>) -> Result<Run, Vec<Finding>
         return Ok((directives, metrics));
     }
     found.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |at| at.start));
+    let lines = Lines::of(text);
     let finding = |found: Found| Finding {
-        place: found.at.map(|at| Place::of(text, &at)),
+        place: found.at.map(|at| lines.place(&at)),
         message: found.message,
     };
     Err(found.into_iter().map(finding).collect())
@@ -130,20 +144,18 @@ fn in_order(mut entries: Vec<Entry>, names: &mut Names, found: &mut Vec<Found>) 
 /// Reads one entry, and reports all that is wrong with it.
 fn read(entry: &Entry, names: &mut Names, found: &mut Vec<Found>) -> Option<Directive> {
     let mut object = entry.object().clone();
+    let begin = names.mark();
     // What this entry lacks is there for it, and not for others, once that was said.
-    let mut scratch = names.clone();
+    let mut pretended = begin;
     let mut said: Vec<String> = Vec::new();
     let mut stood_in: Vec<String> = Vec::new();
-    loop {
-        let mut trial = scratch.clone();
-        let problem = match entry.kind().read(object.clone(), &mut trial) {
-            Ok(directive) if said.is_empty() => {
-                *names = trial;
-                return Some(directive);
-            }
+    while said.len() < MOST_PER_TABLE {
+        let problem = match entry.kind().read(object.clone(), names) {
+            Ok(directive) if said.is_empty() => return Some(directive),
             Ok(_) => break,
             Err(problem) => problem,
         };
+        names.go_back(pretended);
         let key = culprit(&problem, entry);
         let follows = key.is_some_and(|key| said.iter().any(|said| is_within(key, said)));
         if !follows {
@@ -153,7 +165,11 @@ fn read(entry: &Entry, names: &mut Names, found: &mut Vec<Found>) -> Option<Dire
             break;
         };
         let changed = match &problem {
-            Problem::NotDefined { kind, name, .. } => scratch.pretend(kind, name),
+            Problem::NotDefined { kind, name, .. } => {
+                let is_new = names.pretend(kind, name);
+                pretended = names.mark();
+                is_new
+            }
             Problem::Missing { .. } if stood_in.iter().any(|stood| stood == key) => false,
             Problem::Missing { .. } => {
                 stood_in.push(key.to_owned());
@@ -167,6 +183,7 @@ fn read(entry: &Entry, names: &mut Names, found: &mut Vec<Found>) -> Option<Dire
         }
         said.push(key.to_owned());
     }
+    names.go_back(begin);
     define(entry, names);
     None
 }

@@ -1,0 +1,98 @@
+//! `blockplane check --open`: what would fail at start because of a file.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use options::{
+    BlockdevOptions, Daemon, Directive, Driver, ExportKind, FileOptions, Locking, MetricsAddr,
+    NodeRef, SocketAddr,
+};
+use rustix::fs::{Access, access};
+
+/// Looks.
+pub(super) fn look(daemon: &Daemon, hints: &mut Vec<String>) {
+    if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
+        folder_of(addr, hints);
+    }
+    let mut seen = Seen::default();
+    for directive in &daemon.directives {
+        match directive {
+            Directive::Blockdev(options) => disk(options, &mut seen, hints),
+            Directive::Export(options) => {
+                let ExportKind::VhostUserBlk(disk) = &options.kind;
+                folder_of(&disk.addr, hints);
+            }
+            Directive::Chardev(options) if options.server => folder_of(&options.addr, hints),
+            _ => {}
+        }
+    }
+}
+
+/// Images that nodes lock, by device and inode: the first node of each, and whether it writes.
+type Seen = HashMap<(u64, u64), (String, bool)>;
+
+fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
+    let (file, wants_device) = match &options.driver {
+        Driver::File(file) => (file, false),
+        Driver::HostDevice(file) => (file, true),
+        Driver::NullCo(_) => return,
+        Driver::Raw(raw) => {
+            if let NodeRef::Inline(inside) = &raw.file {
+                disk(inside, seen, hints);
+            }
+            return;
+        }
+    };
+    let FileOptions { filename, .. } = file;
+    let mut hint = |what: &str| {
+        hints.push(format!(
+            "node '{}': {} {what}",
+            options.node_name,
+            filename.display()
+        ))
+    };
+    let writes = !options.read_only && !options.auto_read_only;
+    let found = std::fs::metadata(filename);
+    if let Ok(found) = &found
+        && file.locking != Locking::Off
+    {
+        let this = (options.node_name.clone(), writes);
+        match seen.entry((found.dev(), found.ino())) {
+            Entry::Occupied(other) if writes || other.get().1 => hint(&format!(
+                "is the image of node '{}' by another name: an image that is written belongs to one node",
+                other.get().0
+            )),
+            Entry::Occupied(_) => {}
+            Entry::Vacant(place) => drop(place.insert(this)),
+        }
+    }
+    match found {
+        Err(error) => hint(&format!("cannot be looked at: {error}")),
+        Ok(found) if found.file_type().is_block_device() != wants_device => hint(if wants_device {
+            "is not a block device: use driver = \"file\""
+        } else {
+            "is not a regular file: for block devices there is driver = \"host_device\""
+        }),
+        Ok(_) if access(filename, Access::READ_OK).is_err() => hint("may not be read by you"),
+        Ok(_) if writes && access(filename, Access::WRITE_OK).is_err() => {
+            hint("may not be written by you: set read-only = true, or mend its permissions");
+        }
+        Ok(_) => {}
+    }
+}
+
+fn folder_of(addr: &SocketAddr, hints: &mut Vec<String>) {
+    let SocketAddr::Unix { path } = addr else {
+        return;
+    };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if let Err(error) = access(folder, Access::WRITE_OK) {
+        let (path, folder) = (path.display(), folder.display());
+        hints.push(format!("socket {path} cannot be made in {folder}: {error}"));
+    }
+}
