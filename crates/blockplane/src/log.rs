@@ -24,7 +24,7 @@ pub(crate) fn level_of_daemon() -> Result<LogLevel, Failure> {
     Ok(variable(
         LEVEL_VARIABLE,
         LogLevel::named,
-        "error, info, debug or trace",
+        "error (with warnings; also warn), info, debug or trace",
     )?
     .unwrap_or(LogLevel::Error))
 }

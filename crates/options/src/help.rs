@@ -138,8 +138,8 @@ Values:
 Not there yet: --nbd-server, --trace, image formats such as qcow2,
 exports other than vhost-user-blk.
 
-BLOCKPLANE_LOG in the environment says how much is logged without a command: error (the default), info,
-debug or trace. BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
+BLOCKPLANE_LOG in the environment says how much is logged without a command: error (errors and warnings,
+the default; also warn), info, debug or trace. BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
 
 The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for any error.
 ";

@@ -1,6 +1,7 @@
 //! The face for people: `blockplane serve DISK`.
 
 mod args;
+mod paths;
 mod values;
 
 use std::path::PathBuf;
@@ -109,7 +110,7 @@ pub enum Disk {
 /// How much to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// `--quiet`: errors only.
+    /// `--quiet`: errors and warnings only.
     Error,
     /// What an operator wants to know. The default.
     Info,
@@ -120,11 +121,12 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The level of this name: `error`, `info`, `debug` or `trace`.
+    /// The level of this name: `error`, `info`, `debug` or `trace`, in letters of any case. `warn` and `warning` are
+    /// the same as `error`: warnings are told with errors.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "error" => Some(Self::Error),
+        match name.to_ascii_lowercase().as_str() {
+            "error" | "warn" | "warning" => Some(Self::Error),
             "info" => Some(Self::Info),
             "debug" => Some(Self::Debug),
             "trace" => Some(Self::Trace),

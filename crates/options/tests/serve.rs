@@ -104,7 +104,7 @@ fn every_option() {
         "/m",
         "--pidfile",
         "/p",
-        "--metrics=unix:/m",
+        "--metrics=unix:/f",
         "-vv",
         "--log-format=json",
     ]);
@@ -133,7 +133,7 @@ fn every_option() {
         discard: Discard::Ignore,
         pidfile: Some(PathBuf::from("/p")),
         metrics: Some(MetricsAddr::Socket(SocketAddr::Unix {
-            path: PathBuf::from("/m"),
+            path: PathBuf::from("/f"),
         })),
         log_level: LogLevel::Trace,
         log_format: Some(LogFormat::Json),
@@ -332,4 +332,42 @@ fn commands_for_a_running_daemon_are_left_to_others() {
         let expected = vec![command.into(), "--help".into()];
         assert_eq!(help, Ok(Invocation::Operator(expected)));
     }
+}
+
+#[test]
+fn each_path_is_for_one_thing() {
+    for (args, words) in [
+        (
+            &["f", "--monitor", "f.sock"][..],
+            "--socket (its default) and --monitor are the same path, 'f.sock'",
+        ),
+        (&["f", "--socket", "./f"], "DISK and --socket"),
+        (
+            &["null-co:", "--monitor", "m", "--metrics", "unix:.//m"],
+            "--monitor and --metrics",
+        ),
+        (
+            &["null-co:", "--socket", "s", "--pidfile", "s"],
+            "--socket and --pidfile",
+        ),
+    ] {
+        let error = error(args);
+        assert!(error.contains(words), "{error}");
+    }
+    serve(&["null-co:", "--socket", "a/s", "--monitor", "b/s"]);
+}
+
+#[test]
+fn levels_have_the_usual_names() {
+    for (name, level) in [
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Error),
+        ("Warning", LogLevel::Error),
+        ("INFO", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
+    ] {
+        assert_eq!(LogLevel::named(name), Some(level), "{name}");
+    }
+    assert_eq!(LogLevel::named("loud"), None);
 }

@@ -34,7 +34,7 @@ fn the_environment_says_how_much_is_logged() {
         "--export",
         "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0",
     ];
-    for (level, said) in [("error", false), ("debug", true)] {
+    for (level, said) in [("error", false), ("warn", false), ("Debug", true)] {
         let mut command = folder.command(args);
         command.env("BLOCKPLANE_LOG", level);
         let mut server = Process::spawn(command);
@@ -45,7 +45,7 @@ fn the_environment_says_how_much_is_logged() {
     let mut command = folder.command(args);
     command.env("BLOCKPLANE_LOG", "loud");
     let ended = Process::spawn(command).ended();
-    ended.failed_naming(&["BLOCKPLANE_LOG", "loud", "debug"]);
+    ended.failed_naming(&["BLOCKPLANE_LOG", "loud", "warn", "debug"]);
 }
 
 #[test]

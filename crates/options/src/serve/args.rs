@@ -8,6 +8,7 @@ use std::{
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
+use super::paths;
 use super::values::{
     Cpus, batch, block_size, cpus, disk_size, events, nanoseconds, percent, queue_size, queues,
     serial, switch,
@@ -17,7 +18,6 @@ use crate::{
     DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_QUEUE_SIZE,
     MetricsAddr, Problem, Serve, UsageError,
     command::{self, Answer},
-    limits,
 };
 
 /// Serve one disk to a virtual machine over vhost-user-blk
@@ -327,22 +327,8 @@ fn checked(args: Args) -> Result<Serve, String> {
         log_level: log_level(args.quiet, args.verbose),
         log_format: args.log_format.map(LogFormatArg::read),
     };
-    check_socket("--socket", &serve.socket_path())?;
-    if let Some(monitor) = &serve.monitor {
-        check_socket("--monitor", monitor)?;
-    }
+    paths::check(&serve)?;
     Ok(serve)
-}
-
-fn check_socket(option: &str, path: &Path) -> Result<(), String> {
-    if limits::is_socket_path(path.as_os_str().as_bytes()) {
-        return Ok(());
-    }
-    let path = path.display();
-    Err(format!(
-        "{option} '{path}': expected {}",
-        limits::SOCKET_EXPECTED
-    ))
 }
 
 fn disk(word: &OsString) -> Result<Disk, String> {

@@ -1,0 +1,48 @@
+//! The paths that `serve` is given: sockets fit the kernel, and each path is for one thing.
+
+use std::{os::unix::ffi::OsStrExt, path::Path};
+
+use crate::{Disk, MetricsAddr, Serve, SocketAddr, limits, paths::plain};
+
+/// What is wrong with them.
+pub(super) fn check(serve: &Serve) -> Result<(), String> {
+    let socket = serve.socket_path();
+    check_socket("--socket", &socket)?;
+    if let Some(monitor) = &serve.monitor {
+        check_socket("--monitor", monitor)?;
+    }
+    let mut named: Vec<(&str, &Path)> = Vec::new();
+    if let Disk::Path(disk) = &serve.disk {
+        named.push(("DISK", disk));
+    }
+    named.push(match serve.socket {
+        Some(_) => ("--socket", &socket),
+        None => ("--socket (its default)", &socket),
+    });
+    named.extend(serve.monitor.as_deref().map(|path| ("--monitor", path)));
+    if let Some(MetricsAddr::Socket(SocketAddr::Unix { path })) = &serve.metrics {
+        named.push(("--metrics", path));
+    }
+    named.extend(serve.pidfile.as_deref().map(|path| ("--pidfile", path)));
+    for (index, (option, path)) in named.iter().enumerate() {
+        let mut before = named[..index].iter();
+        if let Some((other, _)) = before.find(|(_, before)| plain(before) == plain(path)) {
+            let path = path.display();
+            return Err(format!(
+                "{other} and {option} are the same path, '{path}': give each its own"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_socket(option: &str, path: &Path) -> Result<(), String> {
+    if limits::is_socket_path(path.as_os_str().as_bytes()) {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(format!(
+        "{option} '{path}': expected {}",
+        limits::SOCKET_EXPECTED
+    ))
+}
