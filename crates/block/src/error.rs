@@ -122,6 +122,11 @@ pub enum NodeError {
 }
 
 fn open_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => return " (raise `ulimit -n`, `LimitNOFILE=` of a service)",
+        Some(libc::ENFILE) => return " (raise the host's limit, sysctl fs.file-max)",
+        _ => {}
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             " (run as a user that may open it, or open it read-only)"

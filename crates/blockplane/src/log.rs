@@ -85,9 +85,10 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 /// Says why the program ends, in the form that the log has.
 pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
     let journal = journal::reads_stderr();
+    let said = with_remedy(error.to_string());
     let line = match format {
-        LogFormat::Text => format!("blockplane: {error}"),
-        LogFormat::Json => json::line(&tracing::Level::ERROR, &error.to_string()),
+        LogFormat::Text => format!("blockplane: {said}"),
+        LogFormat::Json => json::line(&tracing::Level::ERROR, &said),
     };
     let priority = if journal {
         journal::priority(&tracing::Level::ERROR)
@@ -96,4 +97,14 @@ pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
     };
     // Nobody may be there to hear it; the exit status says it as well.
     let _ = writeln!(std::io::stderr(), "{priority}{line}");
+}
+
+/// A limit on open files may be met by anything; the remedy is the same.
+fn with_remedy(mut said: String) -> String {
+    const REMEDY: &str = "raise `ulimit -n`";
+    let kernel_says = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
+    if said.contains(&kernel_says) && !said.contains(REMEDY) {
+        said += &format!("; {REMEDY} (`LimitNOFILE=` of a service)");
+    }
+    said
 }

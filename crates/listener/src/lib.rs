@@ -22,11 +22,17 @@ pub enum BindError {
         .0.display()
     )]
     Live(PathBuf),
+    /// We do ourselves.
+    #[error(
+        "{}: this daemon listens on this socket already, for something else; give each its own path",
+        .0.display()
+    )]
+    Own(PathBuf),
     /// Something else is there.
     #[error("{}: exists and is no socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel refused.
-    #[error("cannot listen on {}: {error}", path.display())]
+    #[error("cannot listen on {}: {error}{}", path.display(), hint(error))]
     Bind {
         /// The socket.
         path: PathBuf,
@@ -41,6 +47,16 @@ pub enum BindError {
         /// What it is.
         found: String,
     },
+}
+
+/// What to do about an error of the kernel's, if it does not say that itself.
+fn hint(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => "; raise `ulimit -n` (`LimitNOFILE=`)",
+        Some(Errno::NFILE) => "; raise the host's limit, sysctl fs.file-max",
+        Some(Errno::NOENT) => "; make its folder first",
+        _ => "",
+    }
 }
 
 /// A listening socket; one that was bound here is removed when dropped.
@@ -72,8 +88,11 @@ impl Listener {
                 return Err(BindError::NotASocket(path.to_owned()));
             }
             Ok(_) => match probe(path) {
+                Ok(Who::Us) => return Err(BindError::Own(path.to_owned())),
                 // Also with a full backlog somebody listens.
-                Ok(()) | Err(Errno::AGAIN) => return Err(BindError::Live(path.to_owned())),
+                Ok(Who::Another) | Err(Errno::AGAIN) => {
+                    return Err(BindError::Live(path.to_owned()));
+                }
                 Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed)?,
                 Err(error) => return Err(failed(error.into())),
             },
@@ -132,11 +151,21 @@ impl Listener {
     }
 }
 
-/// Whether somebody answers on a socket, without waiting for them.
-fn probe(path: &Path) -> rustix::io::Result<()> {
+/// Who listens on a socket.
+enum Who {
+    Us,
+    Another,
+}
+
+/// Whether somebody answers on a socket, without waiting for them, and who.
+fn probe(path: &Path) -> rustix::io::Result<Who> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    // Of the process that called listen(2).
+    let is_us =
+        sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.pid == rustix::process::getpid());
+    Ok(if is_us { Who::Us } else { Who::Another })
 }
 
 fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
@@ -168,7 +197,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let live = Listener::bind(&path).unwrap();
-        assert!(matches!(Listener::bind(&path), Err(BindError::Live(_))));
+        let error = Listener::bind(&path).unwrap_err();
+        assert!(matches!(error, BindError::Own(_)), "{error}");
         drop(live);
         assert!(!path.exists(), "removed with its listener");
         drop(UnixListener::bind(&path).unwrap());

@@ -133,7 +133,11 @@ impl<P: Pages> Serving<P> {
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a client of metrics");
+                tracing::warn!(
+                    %error,
+                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                    "cannot accept a client of metrics; it is tried again"
+                );
                 self.accept_again = Some(now + ACCEPT_AGAIN_TIME);
             }
         }

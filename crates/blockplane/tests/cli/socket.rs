@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use rustix::process::Signal;
 
 use crate::front_end::FrontEnd;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
 #[test]
 fn a_socket_left_by_a_killed_server_is_replaced() {
@@ -32,6 +32,42 @@ fn a_socket_that_somebody_listens_on_is_refused() {
         .run("serve null-co: --socket s")
         .failed_naming(&["s: another server"]);
     UnixStream::connect(folder.join("s")).unwrap();
+}
+
+/// Two names of one path, which is only seen when the second is listened on.
+#[test]
+fn a_socket_of_its_own_is_told_from_anothers() {
+    let folder = Folder::new();
+    let absolute = folder.join("s");
+    folder
+        .run(&format!(
+            "serve null-co: --socket s --monitor {}",
+            absolute.display()
+        ))
+        .failed_naming(&["s: this daemon listens on this socket already"]);
+    assert_eq!(folder.names(), [""; 0]);
+    let line = "serve null-co: --socket s --monitor ./s";
+    folder
+        .run(line)
+        .failed_naming(&["--socket and --monitor are the same path"]);
+}
+
+/// Whatever it is that finds no descriptor any more, the remedy is the same.
+#[test]
+fn too_many_open_files_are_told_with_the_limit() {
+    let folder = Folder::new();
+    folder.image("disk", 1 << 20);
+    let line = "--chardev socket,id=c,path=s,server=on,wait=off \
+        --blockdev file,node-name=d,filename=disk --blockdev file,node-name=last,filename=absent";
+    for limit in 5..20 {
+        let script = format!(r#"ulimit -n {limit}; exec "$0" "$@""#);
+        let command = folder.command_after(&script, line.split_whitespace());
+        let ended = Process::spawn(command).ended();
+        let there_were_enough = limit > 5 && ended.stderr.contains("absent");
+        if !there_were_enough {
+            ended.failed_naming(&["Too many open files", "raise `ulimit -n`"]);
+        }
+    }
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn sockets_come_and_go_and_those_in_use_stay() {
     // A live socket is not taken over, and what was there stays.
     let live = json!({"id": "x", "backend": backend("idle", true)});
     let refused = client.fails("chardev-change", live);
-    assert!(refused.contains("another server listens"), "{refused}");
+    assert!(refused.contains("this daemon listens"), "{refused}");
     assert!(folder.has("new"));
     let other = json!({"id": "x", "backend": backend("other", true)});
     client.done("chardev-change", other);
