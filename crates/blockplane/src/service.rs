@@ -33,7 +33,7 @@ impl Service {
     pub unsafe fn take() -> Result<Self, Failure> {
         // SAFETY: as our caller says.
         let take = |name: &str| unsafe { take_variable(name) };
-        let notifier = take("NOTIFY_SOCKET").map(Notifier::new).transpose()?;
+        let notifier = Notifier::new(&take("NOTIFY_SOCKET").unwrap_or_default())?;
         let watchdog = watchdog::period(take("WATCHDOG_USEC"), take("WATCHDOG_PID"))?;
         Ok(Service {
             watchdog: watchdog.filter(|_| notifier.is_some()),

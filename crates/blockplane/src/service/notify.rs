@@ -1,6 +1,6 @@
 //! Datagrams to `NOTIFY_SOCKET`.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -19,20 +19,30 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// An address is an absolute path, or a name without a file behind an `@`.
-    pub fn new(address: OsString) -> Result<Self, Failure> {
+    /// An address is an absolute path, or a name without a file behind an `@`. None of an address of another kind
+    /// (sd_notify(3) has `vsock:`, for machines): a disk is served all the same.
+    pub fn new(address: &OsStr) -> Result<Option<Self>, Failure> {
         let manager = match address.as_bytes() {
+            // As if it was not there.
+            [] => return Ok(None),
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
-            [b'/', ..] => SocketAddr::from_pathname(&address),
-            _ => Err(io::Error::other("a path, or @ and a name, is expected")),
+            [b'/', ..] => SocketAddr::from_pathname(address),
+            _ => Err(io::Error::other("a path, or @ and a name, is supported")),
         };
-        let manager = manager.map_err(|error| {
-            let shown = address.to_string_lossy();
-            format!("NOTIFY_SOCKET cannot be '{shown}': {error}")
-        })?;
+        let manager = match manager {
+            Ok(manager) => manager,
+            Err(error) => {
+                tracing::warn!(
+                    address = %address.to_string_lossy(), %error,
+                    advice = "if the service manager waits to hear that it is ready, start it with Type=exec",
+                    "NOTIFY_SOCKET is not understood: the service manager is told nothing"
+                );
+                return Ok(None);
+            }
+        };
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        Ok(Notifier { socket, manager })
+        Ok(Some(Notifier { socket, manager }))
     }
 
     /// Lines of `NAME=VALUE` that it must not miss: waits for it a little. Whoever does not listen any more is no

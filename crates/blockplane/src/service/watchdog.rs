@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 
+/// The shortest period that is kept. In a shorter one an iothread may be late only because others run.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 /// The period within which the service manager wants to hear from us; none when it does not, or means
 /// another process.
 pub(super) fn period(
@@ -22,7 +25,17 @@ pub(super) fn period(
         return Ok(None);
     }
     match usec.to_str().and_then(|usec| usec.parse().ok()) {
-        Some(usec) if usec > 0 => Ok(Some(Duration::from_micros(usec))),
+        Some(usec) if usec > 0 => {
+            let period = Duration::from_micros(usec);
+            if period < SHORTEST {
+                tracing::warn!(
+                    usec,
+                    advice = "set WatchdogSec= to some seconds",
+                    "WATCHDOG_USEC is too short: a period of 100 ms is kept, and the service manager may end the daemon"
+                );
+            }
+            Ok(Some(period.max(SHORTEST)))
+        }
         _ => Err(format!(
             "WATCHDOG_USEC cannot be '{}': a number of microseconds above 0 is expected",
             usec.to_string_lossy()
@@ -143,6 +156,7 @@ mod tests {
         assert_eq!(period("1000000", None).unwrap(), second);
         assert_eq!(period("1000000", Some(own)).unwrap(), second);
         assert_eq!(period("1000000", Some(own + 1)).unwrap(), None);
+        assert_eq!(period("1", None).unwrap(), Some(SHORTEST));
         for wrong in ["", "0", "-1", "1s"] {
             let error = period(wrong, None).unwrap_err().to_string();
             assert!(error.contains("WATCHDOG_USEC"), "{error}");

@@ -138,15 +138,44 @@ fn a_manager_that_is_gone_ends_no_disk() {
 }
 
 #[test]
+fn a_manager_that_cannot_be_told_is_no_reason_not_to_serve() {
+    let folder = Folder::new();
+    let log_with = |address: &str| {
+        let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", address)]);
+        process.accepts(&folder.join("s"));
+        process.stop().stderr
+    };
+    assert_eq!(log_with(""), "", "as good as not there");
+    for address in ["vsock:2:1234", "relative"] {
+        let log = log_with(address);
+        for word in ["NOTIFY_SOCKET is not understood", address, "Type=exec"] {
+            assert!(log.contains(word), "no '{word}' in: {log}");
+        }
+    }
+}
+
+#[test]
+fn a_watchdog_that_is_too_quick_is_served_all_the_same() {
+    let folder = Folder::new();
+    let manager = Manager::in_folder(&folder);
+    let variables = [
+        ("NOTIFY_SOCKET", &*address(&folder)),
+        ("WATCHDOG_USEC", "1"),
+    ];
+    let process = under(&folder, LINE, &variables);
+    while manager.hears() != "WATCHDOG=1" {}
+    let log = process.stop().stderr;
+    let warned = log.matches("WATCHDOG_USEC is too short");
+    assert_eq!(warned.count(), 1, "{log}");
+    assert!(log.contains("WatchdogSec="), "{log}");
+}
+
+#[test]
 fn variables_that_make_no_sense_are_refused() {
     let folder = Folder::new();
     let refused = |variables: &[(&str, &str)], words: &[&str]| {
         under(&folder, LINE, variables).ended().failed_naming(words);
     };
-    refused(
-        &[("NOTIFY_SOCKET", "relative")],
-        &["NOTIFY_SOCKET", "'relative'"],
-    );
     refused(
         &[("WATCHDOG_USEC", "soon")],
         &["WATCHDOG_USEC", "'soon'", "microseconds"],
