@@ -15,7 +15,8 @@ pub(crate) struct PidFile {
 impl PidFile {
     pub fn create(path: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| {
-            format!("--pidfile: cannot write {}: {error}", path.display())
+            let path = path.display();
+            format!("--pidfile: cannot write {path}: {error}")
         };
         let mut options = OpenOptions::new();
         let mut file = options
@@ -24,18 +25,27 @@ impl PidFile {
             .truncate(false)
             .open(path)
             .map_err(|error| failed(&error))?;
+        // It is removed at the end, and a device is not ours to remove.
+        let is_file = file.metadata().is_ok_and(|is| is.is_file());
+        if !is_file {
+            return Err(failed(
+                &"it is there and no regular file; choose another path",
+            ));
+        }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(failed(&"another process that runs holds it"));
         }
-        file.set_len(0).map_err(|error| failed(&error))?;
         // In one piece: whoever waits for it reads all of it.
         let line = format!("{}\n", std::process::id());
-        file.write_all(line.as_bytes())
-            .map_err(|error| failed(&error))?;
-        Ok(PidFile {
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(line.as_bytes()));
+        // From here on it is ours, and is removed also if nothing can be written to it.
+        let this = PidFile {
             path: path.to_owned(),
             _file: file,
-        })
+        };
+        written.map(|()| this).map_err(|error| failed(&error))
     }
 }
 

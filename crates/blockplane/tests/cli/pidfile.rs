@@ -56,3 +56,31 @@ fn one_left_by_a_killed_server_is_taken_over() {
     });
     server.stop();
 }
+
+/// A limit of the size of files is as good as a full disk.
+#[test]
+fn one_that_cannot_be_written_is_not_left_behind() {
+    let folder = Folder::new();
+    let script = r#"ulimit -f 0; exec "$0" "$@""#;
+    let line = "serve null-co: --socket s --pidfile pid";
+    let mut command = folder.command_after(script, line.split_whitespace());
+    // Standard error must be none of these files.
+    let ended = command.output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("--pidfile: cannot write") && said.contains("too large"),
+        "{said}"
+    );
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+/// Nobody's device is removed at the end.
+#[test]
+fn a_device_is_no_pidfile() {
+    let folder = Folder::new();
+    folder
+        .run("serve null-co: --socket s --pidfile /dev/null")
+        .failed_naming(&["--pidfile", "/dev/null", "no regular file"]);
+    assert!(std::path::Path::new("/dev/null").exists());
+}
