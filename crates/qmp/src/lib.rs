@@ -14,6 +14,7 @@ mod document;
 mod error;
 mod format;
 mod framing;
+mod full;
 mod interface;
 pub mod limits;
 mod mailbox;

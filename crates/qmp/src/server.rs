@@ -16,6 +16,7 @@ use listener::Listener;
 use rustix::event::epoll::EventFlags;
 
 use crate::client::Client;
+use crate::full::Full;
 use crate::limits::MAX_CLIENTS;
 use crate::mailbox::{Handle, Letter};
 use crate::presence::{Presence, Seat};
@@ -91,6 +92,7 @@ impl Server {
             clients: Vec::new(),
             last_id: 0,
             accept_again: None,
+            full: Full::default(),
             deadline: None,
         };
         handle.open();
@@ -158,6 +160,7 @@ struct Serving<C, D> {
     clients: Vec<Client>,
     last_id: u64,
     accept_again: Option<Instant>,
+    full: Full,
     /// When it ends at the latest, once it was told to.
     deadline: Option<Instant>,
 }
@@ -318,6 +321,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             interest,
         );
         self.clients.push(client);
+        if self.clients.len() >= MAX_CLIENTS {
+            self.full.say();
+        }
     }
 }
 

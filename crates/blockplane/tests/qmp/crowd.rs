@@ -11,10 +11,12 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::neighbour::{self, BLOCKS, Neighbour};
-use crate::process::{Folder, Process};
+use crate::process::{self, Folder, Process};
 use crate::start;
 
 const CLIENTS: usize = 100;
+/// `qmp::limits::MAX_CLIENTS`
+const MOST_CLIENTS: usize = 128;
 /// More than sockets hold.
 const MOST_OF_SOCKETS: usize = 1 << 20;
 
@@ -111,5 +113,29 @@ fn who_answers_monitors_yields_to_guests_and_nobody_else_does() {
         "{found:?}"
     );
     neighbour.stop();
+    program.stop();
+}
+
+/// Whoever is one too many waits, and the log says why.
+#[test]
+fn the_log_says_once_that_there_is_no_place() {
+    let folder = Folder::new();
+    let (mut program, client) = start(&folder, "--blockdev null-co,node-name=d");
+    let mut clients: Vec<Client> = (1..MOST_CLIENTS)
+        .map(|_| Client::connect(&folder.join("qmp")))
+        .collect();
+    let log = program.stderr_file();
+    let full = move || {
+        process::text(&log)
+            .matches("as many clients as they take")
+            .count()
+    };
+    program.until("the log says it", || full() == 1);
+    // One goes, one comes: it is full again, and that was said just now.
+    clients.push(client);
+    clients.remove(0);
+    Client::connect(&folder.join("qmp")).done("query-version", json!({}));
+    assert_eq!(full(), 1);
+    drop(clients);
     program.stop();
 }
