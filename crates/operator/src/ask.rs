@@ -54,7 +54,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         script(&mut client, std::io::stdin().lock(), pretty, out)?;
     }
     if let Some(request) = request {
-        print(out, &shown(&client.request(request)?, pretty))?;
+        let answer = ask(&mut client, &options.words, request)?;
+        print(out, &shown(&answer, pretty))?;
     }
     if !options.events {
         return Ok(());
@@ -71,6 +72,18 @@ fn list(client: &mut Client, part: &str, out: &mut impl Write) -> Result<()> {
         return Err(Error::Words(text));
     }
     print(out, &lines.join("\n"))
+}
+
+/// The answer to a request that these words made; an error says how to write what was meant.
+fn ask(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
+    client.request(request).map_err(|error| match error {
+        Error::Refused { class, desc } => {
+            let hint = words::hint(words, &desc).map(|hint| format!(": {hint}"));
+            let desc = desc + &hint.unwrap_or_default();
+            Error::Refused { class, desc }
+        }
+        error => error,
+    })
 }
 
 /// Carries out each line. Somebody who types sees an error and goes on.
@@ -92,7 +105,7 @@ fn script(
         } else {
             split(line)
         };
-        match words::request(&words).and_then(|request| client.request(request)) {
+        match words::request(&words).and_then(|request| ask(client, &words, request)) {
             Ok(answer) => print(out, &shown(&answer, pretty))?,
             Err(error @ (Error::Refused { .. } | Error::Words(_))) if typed => {
                 print(out, &error.to_string())?

@@ -26,6 +26,20 @@ pub(crate) fn request(words: &[String]) -> Result<Value> {
     }
 }
 
+/// What to write instead when the daemon wants a string and these words say something else, as a serial number of
+/// digits does.
+pub(crate) fn hint(words: &[String], said: &str) -> Option<String> {
+    let key = said
+        .strip_prefix("Invalid parameter type for '")?
+        .strip_suffix("', expected: string")?;
+    let mut arguments = words.iter().skip(1).filter_map(|word| word.split_once('='));
+    let (_, value) = arguments.find(|(name, _)| *name == key)?;
+    let string = Value::from(value);
+    Some(format!(
+        "'{value}' is not a string here; write '{key}={string}', with these quotes"
+    ))
+}
+
 fn verbatim_request(text: &str) -> Result<Value> {
     let parsed = serde_json::from_str::<Value>(text);
     let request = parsed.map_err(|error| {
@@ -141,6 +155,25 @@ mod tests {
     fn a_request_may_be_written_as_it_is_sent() {
         let request = json!({"exec-oob": "query-version", "arguments": {}});
         assert_eq!(parsed(&[&request.to_string()]), Ok(request));
+    }
+
+    #[test]
+    fn a_number_where_a_string_is_wanted_is_quoted() {
+        let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
+        let said = "Invalid parameter type for 'addr.str', expected: string";
+        let hint = hint(&words, said).unwrap();
+        assert!(
+            hint.ends_with("write 'addr.str=\"5\"', with these quotes"),
+            "{hint}"
+        );
+        let quoted = ["c", "addr.str=\"5\""];
+        assert_eq!(
+            parsed(&quoted).unwrap()["arguments"]["addr"]["str"],
+            json!("5")
+        );
+        for other in ["Invalid parameter type for 'id', expected: integer", "no"] {
+            assert_eq!(super::hint(&words, other), None);
+        }
     }
 
     #[test]

@@ -55,6 +55,17 @@ fn a_daemon_is_asked_and_changed_from_a_shell() {
         Value::Null
     );
 
+    let export = "qmp qmp block-export-add type=vhost-user-blk id=f node-name=d addr.type=unix addr.path=f.sock";
+    failed(
+        &folder.run(&format!("{export} serial=1001")),
+        &["'serial', expected: string", "write 'serial=\"1001\"'"],
+    );
+    assert_eq!(
+        told(&folder.run(&format!("{export} serial=\"1001\""))),
+        json!({})
+    );
+    folder.run("qmp qmp block-export-del id=f").succeeded();
+
     failed(
         &folder.run("qmp qmp blockdev-del node-name=d"),
         &["GenericError: ", "in use"],
