@@ -51,6 +51,12 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     })?;
     let size = u64::try_from(size)
         .map_err(|_| Error::generic("Parameter 'size' expects a >0 size".to_owned()))?;
+    if size == 0 {
+        // The field's programs take it; here a disk without a sector could not be opened again.
+        let text =
+            "Parameter 'size' expects a >0 size: a disk needs at least one sector of 512 bytes";
+        return Err(Error::generic(text));
+    }
     let node = found.node.clone();
     resize::plan(&mut control.objects, node, size).map_err(|failure| failed(&failure))
 }

@@ -207,7 +207,7 @@ fn script() -> Vec<(&'static str, Value)> {
         ("blockdev-del", json!({"node-name": "r3"})),
         ("blockdev-del", json!({"node-name": "i"})),
         ("blockdev-del", json!({"node-name": "n"})),
-        ("block_resize", json!({"node-name": "d", "size": 0})),
+        ("block_resize", json!({"node-name": "d", "size": 512})),
         ("query-named-block-nodes", json!({})),
         ("blockdev-del", json!({"node-name": "d"})),
         ("object-del", json!({"id": "io0"})),

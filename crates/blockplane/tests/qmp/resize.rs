@@ -193,3 +193,18 @@ fn exports_of_windows_follow_and_refusals_change_nothing() {
     assert_eq!(last_block(&mut guest, IN, 4 * MIB), 0);
     program.stop();
 }
+
+/// Nothing could open it again.
+#[test]
+fn a_disk_keeps_a_sector() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, mut client) = start(&folder, LINE);
+    for size in [0, -1] {
+        let error = client.fails("block_resize", json!({"node-name": "d", "size": size}));
+        assert!(error.contains("'size' expects a >0 size"), "{error}");
+    }
+    assert_eq!(fs::metadata(folder.join("disk")).unwrap().len(), MIB);
+    resize(&mut client, 512);
+    program.stop();
+}
