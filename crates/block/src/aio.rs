@@ -46,6 +46,12 @@ pub struct AioChoice {
 }
 
 impl AioProbe {
+    /// What another one has found out is so.
+    pub fn learn(&mut self, other: Self) {
+        self.native = self.native.or(other.native);
+        self.io_uring = self.io_uring.or(other.io_uring);
+    }
+
     /// Chooses for the disk at `path`, with or without direct I/O. **The default is decided here**, for
     /// whoever does not say what is `wanted`: the disk is then asked whether it can say that it would
     /// have to wait.

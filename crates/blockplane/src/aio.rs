@@ -6,13 +6,23 @@ use block::{Aio, AioChoice, AioProbe};
 use options::AioMode;
 
 /// The choices so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct AioChoices {
     probe: AioProbe,
     said: Vec<AioChoice>,
 }
 
 impl AioChoices {
+    /// What a copy of it has found out since.
+    pub fn learn(&mut self, copy: Self) {
+        self.probe.learn(copy.probe);
+        for choice in copy.said {
+            if !self.said.contains(&choice) {
+                self.said.push(choice);
+            }
+        }
+    }
+
     /// For the disk at `path`, with or without direct I/O.
     pub fn choose(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
         let wanted = wanted.map(|mode| match mode {

@@ -1,4 +1,7 @@
 //! Nodes from their options.
+//!
+//! Opening a file may take as long as its disk or its server likes. What a monitor asks for is opened on a thread of
+//! its own ([`Opening`]), which touches nothing of what runs.
 
 use std::sync::Arc;
 
@@ -6,68 +9,147 @@ use block::{Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
 
 use crate::Failure;
+use crate::aio::AioChoices;
 use crate::objects::{Objects, OpenNode};
 
 /// Opens a node, and those written in place below it: all of them or none.
 pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
-    let mut opened = Vec::new();
-    open_below(options, None, objects, &mut opened)?;
-    objects.nodes.extend(opened);
+    Opening::plan(options, objects)?
+        .carry_out()?
+        .finish(objects);
     Ok(())
 }
 
-/// Opens a node that was written into `parent`, behind those that were written into it.
-fn open_below(
-    options: &BlockdevOptions,
-    parent: Option<&str>,
-    objects: &mut Objects,
-    opened: &mut Vec<OpenNode>,
-) -> Result<(), Failure> {
-    let node = match &options.driver {
-        Driver::File(file) => open_fd(options, file, NodeOptions::File, objects)?,
-        Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice, objects)?,
-        Driver::NullCo(null) => {
-            let null = NodeOptions::Null(block::NullOptions {
-                size: null.size,
-                read_zeroes: null.read_zeroes,
-                latency_ns: null.latency_ns,
-            });
-            Node::open(&options.node_name, options.read_only, &null)?
-        }
-        Driver::Raw(raw) => window(options, raw, objects, opened)?,
-    };
-    opened.push(OpenNode {
-        options: options.clone(),
-        node,
-        parent: parent.map(str::to_owned),
-        busy: None,
-    });
-    Ok(())
+/// A node that is to be opened, with all that this takes.
+pub(crate) struct Opening {
+    options: BlockdevOptions,
+    /// The node that is there already, if it is the one below all.
+    below: Option<Arc<Node>>,
+    aio: AioChoices,
 }
 
-fn window(
-    options: &BlockdevOptions,
-    raw: &RawOptions,
-    objects: &mut Objects,
-    opened: &mut Vec<OpenNode>,
-) -> Result<Arc<Node>, Failure> {
-    let below = match &raw.file {
-        NodeRef::Name(name) => objects.node(name)?,
-        NodeRef::Inline(below) => {
-            open_below(below, Some(&options.node_name), objects, opened)?;
-            let below = opened.last().map(|below| below.node.clone());
-            below.ok_or("a node that was opened is not there")?
+impl Opening {
+    /// What there has to be is there.
+    pub fn plan(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
+        let below = match lowest(options) {
+            Lowest::There(name) => Some(objects.node(name)?),
+            Lowest::File | Lowest::Null => None,
+        };
+        Ok(Opening {
+            options: options.clone(),
+            below,
+            aio: objects.aio.clone(),
+        })
+    }
+
+    /// Whether a disk is asked, and may be slow to answer.
+    pub fn may_wait(&self) -> bool {
+        matches!(lowest(&self.options), Lowest::File)
+    }
+
+    /// The nodes that there will be.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![self.options.node_name.clone()];
+        let mut options = &self.options;
+        while let Driver::Raw(RawOptions {
+            file: NodeRef::Inline(inside),
+            ..
+        }) = &options.driver
+        {
+            names.push(inside.node_name.clone());
+            options = inside;
         }
-    };
-    let passes_discard = options.discard == Discard::Unmap;
-    Ok(Node::window(
-        &options.node_name,
-        &below,
-        raw.offset,
-        raw.size,
-        options.read_only,
-        passes_discard,
-    )?)
+        names
+    }
+
+    /// Opens them.
+    pub fn carry_out(mut self) -> Result<Opened, NodeError> {
+        let mut nodes = Vec::new();
+        self.open_below(&self.options.clone(), None, &mut nodes)?;
+        let aio = self.aio;
+        Ok(Opened { nodes, aio })
+    }
+}
+
+/// Nodes that were opened, and what was learnt of the host.
+pub(crate) struct Opened {
+    nodes: Vec<OpenNode>,
+    aio: AioChoices,
+}
+
+impl Opened {
+    /// They are there from now on.
+    pub fn finish(self, objects: &mut Objects) {
+        objects.nodes.extend(self.nodes);
+        objects.aio.learn(self.aio);
+    }
+}
+
+/// What a node and all those that are written into it are made of.
+enum Lowest<'a> {
+    File,
+    Null,
+    There(&'a str),
+}
+
+fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
+    match &options.driver {
+        Driver::File(_) | Driver::HostDevice(_) => Lowest::File,
+        Driver::NullCo(_) => Lowest::Null,
+        Driver::Raw(raw) => match &raw.file {
+            NodeRef::Name(name) => Lowest::There(name),
+            NodeRef::Inline(inside) => lowest(inside),
+        },
+    }
+}
+
+impl Opening {
+    /// Opens a node that was written into `parent`, behind those that were written into it.
+    fn open_below(
+        &mut self,
+        options: &BlockdevOptions,
+        parent: Option<&str>,
+        opened: &mut Vec<OpenNode>,
+    ) -> Result<Arc<Node>, NodeError> {
+        let aio = &mut self.aio;
+        let node = match &options.driver {
+            Driver::File(file) => open_fd(options, file, NodeOptions::File, aio)?,
+            Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice, aio)?,
+            Driver::NullCo(null) => {
+                let null = NodeOptions::Null(block::NullOptions {
+                    size: null.size,
+                    read_zeroes: null.read_zeroes,
+                    latency_ns: null.latency_ns,
+                });
+                Node::open(&options.node_name, options.read_only, &null)?
+            }
+            Driver::Raw(raw) => {
+                let below = match (&raw.file, &self.below) {
+                    (NodeRef::Inline(inside), _) => {
+                        self.open_below(inside, Some(&options.node_name), opened)?
+                    }
+                    (NodeRef::Name(_), Some(below)) => below.clone(),
+                    (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
+                };
+                let passes_discard = options.discard == Discard::Unmap;
+                Node::window(
+                    &options.node_name,
+                    &below,
+                    raw.offset,
+                    raw.size,
+                    options.read_only,
+                    passes_discard,
+                )?
+            }
+        };
+        opened.push(OpenNode {
+            options: options.clone(),
+            node: node.clone(),
+            parent: parent.map(str::to_owned),
+            busy: None,
+        });
+        Ok(node)
+    }
 }
 
 /// Opens a file or block device.
@@ -75,7 +157,7 @@ pub(crate) fn open_fd(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
-    objects: &mut Objects,
+    aio: &mut AioChoices,
 ) -> Result<Arc<Node>, NodeError> {
     let direct = options.cache_direct != Some(false);
     let mut how = block::FileOptions {
@@ -83,7 +165,7 @@ pub(crate) fn open_fd(
         direct,
         no_flush: options.cache_no_flush,
         unmap: options.discard == Discard::Unmap,
-        aio: objects.aio.choose(file.aio, &file.filename, direct),
+        aio: aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: locking(file.locking),
     };
@@ -98,7 +180,7 @@ pub(crate) fn open_fd(
             "this file system has no direct I/O: the page cache is used"
         );
         how.direct = false;
-        how.aio = objects.aio.choose(file.aio, &file.filename, false);
+        how.aio = aio.choose(file.aio, &file.filename, false);
         opened = open(&how, options.read_only);
     }
     match opened {

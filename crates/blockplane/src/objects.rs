@@ -38,6 +38,8 @@ pub(crate) struct Objects {
     mail: Sender<Mail>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
+    /// Names of nodes that are being opened: they are taken, and nothing is there yet.
+    pub opening: Vec<String>,
     pub iothreads: Vec<Iothread>,
 }
 
@@ -87,6 +89,7 @@ impl Objects {
             mail,
             exports: Vec::new(),
             nodes: Vec::new(),
+            opening: Vec::new(),
             iothreads: Vec::new(),
         }
     }
@@ -150,6 +153,9 @@ impl Objects {
 
     /// A node to be used for something.
     pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
+        if self.opening.iter().any(|opening| opening == name) {
+            return Err(busy(name, "blockdev-add"));
+        }
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
         found.check_free()?;
@@ -341,10 +347,7 @@ impl OpenNode {
         let name = self.node.name();
         match self.busy {
             None => Ok(()),
-            Some(command) => Err(format!(
-                "Node '{name}' is busy: a {command} waits for its disk; try again when that is answered"
-            )
-            .into()),
+            Some(command) => Err(busy(name, command)),
         }
     }
 
@@ -355,6 +358,14 @@ impl OpenNode {
             _ => None,
         }
     }
+}
+
+/// Why a node cannot be used while another command is at work on it.
+fn busy(name: &str, command: &str) -> Failure {
+    format!(
+        "Node '{name}' is busy: a {command} waits for its disk; try again when that is answered"
+    )
+    .into()
 }
 
 /// How an iothread with these options polls.

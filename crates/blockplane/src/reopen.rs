@@ -209,7 +209,7 @@ fn open_unlocked(
         locking: Locking::Off,
         ..file.clone()
     };
-    Ok(node::open_fd(options, &file, driver, objects)?)
+    Ok(node::open_fd(options, &file, driver, &mut objects.aio)?)
 }
 
 /// The new nodes get the old ones' locks: all of them or none.

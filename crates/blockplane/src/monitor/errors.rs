@@ -59,6 +59,9 @@ pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error>
         live.add_node(node.node.name(), node.node.read_only())
             .map_err(read)?;
     }
+    for name in &objects.opening {
+        live.add_node(name, false).map_err(read)?;
+    }
     for export in &objects.exports {
         let options::ExportKind::VhostUserBlk(kind) = &export.options.kind;
         live.add_export(&export.options.id, &kind.addr)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::errors::{failed, live, refused};
 use super::{text, types};
 use crate::control::Control;
-use crate::node;
+use crate::node::{Opened, Opening};
 use crate::objects::{Objects, OpenNode};
 
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -16,7 +16,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "blockdev-add",
             arguments: types::arguments("BlockdevOptions"),
             returns: None,
-            run: Run::InBand(add),
+            run: Run::Later(add),
         },
         Command {
             name: "blockdev-del",
@@ -91,13 +91,33 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     .into()
 }
 
-fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// Its disk may be slow to open, or its server gone. Its names are taken meanwhile.
+fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let opening = match plan(&control.objects, arguments) {
+        Ok(opening) => opening,
+        Err(error) => return reply.send(Err(error)),
+    };
+    let names = opening.names();
+    let may_wait = opening.may_wait();
+    let open = move || opening.carry_out().map_err(|error| failed(&error.into()));
+    if !may_wait {
+        let opened = open().map(|opened| opened.finish(&mut control.objects));
+        return reply.send(opened.map(|()| json!({})));
+    }
+    let thread = format!("add {}", names[0]);
+    control.objects.opening.extend(names.iter().cloned());
+    control.later(thread, reply, open, move |control, opened| {
+        let objects = &mut control.objects;
+        objects.opening.retain(|opening| !names.contains(opening));
+        opened.map(|opened: Opened| opened.finish(objects))
+    });
+}
+
+fn plan(objects: &Objects, arguments: &Arguments) -> Result<Opening, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = live(&control.objects)?.blockdev(&json);
+    let options = live(objects)?.blockdev(&json);
     let options = options.map_err(|problem| refused(&problem))?;
-    let opened = node::open(&options, &mut control.objects);
-    opened.map_err(|failure| failed(&failure))?;
-    Ok(json!({}))
+    Opening::plan(&options, objects).map_err(|failure| failed(&failure))
 }
 
 /// It is flushed before it is closed, which may take long; if that fails it stays.

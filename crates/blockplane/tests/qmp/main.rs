@@ -13,7 +13,7 @@
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
-//! - `waiting`: a disk that hangs holds up nobody but who wants it.
+//! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
 //! - `anything`: a client that says all there is to say, in right types and wrong ones.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
@@ -24,6 +24,7 @@
 )]
 
 mod anything;
+mod born;
 mod chardev;
 mod client;
 mod compared;

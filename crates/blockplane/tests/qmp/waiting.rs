@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::born::Born;
 use crate::client::Client;
 use crate::guest::{Guest, IN};
 use crate::process::Folder;
@@ -141,5 +142,48 @@ fn what_goes_with_a_node_is_not_in_use() {
     client.done("block-export-del", json!({"id": "e"}));
     client.done("blockdev-del", top);
     assert_eq!(client.done("query-named-block-nodes", json!({})), json!([]));
+    program.stop();
+}
+
+/// As on a server that does not answer: the thread that opens it does not get to it.
+#[test]
+fn a_disk_that_is_slow_to_open() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    folder.image("slow", MIB);
+    let (program, mut waits) = start(&folder, LINE);
+    let mut client = Client::connect(&folder.join("qmp"));
+    let node = json!({"driver": "raw", "node-name": "slow",
+        "file": {"driver": "file", "node-name": "inside", "filename": "slow"}});
+    let opens = Born::held(program.pid(), || waits.send("blockdev-add", &node));
+    waits.send("query-block", &json!({}));
+    // Others go on, and its names are taken.
+    client.done("blockdev-del", json!({"node-name": "other"}));
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(nodes.as_array().unwrap().len(), 1);
+    for name in ["slow", "inside"] {
+        let same = json!({"driver": "null-co", "node-name": name});
+        let text = client.fails("blockdev-add", same);
+        assert_eq!(text, format!("Duplicate nodes with node-name='{name}'"));
+        let part = json!({"driver": "raw", "node-name": "part", "file": name});
+        let text = client.fails("blockdev-add", part);
+        let busy = format!("Node '{name}' is busy: a blockdev-add waits for its disk");
+        assert!(text.starts_with(&busy), "{text}");
+    }
+    assert!(!waits.is_answered());
+    opens.let_go();
+    assert_eq!(waits.answer(), json!({"return": {}}));
+    assert_eq!(waits.answer(), json!({"return": []}));
+    let part = json!({"driver": "raw", "node-name": "part", "file": "slow"});
+    client.done("blockdev-add", part);
+
+    // One that fails leaves its name to others.
+    let absent = json!({"driver": "file", "node-name": "again", "filename": "absent"});
+    client.fails("blockdev-add", absent);
+    client.done(
+        "blockdev-add",
+        json!({"driver": "null-co", "node-name": "again"}),
+    );
     program.stop();
 }

@@ -1,0 +1,64 @@
+//! A thread that is held as soon as it is made, by its parent's debugger, before it has done anything.
+
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::process::STUCK_AFTER;
+
+/// It does nothing until it is let go.
+pub struct Born(i32);
+
+impl Born {
+    /// The first thread that the main thread of a child of ours makes after `ask`.
+    pub fn held(process: Pid, ask: impl FnOnce()) -> Self {
+        let main = process.as_raw_pid();
+        ptrace(
+            libc::PTRACE_SEIZE,
+            main,
+            0,
+            libc::PTRACE_O_TRACECLONE as usize,
+        );
+        ask();
+        stopped(main);
+        let mut born: libc::c_ulong = 0;
+        let place = (&raw mut born).addr();
+        ptrace(libc::PTRACE_GETEVENTMSG, main, 0, place);
+        let born = i32::try_from(born).unwrap();
+        stopped(born);
+        ptrace(libc::PTRACE_DETACH, main, 0, 0);
+        Born(born)
+    }
+
+    pub fn let_go(self) {
+        ptrace(libc::PTRACE_DETACH, self.0, 0, 0);
+    }
+}
+
+/// Waits until a thread has stopped.
+fn stopped(thread: i32) {
+    let mut status = 0;
+    let begin = Instant::now();
+    loop {
+        // SAFETY: the pointer is valid; the thread is traced by us.
+        let waited =
+            unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if waited != 0 {
+            assert!(
+                waited == thread && libc::WIFSTOPPED(status),
+                "{waited} {status:#x}"
+            );
+            return;
+        }
+        assert!(begin.elapsed() < STUCK_AFTER, "no thread is made");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn ptrace(request: libc::c_uint, thread: i32, address: usize, data: usize) {
+    // SAFETY: of these requests only PTRACE_GETEVENTMSG writes memory of ours, a number of this size at `data`.
+    let result = unsafe { libc::ptrace(request, thread, address, data) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
