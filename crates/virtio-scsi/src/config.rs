@@ -1,0 +1,70 @@
+//! The configuration space: VIRTIO 1.3, section 5.6.4.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
+
+use crate::device::Device;
+use crate::wire::{ConfigSpace, EVENT_LEN};
+
+/// Bytes of the configuration space.
+pub const CONFIG_BYTES: usize = size_of::<ConfigSpace>();
+
+pub(crate) const DEFAULT_SENSE_BYTES: u32 = 96;
+pub(crate) const DEFAULT_CDB_BYTES: u32 = 32;
+
+/// What a driver may set. Sense data in fixed format needs 18 bytes, and a CDB of a disk 16; a variable-length CDB
+/// has 260 at most, and nobody has more than a page of sense data.
+const SENSE_BYTES: std::ops::RangeInclusive<u32> = 18..=4096;
+const CDB_BYTES: std::ops::RangeInclusive<u32> = 16..=260;
+
+/// The largest transfer, in sectors, as the field's servers announce it.
+const MAX_SECTORS: u32 = 0xffff;
+
+/// Commands that a unit may have under way, as the field's servers announce it.
+const COMMANDS_PER_UNIT: u32 = 128;
+
+impl Device {
+    /// The configuration space as the driver reads it.
+    #[must_use]
+    pub fn config(&self) -> [u8; CONFIG_BYTES] {
+        let words = [
+            self.options().request_queues.into(),
+            self.max_segments(),
+            MAX_SECTORS,
+            COMMANDS_PER_UNIT.min(self.options().queue_size.into()),
+            EVENT_LEN,
+            self.sense_bytes.load(Ordering::Relaxed),
+            self.cdb_bytes.load(Ordering::Relaxed),
+            // One channel, and targets to 255.
+            255 << 16,
+            scsi::MAX_LUN.into(),
+        ];
+        let mut bytes = [0; CONFIG_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The driver writes to the configuration space. False for anything but sizes of sense data and CDBs that
+    /// can be had.
+    #[must_use]
+    pub fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
+        const SENSE: usize = offset_of!(ConfigSpace, sense_size);
+        const CDB: usize = offset_of!(ConfigSpace, cdb_size);
+        let Ok(bytes) = bytes.try_into() else {
+            return false;
+        };
+        let value = u32::from_le_bytes(bytes);
+        let (sizes, size) = match offset {
+            SENSE => (SENSE_BYTES, &self.sense_bytes),
+            CDB => (CDB_BYTES, &self.cdb_bytes),
+            _ => return false,
+        };
+        let fits = sizes.contains(&value);
+        if fits {
+            size.store(value, Ordering::Relaxed);
+        }
+        fits
+    }
+}

@@ -1,0 +1,289 @@
+//! The control queue: task management functions and asynchronous events (VIRTIO 1.3, section 5.6.6.2).
+
+use std::sync::Arc;
+
+use scsi::Reset;
+use virtio_blk::Admission;
+use virtqueue::{Chain, ChainId, GuestMemory, Virtqueue};
+
+use crate::address::Address;
+use crate::cancel::{Cancel, Outcome, Scope};
+use crate::device::{Device, NEXUS};
+use crate::error::{AdmitError, RequestError};
+use crate::guest_bytes::{copy_from, copy_to};
+use crate::port::Port;
+use crate::wire::{
+    CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
+    EVENTS_REQUEST_BYTES, Response, TMF_ABORT_TASK, TMF_ABORT_TASK_SET, TMF_BYTES,
+    TMF_CLEAR_TASK_SET, TMF_I_T_NEXUS_RESET, TMF_LOGICAL_UNIT_RESET, TMF_QUERY_TASK,
+    TMF_QUERY_TASK_SET,
+};
+
+/// A function that queues are busy with.
+struct Pending {
+    function: u64,
+    subtype: u32,
+    address: Address,
+    id: ChainId,
+    /// Where the answer goes, a byte of this memory.
+    answer: *mut u8,
+    _memory: Arc<GuestMemory>,
+}
+
+/// The control queue.
+pub struct ControlQueue {
+    device: Arc<Device>,
+    port: Arc<dyn Port>,
+    size: u16,
+    pending: Vec<Pending>,
+    functions: u64,
+    answered: bool,
+}
+
+// SAFETY: the addresses are of memory that is held beside them, and used by the thread that has the queue.
+unsafe impl Send for ControlQueue {}
+
+/// What a used entry says of an answer about events.
+#[allow(clippy::cast_possible_truncation, reason = "five")]
+const ANSWER_LEN: u32 = EVENTS_ANSWER_BYTES as u32;
+
+/// A task management function.
+#[derive(Clone, Copy)]
+struct Function {
+    subtype: u32,
+    lun: [u8; 8],
+    tag: u64,
+}
+
+impl Function {
+    fn from_bytes(bytes: [u8; TMF_BYTES]) -> Self {
+        let (_, rest) = u32_of(&bytes);
+        let (subtype, rest) = u32_of(rest);
+        let (lun, rest) = u64_of(rest);
+        let (tag, _) = u64_of(rest);
+        Function {
+            subtype,
+            lun: lun.to_le_bytes(),
+            tag,
+        }
+    }
+}
+
+fn u32_of(bytes: &[u8]) -> (u32, &[u8]) {
+    match bytes.split_first_chunk() {
+        Some((value, rest)) => (u32::from_le_bytes(*value), rest),
+        None => (0, &[]),
+    }
+}
+
+fn u64_of(bytes: &[u8]) -> (u64, &[u8]) {
+    match bytes.split_first_chunk() {
+        Some((value, rest)) => (u64::from_le_bytes(*value), rest),
+        None => (0, &[]),
+    }
+}
+
+impl ControlQueue {
+    /// For a ring of `size` entries; `port` leads to it.
+    #[must_use]
+    pub fn new(device: Arc<Device>, size: u16, port: Arc<dyn Port>) -> Self {
+        ControlQueue {
+            device,
+            port,
+            size,
+            pending: Vec::new(),
+            functions: 0,
+            answered: false,
+        }
+    }
+
+    /// Takes up to `budget` requests off the ring.
+    ///
+    /// # Errors
+    /// When the guest broke the queue.
+    pub fn admit(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        memory: &Arc<GuestMemory>,
+        chain: &mut Chain,
+        budget: usize,
+    ) -> Result<Admission, AdmitError> {
+        for _ in 0..budget {
+            let Some(id) = ring.pop(memory, chain)? else {
+                return Ok(Admission::Drained);
+            };
+            self.take(ring, id, memory, chain)?;
+        }
+        Ok(Admission::Budget)
+    }
+
+    fn take(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        memory: &Arc<GuestMemory>,
+        chain: &Chain,
+    ) -> Result<(), RequestError> {
+        let (readable, writable) = (chain.readable_len(), chain.writable_len());
+        let short = RequestError::ShortControl { readable, writable };
+        let mut bytes = [0; TMF_BYTES];
+        // SAFETY: the chain was popped with the memory, which is held.
+        let found = unsafe { copy_from(chain.readable(), &mut bytes) };
+        let (kind, _) = u32_of(&bytes[..found]);
+        match kind {
+            _ if found < 4 => Err(short),
+            CONTROL_TMF => {
+                let Some(answer) = chain.writable().first() else {
+                    return Err(short);
+                };
+                if found < TMF_BYTES {
+                    return Err(short);
+                }
+                if self.pending.len() >= usize::from(self.size) {
+                    return Err(RequestError::TooMany(self.size));
+                }
+                self.begin(
+                    ring,
+                    id,
+                    memory,
+                    answer.iov_base.cast(),
+                    Function::from_bytes(bytes),
+                );
+                Ok(())
+            }
+            CONTROL_QUERY_EVENTS | CONTROL_SUBSCRIBE_EVENTS => {
+                if found < EVENTS_REQUEST_BYTES || writable < EVENTS_ANSWER_BYTES as u64 {
+                    return Err(short);
+                }
+                let (lun, _) = u64_of(&bytes[4..]);
+                let response = match self.find(lun.to_le_bytes()) {
+                    Ok(_) => Response::Ok,
+                    Err(response) => response,
+                };
+                // There are no such events.
+                let answer = [0, 0, 0, 0, response as u8];
+                // SAFETY: as above.
+                unsafe { copy_to(chain.writable(), &answer) };
+                self.push(ring, id, ANSWER_LEN);
+                Ok(())
+            }
+            unknown => Err(RequestError::UnknownControl(unknown)),
+        }
+    }
+
+    fn push(&mut self, ring: &mut impl Virtqueue, id: ChainId, written: u32) {
+        ring.push(id, written);
+        self.answered = true;
+    }
+
+    /// A target that there is, and a unit that it has or not.
+    fn find(&self, lun: [u8; 8]) -> Result<Address, Response> {
+        let address = Address::decode(lun).ok_or(Response::BadTarget)?;
+        match self.device.target(address.target) {
+            None => Err(Response::BadTarget),
+            Some(_) => Ok(address),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        memory: &Arc<GuestMemory>,
+        answer: *mut u8,
+        function: Function,
+    ) {
+        let (address, scope, said) = match self.scope(function) {
+            Ok(scope) => scope,
+            Err(response) => {
+                // SAFETY: the first writable byte of the chain, which was popped with the memory.
+                unsafe { answer.write_volatile(response as u8) };
+                self.push(ring, id, 1);
+                return;
+            }
+        };
+        self.functions += 1;
+        self.pending.push(Pending {
+            function: self.functions,
+            subtype: function.subtype,
+            address,
+            id,
+            answer,
+            _memory: memory.clone(),
+        });
+        let cancel = Cancel::new(scope, said, self.functions, self.port.clone());
+        self.device.cancel(&cancel);
+    }
+
+    /// What a function is about, and what its commands are answered.
+    fn scope(&self, function: Function) -> Result<(Address, Scope, Option<Response>), Response> {
+        let address = self.find(function.lun)?;
+        if function.subtype == TMF_I_T_NEXUS_RESET {
+            let scope = Scope::Target(address.target);
+            return Ok((address, scope, Some(Response::Reset)));
+        }
+        if self.device.unit(address).is_none() {
+            return Err(Response::IncorrectLun);
+        }
+        let task = Scope::Task(address, function.tag);
+        let unit = Scope::Unit(address);
+        let (scope, answer) = match function.subtype {
+            TMF_ABORT_TASK => (task, Some(Response::Aborted)),
+            TMF_ABORT_TASK_SET | TMF_CLEAR_TASK_SET => (unit, Some(Response::Aborted)),
+            TMF_LOGICAL_UNIT_RESET => (unit, Some(Response::Reset)),
+            TMF_QUERY_TASK => (task, None),
+            TMF_QUERY_TASK_SET => (unit, None),
+            // CLEAR ACA among them: there is no such condition.
+            _ => return Err(Response::FunctionRejected),
+        };
+        Ok((address, scope, answer))
+    }
+
+    /// All that a function was about is done.
+    pub fn cancelled(&mut self, ring: &mut impl Virtqueue, outcome: &Outcome) {
+        let found = |pending: &Pending| pending.function == outcome.function;
+        let Some(at) = self.pending.iter().position(found) else {
+            return;
+        };
+        let pending = self.pending.swap_remove(at);
+        let response = match pending.subtype {
+            TMF_LOGICAL_UNIT_RESET => {
+                if let Some(unit) = self.device.unit(pending.address) {
+                    unit.reset(Reset::Unit);
+                }
+                Response::Ok
+            }
+            TMF_I_T_NEXUS_RESET => {
+                if let Some(target) = self.device.target(pending.address.target) {
+                    for (_, unit) in target.units() {
+                        unit.nexus_lost(NEXUS);
+                    }
+                }
+                Response::Ok
+            }
+            TMF_QUERY_TASK | TMF_QUERY_TASK_SET if outcome.found => Response::FunctionSucceeded,
+            _ => Response::Ok,
+        };
+        self.answer(ring, &pending, response);
+    }
+
+    fn answer(&mut self, ring: &mut impl Virtqueue, pending: &Pending, response: Response) {
+        // SAFETY: a writable byte of a chain whose memory is held beside it.
+        unsafe { pending.answer.write_volatile(response as u8) };
+        self.push(ring, pending.id, 1);
+    }
+
+    /// The queue stops: whoever waits for a function hears that it failed, and the driver tries
+    /// something stronger. (To wait for the queues that are busy with it could take for ever: they may be
+    /// stopped before.)
+    pub fn stop(&mut self, ring: &mut impl Virtqueue) {
+        for pending in std::mem::take(&mut self.pending) {
+            self.answer(ring, &pending, Response::Failure);
+        }
+    }
+
+    /// Whether there are used entries to publish.
+    pub fn take_answered(&mut self) -> bool {
+        std::mem::take(&mut self.answered)
+    }
+}

@@ -1,0 +1,86 @@
+//! From a descriptor chain to a command.
+//!
+//! Framing is arbitrary: the header is the first readable bytes, data for the device what follows; the response is the first
+//! writable bytes, data for the driver what follows.
+
+use libc::iovec;
+use virtqueue::Chain;
+
+use crate::device::Sizes;
+use crate::error::RequestError;
+use crate::guest_bytes::{copy_from, cut};
+use crate::queue::attribute_of;
+use crate::slots::Slot;
+use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES};
+
+/// What a chain's header says.
+pub(crate) struct Parse {
+    pub lun: [u8; 8],
+    tag: u64,
+    attribute: u8,
+    cdb: [u8; CDB_BYTES],
+}
+
+impl Parse {
+    /// Reads the header, each byte of which is looked at once.
+    #[inline]
+    pub fn new(chain: &Chain, sizes: Sizes) -> Result<Self, RequestError> {
+        let (readable, writable) = (chain.readable_len(), chain.writable_len());
+        if readable < (HEADER_BYTES + sizes.cdb) as u64 {
+            return Err(RequestError::ShortHeader {
+                found: readable,
+                cdb: sizes.cdb,
+            });
+        }
+        let expected = RESPONSE_BYTES + sizes.sense;
+        if writable < expected as u64 {
+            return Err(RequestError::ShortResponse {
+                found: writable,
+                expected,
+            });
+        }
+        let mut header = [0; HEADER_BYTES + CDB_BYTES];
+        let len = header.len().min(HEADER_BYTES + sizes.cdb);
+        // SAFETY: the chain was popped with the memory that its batch holds.
+        unsafe { copy_from(chain.readable(), &mut header[..len]) };
+        let [lun, tag] = [0, 8].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&header[at..at + 8]);
+            word
+        });
+        let mut cdb = [0; CDB_BYTES];
+        cdb.copy_from_slice(&header[HEADER_BYTES..]);
+        Ok(Parse {
+            lun,
+            tag: u64::from_le_bytes(tag),
+            attribute: header[16],
+            cdb,
+        })
+    }
+
+    /// Puts it into a slot, with the segments of the chain. True: there is data in both directions.
+    #[inline]
+    pub fn fill(&self, slot: &mut Slot, chain: &Chain, sizes: Sizes) -> bool {
+        slot.tag = self.tag;
+        slot.attribute = attribute_of(self.attribute);
+        slot.cdb = self.cdb;
+        slot.cancelled = None;
+        (slot.kind, slot.bytes) = (None, 0);
+        slot.sense_bytes = sizes.sense;
+        slot.response.clear();
+        slot.data.clear();
+        let Slot { response, data, .. } = slot;
+        let out = chain.readable_len() - (HEADER_BYTES + sizes.cdb) as u64;
+        if out > 0 {
+            let header = HEADER_BYTES + sizes.cdb;
+            cut(chain.readable(), header, |_| (), data);
+        }
+        let answer = RESPONSE_BYTES + sizes.sense;
+        let into = chain.writable_len() - answer as u64;
+        let respond = |segment: iovec| response.push(segment);
+        cut(chain.writable(), answer, respond, data);
+        slot.reads = out == 0;
+        slot.data_len = out + into;
+        out > 0 && into > 0
+    }
+}

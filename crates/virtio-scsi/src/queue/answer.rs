@@ -1,0 +1,101 @@
+//! What a command is answered.
+
+use scsi::Status;
+use virtqueue::Virtqueue;
+
+use super::Queue;
+use crate::guest_bytes::copy_to;
+use crate::slots::Slot;
+use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
+
+impl Queue {
+    /// A command that never came to a task.
+    #[cold]
+    pub(super) fn refuse(&mut self, ring: &mut impl Virtqueue, index: u32, response: Response) {
+        let slot = self.slots.get(index);
+        // SAFETY: the chain was popped just now, with the memory that its batch holds.
+        unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
+        self.give_back(ring, index, 0);
+        self.answered = true;
+    }
+
+    /// A command is over: response, used entry, and whose turn it is next.
+    #[inline]
+    pub(super) fn finish(&mut self, ring: &mut impl Virtqueue, index: u32) {
+        let slot = self.slots.get(index);
+        let transferred = match slot.cancelled {
+            None => {
+                let transferred = slot.task.transferred();
+                let residual = slot.data_len.saturating_sub(transferred);
+                let status = slot.task.status();
+                let sense = slot.task.sense();
+                // SAFETY: its memory map is held until it is given back.
+                unsafe { respond(slot, status, Response::Ok, residual, sense) };
+                if status == Status::Good {
+                    self.count(slot);
+                }
+                transferred
+            }
+            Some(response) => {
+                // SAFETY: as above.
+                unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
+                0
+            }
+        };
+        let read = if slot.reads { transferred } else { 0 };
+        let (place, attribute, ends_others) =
+            (slot.place, slot.attribute, slot.cancelled.is_some());
+        self.give_back(ring, index, read);
+        if let Some(tasks) = self.table.tasks(place) {
+            let ready = &mut self.ready;
+            tasks.done(attribute, |next| ready.push_back(next));
+        }
+        if ends_others {
+            self.cancelling.retain(|(slot, _)| *slot != index);
+        }
+    }
+
+    /// The chain goes back to the guest, with so many bytes of data.
+    #[inline]
+    pub(super) fn give_back(&mut self, ring: &mut impl Virtqueue, index: u32, read: u64) {
+        let slot = self.slots.get(index);
+        let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
+        // A chain has at most 2^32 - 1 bytes.
+        ring.push(slot.id, u32::try_from(written).unwrap_or(u32::MAX));
+        if slot.epoch != self.epoch {
+            self.old.push(slot.epoch);
+        }
+        self.slots.give_back(index);
+    }
+}
+
+/// # Safety
+/// The slot's memory map is held.
+#[inline]
+unsafe fn respond(slot: &Slot, status: Status, response: Response, residual: u64, sense: &[u8]) {
+    let sense = &sense[..sense.len().min(slot.sense_bytes)];
+    let head = CommandResponse {
+        // At most what sense data can be.
+        sense_len: u32::try_from(sense.len()).unwrap_or(0),
+        residual: u32::try_from(residual).unwrap_or(u32::MAX),
+        status_qualifier: 0,
+        status: status as u8,
+        response: response as u8,
+    }
+    .to_bytes();
+    if sense.is_empty() {
+        // SAFETY: as promised to us.
+        unsafe { copy_to(&slot.response, &head) };
+    } else {
+        // SAFETY: as promised to us.
+        unsafe { respond_with_sense(slot, &head, sense) };
+    }
+}
+
+/// # Safety
+/// As for [`respond`].
+#[cold]
+unsafe fn respond_with_sense(slot: &Slot, head: &[u8], sense: &[u8]) {
+    // SAFETY: as promised to us.
+    unsafe { copy_to(&slot.response, &[head, sense].concat()) };
+}

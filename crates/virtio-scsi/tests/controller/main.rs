@@ -1,0 +1,22 @@
+//! The device as a guest's driver sees it, with rings in memory and disks that are lists of bytes.
+//!
+//! - `commands`: what is answered to which command, and where its data goes.
+//! - `framing`: how a request may be cut into descriptors, and what breaks a queue.
+//! - `order`: commands that wait for others.
+//! - `management`: task management functions across queues.
+//! - `events`: units that come, go, and change.
+//! - `garbage`: random bytes as requests.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "a test's numbers are small"
+)]
+
+mod commands;
+mod events;
+mod framing;
+mod garbage;
+mod harness;
+mod management;
+mod order;
