@@ -23,6 +23,7 @@ use crate::{compare, handlers, idle, run, targets};
 #[command(
     name = "blockplane bench",
     bin_name = "blockplane bench",
+    term_width = commands::HELP_COLUMNS,
     about = "Measures blockplane, or any other vhost-user-blk server",
     long_about = help::LONG_ABOUT,
     after_long_help = help::EXAMPLES
@@ -277,8 +278,14 @@ mod tests {
     #[test]
     fn every_command_shows_examples_and_they_are_right() {
         let mut all = Cli::command();
-        for command in all.get_subcommands_mut() {
+        all.build();
+        let with_options = all.get_subcommands_mut();
+        for command in with_options.filter(|command| command.get_name() != "help") {
             let help = command.render_long_help().to_string();
+            let examples = command.get_after_long_help().unwrap().to_string();
+            assert!(help.contains(&examples), "a line is too long: {examples}");
+            assert!(help.lines().all(|line| line.chars().count() <= 80));
+            let help = help.replace(" \\\n     ", "");
             let lines = help.lines().map(str::trim);
             let examples: Vec<&str> = lines
                 .filter_map(|line| line.strip_prefix("blockplane bench "))

@@ -68,8 +68,8 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
             commands.push(bench::cli::grammar());
             commands.extend(operator::cli::command().get_subcommands().cloned());
             match what {
-                Generate::Man => manual::pages(&folder, commands)?,
-                Generate::Completions => manual::completions(&folder, commands)?,
+                Generate::Man => manual::pages(&folder, &commands)?,
+                Generate::Completions => manual::completions(&folder, &commands)?,
             }
         }
         Invocation::Check(options) => return check::run(&options),

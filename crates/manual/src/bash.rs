@@ -1,8 +1,6 @@
-//! What bash completes inside of `--blockdev file,filename=…`: kinds, keys, and the words that a value may be.
+//! Keys inside of options for bash; and their tables for whoever reads bash's.
 
-use std::collections::BTreeMap;
-
-use options::reference::KEYS;
+use crate::keys::{self, Offer};
 
 /// Takes the word apart by the line: bash splits it at '=' and ':', which are in `COMP_WORDBREAKS`.
 const FUNCTION: &str = r#"
@@ -52,68 +50,27 @@ complete -F _blockplane_or_keys -o nosort -o bashdefault -o default blockplane
 
 /// The script that `clap` makes, and ours that comes before it.
 pub(crate) fn with_keys(script: &str) -> String {
-    let mut out = script.to_owned();
-    out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n_blockplane_words() {\n    case \"$1 $2\" in\n");
-    for (option, kinds) in kinds() {
-        for kind in &kinds {
-            let keys = keys_of(option, Some(kind));
-            out.push_str(&format!(
-                "        \"--{option} {kind},\"* | \"--{option} \"*\"={kind},\"*) echo \"{keys}\" ;;\n"
-            ));
-        }
-        let all = keys_of(option, None);
-        out.push_str(&format!("        \"--{option} \"*,*) echo \"{all}\" ;;\n"));
-        let kinds: Vec<String> = kinds.iter().map(|kind| format!("{kind},")).collect();
-        out.push_str(&format!(
-            "        \"--{option} \"*) echo \"{} {all}\" ;;\n",
-            kinds.join(" ")
-        ));
-    }
-    out.push_str("    esac\n}\n\n# What the value of a key may be; PATH: a file.\n_blockplane_values() {\n    case \"$1 $2\" in\n");
-    let mut seen = Vec::new();
-    for group in KEYS {
-        for key in group.keys {
-            let fixed = key.value.split('|').all(|word| {
-                word.chars()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
-            });
-            let words = match key.value {
-                "PATH" => "PATH".to_owned(),
-                value if fixed => value.replace('|', " "),
-                _ => continue,
-            };
-            let pattern = format!("--{} {}", group.option, key.name);
-            if !seen.contains(&pattern) {
-                out.push_str(&format!("        \"{pattern}\") echo \"{words}\" ;;\n"));
-                seen.push(pattern);
-            }
-        }
-    }
-    out.push_str("    esac\n}\n");
-    out.push_str(FUNCTION);
+    format!("{script}{}{FUNCTION}", tables())
+}
+
+/// Functions that tell what is offered: `_blockplane_words OPTION WORD`, `_blockplane_values OPTION KEY`.
+pub(crate) fn tables() -> String {
+    let mut out = String::new();
+    out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
+    function(&mut out, "_blockplane_words", &keys::words());
+    out.push_str("\n# What the value of a key may be; PATH: a file.\n");
+    function(&mut out, "_blockplane_values", &keys::values());
     out
 }
 
-/// The kinds of each option that has keys.
-fn kinds() -> BTreeMap<&'static str, Vec<&'static str>> {
-    let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for group in KEYS {
-        kinds.entry(group.option).or_default().extend(group.kinds);
+fn function(out: &mut String, name: &str, offers: &[Offer]) {
+    out.push_str(&format!("{name}() {{\n    case \"$1 $2\" in\n"));
+    for Offer { pattern, words } in offers {
+        let pattern = format!("\"{}\"", pattern.replace('*', "\"*\""));
+        // A star at the end leaves nothing to quote.
+        let pattern = pattern.trim_end_matches("\"\"");
+        let words = words.join(" ");
+        out.push_str(&format!("        {pattern}) echo \"{words}\" ;;\n"));
     }
-    kinds
-}
-
-fn keys_of(option: &str, kind: Option<&str>) -> String {
-    let wanted = KEYS.iter().filter(|group| {
-        let kinds = group.kinds;
-        group.option == option && kind.is_none_or(|kind| kinds.is_empty() || kinds.contains(&kind))
-    });
-    let mut keys: Vec<String> = Vec::new();
-    for key in wanted.flat_map(|group| group.keys) {
-        let key = format!("{}=", key.name);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    keys.join(" ")
+    out.push_str("    esac\n}\n");
 }

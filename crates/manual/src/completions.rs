@@ -1,16 +1,16 @@
-//! Completions. What `clap` does not know, the keys inside of options, is completed in bash.
+//! Completions. What `clap` does not know, the keys inside of options, each shell is told in its own language.
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use options::reference;
 
-use crate::{bash, grammar::short_name};
+use crate::{bash, fish, grammar::short_name, zsh};
 
 /// Every script with the name of its file.
-pub(crate) fn all(commands: Vec<Command>) -> Vec<(String, String)> {
+pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
     let script = |shell: Shell| {
         let mut out = Vec::new();
-        generate(shell, &mut program(&commands), "blockplane", &mut out);
+        generate(shell, &mut program(commands), "blockplane", &mut out);
         String::from_utf8_lossy(&out).into_owned()
     };
     vec![
@@ -18,8 +18,14 @@ pub(crate) fn all(commands: Vec<Command>) -> Vec<(String, String)> {
             "blockplane.bash".to_owned(),
             bash::with_keys(&script(Shell::Bash)),
         ),
-        ("_blockplane".to_owned(), script(Shell::Zsh)),
-        ("blockplane.fish".to_owned(), script(Shell::Fish)),
+        (
+            "_blockplane".to_owned(),
+            zsh::with_keys(&script(Shell::Zsh)),
+        ),
+        (
+            "blockplane.fish".to_owned(),
+            fish::with_keys(&script(Shell::Fish)),
+        ),
     ]
 }
 
@@ -41,6 +47,6 @@ fn program(commands: &[Command]) -> Command {
         };
         program = program.arg(arg);
     }
-    let commands = commands.iter().filter(|command| !command.is_hide_set());
+    let commands = commands.iter();
     program.subcommands(commands.map(|command| command.clone().name(short_name(command))))
 }

@@ -4,6 +4,9 @@ use clap::{Arg, ArgAction, Command, builder::StyledStr};
 
 use crate::roff::Page;
 
+/// What stands before the examples in helps.
+const EXAMPLES: &str = "Examples:";
+
 /// The last word of a command's name.
 pub(crate) fn short_name(command: &Command) -> String {
     let name = command.get_name();
@@ -19,13 +22,48 @@ fn text(styled: Option<&StyledStr>) -> String {
     styled.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Describes a command and all below it.
+/// The sections of a command's page, and for each command below it a section of its own.
 pub(crate) fn describe(page: &mut Page, command: &Command, path: &str) {
-    let mut command = command.clone().bin_name(path);
-    let usage = command.render_usage().to_string();
+    page.heading("SYNOPSIS");
+    usage(page, command, path);
+    page.heading("DESCRIPTION");
+    page.prose(&text(command.get_long_about().or(command.get_about())));
+    let (remarks, examples) = after(command);
+    page.prose(&remarks);
+    page.heading("OPTIONS");
+    options(page, command);
+    for below in command.get_subcommands() {
+        let path = format!("{path} {}", below.get_name());
+        page.heading(&path.to_uppercase());
+        usage(page, below, &path);
+        page.prose(&text(below.get_long_about().or(below.get_about())));
+        options(page, below);
+        page.prose(&text(below.get_after_long_help()));
+    }
+    if !examples.is_empty() {
+        page.heading("EXAMPLES");
+        page.prose(&examples);
+    }
+}
+
+fn usage(page: &mut Page, command: &Command, path: &str) {
+    let usage = command.clone().bin_name(path).render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim();
     page.verbatim(&usage.lines().map(str::trim).collect::<Vec<_>>().join("\n"));
-    page.prose(&text(command.get_long_about().or(command.get_about())));
+}
+
+/// Remarks and examples that stand after the options.
+fn after(command: &Command) -> (String, String) {
+    let remarks = text(command.get_after_help());
+    let long = text(command.get_after_long_help());
+    match long.split_once(EXAMPLES) {
+        // What leads from the short help to the long one is of no use here.
+        Some((_, examples)) => (String::new(), examples.trim_start_matches('\n').to_owned()),
+        None => (remarks, String::new()),
+    }
+}
+
+fn options(page: &mut Page, command: &Command) {
     let mut headings: Vec<Option<&str>> = Vec::new();
     for arg in command.get_arguments() {
         if !headings.contains(&arg.get_help_heading()) {
@@ -34,20 +72,14 @@ pub(crate) fn describe(page: &mut Page, command: &Command, path: &str) {
     }
     for heading in headings {
         if let Some(heading) = heading {
-            page.prose(&format!("{heading}:"));
+            page.subheading(heading);
         }
         let args = command.get_arguments().filter(|arg| !arg.is_hide_set());
         for arg in args.filter(|arg| arg.get_help_heading() == heading) {
             page.item(&term(arg), &help(arg));
         }
     }
-    let after = command.get_after_long_help().or(command.get_after_help());
-    page.prose(&text(after));
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        let path = format!("{path} {}", sub.get_name());
-        page.subheading(&path);
-        describe(page, sub, &path);
-    }
+    page.item("-h, --help", "Print the help: -h in short, --help as here.");
 }
 
 /// How an argument is written.

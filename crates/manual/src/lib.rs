@@ -1,13 +1,16 @@
 //! Manual pages and shell completions, made from the definitions of the options, so that they cannot say anything else.
 //!
-//! `serve`, `check` and what needs no command are in blockplane(1); each other command has a page of its own. Who
-//! knows more commands hands their grammars in.
+//! What needs no command is in blockplane(1); each command has a page of its own. Who knows the commands hands their
+//! grammars in.
 
 mod bash;
 mod completions;
+mod fish;
 mod grammar;
+mod keys;
 mod pages;
 mod roff;
+mod zsh;
 
 use std::fs;
 use std::io;
@@ -19,7 +22,7 @@ use clap::Command;
 ///
 /// # Errors
 /// What the operating system says, with the path.
-pub fn pages(folder: &Path, commands: Vec<Command>) -> io::Result<()> {
+pub fn pages(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write(folder, pages::all(commands))
 }
 
@@ -27,7 +30,7 @@ pub fn pages(folder: &Path, commands: Vec<Command>) -> io::Result<()> {
 ///
 /// # Errors
 /// What the operating system says, with the path.
-pub fn completions(folder: &Path, commands: Vec<Command>) -> io::Result<()> {
+pub fn completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write(folder, completions::all(commands))
 }
 

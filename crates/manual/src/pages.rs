@@ -6,25 +6,17 @@ use options::reference::{self, KEYS, KeyGroup};
 use crate::grammar::{self, short_name};
 use crate::roff::Page;
 
-/// Commands that blockplane(1) describes itself.
-const IN_OVERVIEW: [&str; 2] = ["serve", "check"];
-
 /// Every page with the name of its file.
-pub(crate) fn all(commands: Vec<Command>) -> Vec<(String, String)> {
-    let commands: Vec<Command> = commands.into_iter().filter(|c| !c.is_hide_set()).collect();
+pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
     let mut pages = vec![
-        ("blockplane.1".to_owned(), overview(&commands)),
+        ("blockplane.1".to_owned(), overview(commands)),
         ("blockplane.toml.5".to_owned(), configuration()),
     ];
-    let own = commands
-        .iter()
-        .filter(|c| !IN_OVERVIEW.contains(&short_name(c).as_str()));
-    pages.extend(own.map(|command| {
+    pages.extend(commands.iter().map(|command| {
         let name = format!("blockplane-{}", short_name(command));
         let mut page = Page::new(&name, 1, &grammar::about(command));
-        page.heading("SYNOPSIS");
         grammar::describe(&mut page, command, &name.replace('-', " "));
-        see_also(&mut page, "blockplane(1)");
+        see_also(&mut page, "blockplane(1), blockplane.toml(5)");
         (format!("{name}.1"), page.done())
     }));
     pages
@@ -54,19 +46,7 @@ fn overview(commands: &[Command]) -> String {
     for command in commands {
         let name = short_name(command);
         let about = grammar::about(command);
-        match IN_OVERVIEW.contains(&name.as_str()) {
-            true => page.item(&name, &format!("{about}; see below.")),
-            false => page.item(&name, &format!("{about}; see blockplane-{name}(1).")),
-        }
-    }
-    for name in IN_OVERVIEW {
-        for command in commands
-            .iter()
-            .filter(|command| short_name(command) == name)
-        {
-            page.heading(&format!("BLOCKPLANE {}", name.to_uppercase()));
-            grammar::describe(&mut page, command, &format!("blockplane {name}"));
-        }
+        page.item(&name, &format!("{about}; see blockplane-{name}(1)."));
     }
     page.heading("OPTIONS WITHOUT A COMMAND");
     for option in reference::options() {
@@ -86,7 +66,7 @@ fn overview(commands: &[Command]) -> String {
     page.heading("ENVIRONMENT");
     page.item(
         "BLOCKPLANE_LOG",
-        "How much is logged without a command: error (the default), info, debug or trace.",
+        "How much is logged without a command: error (errors and warnings, the default; also warn), info, debug or trace.",
     );
     page.item(
         "BLOCKPLANE_LOG_FORMAT",
@@ -94,9 +74,8 @@ fn overview(commands: &[Command]) -> String {
     );
     page.heading("EXIT STATUS");
     page.prose("0 after an orderly end (SIGTERM, SIGINT, SIGHUP): what a guest saw complete is on stable storage. 1 for any error.");
-    let others = commands.iter().map(short_name);
-    let others = others.filter(|name| !IN_OVERVIEW.contains(&name.as_str()));
-    let mut pages: Vec<String> = others.map(|name| format!("blockplane-{name}(1)")).collect();
+    let names = commands.iter().map(short_name);
+    let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
     pages.push("blockplane.toml(5)".to_owned());
     pages.push("qemu-storage-daemon(1)".to_owned());
     see_also(&mut page, &pages.join(", "));

@@ -1,5 +1,8 @@
 //! The language of manual pages, as far as it is used: man(7).
 
+/// Lines of the source are not longer: mandoc complains of what is.
+const LINE_BYTES: usize = 79;
+
 /// A page in the making.
 pub(crate) struct Page(String);
 
@@ -8,11 +11,12 @@ impl Page {
     pub(crate) fn new(name: &str, section: u8, about: &str) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let mut page = Self(format!(
-            ".TH \"{}\" {section} \"\" \"blockplane {version}\" \"blockplane\"\n",
-            escaped(name)
+            ".TH \"{}\" {section} {} \"blockplane {version}\" \"blockplane\"\n",
+            escaped(name).to_uppercase(),
+            date()
         ));
         page.heading("NAME");
-        page.line(&format!("{} \\- {}", escaped(name), escaped(about)));
+        page.words(&format!("{name} - {about}"));
         page
     }
 
@@ -38,7 +42,10 @@ impl Page {
         for line in text.lines() {
             let keep = line.starts_with(' ') || kept && line.is_empty();
             if keep != kept {
-                self.line(if keep { ".PP\n.nf" } else { ".fi" });
+                if keep {
+                    self.paragraph();
+                }
+                self.line(if keep { ".nf" } else { ".fi" });
                 begins = !keep;
                 kept = keep;
             }
@@ -46,15 +53,43 @@ impl Page {
                 "" if !kept => begins = true,
                 line => {
                     if std::mem::take(&mut begins) && !kept {
-                        self.line(".PP");
+                        self.paragraph();
                     }
-                    self.line(&escaped_line(line));
+                    if kept {
+                        self.line(&escaped_line(line));
+                    } else {
+                        self.words(line);
+                    }
                 }
             }
         }
         if kept {
             self.line(".fi");
         }
+    }
+
+    /// A paragraph begins, as it does below a heading anyway.
+    fn paragraph(&mut self) {
+        let last = self.0.lines().last().unwrap_or_default();
+        if !last.starts_with(".SH") && !last.starts_with(".SS") {
+            self.line(".PP");
+        }
+    }
+
+    /// Text that may be broken between words.
+    fn words(&mut self, text: &str) {
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            let word = escaped(word);
+            if !line.is_empty() && bytes(&line) + 1 + bytes(&word) > LINE_BYTES {
+                self.line(&harmless(&std::mem::take(&mut line)));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(&word);
+        }
+        self.line(&harmless(&line));
     }
 
     /// Lines of a synopsis, or of an example.
@@ -77,7 +112,7 @@ impl Page {
                     if std::mem::take(&mut blank) {
                         self.line(".IP");
                     }
-                    self.line(&escaped_line(line));
+                    self.words(line);
                 }
             }
         }
@@ -105,13 +140,38 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The same for a whole line, which a dot at its beginning would make a request.
+/// The same for a whole line.
 fn escaped_line(line: &str) -> String {
-    let escaped = escaped(line);
-    match escaped.starts_with('.') {
-        true => format!("\\&{escaped}"),
-        false => escaped,
+    harmless(&escaped(line))
+}
+
+/// A line that no dot at its beginning makes a request.
+fn harmless(line: &str) -> String {
+    match line.starts_with('.') {
+        true => format!("\\&{line}"),
+        false => line.to_owned(),
     }
+}
+
+/// How long mandoc finds a text, in which it reads `\[u00B1]` for a letter beyond ASCII.
+fn bytes(text: &str) -> usize {
+    let letters = text.chars();
+    letters.map(|c| if c.is_ascii() { 1 } else { 8 }).sum()
+}
+
+/// When this version was made, as the package's changelog has it: `2026-11-21`.
+fn date() -> String {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let changelog = include_str!("../../../packaging/debian/changelog");
+    let signature = changelog.lines().find(|line| line.starts_with(" -- "));
+    let words: Vec<&str> = signature.unwrap_or_default().split_whitespace().collect();
+    let [.., day, month, year, _, _] = words[..] else {
+        return "\"\"".to_owned();
+    };
+    let month = MONTHS.iter().position(|name| *name == month).unwrap_or(0) + 1;
+    format!("{year}-{month:02}-{day:0>2}")
 }
 
 #[cfg(test)]

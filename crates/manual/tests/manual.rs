@@ -11,17 +11,23 @@ use std::process::{Command, Stdio};
 use options::reference;
 use tempfile::TempDir;
 
+/// Those of the program.
+fn commands() -> Vec<clap::Command> {
+    let mut commands = reference::commands();
+    commands.push(bench::cli::grammar());
+    commands.extend(operator::cli::command().get_subcommands().cloned());
+    commands
+}
+
 fn pages() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let other = clap::Command::new("blockplane other").about("something else");
-    let commands = reference::commands().into_iter().chain([other]);
-    manual::pages(folder.path(), commands.collect()).unwrap();
+    manual::pages(folder.path(), &commands()).unwrap();
     folder
 }
 
 fn completions() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    manual::completions(folder.path(), reference::commands()).unwrap();
+    manual::completions(folder.path(), &commands()).unwrap();
     folder
 }
 
@@ -54,45 +60,72 @@ fn every_option_of_both_faces_is_in_the_page() {
             );
         }
     }
-    for command in reference::commands() {
+    for command in commands() {
+        let name = command.get_name().trim_start_matches("blockplane ");
+        let name = format!("blockplane-{name}");
+        assert!(page.contains(&format!("{name}(1)")), "{name}");
+        let of_command = read(folder.path(), &format!("{name}.1"));
         for arg in command.get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(page.contains(&format!("--{arg}")), "{arg}");
+            assert!(of_command.contains(&format!("--{arg}")), "{name}: {arg}");
+        }
+        for heading in ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
+            let heading = format!(".SH \"{heading}\"");
+            assert!(of_command.contains(&heading), "{name}: {heading}");
         }
     }
-    assert!(page.contains("blockplane-other(1)"));
-    assert!(read(folder.path(), "blockplane-other.1").contains("something else"));
-    assert!(!folder.path().join("blockplane-generate.1").exists());
+}
+
+/// Runs a program with what `arguments` are; `None` where there is no such program.
+#[allow(clippy::print_stdout, reason = "whoever runs the tests is to know")]
+fn tried(program: &str, arguments: &[&str], folder: &Path) -> Option<(bool, String, String)> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder);
+    command.env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8");
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            Some((
+                output.status.success(),
+                text(output.stdout),
+                text(output.stderr),
+            ))
+        }
+        Err(_) => {
+            println!("not tried: there is no {program}");
+            None
+        }
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
 }
 
 #[test]
-fn man_has_no_complaints() {
-    if Command::new("man")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .is_err()
-    {
-        println!("not tried: there is no man");
-        return;
-    }
+fn mandoc_has_no_complaints() {
     let folder = pages();
-    for entry in fs::read_dir(folder.path()).unwrap() {
-        let path = entry.unwrap().path();
-        let shown = Command::new("man")
-            .args(["--warnings", "-E", "UTF-8", "-l"])
-            .arg(&path)
-            .env("MANWIDTH", "80")
-            .env("LC_ALL", "C.UTF-8")
-            .output()
-            .unwrap();
-        let complaints = String::from_utf8_lossy(&shown.stderr);
-        assert!(
-            shown.status.success() && complaints.is_empty(),
-            "{}: {complaints}",
-            path.display()
-        );
-        let text = String::from_utf8_lossy(&shown.stdout);
-        assert!(text.contains("SEE ALSO"), "{}", path.display());
+    for name in names(folder.path()) {
+        if let Some((passed, complaints, _)) = tried("mandoc", &["-Tlint", &name], folder.path()) {
+            assert!(passed && complaints.is_empty(), "{complaints}");
+        }
+    }
+}
+
+#[test]
+fn man_has_no_complaints_and_shows_lines_of_80_columns() {
+    let folder = pages();
+    for name in names(folder.path()) {
+        let arguments = ["--warnings", "-E", "UTF-8", "-l", &name];
+        let Some((passed, text, complaints)) = tried("man", &arguments, folder.path()) else {
+            return;
+        };
+        assert!(passed && complaints.is_empty(), "{name}: {complaints}");
+        assert!(text.contains("SEE ALSO"), "{name}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
     }
 }
 
@@ -135,7 +168,7 @@ fn bash_completes_commands_and_options() {
         offered(&of_serve, "blockplane serve --num"),
         ["--num-queues"]
     );
-    assert!(!offered(&["blockplane", ""], "blockplane ").contains(&"generate".to_owned()));
+    assert!(offered(&["blockplane", ""], "blockplane ").contains(&"generate".to_owned()));
 }
 
 #[test]
@@ -190,13 +223,58 @@ fn bash_completes_keys_and_their_words() {
     );
 }
 
+/// Lines, and what completes them; the last are of a folder with a file `disk.img`.
+const COMPLETED: [(&str, &str); 6] = [
+    ("blockplane gen", "generate"),
+    ("blockplane --object iothr", "iothread,"),
+    ("blockplane --export vhost-user-blk,id=e,writa", "writable="),
+    ("blockplane --export=vhost-user-blk,id=e,writa", "writable="),
+    ("blockplane --blockdev file,locking=au", "auto"),
+    ("blockplane --blockdev file,filename=dis", "disk.img"),
+];
+
 #[test]
-fn other_shells_know_the_commands() {
+fn fish_completes_keys_and_their_words() {
     let folder = completions();
-    for name in ["_blockplane", "blockplane.fish"] {
-        let text = fs::read_to_string(folder.path().join(name)).unwrap();
-        for word in ["serve", "check", "num-queues", "blockdev"] {
-            assert!(text.contains(word), "{name}: {word}");
+    fs::write(folder.path().join("disk.img"), "").unwrap();
+    for (line, expected) in COMPLETED {
+        let script = format!("source blockplane.fish; complete -C '{line}'");
+        let arguments = ["--no-config", "-c", &script];
+        let Some((_, offered, complaints)) = tried("fish", &arguments, folder.path()) else {
+            return;
+        };
+        assert_eq!(complaints, "");
+        let offered = offered.lines().map(|line| line.split('\t').next().unwrap());
+        let offered: Vec<&str> = offered.collect();
+        assert!(
+            matches!(offered[..], [one] if one.ends_with(expected)),
+            "{line}: {offered:?}"
+        );
+    }
+}
+
+/// Somebody types in a terminal, and presses the key.
+const TYPED_IN_ZSH: &str = r#"
+    zmodload zsh/zpty
+    zpty terminal zsh -f -i
+    zpty -w terminal 'PS1=; unset zle_bracketed_paste; autoload compinit; compinit -D; source ./_blockplane; echo re""ady'
+    zpty -r terminal text '*ready*'
+    zpty -w -n terminal "$1"$'\t'
+    zpty -r terminal text "*${2}*"
+    print -r -- "$text"
+"#;
+
+#[test]
+fn zsh_completes_keys_and_their_words() {
+    let folder = completions();
+    fs::write(folder.path().join("disk.img"), "").unwrap();
+    for (line, expected) in COMPLETED {
+        // It waits until it is there.
+        let arguments = ["60", "zsh", "-fc", TYPED_IN_ZSH, "zsh", line, expected];
+        if tried("zsh", &["--version"], folder.path()).is_none() {
+            return;
         }
+        let (passed, shown, complaints) = tried("timeout", &arguments, folder.path()).unwrap();
+        assert!(passed, "{line}: {shown} {complaints}");
     }
 }

@@ -110,8 +110,14 @@ mod tests {
 
     #[test]
     fn every_command_shows_examples_and_they_are_right() {
-        for command in command().get_subcommands_mut() {
+        let mut all = command();
+        all.build();
+        for command in all.get_subcommands_mut() {
             let help = command.render_long_help().to_string();
+            let examples = command.get_after_long_help().unwrap().to_string();
+            assert!(help.contains(&examples), "a line is too long: {examples}");
+            assert!(help.lines().all(|line| line.chars().count() <= 80));
+            let help = help.replace(" \\\n     ", "");
             let lines = help.lines().map(str::trim);
             let examples: Vec<&str> = lines
                 .filter_map(|line| line.strip_prefix("blockplane "))

@@ -18,7 +18,7 @@ use crate::{
     name = "blockplane check",
     bin_name = "blockplane check",
     // Not the terminal's: the same words always give the same text.
-    term_width = 96,
+    term_width = commands::HELP_COLUMNS,
     disable_version_flag = true,
     after_help = "The exit status is 0 if a daemon can be started with the file, and 1 if not; hints do not change it."
 )]

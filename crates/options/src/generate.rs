@@ -15,9 +15,8 @@ use crate::{
     name = "blockplane generate",
     bin_name = "blockplane generate",
     // Not the terminal's: the same words always give the same text.
-    term_width = 96,
-    disable_version_flag = true,
-    hide = true
+    term_width = commands::HELP_COLUMNS,
+    disable_version_flag = true
 )]
 struct Args {
     /// man: blockplane.1 and others; completions: blockplane.bash, _blockplane, blockplane.fish

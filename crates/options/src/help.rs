@@ -38,7 +38,7 @@ pub(crate) fn top_level() -> String {
             None => "",
         };
         let left = format!("  {short}--{}{value}", option.long);
-        out.push_str(&format!("{left:OPTION_COLUMN$}{}\n", option.help));
+        described(&mut out, &left, OPTION_COLUMN, option.help);
     }
     out.push_str(ABBREVIATIONS);
     section(
@@ -87,61 +87,74 @@ pub(crate) fn top_level() -> String {
 
 const FACES: &str = "
 Usage:
-  blockplane serve DISK [OPTIONS]     serve one disk; see blockplane serve --help
-  blockplane check FILE               is a configuration file right, and what would it run
-  blockplane bench WHAT [OPTIONS]     measure it; see blockplane bench --help
-  blockplane info SOCKET [OPTIONS]    show what a running daemon has; see blockplane info --help
-  blockplane top SOCKET [OPTIONS]     watch it; see blockplane top --help
-  blockplane qmp SOCKET COMMAND …     ask it, change it; see blockplane qmp --help
-  blockplane [OPTIONS]                nodes and exports, described as for qemu-storage-daemon
-  blockplane --config FILE [OPTIONS]  the same in a file, with anything that is added here
+  blockplane serve DISK [OPTIONS]     serve one disk
+  blockplane check FILE               is a configuration file right, and what
+                                      would it run
+  blockplane bench WHAT [OPTIONS]     measure it
+  blockplane info SOCKET [OPTIONS]    show what a running daemon has
+  blockplane top SOCKET [OPTIONS]     watch it
+  blockplane qmp SOCKET COMMAND …     ask it, change it
+  blockplane [OPTIONS]                nodes and exports, described as for
+                                      qemu-storage-daemon
+  blockplane --config FILE [OPTIONS]  the same in a file, with anything that is
+                                      added here
 
 Serve a disk, creating it if need be, and give it to a guest:
   blockplane serve disk.img --size 10G --socket /tmp/disk.sock
-  qemu-system-x86_64 -accel kvm -m 1G \\
-      -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
-      -chardev socket,id=disk,path=/tmp/disk.sock -device vhost-user-blk-pci,chardev=disk
+  qemu-system-x86_64 -accel kvm -m 1G -machine memory-backend=mem \\
+      -object memory-backend-memfd,id=mem,size=1G,share=on \\
+      -chardev socket,id=disk,path=/tmp/disk.sock \\
+      -device vhost-user-blk-pci,chardev=disk
 
 The same for scripts that call qemu-storage-daemon:
   blockplane --object iothread,id=io0 \\
       --blockdev file,node-name=disk0,filename=disk.img \\
-      --export vhost-user-blk,id=exp0,node-name=disk0,addr.type=unix,addr.path=/tmp/disk.sock,\\
-writable=on,num-queues=4,iothread=io0
+      --export vhost-user-blk,id=exp0,node-name=disk0,addr.type=unix,\\
+addr.path=/tmp/disk.sock,writable=on,num-queues=4,iothread=io0
 
-Commands:
+Commands (blockplane help COMMAND explains each):
   serve DISK              serve one disk
   bench WHAT              measure blockplane, or any other vhost-user-blk server
   check FILE              check a configuration file
-  info SOCKET             exports, nodes and iothreads of the daemon whose monitor this is
-  top SOCKET              IOPS, MB/s and latency of its disks, CPU time of its iothreads
-  qmp SOCKET COMMAND …    any command of its monitor, with its arguments as KEY=VALUE
+  info SOCKET             exports, nodes and iothreads of the daemon whose
+                          monitor this is
+  top SOCKET              IOPS, MB/s and latency of its disks, CPU time of its
+                          iothreads
+  qmp SOCKET COMMAND …    any command of its monitor, with its arguments as
+                          KEY=VALUE
+  generate WHAT DIR       manual pages or shell completions, for packages
   help [COMMAND]          this text, or that of a command
 
-Options without a command (what they describe is created in command-line order):
+Options without a command (what they describe is created in their order):
 ";
 
 const ABBREVIATIONS: &str = "\
-An option can be shortened as long as it stays unambiguous, and written --option=VALUE.
+An option can be shortened as long as it stays unambiguous, and written
+--option=VALUE.
 ";
 
 const NOTATION: &str = "
 Values:
-  KEY=VALUE,KEY=VALUE     a comma inside a value is written ,, and dots nest: cache.direct=on;
-                          lists are numbered: iothread.0=a,iothread.1=b; the last of a
-                          repeated key counts
+  KEY=VALUE,KEY=VALUE     a comma inside a value is written ,, and dots nest:
+                          cache.direct=on; lists are numbered: iothread.0=a,
+                          iothread.1=b; the last of a repeated key counts
   {\"KEY\": VALUE, …}       JSON with the same keys: {\"cache\": {\"direct\": true}}
-  SIZE                    bytes, or with a suffix B, K, M, G, T, P, E (powers of 1024): 1.5G
+  SIZE                    bytes, or with a suffix B, K, M, G, T, P, E (powers of
+                          1024): 1.5G
   N, NS, FD               decimal or 0x hexadecimal; NS is in nanoseconds
   on|off                  also yes|no, true|false, y|n
-  help                    --blockdev file,help lists the keys of a driver, --object help the types
+  help                    --blockdev file,help lists the keys of a driver,
+                          --object help the types
 
 Not there yet: --nbd-server, --trace, image formats such as qcow2,
 exports other than vhost-user-blk.
 
-BLOCKPLANE_LOG in the environment says how much is logged without a command: error (errors and warnings,
-the default; also warn), info, debug or trace. BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
+BLOCKPLANE_LOG in the environment says how much is logged without a command:
+error (errors and warnings, the default; also warn), info, debug or trace.
+BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
 
-The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for any error.
+The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for
+any error.
 ";
 
 fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
@@ -150,13 +163,28 @@ fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push('\n');
     for key in tables.iter().flat_map(|table| table.iter()) {
         let left = format!("  {}={}", key.name, key.value);
-        // A key that reaches into the column of the texts gets a line of its own.
-        if left.len() >= KEY_COLUMN {
-            out.push_str(&format!("{left}\n{:KEY_COLUMN$}{}\n", "", key.help));
-        } else {
-            out.push_str(&format!("{left:KEY_COLUMN$}{}\n", key.help));
-        }
+        described(out, &left, KEY_COLUMN, key.help);
     }
+}
+
+/// A name, and beside it in a column of its own what it is, in lines of whole words.
+fn described(out: &mut String, name: &str, column: usize, text: &str) {
+    let mut line = format!("{name:column$}");
+    // A name that reaches into the column has a line of its own.
+    let mut is_full = name.chars().count() >= column;
+    for word in text.split(' ') {
+        let wide = line.chars().count() + word.chars().count();
+        let is_empty = line.chars().count() == column && !is_full;
+        if is_full || (wide > commands::HELP_COLUMNS && !is_empty) {
+            out.push_str(line.trim_end());
+            line = format!("\n{:column$}", "");
+            is_full = false;
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    out.push_str(line.trim_end());
+    out.push('\n');
 }
 
 /// The text for `help` inside an option: its kinds, or the keys of one kind.

@@ -112,6 +112,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
             Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
+            Some(command) if command == "generate" => {
+                generate::parse(std::iter::once("--help".into()))
+            }
             Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
             Some(command) if command == "qmp" || command == "info" || command == "top" => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))

@@ -209,6 +209,29 @@ fn the_help_lists_every_key_that_is_accepted() {
 }
 
 #[test]
+fn helps_stand_in_80_columns() {
+    for line in [
+        "--help",
+        "help serve",
+        "help check",
+        "help generate",
+        "--object iothread,help",
+        "--blockdev file,help",
+        "--blockdev raw,help",
+        "--export vhost-user-blk,help",
+        "--chardev socket,help",
+    ] {
+        let words = line.split(' ').map(Into::into);
+        let Ok(Invocation::Help(text)) = parse(words) else {
+            panic!("{line}")
+        };
+        for shown in text.lines() {
+            assert!(shown.chars().count() <= 80, "{line}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn help_inside_an_option() {
     for (args, wanted) in [
         (["--object", "help"], "iothread"),

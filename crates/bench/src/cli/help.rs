@@ -41,7 +41,7 @@ limit an iteration of the server still takes only 64 requests from a queue; 'pil
 ± is the standard error of the mean over the repetitions, in percent of it.";
 pub(super) const BATCH_LIMIT_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench batch-limit --tmpfs --limit 8,32,128 --queues 4 --svg limit.svg";
+\x20 blockplane bench batch-limit --tmpfs --limit 8,32,128 --queues 4";
 
 pub(super) const NOTIFY: &str = "\
 Random reads from a server that signals its guest right after the last completion of a batch, as it does, and \
@@ -75,7 +75,7 @@ repetitions, in percent of it.";
 pub(super) const MONITORS_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane bench monitors --null --repetitions 7\n\
-\x20 blockplane bench monitors --null --rate max --clients-nice 19 --svg monitors.svg";
+\x20 blockplane bench monitors --null --rate max --clients-nice 19";
 
 pub(super) const IDLE: &str = "\
 Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
@@ -108,8 +108,10 @@ expected and what came.";
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane bench run /tmp/disk.sock --depth 1 --client blocking\n\
-\x20 blockplane bench run /tmp/disk.sock --pattern randrw:70 --bs 16k --queues 4 --destroy-data\n\
-\x20 blockplane bench run /tmp/disk.sock --pattern randrw --verify --destroy-data --time 10s";
+\x20 blockplane bench run /tmp/disk.sock --pattern randrw:70 --bs 16k \\\n\
+\x20     --queues 4 --destroy-data\n\
+\x20 blockplane bench run /tmp/disk.sock --pattern randrw --verify \\\n\
+\x20     --destroy-data --time 10s";
 
 pub(super) const TARGETS: &str = "\
 Measures every ratio that blockplane is meant to reach, and says which of them it does. All of it takes \
@@ -134,7 +136,10 @@ Needs two processors that have nothing else to do: one for the servers, one for 
 several iothreads, see --no-pinning.";
 pub(super) const COMPARE_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128 --svg disk.svg\n\
+\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128 \\\n\
+\x20     --svg disk.svg\n\
 \x20 blockplane bench compare --backing null,tmpfs --client polling,blocking\n\
-\x20 blockplane bench compare --servers ours,raw:io_uring,qemu-storage-daemon:io_uring --aio io_uring\n\
-\x20 blockplane bench compare --servers ours --backing null --socket /tmp/other.sock";
+\x20 blockplane bench compare --aio io_uring \\\n\
+\x20     --servers ours,raw:io_uring,qemu-storage-daemon:io_uring\n\
+\x20 blockplane bench compare --servers ours --backing null \\\n\
+\x20     --socket /tmp/other.sock";

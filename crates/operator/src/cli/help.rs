@@ -17,8 +17,10 @@ pub(super) const QMP_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane qmp /run/disks.qmp --list iothread\n\
 \x20 blockplane qmp /run/disks.qmp query-block-exports\n\
-\x20 blockplane qmp /run/disks.qmp qom-set path=/objects/io0 property=poll-max-ns value=50000\n\
-\x20 blockplane qmp /run/disks.qmp blockdev-add driver=file node-name=d filename=d.img cache.direct=true\n\
+\x20 blockplane qmp /run/disks.qmp qom-set path=/objects/io0 \\\n\
+\x20     property=poll-max-ns value=50000\n\
+\x20 blockplane qmp /run/disks.qmp blockdev-add driver=file node-name=d \\\n\
+\x20     filename=d.img cache.direct=true\n\
 \x20 blockplane qmp /run/disks.qmp '{\"execute\":\"query-version\"}'\n\
 \x20 blockplane qmp /run/disks.qmp --events";
 
@@ -38,12 +40,16 @@ pub(super) const TOP: &str = "\
 Watch a running daemon: what each disk and each iothread did in the last interval.
 
   IOPS      reads and writes per second; MB/s are millions of bytes
-  p50, p99  half of them, and 99 of 100, took at most so long: from the daemon's taking them off the ring to its \
-answer, to within 3 %
+  p50, p99  half of them, and 99 of 100, took at most so long: from the
+            daemon's taking them off the ring to its answer, to within
+            3 %
   DEPTH     requests that the guest waits for at this moment
-  CPU       of one processor. An iothread that polls uses it whether there is work or not
-  BATCH     requests per call into the kernel, on average: the more, the less each costs
-  POLL HIT  of the times that the iothread polled, so many found something before it went to sleep
+  CPU       of one processor. An iothread that polls uses it whether
+            there is work or not
+  BATCH     requests per call into the kernel, on average: the more, the
+            less each costs
+  POLL HIT  of the times that the iothread polled, so many found
+            something before it went to sleep
 
 Keys: q ends it, space holds the figures, tab shows each queue, left and right change the order, up and down scroll; \
 Ctrl-Z suspends it. Where nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes \

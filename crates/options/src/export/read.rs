@@ -61,7 +61,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "iothread-vq-mapping",
         value: "LIST",
-        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID,iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
+        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
     },
     Key {
         name: "fixed-iothread",

@@ -30,7 +30,7 @@ use crate::{
     bin_name = "blockplane serve",
     override_usage = "blockplane serve [OPTIONS] <DISK>\n       blockplane serve [OPTIONS] --config <FILE>",
     // Not the terminal's: the same words always give the same text.
-    term_width = 96,
+    term_width = commands::HELP_COLUMNS,
     disable_version_flag = true,
     after_long_help = EXAMPLES,
     after_help = "--help explains more and has examples to paste."
@@ -170,15 +170,18 @@ Examples:
 
   Give it to a guest of QEMU (the guest's memory has to be shared):
     qemu-system-x86_64 -accel kvm -m 1G \\
-        -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
-        -chardev socket,id=disk,path=/tmp/disk.sock -device vhost-user-blk-pci,chardev=disk
+        -machine memory-backend=mem \\
+        -object memory-backend-memfd,id=mem,size=1G,share=on \\
+        -chardev socket,id=disk,path=/tmp/disk.sock \\
+        -device vhost-user-blk-pci,chardev=disk
 
   Give it to a guest of Cloud Hypervisor:
     cloud-hypervisor --memory size=1G,shared=on \\
         --disk vhost_user=true,socket=/tmp/disk.sock ...
 
   A logical volume for a busy guest, on four threads:
-    blockplane serve /dev/vg0/guest --socket /run/guest.sock --iothreads 4
+    blockplane serve /dev/vg0/guest --socket /run/guest.sock \\
+        --iothreads 4
 
   How fast is everything but the storage?
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
