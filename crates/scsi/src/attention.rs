@@ -4,7 +4,6 @@
 pub(crate) mod code {
     pub const POWER_ON_OR_RESET: u16 = 0x2900;
     pub const BUS_RESET: u16 = 0x2902;
-    pub const UNIT_RESET: u16 = 0x2903;
     pub const NEXUS_LOSS: u16 = 0x2907;
     pub const MODE_PARAMETERS_CHANGED: u16 = 0x2a01;
     pub const RESERVATIONS_PREEMPTED: u16 = 0x2a03;
@@ -53,11 +52,11 @@ mod tests {
         let mut pending = Attentions::default();
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::CAPACITY_CHANGED);
-        pending.raise(code::UNIT_RESET);
+        pending.raise(code::BUS_RESET);
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::LUNS_CHANGED);
         pending.forget(code::LUNS_CHANGED);
-        assert_eq!(pending.take(), Some(code::UNIT_RESET));
+        assert_eq!(pending.take(), Some(code::BUS_RESET));
         assert_eq!(pending.take(), Some(code::CAPACITY_CHANGED));
         assert_eq!(pending.take(), None);
     }

@@ -30,16 +30,16 @@ fn plain_transfer(cdb: &[u8]) -> Option<(Range, bool, bool)> {
         0x2a | 0x8a => true,
         _ => return None,
     };
-    let (lba, blocks, group_and_control) = if cdb[0] < 0x80 {
+    let (lba, blocks, group, control) = if cdb[0] < 0x80 {
         let cdb: &[u8; 10] = cdb.first_chunk()?;
-        (be32(cdb, 2).into(), be16(cdb, 7).into(), cdb[6] | cdb[9])
+        (be32(cdb, 2).into(), be16(cdb, 7).into(), cdb[6], cdb[9])
     } else {
         let cdb: &[u8; 16] = cdb.first_chunk()?;
-        (be64(cdb, 2), be32(cdb, 10).into(), cdb[14] | cdb[15])
+        (be64(cdb, 2), be32(cdb, 10).into(), cdb[14], cdb[15])
     };
     let flags = *cdb.get(1)?;
     let fua = flags & 0x08 != 0;
-    let plain = flags & !0x18 == 0 && group_and_control == 0 && (write || !fua);
+    let plain = flags & !0x18 == 0 && group & !0x1f == 0 && control == 0 && (write || !fua);
     plain.then_some((Range { lba, blocks }, write, fua))
 }
 
@@ -181,7 +181,7 @@ impl Task {
             command => match start::answer(command, cdb, unit, nexus, data)? {
                 Some(allocation) => allocation,
                 None => {
-                    self.exact = command == Command::WriteSame;
+                    self.exact = matches!(command, Command::WriteSame | Command::CompareAndWrite);
                     return start::start(command, cdb, unit, nexus);
                 }
             },

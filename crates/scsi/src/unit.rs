@@ -79,8 +79,6 @@ pub enum UnitError {
 /// What resets a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// It is new, or its daemon is.
-    PowerOn,
     /// A reset of the bus that it is on.
     Bus,
     /// LOGICAL UNIT RESET, or TARGET RESET.
@@ -209,9 +207,9 @@ impl Unit {
         self.change(|state| {
             state.reset();
             state.tell_all(match reset {
-                Reset::PowerOn => code::POWER_ON_OR_RESET,
                 Reset::Bus => code::BUS_RESET,
-                Reset::Unit => code::UNIT_RESET,
+                // Of any kind: what the field says, and initiators expect.
+                Reset::Unit => code::POWER_ON_OR_RESET,
             });
         });
     }

@@ -38,8 +38,10 @@ fn a_bit_that_should_not_be_there_is_pointed_at() {
         "RELADR"
     );
     let mut group = cdb16(0x88, 0, 0, 1);
+    group[14] = 0x25;
+    assert_eq!(point(&mut rig, &group), (0xcd, 14), "beyond GROUP NUMBER");
     group[14] = 5;
-    assert_eq!(point(&mut rig, &group), (0xca, 14), "GROUP NUMBER");
+    assert_eq!(rig.data(&group).len(), BLOCK, "there are no groups");
     let mut naca = cdb10(0x28, 0, 0, 1);
     naca[9] = 4;
     assert_eq!(point(&mut rig, &naca), (0xca, 9), "NACA");
