@@ -1,0 +1,77 @@
+//! Serves the device of `vfio_user::testing` on a socket, for a virtual machine monitor to be tried with:
+//!
+//! ```sh
+//! cargo run -p vfio-user --example scratch /tmp/scratch.sock
+//! qemu-system-x86_64 -machine q35,memory-backend=ram -m 256 -object memory-backend-memfd,id=ram,size=256M,share=on \
+//!   -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/tmp/scratch.sock"}}'
+//! ```
+//!
+//! What comes over the socket is written to standard output, a line for each call that reaches the device.
+//! It ends when standard input does.
+
+use std::io::Read;
+
+use listener::Listener;
+use rustix::io::Errno;
+use vfio_user::testing::Scratch;
+use vfio_user::{DmaId, Driver, Host, PciDevice};
+
+/// Says what is done to the device.
+#[derive(Default)]
+struct Loud(Scratch);
+
+#[expect(clippy::print_stdout, reason = "that is what it is for")]
+impl PciDevice for Loud {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn region_bytes(&self, region: u32) -> u64 {
+        self.0.region_bytes(region)
+    }
+
+    fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+        self.0.read(host, region, offset, data);
+        println!("region {region}: read {offset:#x}: {data:02x?}");
+    }
+
+    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+        println!("region {region}: write {offset:#x}: {data:02x?}");
+        self.0.write(host, region, offset, data);
+    }
+
+    fn reset(&mut self, host: &mut dyn Host) {
+        println!("reset");
+        self.0.reset(host);
+    }
+
+    fn settled(&self) -> bool {
+        self.0.settled()
+    }
+
+    fn memory_changed(&mut self, host: &mut dyn Host) {
+        let regions = host.memory().regions().iter();
+        let regions: Vec<_> = regions
+            .map(|region| format!("{:#x}+{:#x}", region.guest_addr, region.len))
+            .collect();
+        println!("memory: {}", regions.join(" "));
+        self.0.memory_changed(host);
+    }
+
+    fn dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+        println!("{id:?}: {result:02x?}");
+        self.0.dma_done(host, id, result);
+    }
+
+    fn run(&mut self, host: &mut dyn Host) -> bool {
+        self.0.run(host)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().nth(1).ok_or("name a socket")?;
+    let listener = Listener::bind(path.as_ref())?;
+    let _driver = Driver::spawn(listener, Loud::default())?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What a device reaches through its [`Host`]: the interrupt line, and memory.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use virtqueue::GuestMemory;
+
+use crate::device::{DmaId, Host};
+use crate::dma::{Direction, Dma};
+use crate::intx::Intx;
+use crate::maps::DmaMaps;
+use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
+
+/// The device's side of a connection; while there is none there is no memory, and nobody hears the line.
+pub(crate) struct Bus {
+    pub intx: Intx,
+    pub dma: Dma,
+    pub maps: DmaMaps,
+    memory: Arc<GuestMemory>,
+    pub now_ns: u64,
+}
+
+impl Bus {
+    pub fn new() -> Self {
+        let maps = DmaMaps::default();
+        Bus {
+            intx: Intx::default(),
+            dma: Dma::default(),
+            memory: maps.memory(),
+            maps,
+            now_ns: 0,
+        }
+    }
+
+    /// After [`Bus::maps`] has changed.
+    pub fn renew_memory(&mut self) {
+        self.memory = self.maps.memory();
+    }
+}
+
+impl Host for Bus {
+    fn set_irq(&mut self, level: bool) {
+        self.intx.set_level(level);
+    }
+
+    fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    fn dma_read(&mut self, address: u64, len: usize) -> DmaId {
+        if !self.maps.allows(address, len as u64, DMA_READ_ALLOWED) {
+            return self.dma.refuse(Errno::FAULT);
+        }
+        let data = vec![0; len];
+        self.dma.begin(Direction::Read, address, data, self.now_ns)
+    }
+
+    fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
+        let len = data.len() as u64;
+        if !self.maps.allows(address, len, DMA_WRITE_ALLOWED) {
+            return self.dma.refuse(Errno::FAULT);
+        }
+        self.dma.begin(Direction::Write, address, data, self.now_ns)
+    }
+}

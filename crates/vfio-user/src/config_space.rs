@@ -1,0 +1,314 @@
+//! The configuration space of a PCI device: a header of type 0 without capabilities.
+//!
+//! 256 bytes, of which each bit can be written or cannot. A BAR's size shows in which of its bits stay zero when ones
+//! are written. Section numbers are those of the PCI Local Bus Specification 3.0.
+
+const BYTES: usize = 256;
+
+const COMMAND: usize = 0x04;
+const STATUS: usize = 0x06;
+const CACHE_LINE_SIZE: usize = 0x0c;
+const LATENCY_TIMER: usize = 0x0d;
+const BARS: usize = 0x10;
+const INTERRUPT_LINE: usize = 0x3c;
+
+const COMMAND_IO: u16 = 1;
+const COMMAND_MEMORY: u16 = 1 << 1;
+const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+/// 6.2.2: with memory write and invalidate, parity errors and SERR#, which change nothing here.
+const COMMAND_WRITABLE: u16 = COMMAND_IO
+    | COMMAND_MEMORY
+    | COMMAND_BUS_MASTER
+    | 1 << 4
+    | 1 << 6
+    | 1 << 8
+    | COMMAND_INTX_DISABLE;
+
+/// 6.2.3: the line is up, whether or not it is let through.
+const STATUS_INTERRUPT: u8 = 1 << 3;
+
+/// What a device is (6.2.1, 6.2.4).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity {
+    /// Who made it.
+    pub vendor: u16,
+    /// What it is.
+    pub device: u16,
+    /// Its revision.
+    pub revision: u8,
+    /// Class, subclass and programming interface, in 24 bits.
+    pub class: u32,
+    /// Who made the card.
+    pub subsystem_vendor: u16,
+    /// What card it is.
+    pub subsystem: u16,
+    /// 0: no interrupts, 1: INTA#.
+    pub interrupt_pin: u8,
+    /// How many 250 ns it needs the bus for at once.
+    pub min_grant: u8,
+    /// How often it needs it.
+    pub max_latency: u8,
+    /// What the latency timer begins with.
+    pub latency_timer: u8,
+}
+
+/// A base address register (6.2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bar {
+    /// There is none.
+    #[default]
+    None,
+    /// I/O ports.
+    Io {
+        /// How many: a power of two, 4 to 256.
+        bytes: u32,
+    },
+    /// Memory below 4 GiB.
+    Memory {
+        /// How much: a power of two, 16 at least.
+        bytes: u32,
+    },
+}
+
+impl Bar {
+    /// Its size.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Bar::None => 0,
+            Bar::Io { bytes } | Bar::Memory { bytes } => bytes,
+        }
+    }
+}
+
+/// The configuration space.
+pub struct ConfigSpace {
+    now: [u8; BYTES],
+    at_reset: [u8; BYTES],
+    writable: [u8; BYTES],
+    bars: [Bar; 6],
+}
+
+impl ConfigSpace {
+    /// Its size.
+    pub const BYTES: u64 = BYTES as u64;
+
+    /// Of a device that was just switched on.
+    ///
+    /// # Panics
+    /// When a BAR's size is not one that it can have.
+    #[must_use]
+    pub fn new(identity: &Identity, bars: [Bar; 6]) -> Self {
+        let mut at_reset = [0; BYTES];
+        let mut put = |offset: usize, bytes: &[u8]| {
+            at_reset[offset..offset + bytes.len()].copy_from_slice(bytes);
+        };
+        put(0x00, &identity.vendor.to_le_bytes());
+        put(0x02, &identity.device.to_le_bytes());
+        put(0x08, &[identity.revision]);
+        put(0x09, &identity.class.to_le_bytes()[..3]);
+        put(LATENCY_TIMER, &[identity.latency_timer]);
+        put(0x2c, &identity.subsystem_vendor.to_le_bytes());
+        put(0x2e, &identity.subsystem.to_le_bytes());
+        let last = [
+            identity.interrupt_pin,
+            identity.min_grant,
+            identity.max_latency,
+        ];
+        put(INTERRUPT_LINE + 1, &last);
+        let mut writable = [0; BYTES];
+        writable[COMMAND..STATUS].copy_from_slice(&COMMAND_WRITABLE.to_le_bytes());
+        writable[CACHE_LINE_SIZE] = 0xff;
+        writable[LATENCY_TIMER] = 0xff;
+        writable[INTERRUPT_LINE] = 0xff;
+        for (index, bar) in bars.iter().enumerate() {
+            let (fixed, allowed) = match bar {
+                Bar::None => continue,
+                Bar::Io { .. } => (1, 4..=256),
+                Bar::Memory { .. } => (0, 16..=1 << 31),
+            };
+            let bytes = bar.bytes();
+            assert!(
+                bytes.is_power_of_two() && allowed.contains(&bytes),
+                "{bar:?}: a power of two in {allowed:?} is expected"
+            );
+            let at = BARS + 4 * index;
+            at_reset[at] = fixed;
+            writable[at..at + 4].copy_from_slice(&(!(bytes - 1)).to_le_bytes());
+        }
+        ConfigSpace {
+            now: at_reset,
+            at_reset,
+            writable,
+            bars,
+        }
+    }
+
+    /// Reads; what lies behind the end is zero.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        let from = &self.now[usize::try_from(offset).map_or(BYTES, |offset| offset.min(BYTES))..];
+        let len = data.len().min(from.len());
+        data[..len].copy_from_slice(&from[..len]);
+    }
+
+    /// Writes what can be written.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let Ok(offset) = usize::try_from(offset) else {
+            return;
+        };
+        for (at, byte) in (offset..BYTES).zip(data) {
+            let writable = self.writable[at];
+            self.now[at] = self.now[at] & !writable | byte & writable;
+        }
+    }
+
+    /// As at the beginning.
+    pub fn reset(&mut self) {
+        self.now = self.at_reset;
+    }
+
+    fn command(&self) -> u16 {
+        u16::from_le_bytes([self.now[COMMAND], self.now[COMMAND + 1]])
+    }
+
+    /// Where the guest has put a BAR; `None` while it does not answer there.
+    #[must_use]
+    pub fn bar(&self, index: usize) -> Option<u32> {
+        let needed = match self.bars.get(index)? {
+            Bar::None => return None,
+            Bar::Io { .. } => COMMAND_IO,
+            Bar::Memory { .. } => COMMAND_MEMORY,
+        };
+        if self.command() & needed == 0 {
+            return None;
+        }
+        let at = BARS + 4 * index;
+        let address = u32::from_le_bytes(self.now[at..at + 4].try_into().ok()?);
+        Some(address & !(self.bars[index].bytes() - 1))
+    }
+
+    /// The size of a BAR, 0 if there is none.
+    #[must_use]
+    pub fn bar_bytes(&self, index: usize) -> u32 {
+        self.bars.get(index).map_or(0, |bar| bar.bytes())
+    }
+
+    /// Whether the device may access memory.
+    #[must_use]
+    pub fn bus_master(&self) -> bool {
+        self.command() & COMMAND_BUS_MASTER != 0
+    }
+
+    /// Shows the interrupt in the status register; gives the level that the line has, which the guest can hold down.
+    pub fn interrupt(&mut self, level: bool) -> bool {
+        self.now[STATUS] &= !STATUS_INTERRUPT;
+        self.now[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
+        level && self.command() & COMMAND_INTX_DISABLE == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ConfigSpace {
+        let identity = Identity {
+            vendor: 0x1000,
+            device: 0x0012,
+            class: 0x01_0000,
+            subsystem: 0x1000,
+            interrupt_pin: 1,
+            latency_timer: 0xff,
+            ..Identity::default()
+        };
+        let bars = [
+            Bar::Io { bytes: 256 },
+            Bar::Memory { bytes: 0x400 },
+            Bar::Memory { bytes: 0x2000 },
+            Bar::None,
+            Bar::None,
+            Bar::None,
+        ];
+        ConfigSpace::new(&identity, bars)
+    }
+
+    fn dword(config: &ConfigSpace, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        config.read(offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    fn put(config: &mut ConfigSpace, offset: u64, dword: u32) {
+        config.write(offset, &dword.to_le_bytes());
+    }
+
+    #[test]
+    fn the_identity_is_there_and_cannot_be_written() {
+        let mut config = config();
+        for offset in [0, 8, 0x2c, 0x34] {
+            put(&mut config, offset, u32::MAX);
+        }
+        assert_eq!(dword(&config, 0), 0x0012_1000);
+        assert_eq!(dword(&config, 8), 0x0100_0000);
+        assert_eq!(dword(&config, 0x2c), 0x1000_0000);
+        assert_eq!(dword(&config, 0x34), 0, "no capabilities");
+        assert_eq!(dword(&config, 0x3c), 0x0100);
+    }
+
+    #[test]
+    fn a_bar_tells_its_size_and_keeps_its_address() {
+        let mut config = config();
+        for offset in (0x10..0x28).step_by(4).chain([0x30]) {
+            put(&mut config, offset, u32::MAX);
+        }
+        assert_eq!(dword(&config, 0x10), 0xffff_ff01);
+        assert_eq!(dword(&config, 0x14), 0xffff_fc00);
+        assert_eq!(dword(&config, 0x18), 0xffff_e000);
+        assert_eq!(dword(&config, 0x1c), 0);
+        assert_eq!(dword(&config, 0x30), 0, "no ROM");
+        put(&mut config, 0x10, 0xc000);
+        put(&mut config, 0x14, 0xfe00_0000);
+        assert_eq!(config.bar(0), None, "not switched on");
+        put(&mut config, 4, u32::from(COMMAND_IO));
+        assert_eq!((config.bar(0), config.bar(1)), (Some(0xc000), None));
+        put(&mut config, 4, u32::from(COMMAND_MEMORY));
+        assert_eq!((config.bar(0), config.bar(1)), (None, Some(0xfe00_0000)));
+        assert_eq!((config.bar(3), config.bar(6)), (None, None));
+        assert_eq!((config.bar_bytes(2), config.bar_bytes(3)), (0x2000, 0));
+    }
+
+    #[test]
+    fn byte_and_word_writes_change_what_they_cover() {
+        let mut config = config();
+        config.write(0x15, &[0xfe, 0x12]);
+        assert_eq!(dword(&config, 0x14), 0x0012_fc00);
+        config.write(0x3c, &[11, 9, 9, 9]);
+        assert_eq!(dword(&config, 0x3c), 0x010b);
+        config.write(0xff, &[1, 2, 3]);
+        config.write(u64::MAX, &[1]);
+        let mut data = [9; 4];
+        config.read(0xfe, &mut data);
+        assert_eq!(data, [0; 4]);
+        config.read(u64::MAX, &mut data);
+    }
+
+    #[test]
+    fn the_command_register_has_its_bits_and_no_others() {
+        let mut config = config();
+        assert!(!config.bus_master());
+        put(&mut config, 4, u32::MAX);
+        assert_eq!(dword(&config, 4), 0x0557);
+        assert!(config.bus_master());
+        assert!(!config.interrupt(true), "held down");
+        assert_eq!(dword(&config, 4), 0x0008_0557);
+        put(&mut config, 4, 7);
+        assert!(config.interrupt(true));
+        assert!(!config.interrupt(false));
+        assert_eq!(dword(&config, 4), 7);
+        config.reset();
+        assert_eq!(dword(&config, 4), 0);
+        assert_eq!(dword(&config, 0xc), 0xff00);
+    }
+}

@@ -1,0 +1,130 @@
+//! A thread for a device that needs nothing but its front-end: for tests, and to try a device out.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use listener::Listener;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::device::PciDevice;
+use crate::server::Server;
+
+/// Serves front-ends that connect to a socket, one after the other; the next one waits until the one before has gone.
+/// Dropping it stops it.
+pub struct Driver {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When threads or descriptors have run out.
+    pub fn spawn(
+        listener: Listener,
+        device: impl PciDevice + Send + 'static,
+    ) -> io::Result<Driver> {
+        listener.socket().set_nonblocking(true)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let thread = {
+            let stop = stop.clone();
+            std::thread::Builder::new()
+                .name(format!("vfu {}", device.name()))
+                .spawn(move || {
+                    if let Err(error) = serve(&listener, Server::new(device), &stop) {
+                        tracing::error!(%error, "the thread of a device cannot wait any more");
+                    }
+                })?
+        };
+        Ok(Driver {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Cannot fail: the counter is written once.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // It has said by itself that it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve<D: PciDevice>(
+    listener: &Listener,
+    mut server: Server<D>,
+    stop: &OwnedFd,
+) -> io::Result<()> {
+    let start = Instant::now();
+    let now_ns = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let mut busy = false;
+    loop {
+        let (mut readable, mut writable, mut unmasked) = (false, false, false);
+        {
+            let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+            match server.socket() {
+                Some(socket) => {
+                    let mut flags = PollFlags::empty();
+                    flags.set(PollFlags::IN, server.wants_read());
+                    flags.set(PollFlags::OUT, server.wants_write());
+                    fds.push(PollFd::from_borrowed_fd(socket, flags));
+                }
+                None => fds.push(PollFd::from_borrowed_fd(
+                    listener.socket().as_fd(),
+                    PollFlags::IN,
+                )),
+            }
+            if let Some(unmask) = server.unmask_fd() {
+                fds.push(PollFd::from_borrowed_fd(unmask, PollFlags::IN));
+            }
+            let timeout_ns = match busy {
+                true => Some(0),
+                false => server
+                    .deadline_ns()
+                    .map(|deadline| deadline.saturating_sub(now_ns())),
+            };
+            let timeout = timeout_ns.map(|timeout_ns| Timespec {
+                tv_sec: i64::try_from(timeout_ns / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: (timeout_ns % 1_000_000_000).cast_signed(),
+            });
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let ready = |fd: Option<&PollFd<'_>>, flags| {
+                fd.is_some_and(|fd: &PollFd<'_>| fd.revents().intersects(flags))
+            };
+            if ready(fds.first(), PollFlags::IN) {
+                return Ok(());
+            }
+            let gone = PollFlags::HUP | PollFlags::ERR;
+            readable |= ready(fds.get(1), PollFlags::IN | gone);
+            writable |= ready(fds.get(1), PollFlags::OUT);
+            unmasked |= ready(fds.get(2), PollFlags::IN);
+        }
+        if server.socket().is_none() && readable {
+            // An error: the front-end has gone already, or the next look shows it again.
+            if let Ok((socket, _)) = listener.socket().accept() {
+                let _ = server.connect(socket);
+            }
+        } else if readable {
+            server.readable(now_ns());
+        }
+        if writable {
+            server.writable();
+        }
+        if unmasked {
+            server.unmasked();
+        }
+        busy = server.run(now_ns());
+    }
+}

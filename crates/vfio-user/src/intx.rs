@@ -1,0 +1,195 @@
+//! The interrupt line, as front-ends use it.
+//!
+//! A line has a level, but an eventfd only tells of moments. So an interrupt that was told masks itself; whoever
+//! has dealt with it unmasks it, by a message or by another eventfd, and is told again if the level is still up.
+//! QEMU does the first without KVM, at any access of the guest to a BAR, and has the kernel do the second with it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The line and what is connected to it.
+#[derive(Default)]
+pub(crate) struct Intx {
+    level: bool,
+    masked: bool,
+    trigger: Option<OwnedFd>,
+    unmask: Option<OwnedFd>,
+    /// Counts changes of `unmask`.
+    pub generation: u64,
+}
+
+impl Intx {
+    /// The device raises the line or lets it fall.
+    pub fn set_level(&mut self, level: bool) {
+        self.level = level;
+        self.tell();
+    }
+
+    /// Holds interrupts back.
+    pub fn mask(&mut self) {
+        self.masked = true;
+    }
+
+    /// Lets interrupts through.
+    pub fn unmask(&mut self) {
+        self.masked = false;
+        self.tell();
+    }
+
+    /// The front-end wants to be told without the device's doing.
+    pub fn trigger_once(&self) {
+        if let Some(trigger) = &self.trigger {
+            // A full counter is a signal already.
+            let _ = rustix::io::write(trigger, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Interrupts are told there from now on.
+    pub fn set_trigger(&mut self, trigger: Option<OwnedFd>) {
+        self.trigger = trigger;
+        self.tell();
+    }
+
+    /// A signal there unmasks from now on.
+    pub fn set_unmask(&mut self, unmask: Option<OwnedFd>) {
+        self.unmask = unmask;
+        self.generation += 1;
+    }
+
+    /// To be watched: when it is readable, [`Intx::unmask_signalled`].
+    pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.unmask.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The eventfd for unmasking may have been signalled.
+    pub fn unmask_signalled(&mut self) {
+        let mut count = [0; 8];
+        if let Some(unmask) = &self.unmask
+            && rustix::io::read(unmask, &mut count) == Ok(count.len())
+        {
+            self.unmask();
+        }
+    }
+
+    /// Nothing is connected any more; the device keeps its level.
+    pub fn disconnect(&mut self) {
+        *self = Intx {
+            level: self.level,
+            generation: self.generation + 1,
+            ..Intx::default()
+        };
+    }
+
+    fn tell(&mut self) {
+        if self.level && !self.masked && self.trigger.is_some() {
+            self.masked = true;
+            self.trigger_once();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn new_eventfd() -> OwnedFd {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+    }
+
+    fn told(fd: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(fd, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(error) => {
+                assert_eq!(error, rustix::io::Errno::AGAIN);
+                0
+            }
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Level(bool),
+        Mask,
+        Unmask,
+        UnmaskBySignal,
+        Connect(bool),
+        TriggerOnce,
+        Disable,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            any::<bool>().prop_map(Step::Level),
+            Just(Step::Mask),
+            Just(Step::Unmask),
+            Just(Step::UnmaskBySignal),
+            any::<bool>().prop_map(Step::Connect),
+            Just(Step::TriggerOnce),
+            Just(Step::Disable),
+        ]
+    }
+
+    proptest! {
+        /// The model is the sentence in the module's comment, with numbers instead of descriptors.
+        #[test]
+        fn it_does_what_the_model_says(steps in proptest::collection::vec(step(), 0..40)) {
+            let (trigger, unmask) = (new_eventfd(), new_eventfd());
+            let mut line = Intx::default();
+            line.set_unmask(Some(unmask.try_clone().unwrap()));
+            let (mut level, mut masked, mut connected, mut has_unmask) = (false, false, false, true);
+            for step in steps {
+                let mut signals = 0;
+                match step {
+                    Step::Level(new) => {
+                        level = new;
+                        line.set_level(new);
+                    }
+                    Step::Mask => {
+                        masked = true;
+                        line.mask();
+                    }
+                    Step::Unmask => {
+                        masked = false;
+                        line.unmask();
+                    }
+                    Step::UnmaskBySignal => {
+                        masked &= !has_unmask;
+                        rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
+                        line.unmask_signalled();
+                        prop_assert_eq!(told(&unmask), u64::from(!has_unmask), "it is read");
+                    }
+                    Step::Connect(new) => {
+                        connected = new;
+                        line.set_trigger(new.then(|| trigger.try_clone().unwrap()));
+                    }
+                    Step::TriggerOnce => {
+                        signals += u64::from(connected);
+                        line.trigger_once();
+                    }
+                    Step::Disable => {
+                        (masked, connected, has_unmask) = (false, false, false);
+                        line.disconnect();
+                    }
+                }
+                if level && !masked && connected {
+                    signals += 1;
+                    masked = true;
+                }
+                prop_assert_eq!(told(&trigger), signals, "{:?}", step);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_or_silent_eventfd_holds_nobody_up() {
+        let full = new_eventfd();
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let mut line = Intx::default();
+        line.set_trigger(Some(full));
+        line.set_level(true);
+        line.set_unmask(Some(new_eventfd()));
+        line.unmask_signalled();
+    }
+}

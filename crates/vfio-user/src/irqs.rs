@@ -1,0 +1,84 @@
+//! `VFIO_USER_DEVICE_SET_IRQS`: what is connected to the interrupt line.
+
+use std::os::fd::OwnedFd;
+
+use crate::error::Refused;
+use crate::payload::payload;
+use crate::session::Session;
+use crate::wire::{self, NUM_IRQS, SetIrqs};
+
+/// There is one interrupt line and nothing else.
+pub(crate) fn irqs_of_kind(index: u32) -> u32 {
+    u32::from(index == wire::IRQ_INTX)
+}
+
+impl Session {
+    pub(crate) fn set_irqs(
+        &mut self,
+        payload: &[u8],
+        mut fds: Vec<OwnedFd>,
+    ) -> Result<(), Refused> {
+        let request = payload!(SetIrqs, first of payload);
+        let booleans = &payload[SetIrqs::BYTES..];
+        let SetIrqs {
+            flags,
+            index,
+            start,
+            count,
+            ..
+        } = request;
+        let wrong = || {
+            Refused::invalid(format!(
+                "SET_IRQS of kind {index}, {count} from {start} on, with flags {flags:#x}, {} bytes and {} \
+                 descriptors",
+                booleans.len(),
+                fds.len()
+            ))
+        };
+        let data = flags & 0x7;
+        let action = flags & !0x7;
+        if index >= NUM_IRQS {
+            return Err(wrong());
+        }
+        if (data, action, start, count) == (wire::IRQ_DATA_NONE, wire::IRQ_ACTION_TRIGGER, 0, 0)
+            && fds.is_empty()
+            && booleans.is_empty()
+        {
+            if index == wire::IRQ_INTX {
+                self.bus.intx.disconnect();
+            }
+            return Ok(());
+        }
+        if (start, count) != (0, 1) || irqs_of_kind(index) == 0 {
+            return Err(wrong());
+        }
+        let carried_out = match (data, booleans, fds.len()) {
+            (wire::IRQ_DATA_NONE, [], 0) => true,
+            (wire::IRQ_DATA_BOOL, [boolean], 0) => *boolean != 0,
+            (wire::IRQ_DATA_EVENTFD, [], 0 | 1) => true,
+            _ => return Err(wrong()),
+        };
+        let intx = &mut self.bus.intx;
+        if data == wire::IRQ_DATA_EVENTFD {
+            if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
+                return Err(wrong());
+            }
+            let eventfd = passed_fds::checked("interrupt", fds.pop().map(Into::into))
+                .map_err(|error| Refused::invalid(format!("SET_IRQS with {error}")))?;
+            if action == wire::IRQ_ACTION_TRIGGER {
+                intx.set_trigger(eventfd);
+            } else {
+                intx.set_unmask(eventfd);
+            }
+            return Ok(());
+        }
+        match action {
+            wire::IRQ_ACTION_MASK if carried_out => intx.mask(),
+            wire::IRQ_ACTION_UNMASK if carried_out => intx.unmask(),
+            wire::IRQ_ACTION_TRIGGER if carried_out => intx.trigger_once(),
+            wire::IRQ_ACTION_MASK | wire::IRQ_ACTION_UNMASK | wire::IRQ_ACTION_TRIGGER => {}
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Messages to be sent: replies, and what we ask.
+
+use crate::wire::Header;
+
+/// Bytes that are sent leave the buffer when they are so many, or all.
+const DRAIN_BYTES: usize = 64 << 10;
+
+/// What is to be sent, in order.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    pub bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Outgoing {
+    /// What is still to be sent.
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// So much of [`Outgoing::unsent`] is sent.
+    pub fn sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= DRAIN_BYTES {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Begins a message; as many bytes of payload must follow.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "callers bound the payload by MAX_DATA_BYTES and its fields"
+    )]
+    pub fn begin(&mut self, header: Header, payload: usize) {
+        let size = (Header::BYTES + payload) as u32;
+        Header { size, ..header }.encode(&mut self.bytes);
+    }
+}

@@ -1,0 +1,196 @@
+//! A device to test with: registers that keep what is written, memory, and a few registers that do something.
+//!
+//! It looks like the SCSI host adapter that guests without virtio get, so that a monitor treats it as one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use virtqueue::GuestMemory;
+
+use crate::config_space::{Bar, ConfigSpace, Identity};
+use crate::device::{DmaId, Host, PciDevice};
+use crate::wire::CONFIG_REGION;
+
+/// Bytes of registers, in BAR 0 and, again and again, in BAR 1.
+const REGISTERS: usize = 256;
+/// Bytes of memory in BAR 2.
+const RAM: usize = 8192;
+
+/// While it is not 0, the device keeps the guest's memory that it had when it was written.
+pub const KEEP: u64 = 0x5b;
+/// Any write: reads 16 bytes at the address in [`ADDRESS`] by a message, into [`DATA`].
+pub const DMA_READ: u64 = 0x5c;
+/// Any write: writes 4 bytes of [`DATA`] to the address in [`ADDRESS`] by a message.
+pub const DMA_WRITE: u64 = 0x5d;
+/// The level of the interrupt line is its lowest bit.
+pub const LEVEL: u64 = 0x5e;
+/// The last access by a message has ended: 0 well, else with this errno.
+pub const RESULT: u64 = 0x5f;
+/// An address of four bytes, little endian.
+pub const ADDRESS: u64 = 0x60;
+/// Sixteen bytes.
+pub const DATA: u64 = 0x70;
+
+/// The device.
+pub struct Scratch {
+    config: ConfigSpace,
+    registers: [u8; REGISTERS],
+    ram: Vec<u8>,
+    kept: Option<Arc<GuestMemory>>,
+    /// What to do at the next turn.
+    commands: VecDeque<u64>,
+    reads: Vec<DmaId>,
+    /// Accesses that have come to their end.
+    pub over: u64,
+    /// Resets so far.
+    pub resets: u64,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        let identity = Identity {
+            vendor: 0x1000,
+            device: 0x0012,
+            class: 0x01_0000,
+            subsystem_vendor: 0x1000,
+            subsystem: 0x1000,
+            interrupt_pin: 1,
+            ..Identity::default()
+        };
+        let none = Bar::None;
+        let bars = [
+            Bar::Io { bytes: 256 },
+            Bar::Memory { bytes: 0x400 },
+            Bar::Memory { bytes: 0x2000 },
+            none,
+            none,
+            none,
+        ];
+        let mut scratch = Scratch {
+            config: ConfigSpace::new(&identity, bars),
+            registers: [0; REGISTERS],
+            ram: vec![0; RAM],
+            kept: None,
+            commands: VecDeque::new(),
+            reads: Vec::new(),
+            over: 0,
+            resets: 0,
+        };
+        scratch.registers[0x18] = 0xff;
+        scratch
+    }
+}
+
+impl Scratch {
+    fn register(&mut self, register: u64) -> &mut u8 {
+        &mut self.registers[usize::try_from(register).unwrap_or(0) % REGISTERS]
+    }
+
+    fn address(&mut self) -> u64 {
+        (0..4).fold(0, |address, byte| {
+            address | u64::from(*self.register(ADDRESS + byte)) << (8 * byte)
+        })
+    }
+
+    fn update_line(&mut self, host: &mut dyn Host) {
+        let level = *self.register(LEVEL) & 1 != 0;
+        let level = self.config.interrupt(level);
+        host.set_irq(level);
+    }
+}
+
+impl PciDevice for Scratch {
+    fn name(&self) -> &str {
+        "scratch"
+    }
+
+    fn region_bytes(&self, region: u32) -> u64 {
+        match region {
+            0..=5 => self.config.bar_bytes(region as usize).into(),
+            CONFIG_REGION => ConfigSpace::BYTES,
+            _ => 0,
+        }
+    }
+
+    fn read(&mut self, _: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+        match region {
+            CONFIG_REGION => self.config.read(offset, data),
+            2 => data
+                .copy_from_slice(&self.ram[usize::try_from(offset).unwrap_or(RAM)..][..data.len()]),
+            _ => {
+                for (byte, register) in data.iter_mut().zip(offset..) {
+                    *byte = *self.register(register);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+        match region {
+            CONFIG_REGION => self.config.write(offset, data),
+            2 => self.ram[usize::try_from(offset).unwrap_or(RAM)..][..data.len()]
+                .copy_from_slice(data),
+            _ => {
+                for (byte, register) in data.iter().zip(offset..) {
+                    *self.register(register) = *byte;
+                    match register % REGISTERS as u64 {
+                        KEEP => self.kept = (*byte != 0).then(|| host.memory().clone()),
+                        command @ (DMA_READ | DMA_WRITE) => self.commands.push_back(command),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        self.update_line(host);
+    }
+
+    fn reset(&mut self, host: &mut dyn Host) {
+        self.config.reset();
+        self.registers = Scratch::default().registers;
+        self.commands.clear();
+        self.reads.clear();
+        self.resets += 1;
+        self.update_line(host);
+    }
+
+    fn settled(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    fn memory_changed(&mut self, _: &mut dyn Host) {}
+
+    fn dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+        self.over += 1;
+        let errno = result
+            .as_ref()
+            .err()
+            .map_or(0, |error| error.raw_os_error());
+        *self.register(RESULT) = u8::try_from(errno).unwrap_or(u8::MAX);
+        if self.reads.contains(&id)
+            && let Ok(data) = result
+        {
+            for (byte, register) in data.iter().zip(DATA..) {
+                *self.register(register) = *byte;
+            }
+        }
+        self.reads.retain(|read| *read != id);
+    }
+
+    fn run(&mut self, host: &mut dyn Host) -> bool {
+        match self.commands.pop_front() {
+            Some(DMA_READ) => {
+                let id = host.dma_read(self.address(), 16);
+                self.reads.push(id);
+            }
+            Some(_) => {
+                let data = (DATA..DATA + 4).map(|register| *self.register(register));
+                let data = data.collect();
+                let address = self.address();
+                host.dma_write(address, data);
+            }
+            None => return false,
+        }
+        true
+    }
+}

@@ -1,0 +1,186 @@
+//! `VFIO_USER_VERSION`: what both sides can.
+
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use crate::error::Refused;
+use crate::limits::{MAX_DATA_BYTES, MAX_DMA_MAPS, MAX_FDS, MAX_VERSION_BYTES, PAGE_BYTES};
+use crate::wire::Version;
+
+/// The protocol's version.
+const MAJOR: u16 = 0;
+const MINOR: u16 = 0;
+
+/// A front-end that takes less data at once than this has us ask for a guest's memory byte by byte.
+const MIN_DATA_BYTES: u64 = 64;
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Data in a message to the front-end.
+    pub max_data_bytes: u32,
+    /// Pieces of memory at the same time.
+    pub max_dma_maps: u32,
+}
+
+/// Reads the front-end's proposal; gives what is agreed on, and the payload of the reply.
+///
+/// # Errors
+/// [`Refused`]: another version, or capabilities that say nothing.
+pub(crate) fn negotiate(payload: &[u8]) -> Result<(Agreed, Vec<u8>), Refused> {
+    let version =
+        Version::decode(payload).ok_or_else(|| Refused::invalid("VERSION without a version"))?;
+    if version.major != MAJOR {
+        return Err(Refused::new(
+            Errno::NOTSUP,
+            format!(
+                "the front-end speaks vfio-user {}.{}, we speak {MAJOR}.{MINOR}",
+                version.major, version.minor
+            ),
+        ));
+    }
+    let proposed = capabilities(&payload[Version::BYTES..])?;
+    let max_data_bytes =
+        number(&proposed, "max_data_xfer_size", MAX_DATA_BYTES.into())?.min(MAX_DATA_BYTES.into());
+    if max_data_bytes < MIN_DATA_BYTES {
+        return Err(Refused::invalid(format!(
+            "max_data_xfer_size is {max_data_bytes}, it has to be {MIN_DATA_BYTES} at least"
+        )));
+    }
+    let pgsizes = number(&proposed, "pgsizes", PAGE_BYTES)?;
+    if pgsizes & PAGE_BYTES == 0 {
+        return Err(Refused::invalid(format!(
+            "pgsizes is {pgsizes:#x}, it has to have {PAGE_BYTES:#x}"
+        )));
+    }
+    let max_dma_maps =
+        number(&proposed, "max_dma_maps", MAX_DMA_MAPS.into())?.min(MAX_DMA_MAPS.into());
+    // Not needed, since we pass no descriptors, but it should be what it says.
+    number(&proposed, "max_msg_fds", 1)?;
+    let mut ours = json!({
+        "max_msg_fds": MAX_FDS,
+        "max_data_xfer_size": MAX_DATA_BYTES,
+        "max_dma_maps": max_dma_maps,
+        "pgsizes": PAGE_BYTES,
+    });
+    if proposed.get("write_multiple") == Some(&Value::Bool(true)) {
+        ours["write_multiple"] = Value::Bool(true);
+    }
+    let mut reply = Vec::new();
+    Version {
+        major: MAJOR,
+        // No front-end proposes a lower one.
+        minor: MINOR,
+    }
+    .encode(&mut reply);
+    reply.extend_from_slice(json!({ "capabilities": ours }).to_string().as_bytes());
+    reply.push(0);
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let agreed = Agreed {
+        max_data_bytes: small(max_data_bytes),
+        max_dma_maps: small(max_dma_maps),
+    };
+    Ok((agreed, reply))
+}
+
+/// The object of that name in a text that may be missing, as may the object.
+fn capabilities(text: &[u8]) -> Result<Map<String, Value>, Refused> {
+    let Some((end, text)) = text.split_last() else {
+        return Ok(Map::new());
+    };
+    if text.len() >= MAX_VERSION_BYTES {
+        return Err(Refused::invalid(format!(
+            "{} bytes of capabilities, at most {MAX_VERSION_BYTES} are read",
+            text.len()
+        )));
+    }
+    if *end != 0 {
+        return Err(Refused::invalid("capabilities do not end with a NUL"));
+    }
+    let no_json = |error| Refused::invalid(format!("capabilities are no JSON: {error}"));
+    let object = |value| match value {
+        Value::Object(object) => Ok(object),
+        other => Err(Refused::invalid(format!(
+            "capabilities: an object is expected instead of {other}"
+        ))),
+    };
+    let mut whole = object(serde_json::from_slice(text).map_err(no_json)?)?;
+    whole
+        .remove("capabilities")
+        .map_or_else(|| Ok(Map::new()), object)
+}
+
+fn number(capabilities: &Map<String, Value>, name: &str, default: u64) -> Result<u64, Refused> {
+    match capabilities.get(name) {
+        None => Ok(default),
+        Some(value) => value.as_u64().ok_or_else(|| {
+            Refused::invalid(format!("{name} is {value}, a whole number is expected"))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(text: &str) -> Vec<u8> {
+        let mut payload = vec![0, 0, 1, 0];
+        payload.extend_from_slice(text.as_bytes());
+        payload
+    }
+
+    fn refused(text: &str) -> String {
+        negotiate(&payload(text)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn less_is_agreed_on_and_what_was_not_proposed_is_not_offered() {
+        let (agreed, reply) = negotiate(&payload(
+            "{\"capabilities\":{\"max_data_xfer_size\":4096,\"max_dma_maps\":10}}\0",
+        ))
+        .unwrap();
+        let expected = Agreed {
+            max_data_bytes: 4096,
+            max_dma_maps: 10,
+        };
+        assert_eq!(agreed, expected);
+        assert_eq!(&reply[..4], [0; 4], "the minor version is the lower one");
+        let text = std::str::from_utf8(&reply[4..reply.len() - 1]).unwrap();
+        let text: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(text["capabilities"]["max_dma_maps"], 10);
+        assert_eq!(text["capabilities"]["max_data_xfer_size"], 1 << 20);
+        assert_eq!(text["capabilities"]["write_multiple"], Value::Null);
+        assert_eq!(reply.last(), Some(&0));
+    }
+
+    #[test]
+    fn all_of_it_may_be_missing() {
+        let default = Agreed {
+            max_data_bytes: 1 << 20,
+            max_dma_maps: MAX_DMA_MAPS,
+        };
+        for text in ["", "{}\0", "{\"capabilities\":{}}\0", "{\"more\":1}\0"] {
+            assert_eq!(negotiate(&payload(text)).unwrap().0, default, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(negotiate(&[]).is_err());
+        assert!(
+            negotiate(&[1, 0, 0, 0])
+                .unwrap_err()
+                .to_string()
+                .contains("speaks vfio-user 1.0")
+        );
+        assert!(refused("{}").contains("NUL"));
+        assert!(refused("{\0").contains("no JSON"));
+        assert!(refused("[]\0").contains("object"));
+        assert!(refused("{\"capabilities\":1}\0").contains("object"));
+        assert!(refused("{\"capabilities\":{\"max_dma_maps\":-1}}\0").contains("max_dma_maps"));
+        assert!(refused("{\"capabilities\":{\"pgsizes\":65536}}\0").contains("pgsizes"));
+        assert!(refused("{\"capabilities\":{\"max_data_xfer_size\":0}}\0").contains("64"));
+        assert!(refused(&format!("{}\0", " ".repeat(5000))).contains("5000 bytes"));
+        assert!(refused(&format!("{}\0", "[".repeat(4000))).contains("no JSON"));
+    }
+}

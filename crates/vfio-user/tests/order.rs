@@ -1,0 +1,72 @@
+//! A register's reply is sent before the device does anything else: QEMU serves no memory until it has it.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod support;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use support::{Message, Rig, access};
+use vfio_user::wire::{Header, command};
+use vfio_user::{DmaId, Host, PciDevice};
+
+/// Reads its own socket's other end, to see what was sent.
+#[derive(Default)]
+struct Spy {
+    front_end: Option<UnixStream>,
+    writes: usize,
+    /// For each turn: writes so far, and bytes that the front-end has got.
+    turns: Vec<(usize, usize)>,
+}
+
+impl PciDevice for Spy {
+    fn name(&self) -> &str {
+        "spy"
+    }
+
+    fn region_bytes(&self, _: u32) -> u64 {
+        1
+    }
+
+    fn read(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &mut [u8]) {}
+
+    fn write(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &[u8]) {
+        self.writes += 1;
+    }
+
+    fn reset(&mut self, _: &mut dyn Host) {}
+
+    fn settled(&self) -> bool {
+        true
+    }
+
+    fn memory_changed(&mut self, _: &mut dyn Host) {}
+
+    fn dma_done(&mut self, _: &mut dyn Host, _: DmaId, _: Result<Vec<u8>, Errno>) {}
+
+    fn run(&mut self, _: &mut dyn Host) -> bool {
+        if let Some(front_end) = &mut self.front_end {
+            let got = front_end.read(&mut [0; 1024]).unwrap_or(0);
+            self.turns.push((self.writes, got));
+        }
+        false
+    }
+}
+
+#[test]
+fn replies_go_before_the_device_has_its_turn() {
+    let mut rig = Rig::around(Spy::default());
+    rig.agree();
+    let front_end = rig.front_end.try_clone().unwrap();
+    rig.server.device().0.front_end = Some(front_end);
+    let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
+    rig.send(&[write.bytes(), write.bytes()].concat(), &[]);
+    rig.server.readable(0);
+    rig.server.run(0);
+    let replies = 2 * (Header::BYTES + 16);
+    assert_eq!(rig.server.device().0.turns, [(2, replies)]);
+}

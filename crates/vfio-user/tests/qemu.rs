@@ -1,0 +1,164 @@
+//! What QEMU says, replayed: whole, and cut at every place where the kernel may cut it.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod support;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use support::transcript::replay;
+use support::{Message, QEMU_VERSION, Rig, access, memory, new_eventfd, set_irqs, signals};
+use vfio_user::testing::LEVEL;
+use vfio_user::wire::{self, DmaMap, command};
+
+const Q35: &str = include_str!("captures/q35-qtest.txt");
+const KVM: &str = include_str!("captures/kvm-intx.txt");
+
+#[test]
+fn a_session_with_qemu_is_answered_byte_for_byte() {
+    replay(&mut Rig::new(), Q35);
+}
+
+#[test]
+fn a_device_is_plugged_in_again_after_a_session() {
+    let mut rig = Rig::new();
+    replay(&mut rig, Q35);
+    rig.reconnect();
+    replay_from_reset(&mut rig);
+}
+
+/// The device keeps its state, and QEMU resets it.
+fn replay_from_reset(rig: &mut Rig) {
+    rig.agree();
+    assert_eq!(rig.read(1, 0x12, 1).unwrap(), [0x77], "it was kept");
+    rig.call(command::DEVICE_RESET, &[], &[]).unwrap();
+    assert_eq!(rig.read(1, 0x12, 1).unwrap(), [0]);
+    assert_eq!(rig.read(7, 0x10, 4).unwrap(), [1, 0, 0, 0]);
+}
+
+#[test]
+fn kvm_takes_the_interrupt_line_over_and_moves_it() {
+    let mut rig = Rig::ready();
+    replay(&mut rig, KVM);
+    // The transcript ends where the line is masked.
+    let trigger = new_eventfd();
+    let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
+    rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
+        .unwrap();
+    rig.write(0, LEVEL, &[1]).unwrap();
+    assert_eq!(signals(&trigger), 0);
+    rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
+        .unwrap();
+    assert_eq!(signals(&trigger), 1);
+}
+
+#[test]
+fn the_kernel_unmasks_and_is_told_again_while_the_line_is_up() {
+    let mut rig = Rig::ready();
+    let (trigger, unmask) = (new_eventfd(), new_eventfd());
+    let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
+    rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
+        .unwrap();
+    rig.set_irqs(none | wire::IRQ_ACTION_MASK, 1, None).unwrap();
+    rig.set_irqs(eventfd | wire::IRQ_ACTION_UNMASK, 1, Some(&unmask))
+        .unwrap();
+    rig.write(0, LEVEL, &[1]).unwrap();
+    assert_eq!(signals(&trigger), 0, "masked");
+    rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
+        .unwrap();
+    assert_eq!(signals(&trigger), 1);
+    let end_of_interrupt = |rig: &mut Rig| {
+        rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
+        rig.turn();
+    };
+    end_of_interrupt(&mut rig);
+    assert_eq!(signals(&trigger), 1, "still up");
+    rig.write(0, LEVEL, &[0]).unwrap();
+    end_of_interrupt(&mut rig);
+    assert_eq!(signals(&trigger), 0, "down");
+    rig.write(0, LEVEL, &[1]).unwrap();
+    assert_eq!(signals(&trigger), 1);
+    // Without KVM, it is taken away with all that belongs to it.
+    rig.set_irqs(none | wire::IRQ_ACTION_TRIGGER, 0, None)
+        .unwrap();
+    assert!(rig.server.unmask_fd().is_none());
+    rig.write(0, LEVEL, &[0]).unwrap();
+    rig.write(0, LEVEL, &[1]).unwrap();
+    assert_eq!(signals(&trigger), 0);
+}
+
+/// A short session with descriptors and data in both directions.
+fn short_session() -> Vec<(Vec<u8>, usize)> {
+    let version = [&[0; 4], QEMU_VERSION.as_bytes(), &[0]].concat();
+    let mut map = Vec::new();
+    DmaMap {
+        argsz: DmaMap::SIZE,
+        flags: 3,
+        offset: 0,
+        address: 0x1000,
+        size: 0x1000,
+    }
+    .encode(&mut map);
+    let trigger = set_irqs(0, wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER, 1, &[]);
+    let posted = wire::NO_REPLY;
+    [
+        (command::VERSION, 0, version, 0),
+        (command::DEVICE_RESET, wire::NO_REPLY, Vec::new(), 0),
+        (command::DMA_MAP, 0, map, 1),
+        (command::DEVICE_SET_IRQS, 0, trigger, 1),
+        (command::REGION_WRITE, posted, access(1, 16, 4, b"disk"), 0),
+        (command::REGION_READ, 0, access(1, 16, 4, &[]), 0),
+        (command::REGION_READ, 0, access(9, 16, 4, &[]), 0),
+        (99, 0, vec![1, 2, 3], 0),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(|((command, flags, payload, fds), id)| {
+        (Message::command(id, command, flags, &payload).bytes(), fds)
+    })
+    .collect()
+}
+
+/// Sends a stream cut before the bytes at `cuts`; gives all that is answered, and whether memory came along.
+fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<Message>, bool) {
+    let (memory, eventfd) = (memory(0x1000), new_eventfd());
+    let mut rig = Rig::new();
+    let mut at = 0;
+    let mut answers = Vec::new();
+    for (index, (bytes, fds)) in messages.iter().enumerate() {
+        let all = [if index == 2 { &memory } else { &eventfd }.as_fd()];
+        let mut fds: &[BorrowedFd<'_>] = &all[..*fds];
+        let mut piece = Vec::new();
+        for byte in bytes {
+            if cuts(at) && !piece.is_empty() {
+                rig.send(&piece, fds);
+                (piece, fds) = (Vec::new(), &[]);
+                rig.turn();
+            }
+            piece.push(*byte);
+            at += 1;
+        }
+        rig.send(&piece, fds);
+    }
+    rig.turn();
+    while let Some(answer) = rig.receive() {
+        answers.push(answer);
+    }
+    let (_, host) = rig.server.device();
+    (answers, host.memory().host_range(0x1000, 0x1000).is_ok())
+}
+
+#[test]
+fn it_does_not_matter_where_the_stream_is_cut() {
+    let messages = short_session();
+    let whole = answers(&messages, &|_| false);
+    assert_eq!(whole.0.len(), 6);
+    assert!(whole.1);
+    assert_eq!(answers(&messages, &|_| true), whole, "byte by byte");
+    let bytes: usize = messages.iter().map(|(bytes, _)| bytes.len()).sum();
+    for cut in 1..bytes {
+        assert_eq!(answers(&messages, &|at| at == cut), whole, "before {cut}");
+    }
+}
