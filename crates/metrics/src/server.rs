@@ -15,6 +15,9 @@ use crate::client::Client;
 use crate::limits::{ACCEPT_AGAIN_TIME, MAX_CLIENTS};
 use crate::{Door, Format};
 
+/// More than the program's own, see sched(7): the monitors' thread has as much.
+const NICENESS: i32 = 10;
+
 /// What is served.
 pub trait Pages: Send + 'static {
     /// `/metrics`: all figures as they are now.
@@ -47,7 +50,12 @@ impl Server {
         };
         let thread = std::thread::Builder::new()
             .name("metrics".into())
-            .spawn(move || serving.run())?;
+            .spawn(move || {
+                // Guests come first where processors are busy. Lowering one's own priority takes no rights; without
+                // it all works as well.
+                let _ = rustix::process::nice(NICENESS);
+                serving.run();
+            })?;
         Ok(Server {
             stop,
             thread: Some(thread),
