@@ -114,13 +114,15 @@ impl Control {
     pub fn run(&mut self, in_background: bool) {
         self.service.ready(in_background);
         let mut watchdog = self.service.watchdog();
+        let mut changed = true;
         while !self.quit {
-            let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
-            self.service.status(exports, iothreads);
-            if let Some(metrics) = &self.metrics {
-                metrics.show(&self.objects);
+            if changed {
+                self.show();
             }
-            match self.next_mail(watchdog.as_mut()) {
+            let mail = self.next_mail(watchdog.as_mut());
+            // With a hundred disks it takes longer than most answers.
+            changed = !matches!(&mail, Mail::Call(call) if call.is_query());
+            match mail {
                 Mail::Call(call) => call.run(self),
                 Mail::ExportEnded(id) => self.objects.export_ended(&id),
                 Mail::Waited(finish) => finish(self),
@@ -128,6 +130,15 @@ impl Control {
             }
         }
         self.service.stopping();
+    }
+
+    /// Tells the service manager, and those who serve figures, what there is.
+    fn show(&mut self) {
+        let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
+        self.service.status(exports, iothreads);
+        if let Some(metrics) = &self.metrics {
+            metrics.show(&self.objects);
+        }
     }
 
     /// Waits for mail, and shows meanwhile that everything lives.

@@ -51,6 +51,12 @@ pub struct Call<C> {
 }
 
 impl<C> Call<C> {
+    /// Whether it only asks, by its name: a program is the same afterwards.
+    #[must_use]
+    pub fn is_query(&self) -> bool {
+        self.request.command.starts_with("query-")
+    }
+
     /// Carries it out; the client gets the answer, now or when it is done.
     pub fn run(self, cx: &mut C) {
         let arguments = &self.request.arguments;
