@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::tools::run;
-use crate::{Error, source};
+use crate::{Error, notices, source};
 
 /// Files of the project, and where they go.
 const COPIED: &[(&str, &str)] = &[
@@ -34,8 +34,8 @@ const COPIED: &[(&str, &str)] = &[
         "etc/blockplane/blockplane.toml",
     ),
     (
-        "packaging/debian/copyright",
-        "usr/share/doc/blockplane/copyright",
+        "packaging/debian/lintian-overrides",
+        "usr/share/lintian/overrides/blockplane",
     ),
     (
         "docs/blockplane.toml",
@@ -86,6 +86,9 @@ pub(crate) fn lay_out(binary: &Path, root: &Path) -> Result<(), Error> {
         compress(&root.join(to))?;
     }
     generated(binary, root)?;
+    let copyright = root.join("usr/share/doc/blockplane/copyright");
+    let text = notices::copyright()?;
+    fs::write(&copyright, text).map_err(Error::io(format!("write {}", copyright.display())))?;
     permissions(root, &root.join("usr/bin"))
 }
 

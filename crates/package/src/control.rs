@@ -57,7 +57,7 @@ fn control(architecture: &str, libraries: &[String], installed_kib: u64) -> Stri
 Package: blockplane
 Version: {VERSION}
 Architecture: {architecture}
-Maintainer: blockplane contributors <maintainers@blockplane.invalid>
+Maintainer: The blockplane authors <authors@blockplane.example>
 Installed-Size: {installed_kib}
 Depends: {}, systemd | systemd-standalone-sysusers | systemd-sysusers
 Section: admin

@@ -40,6 +40,22 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// A crate under a license that is not known here.
+    #[error(
+        "{name} is under the license '{license}', which crates/package/src/notices.rs does not know: look whether the \
+         program may be distributed with it, then add it there"
+    )]
+    UnknownLicense {
+        /// The crate.
+        name: String,
+        /// What its manifest says.
+        license: String,
+    },
+    /// What cargo tells of the program's crates is not what is expected.
+    #[error(
+        "`cargo metadata` does not say {0}: is this cargo of the version in rust-toolchain.toml?"
+    )]
+    Metadata(&'static str),
     /// The changelog speaks of another version.
     #[error(
         "packaging/debian/changelog begins with '{first}', but this is version {version}: add an entry for it"

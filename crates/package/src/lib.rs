@@ -9,12 +9,13 @@
 //! | `/usr/lib/systemd/system`, `sysusers.d`, `tmpfiles.d` | units, the user, the folders |
 //! | `/usr/share/man`, and the shells' folders | what `blockplane generate` writes |
 //! | `/etc/blockplane/blockplane.toml` | the administrator's, in which nothing is served yet |
-//! | `/usr/share/doc/blockplane` | documents, the example of every key, the license |
+//! | `/usr/share/doc/blockplane` | documents, the example of every key, the licenses, those of linked crates too |
 
 mod contents;
 mod control;
 mod error;
 mod libraries;
+mod notices;
 mod tools;
 
 use std::path::{Path, PathBuf};

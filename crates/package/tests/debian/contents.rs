@@ -71,6 +71,41 @@ fn what_people_look_for_is_where_they_look() {
 }
 
 #[test]
+fn whoever_wrote_what_is_linked_is_named() {
+    let text = Machine::installed().text("usr/share/doc/blockplane/copyright");
+    let of = |name: &str| {
+        let begin = format!("\n\nFiles: {name}-");
+        let stanza = text.split_once(&begin).map(|(_, rest)| rest);
+        let stanza = stanza.unwrap_or_else(|| panic!("no {name} in {text}"));
+        stanza.split("\n\n").next().unwrap()
+    };
+    assert!(of("clap").ends_with("\nLicense: MIT"), "{}", of("clap"));
+    assert!(of("libc").contains("\nCopyright: (c) "), "{}", of("libc"));
+    // Its license is nobody else's, so that its words are there.
+    assert!(of("vmm-sys-util").contains(" Redistribution and use"));
+    assert!(
+        !text.contains("Files: syn-"),
+        "a macro is not in the program"
+    );
+    assert!(!text.contains("Files: proptest-"), "tests are not");
+}
+
+/// Heavy, so that it is only tried where it is installed.
+#[test]
+fn lintian_warns_of_nothing() {
+    let Ok(checked) = std::process::Command::new("lintian")
+        .args(["--fail-on", "warning", "--allow-root"])
+        .arg(package())
+        .output()
+    else {
+        println!("not tried: there is no lintian");
+        return;
+    };
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}");
+}
+
+#[test]
 fn its_files_are_those_that_were_packed() {
     let machine = Machine::installed();
     // It prints what differs.

@@ -1,0 +1,215 @@
+//! The file `copyright`: ours, and what has to be said of the crates that are linked into the program.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::contents::files;
+use crate::tools::run_in;
+use crate::{Error, source};
+
+/// Licenses that the program may be distributed under: of those that a crate offers, the first here is taken. With
+/// those marked, `packaging/debian/copyright` has the text; of others, each crate's own text is shown.
+const LICENSES: [(&str, bool); 4] = [
+    ("MIT", true),
+    ("Apache-2.0", true),
+    ("BSD-3-Clause", false),
+    ("Zlib", false),
+];
+
+/// A crate that is linked into the program.
+#[derive(Debug)]
+struct Linked {
+    name: String,
+    version: String,
+    license: String,
+    authors: Vec<String>,
+    folder: std::path::PathBuf,
+}
+
+/// The text of the file, in Debian's format for it.
+pub(crate) fn copyright() -> Result<String, Error> {
+    let path = source("packaging/debian/copyright");
+    let text = fs::read_to_string(&path);
+    let mut text = text.map_err(Error::io(format!("read {}", path.display())))?;
+    for linked in linked(&metadata()?)? {
+        text.push_str(&stanza(&linked)?);
+    }
+    Ok(text)
+}
+
+fn metadata() -> Result<Value, Error> {
+    let version = run_in(Path::new("."), "rustc", &["-vV"])?;
+    let mut lines = version.lines();
+    let host = lines.find_map(|line| line.strip_prefix("host: "));
+    let host = host.ok_or(Error::Metadata("for which machine it builds"))?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = [
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--filter-platform",
+        host,
+    ];
+    let told = run_in(&source(""), cargo, &arguments)?;
+    serde_json::from_str(&told).map_err(|_| Error::Metadata("what can be understood"))
+}
+
+/// All but ours, by name. Macros and build scripts, and what only these need, are not in the program.
+fn linked(metadata: &Value) -> Result<Vec<Linked>, Error> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let packages = list(&metadata["packages"]);
+    let package = |id: &Value| packages.iter().find(|package| package["id"] == *id);
+    let nodes = list(&metadata["resolve"]["nodes"]);
+    let program = packages
+        .iter()
+        .find(|package| package["name"] == "blockplane");
+    let program = program.ok_or(Error::Metadata("which crates blockplane has"))?;
+    let mut seen = BTreeSet::new();
+    let mut left = vec![program["id"].clone()];
+    let mut found = Vec::new();
+    while let Some(id) = left.pop() {
+        let package = package(&id).ok_or(Error::Metadata("what a crate is"))?;
+        let targets = list(&package["targets"]);
+        let is_macro = targets
+            .iter()
+            .any(|target| target["kind"][0] == "proc-macro");
+        if is_macro || !seen.insert(text(&id)) {
+            continue;
+        }
+        let node = nodes.iter().find(|node| node["id"] == id);
+        let needed = node.map(|node| list(&node["deps"])).unwrap_or_default();
+        let of_program = needed.into_iter().filter(|needed| {
+            let kinds = list(&needed["dep_kinds"]);
+            kinds.iter().any(|kind| kind["kind"].is_null())
+        });
+        left.extend(of_program.map(|needed| needed["pkg"].clone()));
+        let manifest = text(&package["manifest_path"]);
+        if let (false, Some(folder)) = (package["source"].is_null(), Path::new(&manifest).parent())
+        {
+            found.push(Linked {
+                name: text(&package["name"]),
+                version: text(&package["version"]),
+                license: text(&package["license"]),
+                authors: list(&package["authors"]).iter().map(text).collect(),
+                folder: folder.to_owned(),
+            });
+        }
+    }
+    found.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    Ok(found)
+}
+
+fn stanza(linked: &Linked) -> Result<String, Error> {
+    let Linked { name, version, .. } = linked;
+    let offered: Vec<&str> = linked
+        .license
+        .split(" OR ")
+        .flat_map(|one| one.split('/'))
+        .collect();
+    let taken = LICENSES
+        .iter()
+        .find(|(license, _)| offered.contains(license));
+    let (license, is_shared) = taken.ok_or_else(|| Error::UnknownLicense {
+        name: name.clone(),
+        license: linked.license.clone(),
+    })?;
+    let texts = license_texts(linked)?;
+    let holders = holders(linked, &texts).join("\n           ");
+    let mut out =
+        format!("\nFiles: {name}-{version}/*\nCopyright: {holders}\nLicense: {license}\n");
+    if !is_shared {
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let line = line.trim_end();
+            out.push_str(&format!(" {}\n", if line.is_empty() { "." } else { line }));
+        }
+    }
+    Ok(out)
+}
+
+/// Whom its licenses name; else whom its manifest names.
+fn holders(linked: &Linked, texts: &[String]) -> Vec<String> {
+    let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
+    let notices = lines.filter(|line| line.to_lowercase().starts_with("copyright "));
+    // Some are templates that nobody has filled in, and one is a heading.
+    let notices =
+        notices.filter(|line| line.chars().any(|c| c.is_ascii_digit()) || line.contains("(c)"));
+    let notices = notices.filter(|line| !line.contains("[yyyy]") && !line.contains("{yyyy}"));
+    let mut holders: Vec<String> = Vec::new();
+    for notice in notices {
+        let holder = notice["copyright ".len()..].to_owned();
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    if holders.is_empty() {
+        holders.clone_from(&linked.authors);
+    }
+    if holders.is_empty() {
+        holders.push(format!("the authors of {}", linked.name));
+    }
+    holders
+}
+
+fn license_texts(linked: &Linked) -> Result<Vec<String>, Error> {
+    let mut texts = Vec::new();
+    for path in files(&linked.folder)? {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_uppercase();
+        let is_text = ["LICENSE", "COPYING", "COPYRIGHT", "NOTICE"]
+            .iter()
+            .any(|begin| name.starts_with(begin));
+        if is_text && path.is_file() {
+            let text = fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
+            texts.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    Ok(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(license: &str, text: &str) -> Result<String, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("LICENSE"), text).unwrap();
+        stanza(&Linked {
+            name: "some".to_owned(),
+            version: "1.2.3".to_owned(),
+            license: license.to_owned(),
+            authors: vec!["Ann".to_owned()],
+            folder: folder.path().to_owned(),
+        })
+    }
+
+    #[test]
+    fn holders_are_named_and_texts_are_shown_that_are_not_shared() {
+        let mit = of(
+            "Apache-2.0 OR MIT",
+            "Copyright (c) 2020 Bob\n\nPermission is",
+        )
+        .unwrap();
+        assert_eq!(
+            mit,
+            "\nFiles: some-1.2.3/*\nCopyright: (c) 2020 Bob\nLicense: MIT\n"
+        );
+        let bsd = of("BSD-3-Clause", "Copyright [yyyy]\n\nRedistribution").unwrap();
+        assert!(bsd.contains("Copyright: Ann\n"), "{bsd}");
+        assert!(bsd.ends_with("\n .\n Redistribution\n"), "{bsd}");
+    }
+
+    #[test]
+    fn a_license_that_nobody_has_looked_at_is_refused() {
+        for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", ""] {
+            let error = of(unknown, "").unwrap_err().to_string();
+            assert!(error.contains("look whether the program may"), "{error}");
+        }
+    }
+}
