@@ -78,6 +78,11 @@ impl Word {
         self.0 & closed == 0
     }
 
+    /// There may be something to tell.
+    pub fn has_attention(self, nexus: Nexus) -> bool {
+        self.0 & bit(nexus, ATTENTION_SHIFT) != 0
+    }
+
     #[inline]
     pub fn is_write_through(self) -> bool {
         self.0 & WRITE_THROUGH != 0

@@ -91,7 +91,7 @@ impl Task {
                 self.block = unit.block_bytes();
                 self.descriptor_sense = unit.word().has_descriptor_sense();
                 self.unit = Some(unit.clone());
-                self.begin_command(view, &unit.clone(), nexus, cdb, kept)
+                self.begin_command(view, unit, nexus, cdb, kept)
             }
             None => {
                 self.descriptor_sense = false;
@@ -153,6 +153,7 @@ impl Task {
     ) -> Result<(Phase, Work), Refusal> {
         let opcode = cdb.opcode();
         if !matches!(opcode, INQUIRY | REPORT_LUNS | REQUEST_SENSE)
+            && unit.word().has_attention(nexus)
             && let Some(attention) = unit.change(|state| state.take_attention(nexus))
         {
             return Err(attention.into());
@@ -201,6 +202,10 @@ fn condition(unit: &Unit, nexus: Nexus) -> Sense {
 
 /// Reservations, whether the unit is started, and whether anybody may write.
 fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Refusal> {
+    if unit.word().open(nexus, true) {
+        // Who may write now may do anything: a flush needs no lock.
+        return Ok(());
+    }
     let writes = matches!(
         entry.command,
         Command::Write

@@ -17,6 +17,12 @@ pub(crate) struct Segments {
 // task; `Segments::new` promised that they may be.
 unsafe impl Send for Segments {}
 
+/// A copy of a list, for when a request may have changed the list itself.
+pub(crate) struct List(Vec<iovec>);
+
+// SAFETY: as for `Segments`, of which it is a copy.
+unsafe impl Send for List {}
+
 impl Segments {
     pub const EMPTY: Segments = Segments {
         iov: std::ptr::null_mut(),
@@ -57,15 +63,14 @@ impl Segments {
         unsafe { std::slice::from_raw_parts_mut(self.iov, self.count as usize) }
     }
 
-    /// A copy of the list, for when a request may have changed it.
-    pub fn list_copy(&self) -> Vec<iovec> {
-        self.list().to_vec()
+    pub fn list_copy(&self) -> List {
+        List(self.list().to_vec())
     }
 
     /// The same buffers by a copy of their list, of which the first `skip` bytes are left out.
-    pub fn by_copy(copy: &mut Vec<iovec>, skip: u64, len: u64) -> Self {
+    pub fn by_copy(copy: &mut List, skip: u64, len: u64) -> Self {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        copy.retain_mut(|segment| {
+        copy.0.retain_mut(|segment| {
             let cut = skip.min(segment.iov_len);
             skip -= cut;
             segment.iov_base = segment.iov_base.wrapping_byte_add(cut);
@@ -73,8 +78,8 @@ impl Segments {
             segment.iov_len > 0
         });
         Segments {
-            iov: copy.as_mut_ptr(),
-            count: u32::try_from(copy.len()).unwrap_or(u32::MAX),
+            iov: copy.0.as_mut_ptr(),
+            count: u32::try_from(copy.0.len()).unwrap_or(u32::MAX),
             len,
         }
     }
@@ -220,6 +225,6 @@ mod tests {
         assert_eq!(list[1].iov_len, 5);
         let rest = Segments::by_copy(&mut copy, 12, 18);
         assert_eq!(rest.parts().1, 2);
-        assert_eq!(copy[0].iov_len, 8);
+        assert_eq!(copy.0[0].iov_len, 8);
     }
 }

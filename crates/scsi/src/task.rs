@@ -282,9 +282,6 @@ impl Task {
 
     fn end_with(&mut self, status: Status) -> Step {
         self.status = status;
-        if !matches!(self.phase, Phase::DataOut(_)) {
-            self.transferred = 0;
-        }
         self.end()
     }
 
@@ -372,3 +369,7 @@ impl Task {
         &self.preempted
     }
 }
+
+/// Adapters make tasks on one thread, and use them on another.
+const fn is_send<T: Send>() {}
+const _: () = is_send::<Task>();

@@ -179,10 +179,12 @@ impl Unit {
         });
     }
 
-    /// An initiator is there. The first thing it hears is that the unit was switched on.
+    /// An initiator is there. The first thing it hears is that the unit was switched on: if somebody has stopped it, it is
+    /// started, since firmware does not do that.
     pub fn attach(&self, nexus: Nexus, ports: Ports) {
         self.change(|state| {
             state.attach(nexus, ports);
+            state.stopped = false;
             state.tell(nexus, code::POWER_ON_OR_RESET);
         });
     }

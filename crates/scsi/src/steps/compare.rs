@@ -1,10 +1,9 @@
 //! COMPARE AND WRITE: the second half of the data is written if the first is what is there.
 
 use block::Op;
-use libc::iovec;
 
 use super::{Extent, Io, Next, transfer};
-use crate::segments::Segments;
+use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
 /// No other of its kind, and no ORWRITE, comes between the reading and the writing.
@@ -19,7 +18,7 @@ enum State {
     Entered,
     Read,
     /// The list that is being written from.
-    Written(#[expect(dead_code, reason = "the request points to it")] Vec<iovec>),
+    Written(#[expect(dead_code, reason = "the request points to it")] List),
 }
 
 impl CompareAndWrite {

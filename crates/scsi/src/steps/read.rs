@@ -1,11 +1,10 @@
 //! A read for which the initiator has less room than blocks, or more: it gets what fits.
 
 use block::Op;
-use libc::iovec;
 
 use super::{Extent, Next, own, transfer};
 use crate::buffer::Buffer;
-use crate::segments::Segments;
+use crate::segments::{List, Segments};
 
 /// Whole blocks go where they belong, the last one by way of the task's own memory.
 pub(crate) struct Read {
@@ -17,9 +16,9 @@ pub(crate) struct Read {
 enum State {
     New,
     /// The whole blocks are read; so many bytes are. The list was changed by that.
-    Whole(Vec<iovec>, u64),
+    Whole(List, u64),
     /// The block of which only a part fits is read.
-    Rest(Vec<iovec>, u64),
+    Rest(List, u64),
 }
 
 impl Read {
@@ -59,7 +58,7 @@ impl Read {
         }
     }
 
-    fn rest(&mut self, copy: Vec<iovec>, whole: u64, fits: u64, buffer: &mut Buffer) -> Next {
+    fn rest(&mut self, copy: List, whole: u64, fits: u64, buffer: &mut Buffer) -> Next {
         if whole == fits {
             return Next::Finished;
         }

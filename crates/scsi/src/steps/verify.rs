@@ -1,10 +1,9 @@
 //! VERIFY, and WRITE AND VERIFY: what is on the medium is read, and compared.
 
 use block::Op;
-use libc::iovec;
 
 use super::{Extent, Io, Next, STEP_BYTES, step, transfer};
-use crate::segments::Segments;
+use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
 /// What is compared.
@@ -32,7 +31,7 @@ pub(crate) struct Verify {
 enum Write {
     No,
     First,
-    Under(Vec<iovec>),
+    Under(List),
 }
 
 impl Verify {

@@ -7,6 +7,7 @@
 //! - `attentions`: what initiators are told.
 //! - `reservations`, `persistent`: who may do what.
 //! - `tasks`: tasks that wait, and that are cancelled.
+//! - `threads`: one unit, many threads.
 //! - `model`: random commands against a model disk.
 //! - `hostile`: random bytes as commands.
 
@@ -29,3 +30,4 @@ mod refusals;
 mod reservations;
 mod rig;
 mod tasks;
+mod threads;

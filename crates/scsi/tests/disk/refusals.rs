@@ -1,8 +1,8 @@
 //! Commands that are none, or have bits that they should not have.
 
-use scsi::{Status, UnitOptions};
+use scsi::{Nexus, Status, UnitOptions};
 
-use crate::rig::{BLOCK, Rig, cdb10, cdb16, options};
+use crate::rig::{BLOCK, Rig, cdb10, cdb16, options, ports};
 
 #[test]
 fn unknown_commands_are_refused() {
@@ -97,6 +97,10 @@ fn a_unit_that_is_stopped_has_no_medium() {
     rig.good(&[0x1b, 1, 0, 0, 4, 0], &[]);
     rig.refused(&[0; 6], &[], 2, 0x0402);
     rig.good(&[0x1b, 1, 0, 0, 1, 0], &[]);
+    rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
+    rig.target.attach(Nexus(0), &ports(Nexus(0)));
+    rig.refused(&[0; 6], &[], 6, 0x2900);
+    rig.good(&[0; 6], &[]);
     rig.refused(&[0x1b, 0, 0, 0, 2, 0], &[], 5, 0x2400);
     rig.refused(&[0x1b, 0, 0, 0, 0x10, 0], &[], 5, 0x2400);
 }

@@ -1,0 +1,176 @@
+//! One unit that several threads reach, each with a task and an initiator of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use block::{Op, Request};
+use libc::iovec;
+use scsi::{Nexus, Resume, Status, Step, Target, Task, Unit, View, Waker};
+
+use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
+
+const THREADS: u16 = 4;
+
+const LUN: u16 = 0;
+
+struct Wake(Sender<()>);
+
+impl Resume for Wake {
+    fn resume(&self, _token: u64) {
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A disk whose requests of different threads come between each other.
+#[derive(Clone)]
+struct Disk(Arc<Mutex<Vec<u8>>>);
+
+impl Disk {
+    fn node(&self, request: Request) {
+        thread::yield_now();
+        let mut disk = self.0.lock().unwrap();
+        let at = request.offset as usize;
+        // SAFETY: requests bring valid lists, here of one segment.
+        let segment = unsafe { *request.iov };
+        assert_eq!(
+            (request.iov_count, segment.iov_len),
+            (1, request.len as usize)
+        );
+        let bytes = &mut disk[at..at + segment.iov_len];
+        let base = segment.iov_base.cast::<u8>();
+        // SAFETY: within the segment, which is none of the disk's memory.
+        unsafe {
+            match request.op {
+                Op::Read => bytes.as_ptr().copy_to_nonoverlapping(base, bytes.len()),
+                Op::Write => bytes
+                    .as_mut_ptr()
+                    .copy_from_nonoverlapping(base, bytes.len()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+struct Initiator {
+    nexus: Nexus,
+    view: View,
+    task: Task,
+    woken: Receiver<()>,
+    disk: Disk,
+}
+
+impl Initiator {
+    fn new(target: &Arc<Target>, disk: &Disk, nexus: Nexus) -> Self {
+        let (sender, woken) = channel();
+        target.attach(nexus, &ports(nexus));
+        let mut new = Initiator {
+            nexus,
+            view: View::new(target.clone()),
+            task: Task::new(Waker {
+                resume: Arc::new(Wake(sender)),
+                token: 0,
+            }),
+            woken,
+            disk: disk.clone(),
+        };
+        assert_eq!(new.send(&[0; 6], &mut []), Status::CheckCondition);
+        new
+    }
+
+    fn send(&mut self, cdb: &[u8], memory: &mut [u8]) -> Status {
+        self.task.receive(&mut self.view, LUN, self.nexus, cdb);
+        let mut list = [iovec {
+            iov_base: memory.as_mut_ptr().cast(),
+            iov_len: memory.len(),
+        }];
+        // SAFETY: memory and list stay until the task is finished, below.
+        let mut step = unsafe { self.task.run(list.as_mut_ptr(), 1, memory.len() as u64) };
+        loop {
+            step = match step {
+                Step::Finished => return self.task.status(),
+                Step::Submit(request) => {
+                    self.disk.node(request);
+                    self.task.completed(Ok(()))
+                }
+                Step::Wait => {
+                    self.woken.recv().unwrap();
+                    self.task.resumed().unwrap()
+                }
+                other => panic!("{other:?}"),
+            };
+        }
+    }
+}
+
+fn target() -> (Arc<Target>, Arc<Unit>, Disk) {
+    let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
+    let target = Target::new();
+    target.add(LUN, unit.clone()).unwrap();
+    let disk = Disk(Arc::new(Mutex::new(vec![0; 64 * BLOCK])));
+    (target, unit, disk)
+}
+
+#[test]
+fn no_count_is_lost_by_compare_and_write() {
+    const COUNTS: u64 = 300;
+    let (target, _, disk) = target();
+    let mut compare = cdb16(0x89, 0, 5, 0);
+    compare[13] = 1;
+    let counting = (0..THREADS).map(|nexus| {
+        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        thread::spawn(move || {
+            let mut counted = 0;
+            while counted < COUNTS {
+                let mut both = vec![0; 2 * BLOCK];
+                let read = initiator.send(&cdb10(0x28, 0, 5, 1), &mut both[..BLOCK]);
+                assert_eq!(read, Status::Good);
+                let now = u64::from_le_bytes(both[..8].try_into().unwrap());
+                both[BLOCK..BLOCK + 8].copy_from_slice(&(now + 1).to_le_bytes());
+                if initiator.send(&compare, &mut both) == Status::Good {
+                    counted += 1;
+                }
+            }
+        })
+    });
+    for thread in counting.collect::<Vec<_>>() {
+        thread.join().unwrap();
+    }
+    let disk = disk.0.lock().unwrap();
+    let count = u64::from_le_bytes(disk[5 * BLOCK..5 * BLOCK + 8].try_into().unwrap());
+    assert_eq!(count, u64::from(THREADS) * COUNTS);
+}
+
+#[test]
+fn every_change_is_heard_once_by_each_while_all_read() {
+    const CHANGES: u64 = 50;
+    let (target, unit, disk) = target();
+    let over = Arc::new(AtomicBool::new(false));
+    let reading = (0..THREADS).map(|nexus| {
+        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        let over = over.clone();
+        thread::spawn(move || {
+            let mut heard = 0;
+            loop {
+                let last = over.load(Ordering::Acquire);
+                match initiator.send(&cdb10(0x28, 0, 0, 1), &mut [0; BLOCK]) {
+                    Status::Good if last => return heard,
+                    Status::Good => {}
+                    Status::CheckCondition => heard += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        })
+    });
+    let reading: Vec<_> = reading.collect();
+    for change in 0..CHANGES {
+        assert!(unit.resize((100 + change) * BLOCK as u64));
+        thread::yield_now();
+    }
+    over.store(true, Ordering::Release);
+    for thread in reading {
+        let heard: u64 = thread.join().unwrap();
+        assert!((1..=CHANGES).contains(&heard), "{heard}");
+    }
+}
