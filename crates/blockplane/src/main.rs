@@ -68,7 +68,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
             commands.push(bench::cli::grammar());
             commands.extend(operator::cli::command().get_subcommands().cloned());
             match what {
-                Generate::Man => manual::pages(&folder, &commands)?,
+                Generate::Man => manual::pages(&folder, &commands, &protocol())?,
                 Generate::Completions => manual::completions(&folder, &commands)?,
             }
         }
@@ -77,6 +77,15 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         Invocation::Operator(words) => return Ok(operator::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What monitors can be asked, for their page.
+fn protocol() -> manual::Protocol {
+    let schema = monitor::interface().schema();
+    manual::Protocol {
+        commands: operator::schema::commands(&schema, ""),
+        events: operator::schema::events(&schema),
+    }
 }
 
 /// Who started us, as long as nothing runs beside the main thread.

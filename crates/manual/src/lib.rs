@@ -18,12 +18,21 @@ use std::path::Path;
 
 use clap::Command;
 
-/// Writes the pages `blockplane.1`, `blockplane.toml.5` and `blockplane-COMMAND.1` into a folder.
+/// What monitors can be asked and what they tell: a line for each, its name first.
+#[derive(Debug)]
+pub struct Protocol {
+    /// Commands, with their arguments.
+    pub commands: Vec<String>,
+    /// Events, with what they tell.
+    pub events: Vec<String>,
+}
+
+/// Writes the pages `blockplane.1`, `blockplane.toml.5`, `blockplane-qmp.7` and `blockplane-COMMAND.1` into a folder.
 ///
 /// # Errors
 /// What the operating system says, with the path.
-pub fn pages(folder: &Path, commands: &[Command]) -> io::Result<()> {
-    write(folder, pages::all(commands))
+pub fn pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
+    write(folder, pages::all(commands, protocol))
 }
 
 /// Writes `blockplane.bash`, `_blockplane` (zsh) and `blockplane.fish` into a folder.

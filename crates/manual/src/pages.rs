@@ -3,14 +3,16 @@
 use clap::Command;
 use options::reference::{self, KEYS, KeyGroup};
 
+use crate::Protocol;
 use crate::grammar::{self, short_name};
 use crate::roff::Page;
 
 /// Every page with the name of its file.
-pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
+pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> Vec<(String, String)> {
     let mut pages = vec![
         ("blockplane.1".to_owned(), overview(commands)),
         ("blockplane.toml.5".to_owned(), configuration()),
+        ("blockplane-qmp.7".to_owned(), monitors(protocol)),
     ];
     pages.extend(commands.iter().map(|command| {
         let name = format!("blockplane-{}", short_name(command));
@@ -77,6 +79,7 @@ fn overview(commands: &[Command]) -> String {
     let names = commands.iter().map(short_name);
     let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
     pages.push("blockplane.toml(5)".to_owned());
+    pages.push("blockplane-qmp(7)".to_owned());
     pages.push("qemu-storage-daemon(1)".to_owned());
     see_also(&mut page, &pages.join(", "));
     page.done()
@@ -139,5 +142,37 @@ fn configuration() -> String {
     page.heading("EXAMPLE");
     page.verbatim(EXAMPLE);
     see_also(&mut page, "blockplane(1)");
+    page.done()
+}
+
+const ASKING: &str = "\
+A daemon listens for monitors where --monitor says, and serve --monitor. What goes over the socket is QMP, the JSON protocol \
+of QEMU's monitors: the daemon greets, the client sends {\"execute\": \"qmp_capabilities\"}, and then commands, each of \
+which is answered. blockplane qmp SOCKET sends them from a shell.
+
+Names, arguments and answers are those of QEMU where it has them. Below stand the arguments, each with what it may be; \
+those in brackets may be left out. Dots stand for an object in an object. query-qmp-schema tells programs the same, and what \
+is answered.";
+
+fn monitors(protocol: &Protocol) -> String {
+    let mut page = Page::new(
+        "blockplane-qmp",
+        7,
+        "what the daemon's monitors can be asked",
+    );
+    page.heading("DESCRIPTION");
+    page.prose(ASKING);
+    for (heading, lines) in [
+        ("COMMANDS", &protocol.commands),
+        ("EVENTS", &protocol.events),
+    ] {
+        page.heading(heading);
+        for line in lines {
+            let (name, rest) = line.split_once([' ', '\n']).unwrap_or((line, "none"));
+            // What depends on an argument's value has paragraphs of its own.
+            page.item(name, &rest.replace('\n', "\n\n"));
+        }
+    }
+    see_also(&mut page, "blockplane(1), blockplane-qmp(1)");
     page.done()
 }

@@ -15,6 +15,8 @@ impl Page {
             escaped(name).to_uppercase(),
             date()
         ));
+        // Names of options and keys stay as they are to be written.
+        page.line(".nh\n.ad l");
         page.heading("NAME");
         page.words(&format!("{name} - {about}"));
         page

@@ -21,7 +21,14 @@ fn commands() -> Vec<clap::Command> {
 
 fn pages() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    manual::pages(folder.path(), &commands()).unwrap();
+    let protocol = manual::Protocol {
+        commands: vec![
+            "add driver=file|raw [cache.direct=boolean]\n    driver=raw: file=str".to_owned(),
+            "quit".to_owned(),
+        ],
+        events: vec!["SHUTDOWN guest=boolean".to_owned()],
+    };
+    manual::pages(folder.path(), &commands(), &protocol).unwrap();
     folder
 }
 

@@ -3,6 +3,7 @@
 //! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
 //! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;
 //! - [`top`]: `blockplane top`: what each disk does now: [`rates`] between two [`sample`]s;
+//! - [`schema`]: what a monitor can be asked, in lines for people;
 //! - [`client`]: the connection to a monitor that all speak over.
 //!
 //! It knows QMP and nothing of the daemon's insides: what a monitor does not say is not shown, so that it
@@ -16,7 +17,7 @@ mod histogram;
 pub mod info;
 pub mod rates;
 pub mod sample;
-mod schema;
+pub mod schema;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -11,7 +11,18 @@ const DEPTH: usize = 3;
 struct Types<'a>(HashMap<&'a str, &'a Value>);
 
 /// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
-pub(crate) fn commands(schema: &Value, part: &str) -> Vec<String> {
+#[must_use]
+pub fn commands(schema: &Value, part: &str) -> Vec<String> {
+    described(schema, "command", part)
+}
+
+/// All events with what they tell.
+#[must_use]
+pub fn events(schema: &Value) -> Vec<String> {
+    described(schema, "event", "")
+}
+
+fn described(schema: &Value, kind: &str, part: &str) -> Vec<String> {
     let entries = schema.as_array().map_or(&[] as &[Value], Vec::as_slice);
     let types = Types(
         entries
@@ -19,9 +30,7 @@ pub(crate) fn commands(schema: &Value, part: &str) -> Vec<String> {
             .map(|entry| (text(entry, "name"), entry))
             .collect(),
     );
-    let found = entries
-        .iter()
-        .filter(|entry| entry["meta-type"] == "command");
+    let found = entries.iter().filter(|entry| entry["meta-type"] == kind);
     let mut lines: Vec<String> = found
         .filter(|entry| text(entry, "name").contains(part))
         .map(|entry| {

@@ -97,6 +97,12 @@ impl<C> Interface<C> {
         interface
     }
 
+    /// What `query-qmp-schema` answers.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        schema::describe(self)
+    }
+
     pub(crate) fn command(&self, name: &str) -> Option<&Command<C>> {
         self.commands.iter().find(|command| command.name == name)
     }
@@ -185,7 +191,7 @@ fn own_commands<C>() -> Vec<Command<C>> {
             name: "query-qmp-schema",
             arguments: Object::default(),
             returns: Some(Type::List(Box::new(Type::Any))),
-            run: Run::Anywhere(|interface, _| Ok(schema::describe(interface))),
+            run: Run::Anywhere(|interface, _| Ok(interface.schema())),
         },
     ]
 }

@@ -115,6 +115,10 @@ fn every_command_writes_its_page() {
         );
     }
     assert!(folder.has("pages/blockplane.toml.5"));
+    let monitors = std::fs::read_to_string(folder.join("pages/blockplane-qmp.7")).unwrap();
+    for name in ["object\\-del", "id=str", "BLOCK_EXPORT_DELETED"] {
+        assert!(monitors.contains(name), "{name}: {monitors}");
+    }
     assert_eq!(folder.run("generate completions .").succeeded(), "");
     for script in ["blockplane.bash", "_blockplane", "blockplane.fish"] {
         let script = std::fs::read_to_string(folder.join(script)).unwrap();

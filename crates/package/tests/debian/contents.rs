@@ -59,6 +59,7 @@ fn what_people_look_for_is_where_they_look() {
         "./usr/share/man/man1/blockplane.1.gz",
         "./usr/share/man/man1/blockplane-bench.1.gz",
         "./usr/share/man/man5/blockplane.toml.5.gz",
+        "./usr/share/man/man7/blockplane-qmp.7.gz",
         "./usr/share/bash-completion/completions/blockplane",
         "./usr/share/zsh/vendor-completions/_blockplane",
         "./usr/share/fish/vendor_completions.d/blockplane.fish",
