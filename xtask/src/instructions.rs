@@ -4,10 +4,13 @@
 //! not what the guest's side of the example does. Each figure is the difference of two runs of different
 //! length, so that starting and stopping do not count. No time is measured: the figures are the
 //! same on every machine with the same processor features and compiler. It judges nothing.
+//!
+//! The same sources are built once more for each of [`BUILDS`], in folders of their own, so that what statistics
+//! and tracepoints cost is counted and not remembered.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::cargo;
@@ -16,6 +19,13 @@ use crate::cargo;
 const REQUESTS: u64 = 25_600;
 
 const DEPTHS: [u32; 4] = [1, 8, 32, 128];
+
+/// What is built: what it is called, what the compiler is told, and where it goes below the target folder.
+const BUILDS: [(&str, &str, &str); 3] = [
+    ("as it is", "", "."),
+    ("without statistics", "--cfg uncounted", "uncounted"),
+    ("without tracepoints", "--cfg untraced", "untraced"),
+];
 
 /// What the guest does.
 const GUESTS: [(&str, &[&str]); 2] = [
@@ -40,34 +50,52 @@ pub fn instructions() -> ExitCode {
 }
 
 fn table() -> Result<(), String> {
-    let arguments = [
-        "build",
-        "--release",
-        "-p",
-        "data-plane",
-        "--example",
-        "request_cost",
-    ];
-    let built = cargo(&arguments).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("the example cannot be built".to_owned());
+    let mut programs = Vec::new();
+    for (build, flags, folder) in BUILDS {
+        programs.push((build, program(flags, folder)?));
     }
-    let program = guest::target_dir().join("release/examples/request_cost");
-    print!("{:<30}", "instructions per request");
-    for depth in DEPTHS {
-        print!("{:>12}", format!("depth {depth}"));
-    }
-    println!();
     for (guest, options) in GUESTS {
-        print!("{guest:<30}");
+        print!("{:<30}", format!("guest {guest}"));
         for depth in DEPTHS {
-            let short = count(&program, depth, REQUESTS, options)?;
-            let long = count(&program, depth, 2 * REQUESTS, options)?;
-            print!("{:>12}", long.saturating_sub(short) / REQUESTS);
+            print!("{:>18}", format!("depth {depth}"));
         }
         println!();
+        let mut whole = Vec::new();
+        for (build, program) in &programs {
+            print!("  {build:<28}");
+            for (index, depth) in DEPTHS.into_iter().enumerate() {
+                let short = count(program, depth, REQUESTS, options)?;
+                let long = count(program, depth, 2 * REQUESTS, options)?;
+                let cost = long.saturating_sub(short) as f64 / REQUESTS as f64;
+                print!("{cost:>9.1}");
+                match whole.get(index) {
+                    None => {
+                        whole.push(cost);
+                        print!("{:>9}", "");
+                    }
+                    // What is left out costs the rest.
+                    Some(whole) => print!(" {:>+7.1}%", 100.0 * (whole / cost - 1.0)),
+                }
+            }
+            println!();
+        }
     }
     Ok(())
+}
+
+/// Builds the example, with flags for the compiler.
+fn program(flags: &str, folder: &str) -> Result<PathBuf, String> {
+    let target = guest::target_dir().join(folder);
+    let mut build = cargo(&["build", "--release", "-p", "data-plane"]);
+    build.args(["--example", "request_cost", "--target-dir"]);
+    build.arg(&target);
+    if !flags.is_empty() {
+        build.env("RUSTFLAGS", flags);
+    }
+    if !build.status().is_ok_and(|status| status.success()) {
+        return Err("the example cannot be built".to_owned());
+    }
+    Ok(target.join("release/examples/request_cost"))
 }
 
 /// Instructions of one run.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::COUNTED;
+
 /// A number that one thread changes, and any thread reads at any time.
 ///
 /// Since nobody else writes, a change is a plain addition in memory. A reader sees some moment of it; two
@@ -31,7 +33,9 @@ impl Counter {
     /// Replaces it.
     #[inline(always)]
     pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
+        if COUNTED {
+            self.0.store(value, Ordering::Relaxed);
+        }
     }
 
     /// What it is.

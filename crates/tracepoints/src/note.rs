@@ -32,7 +32,7 @@ impl Semaphore {
 macro_rules! is_raised {
     ($semaphore:ident) => {{
         // SAFETY: it compares an aligned static with zero, and goes on at one of two places.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(untraced)))]
         unsafe {
             std::arch::asm!(
                 "cmpw $0, {semaphore}(%rip)",
