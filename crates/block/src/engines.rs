@@ -300,10 +300,17 @@ impl Engines {
         pending
     }
 
+    /// Whether anything carries requests to the kernel. Null disks and worker threads do without.
+    #[inline]
+    #[must_use]
+    pub fn has_carriers(&self) -> bool {
+        self.aio.get().is_some() || self.ring.get().is_some()
+    }
+
     /// The reap phase: takes what has finished.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        if self.aio.get().is_some() || self.ring.get().is_some() {
+        if self.has_carriers() {
             self.reap_carriers(out);
         }
         if self.pool.has_completions() {

@@ -7,6 +7,7 @@
 mod affinity;
 mod control;
 mod cpu_time;
+mod give_back;
 mod lists;
 mod message;
 mod plane;

@@ -14,6 +14,7 @@ use virtqueue::Chain;
 use std::os::fd::OwnedFd;
 
 use crate::affinity::{AffinityError, bind, unbind};
+use crate::give_back::GiveBack;
 use crate::lists::Lists;
 use crate::message::Message;
 use crate::submits::SubmitTotals;
@@ -152,30 +153,32 @@ impl StoragePlane {
         if tracepoints::reap::enabled() && *given_back == 0 {
             tracepoints::reap::fire(completions.len() as u64);
         }
-        let end = completions.len().min(*given_back + COMPLETE_BUDGET);
-        for &Completion { token, result } in &completions[*given_back..end] {
-            // The halves of a token: the queue's place and the request's slot.
-            #[allow(clippy::cast_possible_truncation)]
-            let (place, slot) = ((token >> 32) as u32, token as u32);
-            let Some(vring) = vrings.get_mut(place) else {
-                debug_assert!(
-                    false,
-                    "a queue is kept until its last request has completed"
-                );
-                continue;
-            };
-            vring.complete(slot, result, engines, now);
-            trace.completed(place);
-            if !vring.unpublished {
-                lists.mark_unpublished(vring, place);
-                // Its guest is likely to ask again: it need not kick for that.
-                lists.activate(vring, place);
-            }
-        }
-        *given_back = end;
-        if end == completions.len() {
+        if let [alone] = completions[..] {
             completions.clear();
-            *given_back = 0;
+            GiveBack {
+                engines,
+                vrings,
+                lists,
+                trace,
+                now,
+            }
+            .alone(alone);
+        } else {
+            let end = completions.len().min(*given_back + COMPLETE_BUDGET);
+            let many = &completions[*given_back..end];
+            GiveBack {
+                engines,
+                vrings,
+                lists,
+                trace,
+                now,
+            }
+            .many(many);
+            *given_back = end;
+            if end == completions.len() {
+                completions.clear();
+                *given_back = 0;
+            }
         }
         // Behind the admissions it is the next iteration that has work.
         self.more |= lists.resume_stalled(vrings);
@@ -207,10 +210,9 @@ impl StoragePlane {
             vrings,
             lists,
             chain,
-            clock,
             ..
         } = self;
-        lists.admit(vrings, |vring| vring.admit(chain, engines, *clock))
+        lists.admit(vrings, |vring| vring.admit(chain, engines))
     }
 
     /// Test knob: the other turns of an iteration.
@@ -574,7 +576,7 @@ impl Plane for StoragePlane {
             self.arm_timer_for(cx, look_ns);
         }
         let found = self.engines.prepare_to_block() || parked.found;
-        if !found {
+        if !found && self.engines.has_carriers() {
             // Full batches were handed over before the submit phase.
             self.submits.update(&self.engines);
         }

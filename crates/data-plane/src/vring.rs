@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use block::{Node, Request};
 use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Turn};
-use virtio_blk::{Admission, Batch, Finished, QueueName, QueueStats};
+use virtio_blk::{Admission, Batch, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
@@ -68,7 +68,8 @@ pub enum StartError {
 
 /// An older generation that has requests in flight, and the memory map that they use.
 struct Retired {
-    epoch: u32,
+    /// What was taken before, and is of no older generation yet, belongs to it.
+    end: Stamp,
     in_flight: u32,
     memory: Arc<GuestMemory>,
 }
@@ -80,8 +81,9 @@ pub(crate) struct Vring {
     queue: virtio_blk::Queue,
     node: Arc<Node>,
     memory: Arc<GuestMemory>,
-    /// Generation of requests; a new `memory` begins one.
-    epoch: u32,
+    /// The generation of requests that use it began here; a new `memory` begins another.
+    generation: Stamp,
+    /// From old to young.
     retired: Vec<Retired>,
     /// Its memory is known to the iothread's ring, each generation for itself.
     fixed_buffers: bool,
@@ -105,6 +107,7 @@ pub(crate) struct Vring {
     pub empty_looks: u16,
     /// How long it keeps the loop waiting.
     pace: Pace,
+    clock: Clock,
 }
 
 /// The engines as a device sees them.
@@ -162,7 +165,7 @@ impl Vring {
             queue: virtio_blk::Queue::new(name, device, size, token, stats),
             node,
             memory,
-            epoch: 0,
+            generation: Stamp::default(),
             retired: Vec::new(),
             fixed_buffers,
             reports,
@@ -178,6 +181,7 @@ impl Vring {
             unpublished: false,
             empty_looks: 0,
             pace: Pace::default(),
+            clock: Clock::new(),
         };
         vring.queue.stats().size().set(size.into());
         Ok((vring, kick))
@@ -264,25 +268,16 @@ impl Vring {
 
     /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, and was told.
     #[inline]
-    pub fn admit(
-        &mut self,
-        chain: &mut Chain,
-        engines: &mut Engines,
-        clock: Clock,
-    ) -> Option<Admission> {
+    pub fn admit(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
         // An active queue is empty in every other iteration: one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        self.admit_available(chain, engines, clock.now())
+        self.admit_available(chain, engines)
     }
 
-    fn admit_available(
-        &mut self,
-        chain: &mut Chain,
-        engines: &mut Engines,
-        now: u64,
-    ) -> Option<Admission> {
+    fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
+        let now = self.clock.now();
         let mut sink = NodeSink {
             engines,
             node: &self.node,
@@ -292,11 +287,9 @@ impl Vring {
             ring,
             queue,
             memory,
-            epoch,
             ..
         } = self;
-        let epoch = *epoch;
-        let batch = Batch { memory, epoch, now };
+        let batch = Batch { memory, now };
         let admission = match ring {
             virtqueue::Queue::Split(ring) => {
                 queue.admit(ring, batch, chain, &mut sink, ADMIT_BUDGET)
@@ -320,9 +313,9 @@ impl Vring {
         self.queue.take_answered()
     }
 
-    /// Phase 2 of one block request, `now` in ticks.
-    #[inline]
-    pub fn complete(
+    /// Phase 2 of one block request, `now` in ticks; `ALONE` if the phase has no other.
+    #[inline(always)]
+    pub fn complete<const ALONE: bool>(
         &mut self,
         slot: u32,
         result: Result<(), engine::Errno>,
@@ -332,12 +325,17 @@ impl Vring {
         if let Err(errno) = result {
             self.failed(slot, errno);
         }
-        let Finished { requests, epoch } = match &mut self.ring {
-            virtqueue::Queue::Split(ring) => self.queue.complete(ring, slot, result, now),
-            virtqueue::Queue::Packed(ring) => self.queue.complete(ring, slot, result, now),
+        let queue = &mut self.queue;
+        let Finished { requests, taken } = match &mut self.ring {
+            virtqueue::Queue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
+            virtqueue::Queue::Split(ring) => queue.complete(ring, slot, result, now),
+            virtqueue::Queue::Packed(ring) if ALONE => {
+                queue.complete_alone(ring, slot, result, now)
+            }
+            virtqueue::Queue::Packed(ring) => queue.complete(ring, slot, result, now),
         };
-        if epoch != self.epoch {
-            self.release(epoch, requests, engines);
+        if taken < self.generation {
+            self.release(taken, requests, engines);
         }
     }
 
@@ -419,16 +417,16 @@ impl Vring {
     fn begin_generation(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
         let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
         let in_flight = self.queue.in_flight() - older;
+        self.generation = self.queue.begin_generation();
         if in_flight > 0 {
             self.retired.push(Retired {
-                epoch: self.epoch,
+                end: self.generation,
                 in_flight,
                 memory,
             });
         } else {
             self.leave_memory(&memory, engines);
         }
-        self.epoch = self.epoch.wrapping_add(1);
     }
 
     /// The current generation begins to use its memory.
@@ -469,15 +467,11 @@ impl Vring {
     }
 
     #[cold]
-    fn release(&mut self, epoch: u32, requests: u32, engines: &mut Engines) {
-        if let Some(index) = self
-            .retired
-            .iter()
-            .position(|retired| retired.epoch == epoch)
-        {
+    fn release(&mut self, taken: Stamp, requests: u32, engines: &mut Engines) {
+        if let Some(index) = self.retired.iter().position(|retired| taken < retired.end) {
             self.retired[index].in_flight -= requests;
             if self.retired[index].in_flight == 0 {
-                let retired = self.retired.swap_remove(index);
+                let retired = self.retired.remove(index);
                 self.leave_memory(&retired.memory, engines);
                 self.end_settling();
             }

@@ -27,5 +27,5 @@ pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use name::QueueName;
 pub use parse::RequestError;
 pub use queue::{Admission, AdmitError, Batch, Finished, Queue, Sink};
-pub use stats::{Kind, KindStats, QueueStats};
+pub use stats::{Kind, KindStats, QueueStats, Stamp};
 pub use wire::Status;

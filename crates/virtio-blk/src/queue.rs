@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::{Op, Request};
+use counters::COUNTED;
 use libc::iovec;
 use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 
@@ -11,8 +12,8 @@ use crate::merge::MergeBuffer;
 use crate::name::QueueName;
 use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
 use crate::probes;
-use crate::slots::{NONE, Slots};
-use crate::stats::{Group, Kind, QueueStats, Stamp};
+use crate::slots::{self, NONE, Slots};
+use crate::stats::{Group, Kind, Moment, QueueStats, Stamp};
 use crate::wire::Status;
 
 /// Segments that a request may have beyond those that we announce: a buffer across the border of two
@@ -65,8 +66,8 @@ pub enum AdmitError {
 pub struct Finished {
     /// Requests of the guest.
     pub requests: u32,
-    /// The generation of the memory map that they were admitted with.
-    pub epoch: u32,
+    /// When they were taken off the ring.
+    pub taken: Stamp,
 }
 
 /// The requests of one virtqueue.
@@ -80,7 +81,7 @@ pub struct Queue {
     answered: bool,
     device: Arc<Device>,
     merge: MergeBuffer,
-    /// When the present batch was taken.
+    /// When the present batch was taken. It only grows.
     taken: Stamp,
     /// What is finished and does not count yet.
     group: Group,
@@ -92,8 +93,6 @@ pub struct Queue {
 pub struct Batch<'a> {
     /// The guest's memory.
     pub memory: &'a GuestMemory,
-    /// Its generation.
-    pub epoch: u32,
     /// When they are taken off the ring, in [ticks](counters::Clock).
     pub now: u64,
 }
@@ -126,7 +125,7 @@ impl Queue {
             answered: false,
             device,
             merge: MergeBuffer::new(),
-            taken: Stamp::default(),
+            taken: Stamp::default().next(),
             group: Group::default(),
             stats,
         }
@@ -162,7 +161,8 @@ impl Queue {
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
-        self.taken = Stamp::new(batch.now);
+        // Whatever the clock does: generations are told apart by it.
+        self.taken = Stamp::new(batch.now).max(self.taken);
         let mut source = Source { ring, batch, chain };
         let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
         let admission = self.drain(&mut source, sink, budget, merging);
@@ -208,7 +208,6 @@ impl Queue {
         sink: &mut impl Sink,
         merging: bool,
     ) -> Result<(), RequestError> {
-        let taken = (id, source.batch.epoch);
         if tracepoints::request_start::enabled() {
             probes::started(&self.name, source.chain, id);
         }
@@ -227,7 +226,7 @@ impl Queue {
                 } else {
                     Kind::Write
                 };
-                let slot = self.take_slot(taken, kind, &parse, (offset, len), parse.data);
+                let slot = self.take_slot(id, kind, &parse, (offset, len), parse.data);
                 let Some(slot) = slot else {
                     return Err(self.too_many());
                 };
@@ -241,7 +240,7 @@ impl Queue {
                 }
             }
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(taken, Kind::of(op), &parse, (offset, len), &[]);
+                let slot = self.take_slot(id, Kind::of(op), &parse, (offset, len), &[]);
                 let Some(slot) = slot else {
                     return Err(self.too_many());
                 };
@@ -298,7 +297,7 @@ impl Queue {
     #[inline(always)]
     fn take_slot(
         &mut self,
-        (id, epoch): (ChainId, u32),
+        id: ChainId,
         kind: Kind,
         parse: &Parse<'_>,
         (offset, len): (u64, u64),
@@ -308,7 +307,6 @@ impl Queue {
         slot.id = id;
         slot.status = parse.status;
         slot.written = parse.writable;
-        slot.epoch = epoch;
         slot.stamp = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
@@ -365,6 +363,13 @@ impl Queue {
         copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
+    /// Requests that are taken from now on can be told from those before: they are not stamped
+    /// earlier than what is returned, and all others are.
+    pub fn begin_generation(&mut self) -> Stamp {
+        self.taken = self.taken.next();
+        self.taken
+    }
+
     /// Whether a request that is not done is a read: the others have but a status for the guest.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
@@ -373,7 +378,7 @@ impl Queue {
 
     /// A block request is done `now`: fills in the used entries of all that was merged into it. It counts at
     /// the [end of the batch](Self::end_batch).
-    #[inline]
+    #[inline(always)]
     pub fn complete(
         &mut self,
         ring: &mut impl Virtqueue,
@@ -381,43 +386,88 @@ impl Queue {
         result: Result<(), engine::Errno>,
         now: u64,
     ) -> Finished {
-        let status = if result.is_ok() {
-            Status::Ok
-        } else {
-            Status::IoErr
-        };
+        self.done::<false>(ring, slot, result, now)
+    }
+
+    /// The same for the only one of its batch, which counts at once: with nothing to be summed up with, it takes
+    /// fewer steps.
+    #[inline(always)]
+    pub fn complete_alone(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        now: u64,
+    ) -> Finished {
+        self.done::<true>(ring, slot, result, now)
+    }
+
+    #[inline(always)]
+    fn done<const ALONE: bool>(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        now: u64,
+    ) -> Finished {
+        if result.is_err() {
+            return self.fail(ring, slot, now);
+        }
+        let done = self.finish(ring, slot, Status::Ok, now);
+        let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
+        // All that was merged into it came at the same time, and its bytes are among these.
+        if COUNTED && ALONE && next == NONE {
+            let at = self.moment(now);
+            self.group.enter_alone(taken, len, at, &self.stats);
+        } else if COUNTED {
+            let at = self.moment(now);
+            self.group.add(taken, len, at, &self.stats);
+        }
+        let mut requests = 1;
+        if next != NONE {
+            let merged = self.finish_merged(ring, next, Status::Ok);
+            if COUNTED {
+                self.group.add_merged(merged);
+            }
+            requests += merged;
+        }
+        Finished { requests, taken }
+    }
+
+    /// The disk has failed a block request, and all that was merged into it.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
+        let done = self.finish(ring, slot, Status::IoErr, now);
+        let (taken, next) = (done.slot.stamp, done.next);
+        let requests = 1 + self.finish_merged(ring, next, Status::IoErr);
+        let kind = self.stats.of(taken.kind());
+        kind.failed.add(requests.into());
+        self.stats.in_flight().set(self.in_flight().into());
+        Finished { requests, taken }
+    }
+
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        slot: u32,
+        status: Status,
+        now: u64,
+    ) -> slots::Finished<'_> {
         if tracepoints::request_complete::enabled() {
             probes::completed(&self.name, &self.slots, slot, status, now);
         }
         let done = self.slots.give_back(slot);
-        // All that was merged into it came at the same time, with the same map, and its bytes are among these.
-        let (epoch, stamp, next) = (done.slot.epoch, done.slot.stamp, done.next);
         write_status(done.slot.status, status);
         ring.push(done.slot.id, done.slot.written);
-        if status == Status::Ok {
-            self.group.begin(stamp, now, &self.stats);
-            self.group.bytes += done.slot.len;
-            self.group.requests += 1;
-        } else {
-            self.fails(stamp.kind(), 1);
-        }
-        let mut requests = 1;
-        if next != NONE {
-            requests += self.complete_merged(ring, next, status, stamp.kind());
-        }
-        Finished { requests, epoch }
+        done
     }
 
     /// What was merged behind a block request, from `next` on; how many there were. Out of line, so that what
     /// was not merged has the registers.
     #[inline(never)]
-    fn complete_merged(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        mut next: u32,
-        status: Status,
-        kind: Kind,
-    ) -> u32 {
+    fn finish_merged(&mut self, ring: &mut impl Virtqueue, mut next: u32, status: Status) -> u32 {
         let mut requests = 0;
         while next != NONE {
             let done = self.slots.give_back(next);
@@ -426,25 +476,21 @@ impl Queue {
             requests += 1;
             next = done.next;
         }
-        if status == Status::Ok {
-            self.group.requests += u64::from(requests);
-        } else {
-            self.fails(kind, requests);
-        }
         requests
-    }
-
-    /// The disk has failed so many.
-    #[cold]
-    fn fails(&self, kind: Kind, requests: u32) {
-        self.stats.of(kind).failed.add(requests.into());
     }
 
     /// What was completed so far counts from now on, as of the `now` that it was completed at.
     #[inline]
     pub fn end_batch(&mut self, now: u64) {
-        self.group.enter(now, &self.stats);
-        self.stats.in_flight().set(self.in_flight().into());
+        if COUNTED {
+            self.group.enter(self.moment(now), &self.stats);
+        }
+    }
+
+    #[inline(always)]
+    fn moment(&self, now: u64) -> Moment {
+        let in_flight = self.slots.in_flight();
+        Moment { now, in_flight }
     }
 
     /// What it is called.
@@ -481,7 +527,8 @@ fn hand_over(
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();
     let token = token_base | u64::from(slot);
-    // SAFETY: the segments are checked guest memory, held by the slot's epoch; the list lies in the
+    // SAFETY: the segments are checked guest memory, held until the request
+    // is finished; the list lies in the
     // slot, which is not given back before `complete`.
     unsafe {
         sink.submit(Request {

@@ -27,17 +27,15 @@ pub(crate) struct Slot {
     /// Start of the request in the disk, and bytes.
     pub offset: u64,
     pub len: u64,
+    /// When it was taken, and what it counts as.
+    pub stamp: Stamp,
     /// What the used entry says was written.
     pub written: u32,
-    /// Generation of the memory map that the addresses are of.
-    pub epoch: u32,
     /// What the ring calls its chain.
     pub id: ChainId,
     /// The next request merged into this one, or the next free slot, plus one; 0: none.
     link: u16,
     segments: u16,
-    /// When it was taken, and what it counts as.
-    pub stamp: Stamp,
     inline: [iovec; INLINE_SEGMENTS],
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Mutex;
 
 use block::Op;
-use counters::{Counter, Histogram};
+use counters::{COUNTED, Counter, Histogram};
 
 use crate::histograms::{Chosen, Held, Histograms};
 use crate::zero_pages::{ZeroPage, Zeroed};
@@ -73,10 +73,10 @@ pub struct KindStats {
     pub latency: Histogram,
 }
 
-/// In memory. The queue's own figures and those of reads fill a page.
+/// Of the queue, whatever the requests are.
 #[derive(Debug)]
-#[repr(C, align(4096))]
-struct Pages {
+#[repr(C, align(64))]
+struct OwnStats {
     size: Counter,
     in_flight: Counter,
     turns: Counter,
@@ -85,11 +85,19 @@ struct Pages {
     last_ticks: Counter,
     /// Which choice of histograms is to be held. Here, since it is looked at whenever these change.
     choice: Counter,
-    kinds: [KindStats; 4],
 }
 
-const _: () = assert!(std::mem::offset_of!(Pages, kinds) + size_of::<KindStats>() == 4096);
-const _: () = assert!(size_of::<Pages>() == 4 * 4096);
+/// In memory, one for each kind. The queue's own figures are in the first, with those of reads.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+struct Page {
+    queue: OwnStats,
+    kind: KindStats,
+}
+
+type Pages = [Page; Kind::ALL.len()];
+
+const _: () = assert!(size_of::<Page>() == 4096);
 
 // SAFETY: counters, which are zero when all their bytes are.
 unsafe impl Zeroed for Pages {}
@@ -114,59 +122,59 @@ impl QueueStats {
     /// Entries of the ring; 0 when no queue runs.
     #[must_use]
     pub fn size(&self) -> &Counter {
-        &self.pages.size
+        &self.pages[0].queue.size
     }
 
     /// Requests in flight, as of the last batch that was taken or finished.
     #[must_use]
     pub fn in_flight(&self) -> &Counter {
-        &self.pages.in_flight
+        &self.pages[0].queue.in_flight
     }
 
     /// How often it had its turn, with requests waiting.
     #[must_use]
     pub fn turns(&self) -> &Counter {
-        &self.pages.turns
+        &self.pages[0].queue.turns
     }
 
     /// It had its turn, and so many requests are in flight now.
     #[inline(always)]
     pub(crate) fn end_turn(&self, in_flight: u32) {
-        let pages: &Pages = &self.pages;
-        pages.turns.add(1);
-        pages.in_flight.set(in_flight.into());
+        let queue = &self.pages[0].queue;
+        queue.turns.add(1);
+        queue.in_flight.set(in_flight.into());
     }
 
     /// Signals to the guest.
     #[must_use]
     pub fn notifications(&self) -> &Counter {
-        &self.pages.notifications
+        &self.pages[0].queue.notifications
     }
 
     /// Where the write that reached furthest ended, in bytes.
     #[must_use]
     pub fn highest_offset(&self) -> &Counter {
-        &self.pages.highest_offset
+        &self.pages[0].queue.highest_offset
     }
 
     /// When requests last succeeded, in ticks; 0: never.
     #[must_use]
     pub fn last_ticks(&self) -> &Counter {
-        &self.pages.last_ticks
+        &self.pages[0].queue.last_ticks
     }
 
     /// Those of latencies with chosen boundaries.
     #[inline(always)]
     #[must_use]
     pub fn histograms(&self) -> Histograms<'_> {
-        Histograms::new(&self.pages.choice, &self.chosen)
+        Histograms::new(&self.pages[0].queue.choice, &self.chosen)
     }
 
     /// Requests of a kind.
     #[inline(always)]
     #[must_use]
     pub fn of(&self, kind: Kind) -> &KindStats {
-        &self.pages.kinds[kind as usize]
+        &self.pages[kind as usize].kind
     }
 }
 
@@ -177,27 +185,39 @@ impl Default for QueueStats {
 }
 
 /// When a request was taken, and its kind, in one number: what a group has in common. (The kind is where a
-/// tick or two are lost.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// tick or two are lost.) A later admission of a queue never has an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub(crate) struct Stamp(u64);
+pub struct Stamp(u64);
 
 impl Stamp {
     const KIND: u64 = 3;
 
+    /// No request's.
+    const NONE: Stamp = Stamp(0);
+
     /// Of requests that were taken at `ticks`.
-    pub fn new(ticks: u64) -> Self {
+    pub(crate) fn new(ticks: u64) -> Self {
         Stamp(ticks & !Self::KIND)
+    }
+
+    /// Later than this one, of whatever kind.
+    pub(crate) fn next(self) -> Self {
+        Stamp((self.0 | Self::KIND) + 1)
     }
 
     /// One of this kind among them.
     #[inline(always)]
-    pub fn of(self, kind: Kind) -> Self {
-        Stamp(self.0 | kind as u64)
+    pub(crate) fn of(self, kind: Kind) -> Self {
+        if COUNTED {
+            Stamp(self.0 | kind as u64)
+        } else {
+            self
+        }
     }
 
     #[inline(always)]
-    pub fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         Kind::ALL[self.kind_index()]
     }
 
@@ -208,9 +228,16 @@ impl Stamp {
 
     /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
     #[inline(always)]
-    pub fn ticks_until(self, now: u64) -> u64 {
+    pub(crate) fn ticks_until(self, now: u64) -> u64 {
         now.saturating_sub(self.0 & !Self::KIND)
     }
+}
+
+/// When requests are finished, and how many are in flight then.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    pub now: u64,
+    pub in_flight: u32,
 }
 
 /// Successful requests of one stamp that are finished and not entered yet.
@@ -219,51 +246,53 @@ impl Stamp {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Group {
-    pub requests: u64,
+    requests: u64,
+    /// [`Stamp::NONE`]: the group is empty, whatever else it says.
     stamp: Stamp,
-    pub bytes: u64,
+    bytes: u64,
     held: Held,
 }
 
 impl Group {
-    /// Requests of this stamp are finished `now`, and to be added. Those of another stamp are entered first.
+    /// A request of so many bytes is finished `now`. If it has another stamp than those before, they are entered.
     #[inline(always)]
-    pub fn begin(&mut self, stamp: Stamp, now: u64, stats: &QueueStats) {
-        if stamp != self.stamp {
-            self.enter(now, stats);
-            self.stamp = stamp;
+    pub fn add(&mut self, stamp: Stamp, bytes: u64, at: Moment, stats: &QueueStats) {
+        if stamp == self.stamp {
+            self.requests += 1;
+            self.bytes += bytes;
+        } else {
+            if self.stamp != Stamp::NONE {
+                self.enter_others(at, stats);
+            }
+            (self.stamp, self.requests, self.bytes) = (stamp, 1, bytes);
         }
+    }
+
+    /// So many more of the stamp that was added last. Their bytes were among its own.
+    pub fn add_merged(&mut self, requests: u32) {
+        self.requests += u64::from(requests);
+    }
+
+    /// A request that is finished without any other: it is a group for itself.
+    #[inline(always)]
+    pub fn enter_alone(&mut self, stamp: Stamp, bytes: u64, at: Moment, stats: &QueueStats) {
+        enter((stamp, 1, bytes), at, stats, &mut self.held);
     }
 
     /// Ends the group: what is in it counts.
     #[inline(always)]
-    pub fn enter(&mut self, now: u64, stats: &QueueStats) {
-        if self.requests > 0 {
-            self.enter_some(now, stats);
+    pub fn enter(&mut self, at: Moment, stats: &QueueStats) {
+        if self.stamp != Stamp::NONE {
+            let sums = (self.stamp, self.requests, self.bytes);
+            enter(sums, at, stats, &mut self.held);
+            self.stamp = Stamp::NONE;
         }
     }
 
+    /// Out of line, where it is seldom needed.
     #[inline(never)]
-    fn enter_some(&mut self, now: u64, stats: &QueueStats) {
-        let (requests, ticks) = (self.requests, self.stamp.ticks_until(now));
-        let kind = &stats.pages.kinds[self.stamp.kind_index()];
-        kind.bytes.add(self.bytes);
-        kind.ticks.add(ticks.wrapping_mul(requests));
-        kind.latency.add(ticks, requests);
-        stats.last_ticks().set(now);
-        (self.requests, self.bytes) = (0, 0);
-        if stats.histograms().wanted() {
-            self.enter_chosen(requests, now, stats);
-        }
-    }
-
-    /// The same in histograms that somebody chose. It comes last and finds out anew what is known before, so that
-    /// nothing has to be kept for it where there are none.
-    #[cold]
-    #[inline(never)]
-    fn enter_chosen(&mut self, requests: u64, now: u64, stats: &QueueStats) {
-        let (kind, ticks) = (self.stamp.kind(), self.stamp.ticks_until(now));
-        self.held.add(stats.histograms(), kind, ticks, requests);
+    fn enter_others(&mut self, at: Moment, stats: &QueueStats) {
+        self.enter(at, stats);
     }
 
     /// A request has asked for nothing, which took no time.
@@ -275,25 +304,68 @@ impl Group {
     }
 }
 
+/// What was in a group counts.
+#[inline(always)]
+fn enter(sums: (Stamp, u64, u64), at: Moment, stats: &QueueStats, held: &mut Held) {
+    let ((stamp, requests, bytes), now) = (sums, at.now);
+    let pages: &Pages = &stats.pages;
+    let index = stamp.kind_index();
+    let kind = &pages[index].kind;
+    kind.bytes.add(bytes);
+    pages[0].queue.last_ticks.set(now);
+    pages[0].queue.in_flight.set(at.in_flight.into());
+    // The bits of its kind are taken off together with the time.
+    let ticks = now.wrapping_add(index as u64).wrapping_sub(stamp.0);
+    if let Some(bucket) = kind.latency.usual(ticks) {
+        bucket.add(requests);
+        kind.ticks.add(ticks.wrapping_mul(requests));
+    } else {
+        enter_unusual(kind, stamp.ticks_until(now), requests);
+    }
+    if stats.histograms().wanted() {
+        enter_chosen(stamp, requests, now, stats, held);
+    }
+}
+
+/// The same for very short and very long times. A clock that is behind another gives rise to one that is both.
+#[cold]
+#[inline(never)]
+fn enter_unusual(kind: &KindStats, ticks: u64, requests: u64) {
+    kind.latency.add(ticks, requests);
+    kind.ticks.add(ticks.wrapping_mul(requests));
+}
+
+/// The same in histograms that somebody chose. It comes last and finds out anew what is known before, so that
+/// nothing has to be kept for it where there are none.
+#[cold]
+#[inline(never)]
+fn enter_chosen(stamp: Stamp, requests: u64, now: u64, stats: &QueueStats, held: &mut Held) {
+    let (kind, ticks) = (stamp.kind(), stamp.ticks_until(now));
+    held.add(stats.histograms(), kind, ticks, requests);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(now: u64) -> Moment {
+        Moment { now, in_flight: 0 }
+    }
 
     #[test]
     fn a_group_counts_once_and_by_its_kind() {
         let stats = QueueStats::new();
         let mut group = Group::default();
-        let mut add = |kind, requests, bytes, now| {
-            group.begin(Stamp::new(1000).of(kind), now, &stats);
-            group.requests += requests;
-            group.bytes += bytes;
+        let mut add = |kind, merged, bytes, now| {
+            group.add(Stamp::new(1000).of(kind), bytes, at(now), &stats);
+            group.add_merged(merged);
         };
-        add(Kind::Write, 3, 12_288, 3000);
-        add(Kind::Write, 1, 512, 3000);
+        add(Kind::Write, 2, 12_288, 3000);
+        add(Kind::Write, 0, 512, 3000);
         assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
-        add(Kind::Read, 1, 4096, 5000);
-        group.enter(5000, &stats);
-        group.enter(9000, &stats);
+        add(Kind::Read, 0, 4096, 5000);
+        group.enter(at(5000), &stats);
+        group.enter(at(9000), &stats);
         let figures = |kind| {
             let kind = stats.of(kind);
             (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
@@ -302,6 +374,21 @@ mod tests {
         assert_eq!(figures(Kind::Read), (1, 4096, 4000));
         assert_eq!(figures(Kind::Flush), (0, 0, 0));
         assert_eq!(stats.last_ticks().get(), 5000);
+    }
+
+    #[test]
+    fn times_of_any_length_count() {
+        let stats = QueueStats::new();
+        let mut group = Group::default();
+        let long = 1 << 45;
+        for (taken, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
+            let stamp = Stamp::new(taken).of(Kind::Unmap);
+            group.enter_alone(stamp, 1, at(now), &stats);
+        }
+        let unmap = stats.of(Kind::Unmap);
+        assert_eq!((unmap.bytes.get(), unmap.ticks.get()), (3, 100 + long));
+        let counts: Vec<_> = unmap.latency.counts().collect();
+        assert_eq!(counts, [(16, 1), (112, 1), (1 << 38, 1)]);
     }
 
     #[test]

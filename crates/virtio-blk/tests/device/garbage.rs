@@ -4,9 +4,7 @@ use proptest::prelude::*;
 use virtio_blk::{Admission, AdmitError, Batch, DeviceOptions};
 use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
 
-use crate::harness::{
-    DISCARD, EPOCH, FLUSH, GET_ID, IN, IOERR, OK, OUT, Rig, UNSUPP, WRITE_ZEROES,
-};
+use crate::harness::{DISCARD, FLUSH, GET_ID, IN, IOERR, OK, OUT, Rig, UNSUPP, WRITE_ZEROES};
 
 const RING_SIZE: u16 = 64;
 const MAX_CHAIN: u16 = 6;
@@ -162,7 +160,6 @@ fn run(garbage: &Garbage, options: DeviceOptions) {
         &mut rig.ring,
         Batch {
             memory: &memory,
-            epoch: EPOCH,
             now: 0,
         },
         &mut rig.chain,

@@ -31,8 +31,6 @@ pub const CAPACITY_SECTORS: u64 = 2048;
 pub const MAX_DISCARD_SECTORS: u32 = 1024;
 /// Upper half of all tokens.
 pub const QUEUE_TOKEN: u32 = 7;
-/// Generation of the memory map.
-pub const EPOCH: u32 = 3;
 
 /// What the sink was given.
 #[derive(Clone, Debug)]
@@ -219,8 +217,8 @@ impl Rig {
     pub fn admit(&mut self, budget: usize) -> Result<Admission, AdmitError> {
         self.driver.publish();
         let memory = &self.memory.guest_memory();
-        let (epoch, now) = (EPOCH, self.now);
-        let batch = Batch { memory, epoch, now };
+        let now = self.now;
+        let batch = Batch { memory, now };
         self.queue.admit(
             &mut self.ring,
             batch,
@@ -238,6 +236,12 @@ impl Rig {
     pub fn complete(&mut self, submitted: &Submitted, result: Result<(), Errno>) -> Finished {
         self.queue
             .complete(&mut self.ring, submitted.slot, result, self.now)
+    }
+
+    /// As [`complete`](Self::complete), for the only one of its batch.
+    pub fn complete_alone(&mut self, submitted: &Submitted, result: Result<(), Errno>) -> Finished {
+        self.queue
+            .complete_alone(&mut self.ring, submitted.slot, result, self.now)
     }
 
     /// Completes everything that the sink has, in the order of submission.

@@ -56,12 +56,40 @@ fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
 }
 
 #[test]
+fn a_request_that_is_finished_alone_counts_as_others_do() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.now = 1000;
+    rig.ask(FLUSH, 0, &[], 0);
+    rig.read(7, 2);
+    // Two that are joined, and one that the disk fails.
+    rig.write(100, 1, 7);
+    rig.write(101, 1, 7);
+    rig.read(500, 1);
+    rig.admit_all();
+    rig.now = 6000;
+    for submitted in std::mem::take(&mut rig.sink.submitted) {
+        let fails = submitted.offset == 500 * 512;
+        let result = if fails { Err(Errno::IO) } else { Ok(()) };
+        rig.complete_alone(&submitted, result);
+        rig.queue.end_batch(rig.now);
+        assert_eq!(
+            rig.stats.in_flight().get(),
+            u64::from(rig.queue.in_flight())
+        );
+    }
+    assert_eq!(figures(&rig, Kind::Flush), [1, 0, 5000, 0, 0, 0]);
+    assert_eq!(figures(&rig, Kind::Read), [1, 1024, 5000, 0, 1, 0]);
+    assert_eq!(figures(&rig, Kind::Write), [2, 1024, 10_000, 1, 0, 0]);
+    assert_eq!(rig.stats.last_ticks().get(), 6000);
+}
+
+#[test]
 fn requests_that_were_joined_count_each_and_their_bytes_once() {
     let mut rig = Rig::new(DeviceOptions::default());
     for sector in [4, 0, 2, 100] {
         rig.write(sector, 2, 1);
     }
-    run(&mut rig, 0, 400);
+    run(&mut rig, 1000, 1400);
     assert_eq!(figures(&rig, Kind::Write), [4, 4096, 1600, 2, 0, 0]);
     assert_eq!(rig.stats.highest_offset().get(), 102 * 512);
 }
@@ -72,9 +100,10 @@ fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
     rig.read(0, 1);
     rig.read(1, 1);
     rig.read(10, 1);
+    rig.now = 1000;
     rig.admit_all();
     let [joined, alone] = <[_; 2]>::try_from(std::mem::take(&mut rig.sink.submitted)).unwrap();
-    rig.now = 500;
+    rig.now = 1500;
     rig.complete(&joined, Err(Errno::IO));
     rig.complete(&alone, Ok(()));
     rig.used();

@@ -1,0 +1,55 @@
+//! Completions on their way back to the queues that their requests came from.
+
+use block::Engines;
+use engine::Completion;
+
+use crate::lists::Lists;
+use crate::trace::Trace;
+use crate::vrings::Vrings;
+
+/// Whom completions are given back to, and when.
+pub(crate) struct GiveBack<'a> {
+    pub engines: &'a mut Engines,
+    pub vrings: &'a mut Vrings,
+    pub lists: &'a mut Lists,
+    pub trace: &'a mut Trace,
+    pub now: u64,
+}
+
+impl GiveBack<'_> {
+    /// Several.
+    #[inline(never)]
+    pub fn many(&mut self, completions: &[Completion]) {
+        for &completion in completions {
+            self.one::<false>(completion);
+        }
+    }
+
+    /// The only one of its phase: without a loop around it, and it counts at once.
+    #[inline(always)]
+    pub fn alone(&mut self, completion: Completion) {
+        self.one::<true>(completion);
+    }
+
+    #[inline(always)]
+    fn one<const ALONE: bool>(&mut self, completion: Completion) {
+        let Completion { token, result } = completion;
+        // The halves of a token: the queue's place and the request's slot.
+        #[allow(clippy::cast_possible_truncation)]
+        let (place, slot) = ((token >> 32) as u32, token as u32);
+        let Some(vring) = self.vrings.get_mut(place) else {
+            debug_assert!(
+                false,
+                "a queue is kept until its last request has completed"
+            );
+            return;
+        };
+        vring.complete::<ALONE>(slot, result, self.engines, self.now);
+        self.trace.completed(place);
+        if !vring.unpublished {
+            self.lists.mark_unpublished(vring, place);
+            // Its guest is likely to ask again: it need not kick for that.
+            self.lists.activate(vring, place);
+        }
+    }
+}
