@@ -4,13 +4,16 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use listener::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::device::PciDevice;
 use crate::server::Server;
+
+/// How long nobody is accepted after that has failed: most likely descriptors have run out.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves front-ends that connect to a socket, one after the other; the next one waits until the one before has gone.
 /// Dropping it stops it.
@@ -112,9 +115,20 @@ fn serve<D: PciDevice>(
             unmasked |= ready(fds.get(2), PollFlags::IN);
         }
         if server.socket().is_none() && readable {
-            // An error: the front-end has gone already, or the next look shows it again.
-            if let Ok((socket, _)) = listener.socket().accept() {
-                let _ = server.connect(socket);
+            match listener.socket().accept() {
+                Ok((socket, _)) => {
+                    // There is none, so an error is the socket's.
+                    let _ = server.connect(socket);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                        "cannot accept a front-end; it is tried again"
+                    );
+                    std::thread::sleep(ACCEPT_AGAIN);
+                }
             }
         } else if readable {
             server.readable(now_ns());

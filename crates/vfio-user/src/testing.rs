@@ -17,6 +17,10 @@ const REGISTERS: usize = 256;
 /// Bytes of memory in BAR 2.
 const RAM: usize = 8192;
 
+/// Any write: reads 16 bytes at the address in [`ADDRESS`] where they are mapped, into [`DATA`].
+pub const MAPPED_READ: u64 = 0x59;
+/// Any write: writes 4 bytes of [`DATA`] to the address in [`ADDRESS`] where it is mapped.
+pub const MAPPED_WRITE: u64 = 0x5a;
 /// While it is not 0, the device keeps the guest's memory that it had when it was written.
 pub const KEEP: u64 = 0x5b;
 /// Any write: reads 16 bytes at the address in [`ADDRESS`] by a message, into [`DATA`].
@@ -25,7 +29,7 @@ pub const DMA_READ: u64 = 0x5c;
 pub const DMA_WRITE: u64 = 0x5d;
 /// The level of the interrupt line is its lowest bit.
 pub const LEVEL: u64 = 0x5e;
-/// The last access by a message has ended: 0 well, else with this errno.
+/// The last access to memory has ended: 0 well, else with this errno.
 pub const RESULT: u64 = 0x5f;
 /// An address of four bytes, little endian.
 pub const ADDRESS: u64 = 0x60;
@@ -93,6 +97,24 @@ impl Scratch {
         })
     }
 
+    fn data(&mut self) -> [u8; 16] {
+        let mut data = [0; 16];
+        for (byte, register) in data.iter_mut().zip(DATA..) {
+            *byte = *self.register(register);
+        }
+        data
+    }
+
+    /// An access to memory is over; data are those that were read.
+    fn end(&mut self, result: Result<&[u8], Errno>) {
+        self.over += 1;
+        let errno = result.err().map_or(0, Errno::raw_os_error);
+        *self.register(RESULT) = u8::try_from(errno).unwrap_or(u8::MAX);
+        for (byte, register) in result.unwrap_or(&[]).iter().zip(DATA..) {
+            *self.register(register) = *byte;
+        }
+    }
+
     fn update_line(&mut self, host: &mut dyn Host) {
         let level = *self.register(LEVEL) & 1 != 0;
         let level = self.config.interrupt(level);
@@ -136,7 +158,9 @@ impl PciDevice for Scratch {
                     *self.register(register) = *byte;
                     match register % REGISTERS as u64 {
                         KEEP => self.kept = (*byte != 0).then(|| host.memory().clone()),
-                        command @ (DMA_READ | DMA_WRITE) => self.commands.push_back(command),
+                        command @ (MAPPED_READ | MAPPED_WRITE | DMA_READ | DMA_WRITE) => {
+                            self.commands.push_back(command)
+                        }
                         _ => {}
                     }
                 }
@@ -183,11 +207,17 @@ impl PciDevice for Scratch {
                 let id = host.dma_read(self.address(), 16);
                 self.reads.push(id);
             }
-            Some(_) => {
-                let data = (DATA..DATA + 4).map(|register| *self.register(register));
-                let data = data.collect();
-                let address = self.address();
-                host.dma_write(address, data);
+            Some(DMA_WRITE) => {
+                let data = self.data()[..4].to_vec();
+                host.dma_write(self.address(), data);
+            }
+            Some(command) => {
+                let mut data = self.data();
+                let done = match command {
+                    MAPPED_READ => host.memory().read(self.address(), &mut data),
+                    _ => host.memory().write(self.address(), &data[..4]),
+                };
+                self.end(done.then_some(&data[..]).ok_or(Errno::FAULT));
             }
             None => return false,
         }

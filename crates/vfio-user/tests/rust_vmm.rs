@@ -7,13 +7,14 @@
 mod support;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 use listener::Listener;
 use rust_vmm_vfio_user::Client;
 use rustix::event::{PollFd, PollFlags, poll};
-use support::{memory, new_eventfd, signals};
+use support::{file, memory, new_eventfd, signals};
 use vfio_user::Driver;
-use vfio_user::testing::{LEVEL, Scratch};
+use vfio_user::testing::{ADDRESS, DATA, LEVEL, MAPPED_WRITE, Scratch};
 use vfio_user::wire::{IRQ_ACTION_TRIGGER, IRQ_ACTION_UNMASK, IRQ_DATA_EVENTFD, IRQ_DATA_NONE};
 
 fn wait(fd: &OwnedFd) -> u64 {
@@ -47,6 +48,14 @@ fn cloud_hypervisors_client_is_served_and_comes_again() {
 
         let memory = memory(1 << 20);
         client.dma_map(0, 0, 1 << 20, memory.as_raw_fd()).unwrap();
+        client.region_write(0, ADDRESS, &[0, 0, 8, 0]).unwrap();
+        client.region_write(0, DATA, &[session + 1; 4]).unwrap();
+        client.region_write(0, MAPPED_WRITE, &[1]).unwrap();
+        // The write was answered first, and carried out after that.
+        let mut written = [0; 4];
+        while written != [session + 1; 4] {
+            file(&memory).read_exact_at(&mut written, 0x8_0000).unwrap();
+        }
         let intx = client.get_irq_info(0).unwrap();
         assert_eq!((intx.count, intx.flags), (1, 7));
         let (trigger, unmask) = (new_eventfd(), new_eventfd());

@@ -18,6 +18,7 @@
 //!
 //! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
 
+mod access;
 mod buffers;
 pub mod chain;
 mod descriptor;

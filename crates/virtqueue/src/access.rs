@@ -1,0 +1,100 @@
+//! Bytes of the guest's memory by their address, wherever they are: for devices that follow the guest's pointers
+//! themselves, without a virtqueue.
+//!
+//! The guest may change them at any time: what was read is a copy, and what it says is checked on the copy.
+
+use std::ptr::{NonNull, copy_nonoverlapping};
+
+use crate::memory::GuestMemory;
+
+impl GuestMemory {
+    /// The first piece of `len` bytes at `guest_addr`: where it is in our address space, and how many of the bytes are
+    /// there, at least one. The rest begins behind it, in the next region if there is one. `None` when `guest_addr` is in no region,
+    /// or `len` is 0.
+    ///
+    /// The pointer is good as long as this memory lives.
+    pub fn piece(&self, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
+        self.slice_at(&mut 0, guest_addr, len)
+            .filter(|(_, here)| *here != 0)
+    }
+
+    /// Reads as many bytes as `data` has. False, and nothing read, if a part of them is in no region.
+    #[must_use]
+    pub fn read(&self, guest_addr: u64, data: &mut [u8]) -> bool {
+        self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
+            let to = &mut data[at..at + count];
+            // SAFETY: `count` bytes at `host` were looked up, and `to` is a slice of ours.
+            unsafe { copy_nonoverlapping(host.as_ptr(), to.as_mut_ptr(), count) }
+        })
+    }
+
+    /// Writes `data`. False, and nothing written, if a part of it would be in no region.
+    #[must_use]
+    pub fn write(&self, guest_addr: u64, data: &[u8]) -> bool {
+        self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
+            let from = &data[at..at + count];
+            // SAFETY: `count` bytes at `host` were looked up, and `from` is a slice of ours.
+            unsafe { copy_nonoverlapping(from.as_ptr(), host.as_ptr(), count) }
+        })
+    }
+
+    /// Calls with each piece of `len` bytes: where it is, how many bytes come before it, and how many it has. False, and
+    /// nothing called, if a part of them is in no region.
+    fn for_pieces(
+        &self,
+        guest_addr: u64,
+        len: usize,
+        piece: &mut dyn FnMut(NonNull<u8>, usize, usize),
+    ) -> bool {
+        let walk = |piece: &mut dyn FnMut(NonNull<u8>, usize, usize)| {
+            let mut done = 0;
+            while done < len {
+                let at = guest_addr.checked_add(done as u64)?;
+                let (host, here) = self.piece(at, (len - done) as u64)?;
+                let here = usize::try_from(here).ok()?;
+                piece(host, done, here);
+                done += here;
+            }
+            Some(())
+        };
+        walk(&mut |_, _, _| {}).and_then(|()| walk(piece)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TestMemory;
+
+    #[test]
+    fn bytes_are_read_and_written_across_regions() {
+        let test =
+            TestMemory::with_regions(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x8000, 0x1000)]);
+        let memory = test.guest_memory();
+        assert!(memory.write(0x1ffe, b"disk"));
+        assert_eq!(test.read(0x1ffe, 2), b"di");
+        assert_eq!(test.read(0x2000, 2), b"sk");
+        let mut data = [0; 6];
+        assert!(memory.read(0x1ffd, &mut data));
+        assert_eq!(&data, b"\0disk\0");
+        let (_, here) = memory.piece(0x1ffe, 4).unwrap();
+        assert_eq!(here, 2);
+        test.check_canaries();
+    }
+
+    #[test]
+    fn all_of_it_or_nothing() {
+        let test = TestMemory::with_regions(&[(0x1000, 0x1000), (u64::MAX - 0xfff, 0x1000)]);
+        let memory = test.guest_memory();
+        for addr in [0, 0xfff, 0x1ffe, 0x2000, u64::MAX - 1] {
+            assert!(!memory.write(addr, b"disk"), "{addr:#x}");
+            let mut data = *b"kept";
+            assert!(!memory.read(addr, &mut data), "{addr:#x}");
+            assert_eq!(&data, b"kept");
+        }
+        assert_eq!(test.read(0x1ffe, 2), [0, 0]);
+        assert_eq!(test.read(u64::MAX - 1, 1), [0]);
+        assert!(memory.write(u64::MAX - 3, b"disk"), "up to the last byte");
+        assert!(memory.read(0x5000, &mut []), "nothing is everywhere");
+        assert!(memory.piece(0x1000, 0).is_none());
+    }
+}
