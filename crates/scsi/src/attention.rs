@@ -9,6 +9,7 @@ pub(crate) mod code {
     pub const RESERVATIONS_PREEMPTED: u16 = 0x2a03;
     pub const RESERVATIONS_RELEASED: u16 = 0x2a04;
     pub const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
+    pub const COMMANDS_CLEARED: u16 = 0x2f00;
     pub const CAPACITY_CHANGED: u16 = 0x2a09;
     pub const LUNS_CHANGED: u16 = 0x3f0e;
 }

@@ -11,6 +11,10 @@
 //!   to the node with the initiator's own buffers, allocate nothing and take no lock.
 //! - [`TaskSet`]: which tasks of a queue may go ahead.
 //!
+//! Task management is the adapters', who know their tasks: they [cancel](Task::cancel) them, wait for requests under way,
+//! and then tell the unit what an initiator must hear of: [`Unit::reset`] for LOGICAL UNIT RESET (and for each unit after TARGET RESET or a reset of the
+//! bus), [`Unit::nexus_lost`] for I_T NEXUS RESET, [`Unit::commands_cleared`] for CLEAR TASK SET, nothing for ABORT TASK and ABORT TASK SET.
+//!
 //! ```no_run
 //! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
 //! # fn example(task: &mut scsi::Task, view: &mut scsi::View, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {

@@ -2,7 +2,7 @@
 
 use crate::bytes::{low16, low32};
 use crate::cdb::Cdb;
-use crate::commands::{self, Entry};
+use crate::commands::{self, Command, Entry};
 use crate::sense::Sense;
 use crate::target::encode_lun;
 
@@ -93,6 +93,10 @@ fn one_opcode(
     out.extend([0, u8::from(timed) << 7 | 0x03]);
     out.extend(low16(entry.mask.len()).to_be_bytes());
     out.extend(entry.mask);
+    if entry.command == Command::WriteSame && !thin {
+        // UNMAP, in the second byte of the command, behind four of ours.
+        out[5] &= !0x08;
+    }
     if timed {
         timeouts(out);
     }

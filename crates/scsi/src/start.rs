@@ -16,7 +16,7 @@ use crate::steps::{
 };
 use crate::task::{Task, Work};
 use crate::unit::Unit;
-use crate::vpd::{MAX_COMPARE_BLOCKS, MAX_UNMAP_RANGES, max_unmap_blocks};
+use crate::vpd::{MAX_UNMAP_RANGES, max_compare_blocks, max_unmap_blocks};
 use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persistent_out, report};
 
 /// UNMAP's list: a header, and ranges.
@@ -232,12 +232,14 @@ fn write_same(cdb: &Cdb, unit: &Unit) -> Begun {
 }
 
 fn compare_and_write(cdb: &Cdb, unit: &Unit) -> Begun {
-    let blocks = u64::from(cdb.byte(13));
-    debug_assert!(blocks <= MAX_COMPARE_BLOCKS);
+    let blocks = cdb.byte(13);
     let (offset, len) = unit.extent(Range {
         lba: cdb.be64(2),
-        blocks,
+        blocks: blocks.into(),
     })?;
+    if blocks > max_compare_blocks(unit) {
+        return Err(Sense::field(13, None).into());
+    }
     let steps = CompareAndWrite::new(Extent { offset, len }, fua(cdb, unit));
     Ok(moves(
         Phase::DataOut(2 * len),

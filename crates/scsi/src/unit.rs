@@ -216,6 +216,12 @@ impl Unit {
         });
     }
 
+    /// Tasks of this initiator were cancelled by another (CLEAR TASK SET): it hears of it, since they have no
+    /// status.
+    pub fn commands_cleared(&self, nexus: Nexus) {
+        self.change(|state| state.tell(nexus, code::COMMANDS_CLEARED));
+    }
+
     pub(crate) fn luns_changed(&self) {
         self.change(|state| state.tell_all(code::LUNS_CHANGED));
     }

@@ -1,5 +1,6 @@
 //! Vital product data: what INQUIRY says page by page.
 
+use crate::buffer::MAX_BUFFER_BYTES;
 use crate::bytes::{low8, low16, low32, put};
 use crate::identity::padded;
 use crate::sense::{MAX_SENSE_BYTES, Sense};
@@ -13,8 +14,10 @@ const BLOCK_LIMITS: u8 = 0xb0;
 const CHARACTERISTICS: u8 = 0xb1;
 const PROVISIONING: u8 = 0xb2;
 
-/// Blocks of one COMPARE AND WRITE: what its field has room for.
-pub(crate) const MAX_COMPARE_BLOCKS: u64 = 255;
+/// Blocks of one COMPARE AND WRITE: what its field has room for, and a task's own memory.
+pub(crate) fn max_compare_blocks(unit: &Unit) -> u8 {
+    low8(MAX_BUFFER_BYTES >> unit.block_shift())
+}
 
 /// Ranges of one UNMAP.
 pub(crate) const MAX_UNMAP_RANGES: usize = 256;
@@ -112,7 +115,7 @@ fn limits(unit: &Unit) -> Vec<u8> {
     let mut body = vec![0; 60];
     // WSNZ: WRITE SAME wants to know how many blocks.
     body[0] = 0x01;
-    body[1] = low8(usize::try_from(MAX_COMPARE_BLOCKS).unwrap_or(0));
+    body[1] = max_compare_blocks(unit);
     let granularity = geometry.min_io_size.max(geometry.physical_block_size);
     let granularity = u16::try_from(blocks(granularity)).unwrap_or(0);
     put(&mut body, 2, &granularity.to_be_bytes());

@@ -207,6 +207,13 @@ fn the_table_of_commands_answers_as_it_is_asked() {
             }
         }
     }
+    assert_eq!(rig.data(&rsoc(1, 0x41, 0))[5], 0x08, "UNMAP");
+    let mut thick = Rig::new(UnitOptions {
+        thin: false,
+        ..options()
+    });
+    assert_eq!(thick.data(&rsoc(1, 0x41, 0))[5], 0, "no UNMAP");
+    assert_eq!(thick.data(&rsoc(1, 0x42, 0))[1] & 7, 1, "no UNMAP");
     assert_eq!(rig.data(&rsoc(1, 0x04, 0))[1] & 7, 1, "no FORMAT UNIT");
     assert_eq!(rig.data(&rsoc(2, 0x9e, 0x11))[1] & 7, 1, "no such action");
     rig.refused(&rsoc(4, 0, 0), &[], 5, 0x2400);

@@ -69,6 +69,13 @@ fn a_lost_connection_is_heard_by_who_lost_it() {
 }
 
 #[test]
+fn who_lost_tasks_hears_of_it() {
+    let mut rig = Rig::plain();
+    rig.unit.commands_cleared(Nexus(1));
+    assert_eq!(heard(&mut rig), [0, 0x2f00, 0]);
+}
+
+#[test]
 fn units_that_come_and_go_are_heard_of() {
     let mut rig = Rig::plain();
     let another = || Unit::new(options(), geometry()).unwrap().into();

@@ -1,8 +1,9 @@
 //! Commands that look at what is there: VERIFY, WRITE AND VERIFY, COMPARE AND WRITE, ORWRITE.
 
 use block::Op;
+use scsi::UnitOptions;
 
-use crate::rig::{BLOCK, BLOCKS, Rig, cdb10, cdb16, pattern};
+use crate::rig::{BLOCK, BLOCKS, Rig, cdb10, cdb16, options, pattern};
 
 #[test]
 fn verify_compares_bytes() {
@@ -91,6 +92,20 @@ fn compare_and_write_writes_only_what_was_compared() {
     rig.good(&compare(50, 0, 0), &[]);
     rig.refused(&compare(BLOCKS, 1, 0), &[0; 1024], 5, 0x2100);
     rig.refused(&compare(0, 1, 0), &[0; 1023], 5, 0x0e03);
+}
+
+#[test]
+fn compare_and_write_has_the_limit_that_is_announced() {
+    let mut rig = Rig::new(UnitOptions {
+        logical_block_size: 32_768,
+        ..options()
+    });
+    let limits = rig.data(&[0x12, 1, 0xb0, 0, 64, 0]);
+    assert_eq!(limits[5], 32, "a MiB");
+    rig.good(&compare(0, 32, 0), &vec![0; 2 << 20]);
+    let reply = rig.send(&compare(0, 33, 0), &vec![0; 33 << 16]);
+    assert_eq!(reply.sense_code(), (5, 0x2400));
+    assert_eq!(reply.sense[15..18], [0xc0, 0, 13]);
 }
 
 #[test]

@@ -43,9 +43,10 @@ proptest! {
         commands in proptest::collection::vec(
             (0..3u16, cdb(), data(), 0..3000usize, any::<bool>()), 1..30),
         thin in any::<bool>(),
+        logical_block_size in proptest::sample::select(vec![512, 4096, 32_768]),
         segment in 1..600usize,
     ) {
-        let mut rig = Rig::new(scsi::UnitOptions { thin, ..options() });
+        let mut rig = Rig::new(scsi::UnitOptions { thin, logical_block_size, ..options() });
         rig.segment = segment;
         for (nexus, cdb, out, room, there) in commands {
             rig.nexus = scsi::Nexus(nexus);

@@ -1,0 +1,103 @@
+//! Reads and writes allocate nothing, from the first to the last.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use block::{DiscardLimits, Geometry};
+use libc::iovec;
+use scsi::{
+    Nexus, Ports, Resume, Status, Step, Target, Task, TransportId, Unit, UnitOptions, View, Waker,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: it is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as promised to us.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as promised to us.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Nobody;
+
+impl Resume for Nobody {
+    fn resume(&self, _token: u64) {}
+}
+
+#[test]
+fn reads_and_writes_allocate_nothing() {
+    let geometry = Geometry {
+        size: 1 << 20,
+        logical_block_size: 512,
+        physical_block_size: 512,
+        min_io_size: 0,
+        opt_io_size: 0,
+        discard: DiscardLimits {
+            granularity: 512,
+            max_bytes: 1 << 20,
+        },
+    };
+    let unit = Unit::new(UnitOptions::default(), geometry).unwrap();
+    let target = Target::new();
+    target.add(0, Arc::new(unit)).unwrap();
+    let ports = Ports {
+        initiator: TransportId::Sas(1),
+        target: 1,
+    };
+    target.attach(Nexus(0), &ports);
+    let mut view = View::new(target);
+    let mut task = Task::new(Waker {
+        resume: Arc::new(Nobody),
+        token: 0,
+    });
+    let mut memory = [0; 1024];
+    let mut run = |cdb: &[u8]| {
+        task.receive(&mut view, 0, Nexus(0), cdb);
+        let mut list = [iovec {
+            iov_base: memory.as_mut_ptr().cast(),
+            iov_len: memory.len(),
+        }];
+        // SAFETY: memory and list stay until the task is finished, below.
+        let mut step = unsafe { task.run(list.as_mut_ptr(), 1, 1024) };
+        while let Step::Submit(_) = step {
+            step = task.completed(Ok(()));
+        }
+        task.status()
+    };
+    assert_eq!(run(&[0; 6]), Status::CheckCondition, "it was switched on");
+    let before = ALLOCATIONS.get();
+    for _ in 0..10 {
+        for opcode in [0x28, 0x2a] {
+            let status = run(&[opcode, 0x10, 0, 0, 0, 5, 0, 0, 2, 0]);
+            assert_eq!(status, Status::Good);
+        }
+        for opcode in [0x08, 0x0a] {
+            assert_eq!(run(&[opcode, 0, 0, 5, 2, 0]), Status::Good);
+        }
+        for opcode in [0x88, 0x8a] {
+            let status = run(&[opcode, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0]);
+            assert_eq!(status, Status::Good);
+        }
+        assert_eq!(run(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Status::Good);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(run(&[0x12, 0, 0, 0, 96, 0]), Status::Good);
+    assert!(ALLOCATIONS.get() > before, "they are counted");
+}
