@@ -164,6 +164,12 @@ impl Chip {
         self.tasks.in_flight()
     }
 
+    /// Guest memory that [`Bus::map`] gave goes away when those tasks have ended that run already. One whose data is still being
+    /// collected may not use it any more: it ends in CHECK CONDITION.
+    pub fn lose_memory(&mut self) {
+        self.tasks.lose_memory();
+    }
+
     /// A task that was to be finished later has ended, with this status byte; or one that was aborted has let go of its memory.
     pub fn finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);

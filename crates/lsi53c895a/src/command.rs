@@ -136,12 +136,13 @@ impl Chip {
     }
 
     /// The status byte was taken: the task is over.
-    pub(crate) fn status_taken(&mut self) {
+    pub(crate) fn status_taken<H: Targets>(&mut self, host: &mut H) {
         if let Some(id) = self
             .connection_mut()
             .and_then(|connection| connection.task.take())
         {
             self.tasks.release(id);
+            host.ended(id, true);
         }
         self.say_complete();
         self.settle();

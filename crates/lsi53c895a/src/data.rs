@@ -44,6 +44,8 @@ pub struct Data {
     bounces: Vec<Bounce>,
     /// How many of them were written back.
     written_back: usize,
+    /// Guest memory that was collected has gone.
+    lost: bool,
 }
 
 impl Data {
@@ -59,6 +61,16 @@ impl Data {
         self.segments.0.shrink_to(MAX_SEGMENTS / 16);
         self.bounces = Vec::new();
         (self.wanted, self.collected, self.written_back) = (0, 0, 0);
+        self.lost = false;
+    }
+
+    /// Guest memory goes away: none of it may be used any more.
+    pub fn lose(&mut self) {
+        if !self.segments.0.is_empty() {
+            self.segments.0.clear();
+            self.bounces.clear();
+            self.lost = true;
+        }
     }
 
     fn is_complete(&self) -> bool {
@@ -119,6 +131,10 @@ impl Chip {
         let Some(task) = self.tasks.get(id) else {
             return Ok(0);
         };
+        if task.data.lost {
+            self.refuse(host, Refusal::DataPhase);
+            return Ok(0);
+        }
         let (wanted, to_initiator) = (
             task.data.wanted - task.data.collected,
             task.data.to_initiator,

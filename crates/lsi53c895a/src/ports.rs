@@ -133,8 +133,11 @@ pub trait Targets {
     /// All of its data is at hand: `segments` of host memory, `len` bytes in sum, the task's to use and change until it has ended.
     fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step;
 
-    /// The task will not be asked about any more.
+    /// The task will not be asked about any more. It had not finished.
     fn abort(&mut self, task: TaskId) -> Abort;
+
+    /// A task that had finished is over. `told`: the initiator has its status; else nobody wants it any more.
+    fn ended(&mut self, task: TaskId, told: bool);
 
     /// Targets or units go back to their power-on state.
     fn reset(&mut self, what: Reset);

@@ -181,6 +181,7 @@ impl Tasks {
             State::Free | State::Draining => return,
             State::Finished(_) => {
                 self.ready.retain(|ready| *ready != id);
+                host.ended(id, false);
                 false
             }
             State::Collecting | State::Running => host.abort(id) == Abort::Later,
@@ -199,6 +200,15 @@ impl Tasks {
         for index in 0..self.slots.len() {
             if self.slots[index].is_alive() && concerned(&self.slots[index]) {
                 self.abort(host, self.id(index));
+            }
+        }
+    }
+
+    /// Tasks forget what they have collected of guest memory, and remember that they have.
+    pub fn lose_memory(&mut self) {
+        for slot in &mut self.slots {
+            if slot.state == State::Collecting {
+                slot.data.lose();
             }
         }
     }

@@ -108,6 +108,8 @@ impl Targets for Host {
         Abort::Done
     }
 
+    fn ended(&mut self, _task: TaskId, _told: bool) {}
+
     fn reset(&mut self, _what: Reset) {}
 }
 

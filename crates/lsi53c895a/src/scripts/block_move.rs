@@ -171,7 +171,7 @@ impl Chip {
                 let status = [connection.status];
                 self.store(host, block.addr, &status)?;
                 self.received(block, &status);
-                self.status_taken();
+                self.status_taken(host);
                 Ok(1)
             }
             _ => Ok(0),

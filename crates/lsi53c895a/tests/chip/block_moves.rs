@@ -215,3 +215,25 @@ fn atn_and_ack_show_until_they_are_cleared() {
         "the target answers to ATN"
     );
 }
+
+#[test]
+fn memory_that_goes_away_while_it_is_collected_fails_the_command() {
+    let mut machine = Machine::new();
+    inquiry(&mut machine, |p| {
+        p.move_direct(DATA_IN, 6, 0x9000).int(When::Always, 1);
+        p.int(When::NotPhase(DATA_IN), 2)
+            .move_direct(DATA_IN, 30, 0x9006);
+    });
+    machine.expect_int(1);
+    machine.chip.lose_memory();
+    machine.write8(DCNTL, 0x04);
+    machine.go();
+    machine.expect_scsi(0x80, 0);
+    assert_eq!(machine.world.runs, [0], "no memory is given to the target");
+    assert_eq!(machine.peek(0x9000, 36), [0; 36]);
+    let refused = machine.world.tasks.values().map(|task| task.refused);
+    assert_eq!(
+        refused.collect::<Vec<_>>(),
+        [Some(lsi53c895a::Refusal::DataPhase)]
+    );
+}

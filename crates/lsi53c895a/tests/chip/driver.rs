@@ -54,6 +54,8 @@ pub struct Done {
 
 pub struct Driver {
     pub machine: Machine,
+    /// SIMPLE QUEUE TAG, or another.
+    pub tag_message: u8,
     program: Program,
     queued: u32,
     done: u32,
@@ -90,6 +92,7 @@ impl Driver {
         }
         let mut driver = Driver {
             machine,
+            tag_message: 0x20,
             program,
             queued: 0,
             done: 0,
@@ -110,7 +113,7 @@ impl Driver {
         let m = &mut self.machine;
         let mut message = vec![if order.may_disconnect { 0xc0 } else { 0x80 } | order.lun];
         if let Some(tag) = order.tag {
-            message.extend([0x20, tag << 1 | 1]);
+            message.extend([self.tag_message, tag << 1 | 1]);
         }
         message.extend(&order.more_messages);
         m.poke32(block + SELECT, order.target << 16);
@@ -174,7 +177,7 @@ impl Driver {
     pub fn completions(&mut self) -> Vec<Done> {
         let mut found = Vec::new();
         if self.machine.read8(ISTAT0) & 0x04 != 0 {
-            assert!(self.machine.chip.irq_level());
+            assert!(self.machine.irq_level());
             self.machine.write8(ISTAT0, 0x04);
         }
         loop {

@@ -26,6 +26,10 @@ impl Machine {
         }
     }
 
+    pub fn irq_level(&self) -> bool {
+        self.chip.irq_level()
+    }
+
     pub fn read8(&mut self, register: u8) -> u8 {
         let mut byte = [0];
         self.chip.read(Bar::Io, u64::from(register), &mut byte);

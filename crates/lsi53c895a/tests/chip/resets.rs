@@ -178,3 +178,16 @@ fn a_reset_in_each_phase_leaves_a_chip_that_works() {
         }
     }
 }
+
+#[test]
+fn targets_hear_which_statuses_were_taken() {
+    let mut driver = with_reads(3);
+    let running = driver.machine.world.running.clone();
+    driver.machine.finish(running[1]);
+    assert_eq!(driver.machine.world.ended, [(running[1], true)]);
+    driver.machine.finish_quietly(running[2]);
+    driver.machine.write8(ISTAT0, 0x40);
+    driver.machine.go();
+    assert_eq!(driver.machine.world.ended[1..], [(running[2], false)]);
+    assert_eq!(driver.machine.world.aborts, 1, "and of the one that ran");
+}

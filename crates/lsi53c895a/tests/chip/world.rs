@@ -48,6 +48,7 @@ pub struct World {
     pub running: Vec<TaskId>,
     pub resets: Vec<Reset>,
     pub aborts: usize,
+    pub ended: Vec<(TaskId, bool)>,
     /// Whether the disk holds on to memory of aborted tasks for a while.
     pub holds_on: bool,
     pub most_in_flight: usize,
@@ -75,6 +76,7 @@ impl World {
             running: Vec::new(),
             resets: Vec::new(),
             aborts: 0,
+            ended: Vec::new(),
             holds_on: false,
             most_in_flight: 0,
             runs: Vec::new(),
@@ -244,6 +246,12 @@ impl Targets for World {
         }
         self.running.retain(|running| *running != id);
         Abort::Done
+    }
+
+    fn ended(&mut self, id: TaskId, told: bool) {
+        assert!(!self.tasks[&key(id)].aborted, "it had finished");
+        assert!(!self.running.contains(&id));
+        self.ended.push((id, told));
     }
 
     fn reset(&mut self, what: Reset) {

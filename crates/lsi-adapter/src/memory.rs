@@ -1,0 +1,89 @@
+//! The guest's memory, and who still uses what of it has gone.
+//!
+//! The front-end takes memory away while disks write to it. Whoever runs then keeps the map that it began with: each
+//! is a generation, which is dropped with the last of its tasks.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use virtqueue::{GuestMemory, Region};
+
+/// A map that the front-end has taken back.
+struct Retired {
+    epoch: u32,
+    in_use: usize,
+    _memory: Arc<GuestMemory>,
+}
+
+/// The map of now, and those before that are in use.
+pub struct Memory {
+    map: Arc<GuestMemory>,
+    epoch: u32,
+    in_use: usize,
+    retired: Vec<Retired>,
+}
+
+impl Memory {
+    pub fn new(map: Arc<GuestMemory>) -> Self {
+        Memory {
+            map,
+            epoch: 0,
+            in_use: 0,
+            retired: Vec::new(),
+        }
+    }
+
+    /// There is another map. True: some of what was there has gone.
+    pub fn renew(&mut self, map: Arc<GuestMemory>) -> bool {
+        let kept = |old: &Region| {
+            let mut new = map.regions().iter();
+            new.any(|new| new.guest_addr == old.guest_addr && Arc::ptr_eq(&new.owner, &old.owner))
+        };
+        let shrinks = !self.map.regions().iter().all(kept);
+        let old = std::mem::replace(&mut self.map, map);
+        if shrinks {
+            if self.in_use > 0 {
+                self.retired.push(Retired {
+                    epoch: self.epoch,
+                    in_use: self.in_use,
+                    _memory: old,
+                });
+            }
+            self.epoch = self.epoch.wrapping_add(1);
+            self.in_use = 0;
+        }
+        shrinks
+    }
+
+    /// A task uses the memory of now; it gives back the number at its end.
+    pub fn enter(&mut self) -> u32 {
+        self.in_use += 1;
+        self.epoch
+    }
+
+    /// A task does not use it any more.
+    pub fn leave(&mut self, epoch: u32) {
+        if epoch == self.epoch {
+            self.in_use -= 1;
+        } else if let Some(index) = self.retired.iter().position(|old| old.epoch == epoch) {
+            self.retired[index].in_use -= 1;
+            if self.retired[index].in_use == 0 {
+                self.retired.swap_remove(index);
+            }
+        }
+    }
+
+    /// What of `len` bytes at an address is contiguous here; `None`: not the first of them.
+    pub fn piece(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
+        let (host, here) = self.map.piece(addr, len as u64)?;
+        Some((host, usize::try_from(here).unwrap_or(len)))
+    }
+
+    pub fn read(&self, addr: u64, data: &mut [u8]) -> bool {
+        self.map.read(addr, data)
+    }
+
+    pub fn write(&self, addr: u64, data: &[u8]) -> bool {
+        self.map.write(addr, data)
+    }
+}

@@ -1,0 +1,100 @@
+//! Memory that goes away, resets, and front-ends that come and go, with requests at the disk.
+
+use vfio_user::wire::{Header, command};
+
+use crate::driver::{BUFFERS, transfer};
+use crate::machine::*;
+use crate::support::unmap;
+use crate::transfers::ready;
+
+#[test]
+fn memory_goes_when_the_disk_has_let_go_and_registers_are_answered_meanwhile() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    driver.submit(&transfer(0x28, 0, Some(1), 0, 8, BUFFERS));
+    let machine = &mut driver.machine;
+    let id = machine
+        .rig
+        .begin(command::DMA_UNMAP, 0, &unmap(0, 0, MEMORY as u64), &[]);
+    assert!(machine.rig.receive().is_none(), "the disk writes to it");
+    assert_eq!(machine.read8(ISTAT1), 0x02);
+    machine.complete(0);
+    machine.rig.turn();
+    let reply = machine.rig.receive().unwrap();
+    assert_eq!(
+        (reply.header.id, reply.header.command),
+        (id, command::DMA_UNMAP)
+    );
+}
+
+#[test]
+fn memory_that_comes_changes_nothing_for_what_is_under_way() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    driver.machine.disks.bytes[0].fill(0x5a);
+    driver.submit(&transfer(0x28, 0, Some(1), 0, 8, BUFFERS));
+    let more = crate::support::memory(0x1000);
+    driver
+        .machine
+        .rig
+        .map(0x1000_0000, 0x1000, Some(&more))
+        .unwrap();
+    driver.submit(&transfer(0x28, 0, Some(2), 0, 1, 0x1000_0000));
+    driver.machine.finish(0);
+    driver.machine.finish(0);
+    assert_eq!(driver.completions().len(), 2);
+    assert_eq!(driver.machine.peek(BUFFERS, 4096), [0x5a; 4096]);
+    let mut there = [0; 512];
+    use std::os::unix::fs::FileExt;
+    crate::support::file(&more)
+        .read_exact_at(&mut there, 0)
+        .unwrap();
+    assert_eq!(there, [0x5a; 512]);
+}
+
+#[test]
+fn a_reset_is_answered_when_the_disk_has_let_go() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    for tag in 0..2 {
+        driver.submit(&transfer(0x2a, 0, Some(tag), tag.into(), 1, BUFFERS));
+    }
+    let machine = &mut driver.machine;
+    let id = machine.rig.begin(command::DEVICE_RESET, 0, &[], &[]);
+    assert!(machine.rig.receive().is_none());
+    assert_eq!(machine.rig.read(CONFIG, 4, 2).unwrap(), [0, 0]);
+    machine.finish(1);
+    assert!(machine.rig.receive().is_none());
+    machine.finish(0);
+    let Header { id: answered, .. } = machine.rig.receive().unwrap().header;
+    assert_eq!(answered, id);
+    assert!(!machine.irq_level());
+}
+
+#[test]
+fn another_front_end_goes_on_with_the_same_disk() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    driver.machine.poke(BUFFERS, &[0x77; 512]);
+    driver.submit(&transfer(0x2a, 0, Some(1), 3, 1, BUFFERS));
+    let mut machine = driver.machine;
+    machine.rig.reconnect();
+    assert_eq!(machine.disks.waiting.len(), 1, "it goes on");
+    machine.finish(0);
+    assert_eq!(machine.disks.bytes[0][3 * 512..4 * 512], [0x77; 512]);
+    machine.holds = false;
+    machine.plug();
+    let mut driver = ready(machine, &[0]);
+    driver.submit(&transfer(0x28, 0, Some(1), 3, 1, BUFFERS + 0x1000));
+    assert_eq!(driver.completions()[0].status, 0);
+    assert_eq!(driver.machine.peek(BUFFERS + 0x1000, 512), [0x77; 512]);
+}
+
+#[test]
+fn a_guest_that_takes_bus_mastering_away_gets_a_bus_fault() {
+    let mut machine = Machine::new();
+    machine.rig.write(CONFIG, 4, &[3, 0]).unwrap();
+    machine.write32(DSP, 0x1000);
+    machine.go();
+    assert_eq!(machine.read8(DSTAT), 0xa0, "bus fault");
+}

@@ -1,0 +1,178 @@
+//! Reads and writes, alone and many at once.
+
+use crate::driver::{BUFFERS, Done, Driver, Order, transfer};
+use crate::machine::*;
+
+/// The driver, and disks that have said that they were switched on.
+pub fn ready(machine: Machine, targets: &[u32]) -> Driver {
+    let mut driver = Driver::new(machine);
+    for target in targets {
+        let order = command(*target, &[0x00, 0, 0, 0, 0, 0]);
+        driver.submit(&order);
+        let done = driver.completions();
+        assert_eq!(done.len(), 1);
+        assert_eq!(done[0].status, 2, "unit attention");
+    }
+    driver
+}
+
+/// A command without data.
+pub fn command(target: u32, cdb: &[u8]) -> Order {
+    Order {
+        cdb: cdb.to_vec(),
+        pieces: Vec::new(),
+        ..transfer(0x28, target, None, 0, 0, 0)
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i * 7 + i / 512 + seed * 31) as u8)
+        .collect()
+}
+
+/// 64 KiB in sixteen pieces of memory that are not neighbours.
+fn scattered(opcode: u8, tag: u8, base: u32) -> Order {
+    let mut order = transfer(opcode, 0, Some(tag), u32::from(tag) * 128, 128, base);
+    order.pieces = (0..16).map(|i| (base + i * 8192, 4096)).collect();
+    order
+}
+
+#[test]
+fn sixteen_writes_and_reads_of_64_kib_are_in_flight_as_one_request_each() {
+    let mut driver = ready(Machine::new(), &[0]);
+    let base = |tag: u8| BUFFERS + u32::from(tag) * 0x2_0000;
+    for tag in 0..16 {
+        let data = pattern(tag.into(), 0x2_0000);
+        driver.machine.poke(base(tag), &data);
+    }
+    for (opcode, first) in [(0x2a, 1), (0x28, 17)] {
+        driver.machine.holds = true;
+        for tag in 0..16 {
+            driver.submit(&scattered(opcode, tag, base(tag)));
+        }
+        let waiting = &driver.machine.disks.waiting;
+        assert_eq!(waiting.len(), 16, "all at the disk");
+        assert!(waiting.iter().all(|(_, _, request)| request.len == 65536));
+        assert!(driver.completions().is_empty());
+        // The disk takes them in another order.
+        while let Some(last) = driver.machine.disks.waiting.len().checked_sub(1) {
+            driver.machine.finish(last / 2);
+        }
+        driver.expect_well();
+        let mut done = driver.completions();
+        done.sort_by_key(|done| done.block);
+        let expected: Vec<Done> = (first..first + 16)
+            .map(|block| Done {
+                block,
+                status: 0,
+                residual: 0,
+            })
+            .collect();
+        assert_eq!(done, expected);
+        if opcode == 0x2a {
+            for tag in 0..16u8 {
+                let data = pattern(tag.into(), 0x2_0000);
+                let disk = &driver.machine.disks.bytes[0][usize::from(tag) * 65536..][..65536];
+                for (i, piece) in disk.chunks(4096).enumerate() {
+                    assert_eq!(piece, &data[i * 8192..][..4096], "tag {tag} piece {i}");
+                }
+                driver.machine.poke(base(tag), &vec![0; 0x2_0000]);
+            }
+        }
+    }
+    for tag in 0..16u8 {
+        let data = pattern(tag.into(), 0x2_0000);
+        for i in 0..16 {
+            let found = driver.machine.peek(base(tag) + i * 8192, 8192);
+            let at = i as usize * 8192;
+            assert_eq!(found[..4096], data[at..][..4096]);
+            assert_eq!(found[4096..], [0; 4096], "nothing beside it");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_tells_of_what_is_done_and_falls_when_it_was_taken() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.interrupts();
+    driver.machine.holds = true;
+    driver.submit(&transfer(0x28, 0, Some(1), 0, 1, BUFFERS));
+    assert_eq!(driver.machine.interrupts(), 0);
+    driver.machine.finish(0);
+    assert_eq!(driver.machine.interrupts(), 1);
+    assert!(driver.machine.irq_level());
+    assert_eq!(driver.completions().len(), 1);
+    assert!(!driver.machine.irq_level());
+    driver.machine.interrupts();
+    assert_eq!(driver.machine.interrupts(), 0);
+}
+
+#[test]
+fn units_and_targets_are_disks_of_their_own() {
+    let places = [(0, 0), (0, 1), (3, 0)];
+    let mut driver = ready(Machine::with(&places), &[0, 3]);
+    let mut attention = command(0, &[0; 6]);
+    attention.lun = 1;
+    driver.submit(&attention);
+    assert_eq!(driver.completions()[0].status, 2);
+    for (place, (target, lun)) in places.into_iter().enumerate() {
+        driver.machine.poke(BUFFERS, &pattern(place, 512));
+        let mut order = transfer(0x2a, target.into(), Some(1), 7, 1, BUFFERS);
+        order.lun = lun;
+        driver.submit(&order);
+        assert_eq!(driver.completions()[0].status, 0);
+    }
+    for place in 0..places.len() {
+        let disk = &driver.machine.disks.bytes[place];
+        assert_eq!(disk[7 * 512..8 * 512], pattern(place, 512));
+    }
+    // INQUIRY of a unit that there is not.
+    let mut order = command(3, &[0x12, 0, 0, 0, 36, 0]);
+    order.pieces = vec![(BUFFERS, 36)];
+    order.lun = 5;
+    order.to_initiator = true;
+    driver.submit(&order);
+    assert_eq!(driver.completions()[0].status, 0);
+    assert_eq!(driver.machine.peek(BUFFERS, 1), [0x7f]);
+}
+
+#[test]
+fn what_a_disk_has_no_room_for_waits_and_others_pass_it() {
+    let mut driver = ready(Machine::with(&[(0, 0), (1, 0)]), &[0, 1]);
+    driver.machine.holds = true;
+    driver.machine.disks.room = 2;
+    for tag in 0..4 {
+        driver.submit(&transfer(0x28, 0, Some(tag), tag.into(), 1, BUFFERS));
+    }
+    driver.submit(&transfer(0x28, 1, Some(0), 0, 1, BUFFERS));
+    let disks: Vec<usize> = driver.machine.disks.waiting.iter().map(|w| w.0).collect();
+    assert_eq!(disks, [0, 0, 1]);
+    assert!(driver.machine.rig.server.device().0.wants_submit());
+    while !driver.machine.disks.waiting.is_empty() {
+        driver.machine.finish(0);
+    }
+    assert_eq!(driver.completions().len(), 5);
+    assert!(!driver.machine.rig.server.device().0.wants_submit());
+}
+
+#[test]
+fn a_program_that_never_ends_leaves_time_for_others() {
+    use crate::assemble::{Program, When};
+    let mut machine = Machine::new();
+    let mut program = Program::at(0x1000);
+    program.label("again").jump(When::Always, "again");
+    machine.poke(0x1000, &program.bytes());
+    machine.write32(DSP, 0x1000);
+    machine.rig.turn();
+    let deadline_ns = machine.rig.server.device().0.deadline_ns().unwrap();
+    assert!(deadline_ns > machine.rig.now_ns, "it rests");
+    assert_eq!(machine.read8(ISTAT1), 0x02, "and runs");
+    // A reset ends it at once, however long it was to rest.
+    machine
+        .rig
+        .call(vfio_user::wire::command::DEVICE_RESET, &[], &[])
+        .unwrap();
+    assert_eq!(machine.read8(ISTAT1), 0);
+    assert_eq!(machine.rig.server.device().0.deadline_ns(), None);
+}
