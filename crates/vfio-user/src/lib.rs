@@ -5,7 +5,7 @@
 //! not known here.
 //!
 //! - [`Server`]: a device and its front-end's socket, never blocking: it shares an iothread with whatever the
-//!   device needs. [`Driver`] gives it a thread of its own.
+//!   device needs; [`Watches`] tells the iothread's loop what to watch. [`Driver`] gives it a thread of its own.
 //! - [`ConfigSpace`]: what every PCI device has.
 //! - [`wire`]: the messages.
 //! - [`testing`]: a device to test with.
@@ -34,9 +34,11 @@ mod server;
 mod session;
 pub mod testing;
 mod version;
+mod watches;
 pub mod wire;
 
 pub use config_space::{Bar, ConfigSpace, Identity};
 pub use device::{DmaId, Host, PciDevice};
 pub use driver::Driver;
 pub use server::Server;
+pub use watches::{Watched, Watches};

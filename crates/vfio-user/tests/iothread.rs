@@ -7,32 +7,23 @@
 mod support;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use event_loop::iothread::PlaneContext;
 use event_loop::{
-    HandlerId, Idle, Interest, IoThread, Plane, PollSettings, Readiness, Remote, SpawnError,
-    TimerId,
+    HandlerId, Idle, IoThread, Plane, PollSettings, Readiness, Remote, SpawnError, TimerId,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use support::{Message, access, new_eventfd, set_irqs, signals};
-use vfio_user::Server;
 use vfio_user::testing::{LEVEL, Scratch};
 use vfio_user::wire::{self, Header, command};
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Handler {
-    Read,
-    Write,
-    Unmask,
-}
+use vfio_user::{Server, Watched, Watches};
 
 /// One device and what is watched for it.
 struct Devices {
     server: Server<Scratch>,
-    generation: u64,
-    handlers: Vec<(Handler, HandlerId)>,
+    watches: Watches,
     timer: Option<(u64, TimerId)>,
     more: bool,
 }
@@ -40,37 +31,9 @@ struct Devices {
 impl Devices {
     /// Watches what is to be watched now.
     fn watch(&mut self, cx: &mut PlaneContext<Self>) {
-        let server = &self.server;
-        let changed = self.generation != server.generation();
-        self.generation = server.generation();
-        let wanted = [
-            (Handler::Read, server.wants_read(), server.socket()),
-            (Handler::Write, server.wants_write(), server.socket()),
-            (Handler::Unmask, true, server.unmask_fd()),
-        ];
-        for (handler, wanted, fd) in wanted {
-            let wanted = fd.filter(|_| wanted);
-            let index = self
-                .handlers
-                .iter()
-                .position(|(watched, _)| *watched == handler);
-            if let Some(index) = index
-                && (changed || wanted.is_none())
-            {
-                cx.delete(self.handlers.swap_remove(index).1);
-            }
-            if let Some(fd) = wanted
-                && (changed || index.is_none())
-            {
-                let interest = match handler {
-                    Handler::Write => Interest::Writable,
-                    _ => Interest::Readable,
-                };
-                let fd = fd.try_clone_to_owned().unwrap();
-                self.handlers
-                    .push((handler, cx.add(fd, interest, handler).unwrap()));
-            }
-        }
+        self.watches
+            .update(cx, &self.server, |watched| watched)
+            .unwrap();
         let deadline_ns = self.server.deadline_ns();
         if self.timer.map(|(at_ns, _)| at_ns) != deadline_ns {
             if let Some((_, timer)) = self.timer.take() {
@@ -82,15 +45,15 @@ impl Devices {
 }
 
 impl Plane for Devices {
-    type Handler = Handler;
+    type Handler = Watched;
     type Timer = ();
     type Message = UnixStream;
 
-    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
-        match handler {
-            Handler::Read => self.server.readable(cx.now_ns()),
-            Handler::Write => self.server.writable(),
-            Handler::Unmask => self.server.unmasked(),
+    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, watched: Watched, _: Readiness) {
+        match watched {
+            Watched::Read => self.server.readable(cx.now_ns()),
+            Watched::Write => self.server.writable(),
+            Watched::Unmask => self.server.unmasked(),
         }
         self.more = true;
     }
@@ -190,8 +153,7 @@ fn a_device_shares_a_thread_with_an_event_loop() {
     let make = |_: &mut PlaneContext<Devices>, _: &Remote<UnixStream>| {
         Ok::<_, Failed>(Devices {
             server: Server::new(Scratch::default()),
-            generation: 0,
-            handlers: Vec::new(),
+            watches: Watches::default(),
             timer: None,
             more: false,
         })
@@ -203,24 +165,26 @@ fn a_device_shares_a_thread_with_an_event_loop() {
         iothread.remote().send(socket).unwrap();
         front_end.say(command::VERSION, &[0; 4], &[]);
         front_end.hear();
-        let (trigger, unmask) = (new_eventfd(), new_eventfd());
-        for (action, fd) in [
-            (wire::IRQ_ACTION_TRIGGER, &trigger),
-            (wire::IRQ_ACTION_UNMASK, &unmask),
-        ] {
+        let trigger = new_eventfd();
+        let connect = |front_end: &mut FrontEnd, action, fd: &OwnedFd| {
             let payload = set_irqs(0, wire::IRQ_DATA_EVENTFD | action, 1, &[]);
             front_end.say(command::DEVICE_SET_IRQS, &payload, &[fd.as_fd()]);
             front_end.hear();
-        }
+        };
         let wait = || {
             poll(&mut [PollFd::new(&trigger, PollFlags::IN)], None).unwrap();
             signals(&trigger)
         };
+        connect(&mut front_end, wire::IRQ_ACTION_TRIGGER, &trigger);
         front_end.say(command::REGION_WRITE, &access(0, LEVEL, 1, &[1]), &[]);
         front_end.hear();
         assert_eq!(wait(), 1);
-        rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(wait(), 1, "unmasked while the line is up");
+        // One eventfd, and another one in its place.
+        for unmask in [new_eventfd(), new_eventfd()] {
+            connect(&mut front_end, wire::IRQ_ACTION_UNMASK, &unmask);
+            rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
+            assert_eq!(wait(), 1, "unmasked while the line is up");
+        }
         // More than a socket holds: the answers are sent when it is writable again.
         for _ in 0..200 {
             front_end.say(command::REGION_READ, &access(2, 0, 8192, &[]), &[]);
