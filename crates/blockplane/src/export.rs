@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
-use data_plane::{DataThread, ExportReports, QueueReports, VringHandle, VringSetup};
+use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
 use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use qmp::Handle;
@@ -228,8 +228,10 @@ impl Target for BlkTarget {
         let iothread = &self.iothreads[usize::from(setup.index) % self.iothreads.len()];
         let started = iothread.start_vring(VringSetup {
             name: QueueName::new(&self.name, setup.index),
-            device: self.device.clone(),
-            node: self.node.get(),
+            serves: Serves::Blk {
+                device: self.device.clone(),
+                node: self.node.get(),
+            },
             memory: setup.memory,
             layout: setup.layout,
             features: setup.features,

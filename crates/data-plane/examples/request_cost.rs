@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::sync::mpsc::channel;
 
 use block::{Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use data_plane::{Message, StoragePlane, VringSetup};
+use data_plane::{Message, Serves, StoragePlane, VringSetup};
 use event_loop::poller::Event;
 use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
@@ -268,15 +268,17 @@ fn main() -> Result<(), Error> {
         let waker = remote.waker();
         let engines = Engines::new(EngineSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;
-        Ok::<_, std::io::Error>(StoragePlane::new(cx, engines))
+        Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
     })?;
     let node = Node::open("disk", false, &load.node)?;
     let device = Device::new(DeviceOptions::default(), node.geometry())?;
     let (reply, answer) = channel();
     let setup = Box::new(VringSetup {
         name: QueueName::new("counted", 0),
-        device: Arc::new(device),
-        node,
+        serves: Serves::Blk {
+            device: Arc::new(device),
+            node,
+        },
         memory: memory.guest_memory(),
         layout: driver.layout(),
         features,

@@ -14,6 +14,7 @@ use crate::affinity::{AffinityError, bind};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::message::Message;
 use crate::plane::StoragePlane;
+use crate::scsi::ScsiDisk;
 use crate::submits::SubmitTotals;
 use crate::vring::{StartError, VringSetup};
 
@@ -161,7 +162,7 @@ impl DataThread {
             if settings.x_scan_handlers {
                 cx.scan_handlers();
             }
-            let mut plane = StoragePlane::new(cx, engines);
+            let mut plane = StoragePlane::new(cx, remote, engines);
             plane.set_unbound(unbound);
             plane.set_late_notify(x_late_notify);
             if let Some(budget) = settings.x_admit_budget {
@@ -326,6 +327,15 @@ impl VringHandle {
     pub fn set_node(&self, node: Arc<Node>) {
         let (reply, answer) = mpsc::channel();
         self.send(|place| Message::SetNode(place, node, reply));
+        // Only fails when the iothread is gone, and the queue with it.
+        let _ = answer.recv();
+    }
+
+    /// Goes on with other disks of its controller; returns once it does. The queue was disabled before, and
+    /// has settled.
+    pub fn set_disks(&self, disks: Vec<ScsiDisk>) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::SetDisks(place, disks, reply));
         // Only fails when the iothread is gone, and the queue with it.
         let _ = answer.recv();
     }

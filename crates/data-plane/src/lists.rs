@@ -8,6 +8,7 @@
 //!   that did not wait. The list is in two parts: who got nothing at all goes before who got some;
 //! - *unpublished*: has used entries that the guest does not see yet.
 
+use block::Engines;
 use virtio_blk::Admission;
 
 use crate::vring::Vring;
@@ -77,27 +78,47 @@ impl Lists {
     /// Something has completed, so there is room again: who waited for it goes first. True when
     /// somebody did.
     #[inline]
-    pub fn resume_stalled(&mut self, vrings: &mut Vrings) -> bool {
+    pub fn resume_stalled(&mut self, vrings: &mut Vrings, engines: &mut Engines) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if waited {
-            self.resume(vrings);
+            self.resume(vrings, engines);
         }
         waited
     }
 
-    fn resume(&mut self, vrings: &mut Vrings) {
-        let others = self.active.len();
-        for place in self.stalled.drain(..).chain(self.stalled_served.drain(..)) {
-            if let Some(vring) = vrings.get_mut(place) {
-                vring.stalled = false;
-                if vring.runs() {
-                    vring.active = true;
-                    vring.empty_looks = 0;
-                    self.active.push(place);
-                }
+    fn resume(&mut self, vrings: &mut Vrings, engines: &mut Engines) {
+        let Lists {
+            active,
+            stalled,
+            stalled_served,
+            ..
+        } = self;
+        let others = active.len();
+        let mut stays = |place: &u32| {
+            let Some(vring) = vrings.get_mut(*place) else {
+                return false;
+            };
+            vring.stalled = !vring.hand_over_deferred(engines);
+            if !vring.stalled && vring.runs() {
+                vring.active = true;
+                vring.empty_looks = 0;
+                active.push(*place);
             }
+            vring.stalled
+        };
+        stalled.retain(&mut stays);
+        stalled_served.retain(&mut stays);
+        active.rotate_left(others);
+    }
+
+    /// The queue has taken something that finds no room.
+    #[cold]
+    pub fn stall(&mut self, vring: &mut Vring, place: u32) {
+        if !vring.stalled {
+            self.remove(vring, place);
+            vring.stalled = true;
+            self.stalled.push(place);
         }
-        self.active.rotate_left(others);
     }
 
     /// Looks at each active queue in order, so that who waited longest takes what room there is.

@@ -9,6 +9,7 @@ use engine::PoolError;
 use virtqueue::GuestMemory;
 
 use crate::affinity::AffinityError;
+use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::vring::{StartError, VringSetup};
 
 /// What the control plane sends. A `u32` is the place of a started queue.
@@ -26,6 +27,11 @@ pub enum Message {
     /// The disk is opened anew, and the queue, which is disabled and has nothing in flight, goes on with
     /// that; the answer says that it does.
     SetNode(u32, Arc<Node>, Sender<()>),
+    /// These are the controller's disks from now on; the queue is disabled and has nothing in flight. The answer says that
+    /// they are.
+    SetDisks(u32, Vec<ScsiDisk>, Sender<()>),
+    /// A controller's queue has something to say to this one.
+    ToScsi(u32, ScsiMail),
     /// Signal the guest there.
     SetCall(u32, Option<OwnedFd>),
     /// Listen for kicks there; the answer says whether that is possible.

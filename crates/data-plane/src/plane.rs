@@ -7,7 +7,7 @@ use block::{Engines, Node};
 use counters::Clock;
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
-use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, TimerId};
+use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, Remote, TimerId};
 use rustix::thread::CpuSet;
 use virtqueue::Chain;
 
@@ -17,6 +17,7 @@ use crate::affinity::{AffinityError, bind, unbind};
 use crate::give_back::GiveBack;
 use crate::lists::Lists;
 use crate::message::Message;
+use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
@@ -52,6 +53,8 @@ pub struct StoragePlane {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     engines: Engines,
     vrings: Vrings,
+    /// The way to itself, for queues that are told something by others.
+    remote: Remote<Message>,
     lists: Lists,
     completions: Vec<Completion>,
     /// How many of these were given back already.
@@ -80,11 +83,12 @@ pub struct StoragePlane {
 }
 
 impl StoragePlane {
-    /// Around its engines.
+    /// Around its engines, at the end of `remote`.
     #[must_use]
-    pub fn new(cx: &PlaneContext<Self>, engines: Engines) -> Self {
+    pub fn new(cx: &PlaneContext<Self>, remote: &Remote<Message>, engines: Engines) -> Self {
         StoragePlane {
             engines,
+            remote: remote.clone(),
             vrings: Vrings::default(),
             lists: Lists::default(),
             completions: Vec::new(),
@@ -181,7 +185,7 @@ impl StoragePlane {
             }
         }
         // Behind the admissions it is the next iteration that has work.
-        self.more |= lists.resume_stalled(vrings);
+        self.more |= lists.resume_stalled(vrings, engines);
     }
 
     /// What was carried out while it was handed over is answered without another iteration.
@@ -240,7 +244,9 @@ impl StoragePlane {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 vring.unpublished = false;
-                vring.publish(self.given_back_at, || self.trace.signals(place));
+                if vring.publish(self.given_back_at, || self.trace.signals(place)) {
+                    self.lists.stall(vring, place);
+                }
                 if vring.stopping.is_some() {
                     self.end_if_drained(place);
                 }
@@ -250,16 +256,17 @@ impl StoragePlane {
 
     fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
         let place = self.vrings.reserve();
-        let started =
-            Vring::new(setup, place)
-                .map_err(StartError::from)
-                .and_then(|(mut vring, kick)| {
-                    vring.kick = watch(cx, place, kick)?;
-                    Ok(vring)
-                });
+        let started = Vring::new(setup, place, &self.remote)
+            .map_err(StartError::from)
+            .and_then(|(mut vring, kick)| {
+                vring.kick = watch(cx, place, kick)?;
+                Ok(vring)
+            });
         match started {
             Ok(vring) => {
-                self.attach(cx, vring.node());
+                for node in vring.nodes() {
+                    self.attach(cx, &node);
+                }
                 vring.join_memory(&mut self.engines);
                 self.vrings.put(place, vring);
                 self.lists.make_room(self.vrings.count());
@@ -327,6 +334,34 @@ impl StoragePlane {
         }
     }
 
+    /// A controller's queue goes on with other disks.
+    fn set_disks(&mut self, cx: &mut PlaneContext<Self>, place: u32, disks: Vec<ScsiDisk>) {
+        if self.vrings.get_mut(place).is_none() {
+            return;
+        }
+        for disk in &disks {
+            self.attach(cx, &disk.node);
+        }
+        if let Some(vring) = self.vrings.get_mut(place) {
+            for old in vring.set_disks(disks) {
+                self.engines.detach(&old.node);
+            }
+        }
+    }
+
+    /// One queue of a controller has something to say to another.
+    fn told(&mut self, place: u32, mail: ScsiMail) {
+        let now = self.clock.now();
+        if let Some(vring) = self.vrings.get_mut(place)
+            && vring.told(mail, &mut self.engines, now)
+        {
+            // It may have answered something by itself.
+            self.given_back_at = now;
+            self.lists.mark_unpublished(vring, place);
+            self.lists.activate(vring, place);
+        }
+    }
+
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
@@ -335,6 +370,7 @@ impl StoragePlane {
             cx.delete(kick);
         }
         vring.stopping = Some(reply);
+        vring.end_admissions();
         self.lists.remove(vring, place);
         // The notify phase ends it, now or after its last completion.
         self.lists.mark_unpublished(vring, place);
@@ -380,7 +416,9 @@ impl StoragePlane {
             // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
             // that nobody else holds them.
             vring.end(&mut self.engines);
-            self.engines.detach(vring.node());
+            for node in vring.nodes() {
+                self.engines.detach(&node);
+            }
             self.vrings.remove(place);
             self.trace.print();
             // A front-end that is gone does not want to know.
@@ -484,6 +522,11 @@ impl Plane for StoragePlane {
                 self.set_node(cx, place, node);
                 let _ = reply.send(());
             }
+            Message::SetDisks(place, disks, reply) => {
+                self.set_disks(cx, place, disks);
+                let _ = reply.send(());
+            }
+            Message::ToScsi(place, mail) => self.told(place, mail),
             Message::SetCall(place, call) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.set_call(call);

@@ -1,20 +1,26 @@
-//! One started virtqueue: its ring, its device queue, the descriptors around it.
+//! One started virtqueue: its ring, what it belongs to, the descriptors around it.
 
+mod scsi;
+
+use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::{Node, Request};
+use block::Node;
 use counters::Clock;
-use event_loop::{HandlerId, Idle, Pace, PollSettings, Turn};
+use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtio_blk::{Admission, Batch, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
 
 use crate::lists::EMPTY_LOOKS;
+use crate::message::Message;
 use crate::reports::QueueReports;
+use crate::scsi::Scsi;
+use crate::served::{Blk, Served, Serves};
 
 /// Requests taken from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
@@ -25,9 +31,7 @@ pub struct VringSetup {
     /// What messages and tracers call it.
     pub name: QueueName,
     /// The device that it is a queue of.
-    pub device: Arc<virtio_blk::Device>,
-    /// The disk behind the device.
-    pub node: Arc<Node>,
+    pub serves: Serves,
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
     /// Where its rings are.
@@ -78,8 +82,7 @@ struct Retired {
 #[repr(align(128))]
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
-    queue: virtio_blk::Queue,
-    node: Arc<Node>,
+    served: Served,
     memory: Arc<GuestMemory>,
     /// The generation of requests that use it began here; a new `memory` begins another.
     generation: Stamp,
@@ -110,42 +113,16 @@ pub(crate) struct Vring {
     clock: Clock,
 }
 
-/// The engines as a device sees them.
-struct NodeSink<'a> {
-    engines: &'a mut Engines,
-    node: &'a Node,
-}
-
-impl virtio_blk::Sink for NodeSink<'_> {
-    #[inline]
-    fn room(&self) -> usize {
-        self.engines.room(self.node)
-    }
-
-    #[inline]
-    fn merging_helps(&self) -> bool {
-        self.node.merging_helps()
-    }
-
-    #[inline(always)]
-    unsafe fn submit(&mut self, request: Request) {
-        // SAFETY: the device's promise reaches to the completion; the vring keeps the node, and the
-        // memory map by its epoch, until then (`stopping` waits for all completions).
-        let taken = unsafe { self.engines.submit(self.node, request) };
-        assert!(
-            taken.is_ok(),
-            "the device asked for room before it took the request"
-        );
-    }
-}
-
 impl Vring {
-    /// A queue that is not in any list yet. `token` is its place among the plane's.
-    pub fn new(setup: VringSetup, token: u32) -> Result<(Self, Option<OwnedFd>), RingError> {
+    /// A queue that is not in any list yet. `token` is its place among the plane's, which `remote` leads to.
+    pub fn new(
+        setup: VringSetup,
+        token: u32,
+        remote: &Remote<Message>,
+    ) -> Result<(Self, Option<OwnedFd>), RingError> {
         let VringSetup {
             name,
-            device,
-            node,
+            serves,
             memory,
             layout,
             features,
@@ -160,10 +137,20 @@ impl Vring {
         } = setup;
         let size = layout.size;
         let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
+        let served = match serves {
+            Serves::Blk { device, node } => Served::Blk(Blk {
+                queue: virtio_blk::Queue::new(name, device, size, token, stats),
+                node,
+            }),
+            Serves::Scsi(setup) => {
+                let remote = remote.clone();
+                let scsi = Scsi::new(setup, name, size, token, stats, remote);
+                Served::Scsi(Box::new(scsi))
+            }
+        };
         let vring = Vring {
             ring,
-            queue: virtio_blk::Queue::new(name, device, size, token, stats),
-            node,
+            served,
             memory,
             generation: Stamp::default(),
             retired: Vec::new(),
@@ -183,13 +170,13 @@ impl Vring {
             pace: Pace::default(),
             clock: Clock::new(),
         };
-        vring.queue.stats().size().set(size.into());
+        vring.served.stats().size().set(size.into());
         Ok((vring, kick))
     }
 
-    /// The disk behind the device.
-    pub fn node(&self) -> &Node {
-        &self.node
+    /// The disks behind the device.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.served.nodes()
     }
 
     /// Whether requests may be taken from it.
@@ -198,7 +185,7 @@ impl Vring {
     }
 
     pub fn in_flight(&self) -> u32 {
-        self.queue.in_flight()
+        self.served.in_flight()
     }
 
     #[inline]
@@ -243,23 +230,24 @@ impl Vring {
 
     /// Until when it is worth polling for its next request or completion.
     pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let turn = match self.in_flight() {
+        let in_flight = self.in_flight();
+        let turn = match in_flight {
             0 => Turn::Guest,
             in_flight => Turn::Disk { in_flight },
         };
-        let progress = self.progress();
+        let progress = self.progress(in_flight);
         self.pace.poll_until(settings, now_ns, progress, turn)
     }
 
     /// The idle time after [`Vring::poll_until`] has ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        let progress = self.progress();
+        let progress = self.progress(self.in_flight());
         self.pace.learn(settings, idle, progress);
     }
 
     /// Changes with every request that is taken and every completion.
-    fn progress(&self) -> u64 {
-        u64::from(self.next_avail()) << 32 | u64::from(self.in_flight())
+    fn progress(&self, in_flight: u32) -> u64 {
+        u64::from(self.next_avail()) << 32 | u64::from(in_flight)
     }
 
     pub fn next_avail(&self) -> u16 {
@@ -277,27 +265,12 @@ impl Vring {
     }
 
     fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
-        let now = self.clock.now();
-        let mut sink = NodeSink {
-            engines,
-            node: &self.node,
+        // The kind of the device matters once per batch.
+        let Served::Blk(blk) = &mut self.served else {
+            return self.admit_scsi(chain, engines);
         };
-        // The form of the ring matters once per batch.
-        let Vring {
-            ring,
-            queue,
-            memory,
-            ..
-        } = self;
-        let batch = Batch { memory, now };
-        let admission = match ring {
-            virtqueue::Queue::Split(ring) => {
-                queue.admit(ring, batch, chain, &mut sink, ADMIT_BUDGET)
-            }
-            virtqueue::Queue::Packed(ring) => {
-                queue.admit(ring, batch, chain, &mut sink, ADMIT_BUDGET)
-            }
-        };
+        let (memory, now) = (&*self.memory, self.clock.now());
+        let admission = blk.admit(&mut self.ring, Batch { memory, now }, chain, engines);
         match admission {
             Ok(admission) => Some(admission),
             Err(error) => {
@@ -310,7 +283,7 @@ impl Vring {
     /// Whether the last admission answered something by itself.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
-        self.queue.take_answered()
+        self.served.take_answered()
     }
 
     /// Phase 2 of one block request, `now` in ticks; `ALONE` if the phase has no other.
@@ -322,10 +295,15 @@ impl Vring {
         engines: &mut Engines,
         now: u64,
     ) {
-        if let Err(errno) = result {
-            self.failed(slot, errno);
+        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
+            self.complete_scsi(slot, result, engines, now);
+            return;
+        };
+        if let Err(errno) = result
+            && let Some(reports) = &self.reports
+        {
+            failed(reports, queue.is_read(slot), errno);
         }
-        let queue = &mut self.queue;
         let Finished { requests, taken } = match &mut self.ring {
             virtqueue::Queue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
             virtqueue::Queue::Split(ring) => queue.complete(ring, slot, result, now),
@@ -339,36 +317,32 @@ impl Vring {
         }
     }
 
-    /// The disk could not do it.
-    #[cold]
-    fn failed(&self, slot: u32, errno: engine::Errno) {
-        if let Some(reports) = &self.reports {
-            reports.failed(self.queue.is_read(slot), errno);
-        }
-    }
-
     /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. `now` is when
-    /// what is published was completed.
+    /// what is published was completed. True when the queue has something to hand over that found no room.
     #[inline]
-    pub fn publish(&mut self, now: u64, signals: impl FnOnce()) {
+    pub fn publish(&mut self, now: u64, signals: impl FnOnce()) -> bool {
         let wanted = self.ring.publish();
         if tracepoints::notify::enabled() {
             self.trace_notify(wanted && self.call.is_some());
         }
+        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
+            return self.publish_scsi(wanted, now, signals);
+        };
         // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
-        self.queue.end_batch(now);
+        queue.end_batch(now);
         if wanted && let Some(call) = &self.call {
             signals();
             signal(call);
-            self.queue.stats().notifications().add(1);
+            queue.stats().notifications().add(1);
         }
+        false
     }
 
     /// For tracers: what the disk has completed since this was last counted.
     #[cold]
     fn trace_notify(&self, signalled: bool) {
-        let name = self.queue.name();
-        let counted = self.queue.stats().in_flight().get();
+        let name = self.served.name();
+        let counted = self.served.stats().in_flight().get();
         let completions = counted.saturating_sub(self.in_flight().into());
         tracepoints::notify::fire(
             name.export(),
@@ -381,7 +355,7 @@ impl Vring {
     /// For tracers: the guest has kicked.
     #[cold]
     pub fn trace_kick(&self) {
-        let name = self.queue.name();
+        let name = self.served.name();
         tracepoints::kick::fire(name.export(), name.index().into());
     }
 
@@ -392,15 +366,18 @@ impl Vring {
         self.join_memory(engines);
         self.begin_generation(old, engines);
         if let Err(error) = remapped {
-            self.break_down(&error.into());
+            self.break_down(&error);
         }
     }
 
     /// Its disk was opened anew; returns the old opening. Nothing is in flight.
-    pub fn set_node(&mut self, node: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
+    pub fn set_node(&mut self, new: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
         debug_assert_eq!(self.in_flight(), 0, "the old one is not needed any more");
         self.leave_memory(&self.memory, engines);
-        let old = std::mem::replace(&mut self.node, node);
+        let old = match &mut self.served {
+            Served::Blk(Blk { node, .. }) => std::mem::replace(node, new),
+            Served::Scsi(_) => new,
+        };
         self.join_memory(engines);
         old
     }
@@ -416,8 +393,11 @@ impl Vring {
     /// What is taken from now on is told apart from what is in flight, which uses `memory`.
     fn begin_generation(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
         let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
-        let in_flight = self.queue.in_flight() - older;
-        self.generation = self.queue.begin_generation();
+        let in_flight = self.served.in_flight() - older;
+        self.generation = match &mut self.served {
+            Served::Blk(Blk { queue, .. }) => queue.begin_generation(),
+            Served::Scsi(scsi) => scsi.begin_generation(),
+        };
         if in_flight > 0 {
             self.retired.push(Retired {
                 end: self.generation,
@@ -431,6 +411,9 @@ impl Vring {
 
     /// The current generation begins to use its memory.
     pub fn join_memory(&self, engines: &mut Engines) {
+        let Served::Blk(Blk { node, .. }) = &self.served else {
+            return;
+        };
         if !self.fixed_buffers {
             return;
         }
@@ -440,7 +423,7 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { engines.join_memory(&self.node, key(&self.memory), ranges) };
+        unsafe { engines.join_memory(node, key(&self.memory), ranges) };
     }
 
     /// A generation without requests in flight has no more use for its memory.
@@ -453,7 +436,7 @@ impl Vring {
     /// Nothing is in flight, and nothing will be.
     pub fn end(&mut self, engines: &mut Engines) {
         debug_assert!(self.retired.is_empty(), "they end with their requests");
-        self.queue.stats().size().set(0);
+        self.served.stats().size().set(0);
         self.leave_memory(&self.memory, engines);
     }
 
@@ -492,13 +475,13 @@ impl Vring {
     }
 
     /// The guest broke the queue: it alone stands still from here on.
-    fn break_down(&mut self, error: &virtio_blk::AdmitError) {
+    fn break_down(&mut self, error: &dyn Display) {
         if self.broken {
             return;
         }
         self.broken = true;
         tracing::error!(
-            queue = self.queue.name().to_string(), %error,
+            queue = self.served.name().to_string(), %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {
@@ -507,7 +490,14 @@ impl Vring {
         if let Some(err) = &self.err {
             signal(err);
         }
+        self.end_admissions();
     }
+}
+
+/// The disk could not do it.
+#[cold]
+fn failed(reports: &QueueReports, read: bool, errno: engine::Errno) {
+    reports.failed(read, errno);
 }
 
 /// A map's name, as long as it is kept.

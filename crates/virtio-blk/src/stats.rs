@@ -202,7 +202,8 @@ impl Stamp {
     }
 
     /// Later than this one, of whatever kind.
-    pub(crate) fn next(self) -> Self {
+    #[must_use]
+    pub fn next(self) -> Self {
         Stamp((self.0 | Self::KIND) + 1)
     }
 

@@ -79,13 +79,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whoever comes hears that the units were switched on, and nothing that was before.
-fn switch_on(target: &Target) {
-    for (_, unit) in target.units() {
-        unit.reset(Reset::PowerOn);
-    }
-}
-
 impl Device {
     /// Without units.
     ///
@@ -145,7 +138,19 @@ impl Device {
         self.cdb_bytes.store(DEFAULT_CDB_BYTES, Ordering::Relaxed);
         *lock(&self.events) = Events::default();
         for (_, target) in self.targets() {
-            switch_on(&target);
+            for (_, unit) in target.units() {
+                unit.reset(Reset::Bus);
+            }
+            // It hears that they were switched on, and nothing that was before.
+            target.attach(NEXUS, &self.ports());
+        }
+    }
+
+    /// The ends of the one nexus.
+    fn ports(&self) -> Ports {
+        Ports {
+            initiator: self.options.initiator.clone(),
+            target: 1,
         }
     }
 
@@ -166,17 +171,13 @@ impl Device {
             let mut targets = lock(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {
                 let target = Target::new();
-                let ports = Ports {
-                    initiator: self.options.initiator.clone(),
-                    target: 1,
-                };
-                target.attach(NEXUS, &ports);
+                target.attach(NEXUS, &self.ports());
                 target
             });
             target.add(address.lun, unit)?;
             if lock(&self.queues).is_empty() {
                 // Nobody is there yet to whom this would be a change.
-                switch_on(target);
+                target.attach(NEXUS, &self.ports());
             }
         }
         self.raise(Event::Added(address));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block::Request;
 use engine::Errno;
 use scsi::{Attribute, Phase, Step};
-use virtio_blk::{Admission, Batch, QueueName, QueueStats};
+use virtio_blk::{Admission, Batch, Kind, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, ChainId, Virtqueue};
 
 use crate::address::Address;
@@ -49,10 +49,10 @@ pub struct Queue {
     slots: Slots,
     /// Used entries were pushed outside of completions.
     answered: bool,
-    /// Generation of the memory map that is current.
-    epoch: u32,
-    /// Generations of what was finished and is older.
-    old: Vec<u32>,
+    /// The generation that is current.
+    generation: Stamp,
+    /// Those of what was finished and is older.
+    old: Vec<Stamp>,
     /// Tasks that may go now.
     ready: VecDeque<u32>,
     /// Requests that their disk had no room for.
@@ -92,7 +92,7 @@ impl Queue {
             device,
             port,
             answered: false,
-            epoch: 0,
+            generation: Stamp::default(),
             old: Vec::new(),
             ready: VecDeque::new(),
             deferred: VecDeque::new(),
@@ -123,21 +123,23 @@ impl Queue {
         std::mem::take(&mut self.answered)
     }
 
-    /// Whether requests wait for room: [`admit`](Self::admit) is to be called, even with a budget of 0.
+    /// Whether requests wait for room: see [`submit_deferred`](Self::submit_deferred).
     #[must_use]
     #[inline]
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
 
-    /// The memory of what is taken from now on is another than before.
-    pub fn begin_generation(&mut self, epoch: u32) {
-        self.epoch = epoch;
+    /// Commands that are taken from now on can be told from those before: they are of the generation that
+    /// is returned, and all others of older ones.
+    pub fn begin_generation(&mut self) -> Stamp {
+        self.generation = self.generation.next();
+        self.generation
     }
 
     /// The generation of something that was finished, if it is an older one.
     #[inline]
-    pub fn take_old(&mut self) -> Option<u32> {
+    pub fn take_old(&mut self) -> Option<Stamp> {
         self.old.pop()
     }
 
@@ -187,9 +189,9 @@ impl Queue {
         Ok(Admission::Budget)
     }
 
-    /// What waited for room goes first. False: something still does.
+    /// Hands over what waited for room. False: something still does, or again.
     #[cold]
-    fn submit_deferred(&mut self, sink: &mut impl Sink) -> bool {
+    pub fn submit_deferred(&mut self, sink: &mut impl Sink) -> bool {
         for _ in 0..self.deferred.len() {
             if let Some((slot, request)) = self.deferred.pop_front()
                 && let Some(disk) = self.slots.get(slot).place.disk
@@ -216,7 +218,7 @@ impl Queue {
         let slot = self.slots.get_mut(index);
         let both = parse.fill(slot, chain, self.sizes);
         slot.id = id;
-        slot.epoch = batch.epoch;
+        slot.generation = self.generation;
         slot.taken = batch.now;
         let (lun, tag, attribute) = (parse.lun, slot.tag, slot.attribute);
         let place = Address::decode(lun).and_then(|address| {
@@ -274,7 +276,7 @@ impl Queue {
         }
         // A list has at most as many segments as a chain.
         let count = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
-        // SAFETY: the segments are checked guest memory, held by the slot's epoch; list and task stay in the
+        // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
         // slot, which is not given back before the task is finished.
         let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
         self.carry_out(ring, index, step, sink)
@@ -369,10 +371,16 @@ impl Queue {
         }
     }
 
-    /// Whether a block request that is not done is a read.
+    /// Whether a command that is not done reads from its disk.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
-        self.slots.get(slot).reads
+        self.slots.get(slot).kind == Some(Kind::Read)
+    }
+
+    /// The disk of a command that is not done.
+    #[must_use]
+    pub fn disk(&self, slot: u32) -> Option<usize> {
+        self.slots.get(slot).place.disk
     }
 
     /// What it is called.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::iovec;
 use scsi::{Attribute, Task, Waker};
-use virtio_blk::Kind;
+use virtio_blk::{Kind, Stamp};
 use virtqueue::ChainId;
 
 use crate::address::Address;
@@ -39,8 +39,8 @@ pub(crate) struct Slot {
     /// Room for sense data.
     pub sense_bytes: usize,
     pub id: ChainId,
-    /// Generation of the memory map that the addresses are of.
-    pub epoch: u32,
+    /// That of the memory map that the addresses are of.
+    pub generation: Stamp,
     pub address: Address,
     pub tag: u64,
     /// Among the queue's disks and targets.
@@ -83,7 +83,7 @@ impl Slot {
                 id: 0,
                 descriptors: 0,
             },
-            epoch: 0,
+            generation: Stamp::default(),
             address: Address { target: 0, lun: 0 },
             tag: 0,
             place: Place {

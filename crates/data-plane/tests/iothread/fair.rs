@@ -53,7 +53,7 @@ impl Loop {
         let made = IoThread::new(poller, PollSettings::default(), |cx, remote| {
             let waker = remote.waker();
             let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, engines))
+            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
         });
         Loop(made.unwrap())
     }

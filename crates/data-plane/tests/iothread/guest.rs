@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use data_plane::VringSetup;
+use data_plane::{Serves, VringSetup};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tempfile::TempDir;
 use virtio_blk::{Device, DeviceOptions, QueueName};
@@ -129,8 +129,10 @@ impl Guest {
         let options = DeviceOptions::default();
         VringSetup {
             name: QueueName::new("test", 0),
-            device: Arc::new(Device::new(options, node.geometry()).unwrap()),
-            node: node.clone(),
+            serves: Serves::Blk {
+                device: Arc::new(Device::new(options, node.geometry()).unwrap()),
+                node: node.clone(),
+            },
             memory: self.memory.guest_memory(),
             layout: self.driver.layout(),
             features: self.driver.features(),

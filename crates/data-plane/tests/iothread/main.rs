@@ -7,6 +7,7 @@
 //! - `steps`: control messages between chosen iterations, the loop run by hand.
 //! - `tuned`: what is changed while it works takes effect at once.
 //! - `idle`: a thread without work does nothing.
+//! - `scsi`: queues of a controller, which tell each other things.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -15,6 +16,7 @@ mod fair;
 mod guest;
 mod idle;
 mod quiet;
+mod scsi;
 mod serve;
 mod share;
 mod signals;

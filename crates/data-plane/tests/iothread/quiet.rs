@@ -162,7 +162,7 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     let mut iothread = IoThread::new(poller, PollSettings::default(), |cx, remote| {
         let waker = remote.waker();
         let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-        Ok::<_, std::io::Error>(StoragePlane::new(cx, engines))
+        Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
     })
     .unwrap();
     remote.send(iothread.remote()).unwrap();

@@ -163,9 +163,11 @@ fn stopped_at_any_time_nothing_is_lost_or_done_twice() {
 fn a_handle_that_is_dropped_stops_its_queue() {
     let iothread = iothread();
     let guest = Guest::new(64, false);
-    let setup = guest.setup(&null_disk(0), 0);
+    let node = null_disk(0);
+    let setup = guest.setup(&node, 0);
     let memory = std::sync::Arc::downgrade(&setup.memory);
-    let disk = std::sync::Arc::downgrade(&setup.node);
+    let disk = std::sync::Arc::downgrade(&node);
+    drop(node);
     drop(iothread.start_vring(setup).unwrap());
     assert!(disk.upgrade().is_none(), "the disk is let go");
     guest.memory.remap();

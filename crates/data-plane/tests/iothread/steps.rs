@@ -40,7 +40,7 @@ impl Steps {
         let iothread = IoThread::new(Box::new(poller.clone()), polling, move |cx, remote| {
             let waker = remote.waker();
             let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, engines))
+            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
         });
         Steps {
             iothread: iothread.unwrap(),

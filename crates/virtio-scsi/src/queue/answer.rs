@@ -62,8 +62,8 @@ impl Queue {
         let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
         // A chain has at most 2^32 - 1 bytes.
         ring.push(slot.id, u32::try_from(written).unwrap_or(u32::MAX));
-        if slot.epoch != self.epoch {
-            self.old.push(slot.epoch);
+        if slot.generation != self.generation {
+            self.old.push(slot.generation);
         }
         self.slots.give_back(index);
     }

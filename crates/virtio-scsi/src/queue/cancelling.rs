@@ -100,7 +100,7 @@ impl Queue {
         ended
     }
 
-    /// Nothing is taken off the ring any more, for good.
+    /// Nothing that functions could be about lies in the ring: it is empty, or nothing is taken off it any more.
     pub fn end_admissions(&mut self) {
         self.fences.clear();
     }

@@ -18,8 +18,7 @@ impl Rig {
 
     fn tell_events(&mut self) -> Result<(), AdmitError> {
         let memory = &self.memory.guest_memory();
-        let (epoch, now) = (0, 0);
-        let batch = Batch { memory, epoch, now };
+        let batch = Batch { memory, now: 0 };
         let (ring, chain) = (&mut self.event_ring, &mut self.chain);
         self.events.admit(ring, batch, chain).map(|_| ())
     }

@@ -412,8 +412,8 @@ impl Requests {
         memory: &Arc<virtqueue::GuestMemory>,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        let (epoch, now) = (0, self.now);
-        let batch = Batch { memory, epoch, now };
+        let now = self.now;
+        let batch = Batch { memory, now };
         let (ring, chain) = (&mut self.ring, &mut self.chain);
         self.queue
             .admit(ring, batch, chain, &mut self.disks, budget)

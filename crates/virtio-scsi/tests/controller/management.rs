@@ -105,7 +105,7 @@ fn a_reset_of_a_unit_ends_its_commands_everywhere_and_is_told() {
         rig.used(queue);
     }
     let (answer, _) = rig.command(DISKS[1], &[0; 6], &[], 0);
-    assert_eq!(answer.sense, Some((6, 0x2903)));
+    assert_eq!(answer.sense, Some((6, 0x2900)));
     assert_eq!(rig.command(DISKS[2], &[0; 6], &[], 0).0, GOOD);
 }
 
