@@ -194,7 +194,11 @@ impl Session {
         }
         if index == wire::IRQ_ERROR {
             // As for a device in the machine that is not PCI Express. (QEMU warns of one that has none.)
-            return Err(Refused::invalid("no PCI Express, and so no errors of it"));
+            let refused = Refused::invalid("no PCI Express, and so no errors of it");
+            return Err(Refused {
+                is_usual: true,
+                ..refused
+            });
         }
         self.reply(header, IrqInfo::BYTES);
         IrqInfo {

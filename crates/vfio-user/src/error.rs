@@ -11,6 +11,8 @@ use rustix::io::Errno;
 pub(crate) struct Refused {
     pub errno: Errno,
     pub why: Cow<'static, str>,
+    /// Front-ends ask for it though they can do without: nothing that an operator should read.
+    pub is_usual: bool,
 }
 
 impl Refused {
@@ -18,6 +20,7 @@ impl Refused {
         Refused {
             errno,
             why: why.into(),
+            is_usual: false,
         }
     }
 

@@ -115,7 +115,9 @@ impl Session {
         let start = self.outgoing.bytes.len();
         let outcome = self.carry_out(&header, message.payload(), fds, device);
         let no_reply = header.flags & wire::NO_REPLY != 0;
-        if let Err(refused) = &outcome {
+        if let Err(refused) = &outcome
+            && !refused.is_usual
+        {
             tracing::info!(
                 export = device.name(),
                 command = header.command,
