@@ -323,5 +323,5 @@ fn unmap(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
         let (offset, len) = unit.extent(range)?;
         all.push(Extent { offset, len });
     }
-    Ok(Unmap::new(all, unit.max_range_bytes()))
+    Ok(Unmap::new(all))
 }

@@ -71,7 +71,7 @@ impl Steps {
             Steps::Flush(steps) => steps.next(io),
             Steps::Verify(steps) => steps.next(io),
             Steps::WriteSame(steps) => steps.next(io),
-            Steps::Unmap(steps) => steps.next(io),
+            Steps::Unmap(steps) => steps.next(),
             Steps::CompareAndWrite(steps) => steps.next(io),
             Steps::OrWrite(steps) => steps.next(io),
             Steps::Reserve(steps) => steps.next(),

@@ -104,6 +104,14 @@ fn preempting_the_holder_takes_its_place() {
 }
 
 #[test]
+fn who_keeps_its_access_is_not_told() {
+    let mut all = held(Kind::WriteExclusive);
+    let same = Some(Kind::WriteExclusive);
+    let (news, _) = all.preempt(&ports(2), 1, same).unwrap();
+    assert_eq!(news, [(ports(1), code::REGISTRATIONS_PREEMPTED)]);
+}
+
+#[test]
 fn preempting_others_leaves_the_reservation() {
     let mut all = held(Kind::WriteExclusive);
     let (news, lost) = all.preempt(&ports(2), 3, None).unwrap();

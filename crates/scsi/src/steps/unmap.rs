@@ -6,39 +6,25 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, plain};
+use super::{Extent, Next, plain};
 
 pub(crate) struct Unmap {
     /// Ranges that are left, the last one first.
     ranges: Vec<Extent>,
-    /// The most bytes in one step.
-    most: u64,
 }
 
 impl Unmap {
-    /// In the order of the list.
-    pub fn new(mut ranges: Vec<Extent>, most: u64) -> Self {
+    /// In the order of the list. All of them together are no more than the node takes at once.
+    pub fn new(mut ranges: Vec<Extent>) -> Self {
+        ranges.retain(|range| range.len > 0);
         ranges.reverse();
-        Unmap { ranges, most }
+        Unmap { ranges }
     }
 
-    pub fn next(&mut self, _io: &mut Io<'_>) -> Next {
-        loop {
-            let Some(range) = self.ranges.last_mut() else {
-                return Next::Finished;
-            };
-            let len = range.len.min(self.most);
-            if len == 0 {
-                self.ranges.pop();
-                continue;
-            }
-            let part = Extent {
-                offset: range.offset,
-                len,
-            };
-            range.offset += len;
-            range.len -= len;
-            return Next::Submit(plain(Op::Discard, false, part));
+    pub fn next(&mut self) -> Next {
+        match self.ranges.pop() {
+            Some(range) => Next::Submit(plain(Op::Discard, false, range)),
+            None => Next::Finished,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What initiators are told.
 
-use scsi::{Nexus, Reset, Unit};
+use scsi::{Nexus, Reset, Status, Unit};
 
 use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
 
@@ -65,7 +65,9 @@ fn a_lost_connection_is_heard_by_who_lost_it() {
     let mut rig = Rig::plain();
     rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
     rig.unit.nexus_lost(Nexus(0));
-    assert_eq!(heard(&mut rig), [0x2907, 0, 0], "the reservation is gone");
+    assert_eq!(heard(&mut rig), [0x2907, 0, 0]);
+    let reply = rig.by(Nexus(1), &READY);
+    assert_eq!(reply.status, Status::Good, "the reservation is gone");
 }
 
 #[test]

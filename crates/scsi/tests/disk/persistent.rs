@@ -100,6 +100,9 @@ fn who_registers_is_listed() {
     let reply = out(&mut rig, 0, REGISTER, 0, 0x20, 0);
     assert_eq!(reply.status, Status::Good);
     assert_eq!(inside(&mut rig, 0)[..8], [0, 0, 0, 5, 0, 0, 0, 16]);
+    let reply = out(&mut rig, 0, REGISTER, 0, 0, 0);
+    assert_eq!(reply.status, Status::Good);
+    assert_eq!(inside(&mut rig, 0)[3], 5, "nothing was done");
     rig.refused(&[0x5e, 4, 0, 0, 0, 0, 0, 0, 8, 0], &[], 5, 0x2400);
     rig.refused(&out_cdb(8, 0, 24), &[0; 24], 5, 0x2400);
 }

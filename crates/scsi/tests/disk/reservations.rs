@@ -2,7 +2,7 @@
 
 use scsi::{Nexus, Status};
 
-use crate::rig::{Rig, cdb10};
+use crate::rig::{LUN, Rig, cdb10};
 
 const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
 const RELEASE: [u8; 6] = [0x17, 0, 0, 0, 0, 0];
@@ -46,4 +46,15 @@ fn what_is_reserved_is_for_one() {
     assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);
     rig.target.detach(Nexus(1));
     rig.good(&[0; 6], &[]);
+}
+
+#[test]
+fn a_unit_that_is_removed_is_free() {
+    let mut rig = Rig::plain();
+    rig.good(&RESERVE, &[]);
+    let unit = rig.target.remove(LUN).unwrap();
+    rig.target.detach(Nexus(0));
+    rig.target.add(LUN, unit).unwrap();
+    assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2900));
+    assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);
 }
