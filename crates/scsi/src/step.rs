@@ -34,7 +34,8 @@ pub enum Phase {
 pub enum Step {
     /// Hand this to the node, and call [`Task::completed`](crate::Task::completed) when it is done. Its token is yet to be set.
     Submit(Request),
-    /// Another task is at it. The [`Waker`](crate::Waker) is called when [`Task::resumed`](crate::Task::resumed) may be.
+    /// Another task is at it. The [`Waker`](crate::Waker) is called when it is this one's turn, from whatever thread, perhaps before
+    /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
     Wait,
     /// Save what [`Unit::saved_reservations`](crate::Unit::saved_reservations) says, in a way that survives a crash, and then call
     /// [`Task::completed`](crate::Task::completed). It may take its time on another thread. Who saves looks at what is to be saved at that moment, one

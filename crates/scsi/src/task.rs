@@ -370,6 +370,13 @@ impl Task {
     }
 }
 
+impl Drop for Task {
+    /// Who waits behind it may go on.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Adapters make tasks on one thread, and use them on another.
 const fn is_send<T: Send>() {}
 const _: () = is_send::<Task>();

@@ -83,6 +83,20 @@ fn who_is_cancelled_at_work_lets_the_next_go_when_the_node_is_done() {
 }
 
 #[test]
+fn a_task_that_is_gone_is_in_nobodys_way() {
+    let mut rig = Rig::plain();
+    let (mut one, mut two) = (rig.task(1), rig.task(2));
+    let mut memory = vec![0; 2 * 1024];
+    let (a, b) = memory.split_at_mut(1024);
+    assert!(matches!(begin(&mut rig, &mut one, a), Step::Submit(_)));
+    assert!(matches!(begin(&mut rig, &mut two, b), Step::Wait));
+    drop(one);
+    assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
+    let second = two.resumed().unwrap();
+    assert_eq!(finish(&mut rig, &mut two, second), Status::Good);
+}
+
+#[test]
 fn a_task_is_used_again_and_again() {
     let mut rig = Rig::plain();
     let mut task = rig.task(0);
