@@ -13,6 +13,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
         generate(shell, &mut program(commands), "blockplane", &mut out);
         String::from_utf8_lossy(&out).into_owned()
     };
+    let names: Vec<String> = commands.iter().map(short_name).collect();
     vec![
         (
             "blockplane.bash".to_owned(),
@@ -24,7 +25,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
         ),
         (
             "blockplane.fish".to_owned(),
-            fish::with_keys(&script(Shell::Fish)),
+            fish::with_keys(&script(Shell::Fish), &names),
         ),
     ]
 }

@@ -21,8 +21,9 @@ end
 
 "#;
 
-/// The script that `clap` makes, and ours.
-pub(crate) fn with_keys(script: &str) -> String {
+/// The script that `clap` makes for a program with these commands, and ours.
+pub(crate) fn with_keys(script: &str, commands: &[String]) -> String {
+    let commands = commands.join(" ");
     let mut out = script.to_owned();
     out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
     function(&mut out, "__blockplane_words", &keys::words());
@@ -30,11 +31,10 @@ pub(crate) fn with_keys(script: &str) -> String {
     function(&mut out, "__blockplane_values", &keys::values());
     out.push_str(FUNCTION);
     for option in keys::options() {
-        // What `clap` asks about commands has no answer while an option waits for its value; of all commands, one
-        // has an option of the same name.
+        // What `clap` asks about commands has no answer while an option waits for its value.
         out.push_str(&format!(
-            "complete -c blockplane -n \"not __fish_seen_subcommand_from serve\" -l {option} -x -a \
-             '(__blockplane_keys --{option})'\n"
+            "complete -c blockplane -n \"not __fish_seen_subcommand_from {commands}\" -l {option} -x \
+             -a '(__blockplane_keys --{option})'\n"
         ));
     }
     out

@@ -260,6 +260,20 @@ fn fish_completes_keys_and_their_words() {
     }
 }
 
+#[test]
+fn fish_offers_a_command_its_own_options() {
+    let folder = completions();
+    for line in ["blockplane check --", "blockplane bench run --"] {
+        let script = format!("source blockplane.fish; complete -C '{line}'");
+        let arguments = ["--no-config", "-c", &script];
+        let Some((_, offered, _)) = tried("fish", &arguments, folder.path()) else {
+            return;
+        };
+        assert!(offered.contains("--json"), "{line}: {offered}");
+        assert!(!offered.contains("--blockdev"), "{line}: {offered}");
+    }
+}
+
 /// Somebody types in a terminal, and presses the key.
 const TYPED_IN_ZSH: &str = r#"
     zmodload zsh/zpty
