@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 
-/// A monitor greets as soon as it has accepted.
+/// A monitor greets as soon as it has accepted: whoever waits longer waits for something else.
 const GREETING_WITHIN: Duration = Duration::from_secs(3);
 const READ_BYTES: usize = 64 * 1024;
 /// So much is shown of what is not a monitor.
@@ -57,14 +57,14 @@ impl Client {
     }
 
     fn be_greeted(&mut self) -> Result<()> {
-        let until = Instant::now() + GREETING_WITHIN;
-        match self.message(Some(until)) {
+        let within = self.timeout.unwrap_or(GREETING_WITHIN).min(GREETING_WITHIN);
+        match self.message(Some(Instant::now() + within)) {
             Ok(Some(greeting)) if greeting.get("QMP").is_some() => Ok(()),
             Ok(Some(other)) => Err(self.not_qmp(other.to_string().as_bytes())),
             Ok(None) | Err(_) if !self.input.is_empty() => Err(self.not_qmp(&self.input)),
             Ok(None) => Err(Error::Silent {
                 path: self.path.clone(),
-                waited: GREETING_WITHIN,
+                waited: within,
             }),
             Err(error) => Err(error),
         }
