@@ -77,7 +77,10 @@ pub enum NodeError {
         wanted: u64,
     },
     /// It does not exist, and no size says how large it should become.
-    #[error("{} does not exist; give a size to create it (--size 10G)", path.display())]
+    #[error(
+        "{0} does not exist: make it first (truncate -s 10G {0}), or let `blockplane serve` do so (--size 10G)",
+        path.display()
+    )]
     NoSuchDisk {
         /// The image.
         path: PathBuf,

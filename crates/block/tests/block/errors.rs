@@ -38,7 +38,8 @@ fn always(
 fn what_is_missing() {
     let folder = folder();
     let path = folder.path().join("none");
-    let file = "PATH does not exist; give a size to create it (--size 10G)";
+    let file = "PATH does not exist: make it first (truncate -s 10G PATH), \
+        or let `blockplane serve` do so (--size 10G)";
     assert_eq!(file_says(&path), file);
     let device = "cannot open PATH: No such file or directory (os error 2)";
     assert_eq!(device_says(&path), device);
