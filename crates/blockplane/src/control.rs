@@ -38,7 +38,7 @@ pub(crate) struct Control {
     service: Service,
     pub mail: Sender<Mail>,
     inbox: Receiver<Mail>,
-    /// Commands whose threads wait for a disk.
+    /// Commands whose threads wait for a disk, and that have to be finished.
     pub waiting: usize,
     /// Readable once a signal has come.
     end: OwnedFd,
@@ -170,8 +170,8 @@ impl Control {
         }
     }
 
-    /// The orderly end. Clients of monitors see theirs when all is done. Commands that wait for a disk are done
-    /// first; others are refused, by being dropped.
+    /// The orderly end. Clients of monitors see theirs when all is done. Commands that wait for a disk that is
+    /// there are done first; others are refused, by being dropped.
     pub fn shut_down(mut self) -> Result<(), Failure> {
         while self.waiting > 0 {
             match self.inbox.recv() {

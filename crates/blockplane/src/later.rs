@@ -16,32 +16,43 @@ pub(crate) type Finish = Box<dyn FnOnce(&mut Control) + Send>;
 /// All of it but its begin; without a thread it does not wait, and fails.
 type Rest = Box<dyn FnOnce(Result<(), Error>) -> Finish + Send>;
 
+/// What becomes of a command when the program is told to end meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtTheEnd {
+    /// The program waits for it: it is at work on a disk that is there.
+    Finish,
+    /// It is no loss: other disks are not held up by it.
+    Leave,
+}
+
 impl Control {
     /// Lets a thread of this name `wait`, and finishes the command with what came of it.
     pub fn later<T: Send + 'static>(
         &mut self,
         thread: String,
+        at_the_end: AtTheEnd,
         reply: Reply,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
+        let counted = usize::from(at_the_end == AtTheEnd::Finish);
         let rest: Rest = Box::new(move |ready| {
             let waited = ready.and_then(|()| {
                 catch_unwind(AssertUnwindSafe(wait))
                     .unwrap_or_else(|_| Err(Error::generic("it panicked: see the log")))
             });
             Box::new(move |control| {
-                control.waiting -= 1;
+                control.waiting -= counted;
                 let finished = finish(control, waited);
                 reply.send(finished.map(|()| json!({})));
             })
         });
-        self.waiting += 1;
+        self.waiting += counted;
         let mail = self.mail.clone();
         let (hand_over, taken) = std::sync::mpsc::channel::<Rest>();
         let spawned = std::thread::Builder::new().name(thread).spawn(move || {
             if let Ok(rest) = taken.recv() {
-                // Cannot fail: the main thread ends only after this.
+                // Fails only when the program ends without it.
                 let _ = mail.send(Mail::Waited(rest(Ok(()))));
             }
         });

@@ -151,11 +151,17 @@ impl Objects {
         self.nodes.iter().find(|found| found.node.name() == name)
     }
 
+    /// No node of that name is being opened.
+    pub fn check_not_opening(&self, name: &str) -> Result<(), Failure> {
+        match self.opening.iter().any(|opening| opening == name) {
+            true => Err(busy(name, "blockdev-add")),
+            false => Ok(()),
+        }
+    }
+
     /// A node to be used for something.
     pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
-        if self.opening.iter().any(|opening| opening == name) {
-            return Err(busy(name, "blockdev-add"));
-        }
+        self.check_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
         found.check_free()?;
@@ -204,6 +210,7 @@ impl Objects {
 
     /// What goes with a node, itself first, if nothing uses any of it; it is reserved.
     pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+        self.check_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("Failed to find node with node-name='{name}'"))?;
         if let Some(parent) = &found.parent {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::errors::{failed, live, refused};
 use super::{text, types};
 use crate::control::Control;
+use crate::later::AtTheEnd;
 use crate::node::{Opened, Opening};
 use crate::objects::{Objects, OpenNode};
 
@@ -91,7 +92,8 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     .into()
 }
 
-/// Its disk may be slow to open, or its server gone. Its names are taken meanwhile.
+/// Its disk may be slow to open, or its server gone. Its names are taken meanwhile, and the program's end does not
+/// wait for it.
 fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let opening = match plan(&control.objects, arguments) {
         Ok(opening) => opening,
@@ -106,11 +108,17 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
     }
     let thread = format!("add {}", names[0]);
     control.objects.opening.extend(names.iter().cloned());
-    control.later(thread, reply, open, move |control, opened| {
-        let objects = &mut control.objects;
-        objects.opening.retain(|opening| !names.contains(opening));
-        opened.map(|opened: Opened| opened.finish(objects))
-    });
+    control.later(
+        thread,
+        AtTheEnd::Leave,
+        reply,
+        open,
+        move |control, opened| {
+            let objects = &mut control.objects;
+            objects.opening.retain(|opening| !names.contains(opening));
+            opened.map(|opened: Opened| opened.finish(objects))
+        },
+    );
 }
 
 fn plan(objects: &Objects, arguments: &Arguments) -> Result<Opening, Error> {
@@ -140,13 +148,19 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         })
     };
     let thread = format!("del {}", goes[0]);
-    control.later(thread, reply, flush, move |control, flushed| {
-        match flushed {
-            Ok(()) => control.objects.remove_nodes(&goes),
-            Err(_) => control.objects.release(&goes),
-        }
-        flushed
-    });
+    control.later(
+        thread,
+        AtTheEnd::Finish,
+        reply,
+        flush,
+        move |control, flushed| {
+            match flushed {
+                Ok(()) => control.objects.remove_nodes(&goes),
+                Err(_) => control.objects.release(&goes),
+            }
+            flushed
+        },
+    );
 }
 
 /// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients

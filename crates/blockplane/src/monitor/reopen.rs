@@ -4,6 +4,7 @@ use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 
 use super::errors::{failed, live_without, refused};
 use crate::control::Control;
+use crate::later::AtTheEnd;
 use crate::reopen::{self, Reopen};
 
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -34,7 +35,13 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
         control.objects.release(&reserved);
         done.map(|reopen| reopen.finish(&mut control.objects))
     };
-    control.later("reopen".to_owned(), reply, carry_out, finish);
+    control.later(
+        "reopen".to_owned(),
+        AtTheEnd::Finish,
+        reply,
+        carry_out,
+        finish,
+    );
 }
 
 fn plan(control: &mut Control, arguments: &Arguments) -> Result<Reopen, Error> {
@@ -44,6 +51,8 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Reopen, Error> {
             .as_str()
             .ok_or_else(|| Error::generic("node-name not specified".to_owned()))?;
         let objects = &control.objects;
+        let opening = objects.check_not_opening(name);
+        opening.map_err(|failure| failed(&failure))?;
         if objects.find_node(name).is_none() {
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));

@@ -5,6 +5,7 @@ use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 use super::errors::failed;
 use super::text;
 use crate::control::Control;
+use crate::later::AtTheEnd;
 use crate::resize::{self, Resize};
 
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -32,10 +33,16 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
         let done = resize.carry_out();
         done.map_err(|error| failed(&error.into()))
     };
-    control.later(thread, reply, carry_out, move |control, done| {
-        control.objects.release(&nodes);
-        done
-    });
+    control.later(
+        thread,
+        AtTheEnd::Finish,
+        reply,
+        carry_out,
+        move |control, done| {
+            control.objects.release(&nodes);
+            done
+        },
+    );
 }
 
 /// `device` would be one of a machine, of which a storage daemon has none.
@@ -44,6 +51,8 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
+    let opening = control.objects.check_not_opening(name);
+    opening.map_err(|failure| failed(&failure))?;
     let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(
             "Cannot find device='{device}' nor node-name='{name}'"

@@ -32,13 +32,31 @@ impl Born {
         Born(born)
     }
 
-    pub fn let_go(self) {
-        ptrace(libc::PTRACE_DETACH, self.0, 0, 0);
+    pub fn let_go(self) {}
+
+    /// Waits until it has gone with its process, without having done anything.
+    pub fn taken_along(self) {
+        let status = changed(self.0);
+        assert!(!libc::WIFSTOPPED(status), "{status:#x}");
+    }
+}
+
+impl Drop for Born {
+    fn drop(&mut self) {
+        // Also when a test fails: its process could not end else. (One that has gone is nothing to let go.)
+        // SAFETY: of these requests only PTRACE_GETEVENTMSG writes memory of ours.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
     }
 }
 
 /// Waits until a thread has stopped.
 fn stopped(thread: i32) {
+    let status = changed(thread);
+    assert!(libc::WIFSTOPPED(status), "{status:#x}");
+}
+
+/// Waits until a thread has stopped or ended.
+fn changed(thread: i32) -> libc::c_int {
     let mut status = 0;
     let begin = Instant::now();
     loop {
@@ -46,13 +64,10 @@ fn stopped(thread: i32) {
         let waited =
             unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
         if waited != 0 {
-            assert!(
-                waited == thread && libc::WIFSTOPPED(status),
-                "{waited} {status:#x}"
-            );
-            return;
+            assert_eq!(waited, thread);
+            return status;
         }
-        assert!(begin.elapsed() < STUCK_AFTER, "no thread is made");
+        assert!(begin.elapsed() < STUCK_AFTER, "the thread goes on");
         sleep(Duration::from_millis(1));
     }
 }

@@ -170,6 +170,15 @@ fn a_disk_that_is_slow_to_open() {
         let text = client.fails("blockdev-add", part);
         let busy = format!("Node '{name}' is busy: a blockdev-add waits for its disk");
         assert!(text.starts_with(&busy), "{text}");
+        let anew = json!({"driver": "file", "node-name": name, "filename": "slow"});
+        for (command, arguments) in [
+            ("blockdev-del", json!({"node-name": name})),
+            ("block_resize", json!({"node-name": name, "size": MIB})),
+            ("blockdev-reopen", json!({"options": [anew]})),
+        ] {
+            let text = client.fails(command, arguments);
+            assert!(text.starts_with(&busy), "{command}: {text}");
+        }
     }
     assert!(!waits.is_answered());
     opens.let_go();
@@ -186,4 +195,21 @@ fn a_disk_that_is_slow_to_open() {
         json!({"driver": "null-co", "node-name": "again"}),
     );
     program.stop();
+}
+
+/// It may never be open: disks that are, are flushed and closed all the same.
+#[test]
+fn the_end_comes_before_a_disk_is_open() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    folder.image("slow", MIB);
+    let (program, mut waits) = start(&folder, LINE);
+    let mut client = Client::connect(&folder.join("qmp"));
+    let node = json!({"driver": "file", "node-name": "slow", "filename": "slow"});
+    let opens = Born::held(program.pid(), || waits.send("blockdev-add", &node));
+    client.done("quit", json!({}));
+    opens.taken_along();
+    let ended = program.ended();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
