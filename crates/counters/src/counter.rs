@@ -19,13 +19,16 @@ impl Counter {
     /// Adds to it.
     #[inline(always)]
     pub fn add(&self, count: u64) {
-        self.set(self.get().wrapping_add(count));
+        // Not even looked at: a compiler keeps each look at an atomic.
+        if COUNTED {
+            self.set(self.get().wrapping_add(count));
+        }
     }
 
     /// Raises it to `value` if it is smaller.
     #[inline(always)]
     pub fn raise(&self, value: u64) {
-        if self.get() < value {
+        if COUNTED && self.get() < value {
             self.set(value);
         }
     }
