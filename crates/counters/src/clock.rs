@@ -93,7 +93,9 @@ fn origin() -> &'static Origin {
     })
 }
 
-/// The kernel's clock, since we first looked.
+/// The kernel's clock, since we first looked. Out of line: who reads the counter has the registers.
+#[cold]
+#[inline(never)]
 fn now_ns() -> u64 {
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)

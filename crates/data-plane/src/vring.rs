@@ -139,7 +139,7 @@ impl Vring {
         let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
         let served = match serves {
             Serves::Blk { device, node } => Served::Blk(Blk {
-                queue: virtio_blk::Queue::new(name, device, size, token, stats),
+                queue: virtio_blk::Queue::new(name, device, size, token, &stats),
                 node,
             }),
             Serves::Scsi(setup) => {
@@ -329,7 +329,7 @@ impl Vring {
             return self.publish_scsi(wanted, now, signals);
         };
         // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
-        queue.end_batch(now);
+        queue.end_batch();
         if wanted && let Some(call) = &self.call {
             signals();
             signal(call);

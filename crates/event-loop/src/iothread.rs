@@ -172,7 +172,6 @@ impl<P: Plane> IoThread<P> {
             return Ok(false);
         }
         self.expire_timers();
-        self.cx.totals.iterations.add(1);
 
         let (plane, cx) = (&mut self.plane, &mut self.cx);
         plane.reap(cx);
@@ -230,6 +229,7 @@ impl<P: Plane> IoThread<P> {
 
     /// More work is certain: only a look at the descriptors, and not every time.
     fn busy(&mut self) -> io::Result<()> {
+        self.cx.totals.went_on.add(1);
         self.busy_iterations += 1;
         if self.busy_iterations >= BUSY_ITERATIONS_PER_LOOK {
             self.busy_iterations = 0;
@@ -250,10 +250,10 @@ impl<P: Plane> IoThread<P> {
             // Not idle after all; descriptors are looked at all the same, now and then.
             return self.busy();
         }
+        self.cx.totals.sleeps.add(1);
         self.busy_iterations = 0;
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
-        self.cx.totals.sleeps.add(1);
         traced::sleep(timeout_ns);
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
         traced::wake(self.events.len());
@@ -285,8 +285,7 @@ impl<P: Plane> IoThread<P> {
         if self.hot && self.budget.is_unlimited() {
             for _ in 0..FREE_LOOKS {
                 if self.looks_alive() {
-                    self.cx.totals.polls.add(1);
-                    self.cx.totals.poll_hits.add(1);
+                    self.cx.totals.polled(true);
                     traced::poll_end(true, 0);
                     return Ok(true);
                 }
@@ -306,10 +305,8 @@ impl<P: Plane> IoThread<P> {
     /// A window has ended.
     fn window_ended(&mut self, spent_ns: u64, found: bool) {
         self.budget.spend(spent_ns);
-        let totals = &self.cx.totals;
-        totals.polls.add(1);
-        totals.poll_hits.add(found.into());
-        totals.poll_time_ns.add(spent_ns);
+        self.cx.totals.polled(found);
+        self.cx.totals.poll_time_ns.add(spent_ns);
         traced::poll_end(found, spent_ns);
     }
 

@@ -1,4 +1,6 @@
 //! What a loop has done so far.
+//!
+//! Each event is counted once, by what it ended in; sums are for who reads.
 
 use counters::Counter;
 
@@ -6,15 +8,52 @@ use counters::Counter;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct LoopTotals {
-    /// Iterations begun.
-    pub iterations: Counter,
+    pub(crate) sleeps: Counter,
+    /// Iterations that another followed at once.
+    pub(crate) went_on: Counter,
+    pub(crate) poll_hits: Counter,
+    pub(crate) poll_misses: Counter,
+    pub(crate) poll_time_ns: Counter,
+}
+
+impl LoopTotals {
+    /// Iterations that have ended: where they block, or where the next one begins.
+    #[must_use]
+    pub fn iterations(&self) -> u64 {
+        self.sleeps.get() + self.went_on.get()
+    }
+
     /// How often it blocked.
-    pub sleeps: Counter,
+    #[must_use]
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps.get()
+    }
+
     /// How often it polled before it blocked.
-    pub polls: Counter,
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.poll_hits.get() + self.poll_misses.get()
+    }
+
     /// How often that found work.
-    pub poll_hits: Counter,
+    #[must_use]
+    pub fn poll_hits(&self) -> u64 {
+        self.poll_hits.get()
+    }
+
     /// How long it polled, in nanoseconds. What is found within the first looks, before the clock is read,
     /// adds nothing.
-    pub poll_time_ns: Counter,
+    #[must_use]
+    pub fn poll_time_ns(&self) -> u64 {
+        self.poll_time_ns.get()
+    }
+
+    /// A polling has ended.
+    #[inline(always)]
+    pub(crate) fn polled(&self, found: bool) {
+        match found {
+            true => self.poll_hits.add(1),
+            false => self.poll_misses.add(1),
+        }
+    }
 }

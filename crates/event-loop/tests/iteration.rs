@@ -327,6 +327,38 @@ fn polling_starts_when_waits_are_short_and_a_hit_needs_no_wait() {
 }
 
 #[test]
+fn iterations_sleeps_and_polls_are_counted_however_an_iteration_ends() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    let totals = bench.iothread.context().totals();
+    let figures = || {
+        let polls = (totals.polls(), totals.poll_hits());
+        (totals.iterations(), totals.sleeps(), polls)
+    };
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(figures(), (1, 1, (0, 0)), "blocked");
+    bench.iothread.plane().poll_hits_after = Some(3);
+    bench.iterate();
+    assert_eq!(figures(), (2, 1, (1, 1)), "found something in its window");
+    bench.iterate();
+    assert_eq!(figures(), (3, 1, (2, 2)), "found something at first sight");
+    assert!(totals.poll_time_ns() > 0);
+    bench.iothread.plane().busy = true;
+    bench.iterate();
+    assert_eq!(figures(), (4, 1, (2, 2)), "had work left");
+    bench.iothread.plane().busy = false;
+    bench.iothread.plane().poll_hits_after = None;
+    bench.iothread.plane().park_finds = true;
+    bench.iterate();
+    assert_eq!(figures(), (5, 1, (3, 2)), "found something when it parked");
+    bench.iothread.plane().park_finds = false;
+    bench.iterate();
+    let (iterations, sleeps, (_, hits)) = figures();
+    assert_eq!((iterations, sleeps, hits), (6, 2, 2), "blocked again");
+}
+
+#[test]
 fn an_idle_loop_stops_polling() {
     let mut bench = Bench::new(PollSettings::default(), 1);
     bench.kernel.state().tick_ns = 100;

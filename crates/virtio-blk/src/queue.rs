@@ -85,7 +85,8 @@ pub struct Queue {
     taken: Stamp,
     /// What is finished and does not count yet.
     group: Group,
-    stats: Arc<QueueStats>,
+    /// A handle of its own: what it counts is one look away.
+    stats: QueueStats,
 }
 
 /// What the requests of an admission have in common.
@@ -114,7 +115,7 @@ impl Queue {
         device: Arc<Device>,
         size: u16,
         token: u32,
-        stats: Arc<QueueStats>,
+        stats: &QueueStats,
     ) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
@@ -127,7 +128,7 @@ impl Queue {
             merge: MergeBuffer::new(),
             taken: Stamp::default().next(),
             group: Group::default(),
-            stats,
+            stats: stats.clone(),
         }
     }
 
@@ -416,12 +417,13 @@ impl Queue {
         let done = self.finish(ring, slot, Status::Ok, now);
         let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
         // All that was merged into it came at the same time, and its bytes are among these.
-        if COUNTED && ALONE && next == NONE {
+        if COUNTED {
             let at = self.moment(now);
-            self.group.enter_alone(taken, len, at, &self.stats);
-        } else if COUNTED {
-            let at = self.moment(now);
-            self.group.add(taken, len, at, &self.stats);
+            match ALONE {
+                true if next == NONE => self.group.enter_alone(taken, len, at, &self.stats),
+                true => self.group.begin(taken, len, now),
+                false => self.group.add(taken, len, at, &self.stats),
+            }
         }
         let mut requests = 1;
         if next != NONE {
@@ -479,11 +481,11 @@ impl Queue {
         requests
     }
 
-    /// What was completed so far counts from now on, as of the `now` that it was completed at.
+    /// What was completed so far counts from now on.
     #[inline]
-    pub fn end_batch(&mut self, now: u64) {
+    pub fn end_batch(&mut self) {
         if COUNTED {
-            self.group.enter(self.moment(now), &self.stats);
+            self.group.enter(self.in_flight(), &self.stats);
         }
     }
 
@@ -518,11 +520,13 @@ fn hand_over(
     sink: &mut impl Sink,
 ) {
     let (offset, len, iov) = slots.with_segments(slot);
-    let writes = matches!(op, Op::Write | Op::WriteZeroes { .. });
-    if writes {
-        stats.highest_offset().raise(offset + len);
-    }
-    let fua = writes && !device.write_cache();
+    let fua = match op {
+        Op::Write | Op::WriteZeroes { .. } => {
+            stats.highest_offset().raise(offset + len);
+            !device.write_cache()
+        }
+        Op::Read | Op::Flush | Op::Discard => false,
+    };
     // A request has at most a ring's worth of segments.
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();

@@ -9,6 +9,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
 /// A slice of zero bytes, each page of which exists once it was touched.
 pub(crate) struct ZeroPages<T: Zeroed> {
@@ -24,6 +25,10 @@ pub(crate) unsafe trait Zeroed {}
 
 // SAFETY: a raw pointer and a length.
 unsafe impl Zeroed for libc::iovec {}
+
+// SAFETY: an integer.
+#[cfg(test)]
+unsafe impl Zeroed for std::sync::atomic::AtomicU64 {}
 
 // SAFETY: it owns its values as a box would.
 unsafe impl<T: Zeroed + Send> Send for ZeroPages<T> {}
@@ -89,13 +94,35 @@ impl<T: Zeroed> DerefMut for ZeroPages<T> {
     }
 }
 
-/// One value in pages of its own.
-pub(crate) struct ZeroPage<T: Zeroed>(ZeroPages<T>);
+/// One value in pages of its own, and who shares it: each clone is a pointer to it, which is looked through at once.
+pub(crate) struct ZeroPage<T: Zeroed> {
+    value: NonNull<T>,
+    /// Never looked at: it keeps the pages.
+    pages: Arc<ZeroPages<T>>,
+}
+
+// SAFETY: a shared reference to the value, and a share in its pages.
+unsafe impl<T: Zeroed + Send + Sync> Send for ZeroPage<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroed + Send + Sync> Sync for ZeroPage<T> {}
 
 impl<T: Zeroed> ZeroPage<T> {
     /// It is zero.
     pub fn new() -> Self {
-        ZeroPage(ZeroPages::new(1))
+        let pages = Arc::new(ZeroPages::new(1));
+        ZeroPage {
+            value: pages.start,
+            pages,
+        }
+    }
+}
+
+impl<T: Zeroed> Clone for ZeroPage<T> {
+    fn clone(&self) -> Self {
+        ZeroPage {
+            value: self.value,
+            pages: self.pages.clone(),
+        }
     }
 }
 
@@ -104,8 +131,9 @@ impl<T: Zeroed> Deref for ZeroPage<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: there is one, mapped as long as `self`; zero bytes are valid by `Zeroed`.
-        unsafe { self.0.start.as_ref() }
+        // SAFETY: there is one, mapped as long as `self.pages`, and never borrowed exclusively; zero bytes are
+        // valid by `Zeroed`.
+        unsafe { self.value.as_ref() }
     }
 }
 
@@ -134,6 +162,15 @@ mod tests {
             pages.iter().map(|segment| segment.iov_len).sum::<usize>(),
             7
         );
+    }
+
+    #[test]
+    fn a_shared_value_stays_until_the_last_is_dropped() {
+        let first = ZeroPage::<std::sync::atomic::AtomicU64>::new();
+        let second = first.clone();
+        first.store(7, std::sync::atomic::Ordering::Relaxed);
+        drop(first);
+        assert_eq!(second.load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 
     #[test]

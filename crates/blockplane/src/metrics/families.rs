@@ -272,7 +272,7 @@ fn iothreads(iothreads: &[SeenIothread], text: &mut Text) {
         "blockplane_iothread_poll_seconds",
         Type::Counter,
         "Time that it polled.",
-        |iothread| iothread.totals.iterations.poll_time_ns.get(),
+        |iothread| iothread.totals.iterations.poll_time_ns(),
     );
     times(
         "blockplane_iothread_poll_max_seconds",
@@ -291,25 +291,25 @@ fn iothreads(iothreads: &[SeenIothread], text: &mut Text) {
         "blockplane_iothread_iterations",
         Type::Counter,
         "How often it went around.",
-        |iothread| iothread.totals.iterations.iterations.get(),
+        |iothread| iothread.totals.iterations.iterations(),
     );
     counts(
         "blockplane_iothread_sleeps",
         Type::Counter,
         "How often it blocked.",
-        |iothread| iothread.totals.iterations.sleeps.get(),
+        |iothread| iothread.totals.iterations.sleeps(),
     );
     counts(
         "blockplane_iothread_polls",
         Type::Counter,
         "How often it polled before it blocked.",
-        |iothread| iothread.totals.iterations.polls.get(),
+        |iothread| iothread.totals.iterations.polls(),
     );
     counts(
         "blockplane_iothread_poll_hits",
         Type::Counter,
         "How often polling found work.",
-        |iothread| iothread.totals.iterations.poll_hits.get(),
+        |iothread| iothread.totals.iterations.poll_hits(),
     );
     counts(
         "blockplane_iothread_submitted",

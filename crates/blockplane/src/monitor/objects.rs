@@ -104,11 +104,11 @@ fn stats(thread: &DataThread) -> Value {
     } = thread.totals();
     let values = [
         thread.cpu_time_ns(),
-        turns.iterations.get(),
-        turns.sleeps.get(),
-        turns.polls.get(),
-        turns.poll_hits.get(),
-        turns.poll_time_ns.get(),
+        turns.iterations(),
+        turns.sleeps(),
+        turns.polls(),
+        turns.poll_hits(),
+        turns.poll_time_ns(),
         submits.requests.get(),
         submits.calls.get(),
         submits.largest_batch.get(),

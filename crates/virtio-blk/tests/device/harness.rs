@@ -157,7 +157,7 @@ impl Rig {
                 device.clone(),
                 size,
                 QUEUE_TOKEN,
-                stats.clone(),
+                &stats,
             ),
             device,
             memory,
@@ -253,7 +253,7 @@ impl Rig {
 
     /// Publishes, and what the guest finds then.
     pub fn used(&mut self) -> Vec<(u16, u32)> {
-        self.queue.end_batch(self.now);
+        self.queue.end_batch();
         self.ring.publish();
         self.driver.take_used()
     }

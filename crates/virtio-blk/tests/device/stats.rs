@@ -71,7 +71,7 @@ fn a_request_that_is_finished_alone_counts_as_others_do() {
         let fails = submitted.offset == 500 * 512;
         let result = if fails { Err(Errno::IO) } else { Ok(()) };
         rig.complete_alone(&submitted, result);
-        rig.queue.end_batch(rig.now);
+        rig.queue.end_batch();
         assert_eq!(
             rig.stats.in_flight().get(),
             u64::from(rig.queue.in_flight())
