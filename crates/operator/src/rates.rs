@@ -170,7 +170,7 @@ impl Rates {
         }
         into["iops"] = self.per_second(load.operations()).into();
         into["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
-        into["mean_batch"] = ratio(load.requests(), load.turns).into();
+        into["mean_batch"] = load.batch().into();
         for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
             into[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
         }
@@ -205,6 +205,11 @@ impl Load {
     fn requests(&self) -> u64 {
         let counters = &self.counters;
         self.operations() + counters.flushes + counters.discards + counters.failed
+    }
+
+    /// Requests per turn of a queue; `None` without turns.
+    pub(crate) fn batch(&self) -> Option<f64> {
+        ratio(self.requests(), self.turns)
     }
 
     /// Read and written.

@@ -43,11 +43,13 @@ Watch a running daemon: what each disk and each iothread did in the last interva
   p50, p99  half of them, and 99 of 100, took at most so long: from the
             daemon's taking them off the ring to its answer, to within
             3 %
+  BATCH     requests at once, on average: of a disk those that wait
+            when its iothread comes to a queue, as its guest makes
+            them; of an iothread those of a call into the kernel. The
+            more, the less each costs
   DEPTH     requests that the guest waits for at this moment
   CPU       of one processor. An iothread that polls uses it whether
             there is work or not
-  BATCH     requests per call into the kernel, on average: the more, the
-            less each costs
   POLL HIT  of the times that the iothread polled, so many found
             something before it went to sleep
 

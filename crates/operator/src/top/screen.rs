@@ -192,8 +192,8 @@ fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
 
 fn heading(name_width: usize) -> String {
     format!(
-        "{:<name_width$} {:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
-        "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "DEPTH"
+        "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
+        "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "BATCH", "DEPTH"
     )
 }
 
@@ -205,7 +205,7 @@ fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> Strin
             .map_or("-".to_owned(), |ns| shown_figure(ns / 1e3))
     };
     format!(
-        "{:<name_width$} {:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>7}",
+        "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
         clipped(name, name_width),
         rate(load.operations()),
         rate(load.counters.reads),
@@ -213,8 +213,14 @@ fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> Strin
         shown_figure(rates.per_second(load.bytes()) / 1e6),
         us(50.0),
         us(99.0),
+        batch(load.batch()),
         load.depth,
     )
+}
+
+/// Requests at once, on average.
+fn batch(mean: Option<f64>) -> String {
+    mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
 }
 
 fn thread_heading(name_width: usize) -> String {
@@ -232,9 +238,7 @@ fn thread_line(name_width: usize, rates: &Rates, thread: &Thread) -> String {
         percent(thread.cpu_percent),
         bar(thread.cpu_percent),
         shown_figure(rates.per_second(thread.submitted)),
-        thread
-            .batch
-            .map_or("-".to_owned(), |batch| format!("{batch:.1}")),
+        batch(thread.batch),
         thread.poll_hits_percent.map_or("-".to_owned(), percent),
         shown_figure(rates.per_second(thread.sleeps)),
     )
@@ -284,10 +288,10 @@ mod tests {
         let expected = "\
 top: 2 exports, 1 connected; 2.00 s; as they were made
 
-EXPORT              IOPS   READ/s  WRITE/s      MB/s    p50 us    p99 us  DEPTH
-idle                   0        0        0         0         -         -      0
-busy              60,000   45,000   15,000     245.8      98.0     195.8     32
-all               60,000   45,000   15,000     245.8      98.0     195.8     32
+EXPORT             IOPS  READ/s WRITE/s    MB/s   p50 us   p99 us  BATCH  DEPTH
+idle                  0       0       0       0        -        -      -      0
+busy             60,000  45,000  15,000   245.8     98.0    195.8    4.0     32
+all              60,000  45,000  15,000   245.8     98.0    195.8    4.0     32
 
 IOTHREAD            CPU                           REQ/s  BATCH POLL HIT SLEEP/s
 io0                50 %  ||||||||||              50,000   12.5     75 %    5.00";
@@ -356,6 +360,11 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             .map(|line| line[..15].trim_end())
             .collect();
         assert_eq!(names, ["busy", "  0 io0", "  1 io1", "idle"]);
+        let batch = |line: &String| line.split_whitespace().rev().nth(1).map(str::to_owned);
+        assert_eq!(
+            lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
+            ["4.0", "4.0", "4.0", "-"]
+        );
         assert_eq!(Sort::Made.step(-1), Sort::Made);
         assert_eq!(Sort::Latency.step(1), Sort::Latency);
     }
