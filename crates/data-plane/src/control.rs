@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{EngineSettings, Engines, Node};
 use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
@@ -11,6 +11,7 @@ use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError
 use virtqueue::GuestMemory;
 
 use crate::affinity::{AffinityError, bind};
+use crate::controller::{Controller, ControllerError};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::message::Message;
 use crate::plane::StoragePlane;
@@ -269,6 +270,26 @@ impl DataThread {
         answer
     }
 
+    /// Starts a controller with these disks on this iothread.
+    ///
+    /// # Errors
+    /// [`ControllerError`].
+    pub fn start_controller(
+        &self,
+        controller: Box<dyn Controller>,
+        nodes: Vec<Arc<Node>>,
+    ) -> Result<ControllerHandle, ControllerError> {
+        let (reply, answer) = mpsc::channel();
+        let message = Message::StartController(controller, nodes, reply);
+        self.remote.send(message)?;
+        let place = answer.recv().map_err(|_| Stopped)??;
+        Ok(ControllerHandle {
+            remote: self.remote.clone(),
+            place: Mutex::new(Some(place)),
+            ending: Mutex::default(),
+        })
+    }
+
     /// Starts a queue on this iothread.
     ///
     /// # Errors
@@ -290,6 +311,91 @@ impl Drop for DataThread {
             running.stop();
         }
     }
+}
+
+/// A controller on its iothread. Dropping it stops it, waiting for what is in flight.
+pub struct ControllerHandle {
+    remote: Remote<Message>,
+    /// `None` once it was told to stop.
+    place: Mutex<Option<u32>>,
+    /// Says that it has.
+    ending: Mutex<Option<mpsc::Receiver<u32>>>,
+}
+
+impl ControllerHandle {
+    /// Hands requests over to the engines, or does not.
+    pub fn enable(&self, enabled: bool) {
+        self.send(|place| Message::Enable(place, enabled));
+    }
+
+    /// Returns once all requests are done that were handed over so far.
+    pub fn settle(&self) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::Settle(place, reply));
+        // Only fails when the iothread is gone, and the controller with it.
+        let _ = answer.recv();
+    }
+
+    /// Goes on with another opening of the disk that has its name; returns once it does. It was disabled before, and
+    /// has settled.
+    pub fn set_node(&self, node: Arc<Node>) {
+        let (reply, answer) = mpsc::channel();
+        self.send(|place| Message::SetNode(place, node, reply));
+        // As above.
+        let _ = answer.recv();
+    }
+
+    /// Stops it if no front-end is connected and nothing is in flight; false if not.
+    #[must_use]
+    pub fn stop_if_idle(&self) -> bool {
+        let mut running = lock(&self.place);
+        let Some(place) = *running else {
+            return true;
+        };
+        let (reply, answer) = mpsc::channel();
+        // Only fails when the iothread is gone, and the controller with it.
+        let _ = self.remote.send(Message::StopIfIdle(place, reply));
+        let idle = answer.recv().unwrap_or(true);
+        if idle {
+            *running = None;
+        }
+        idle
+    }
+
+    /// Sends the front-end away and takes no other.
+    pub fn begin_stop(&self) {
+        if let Some(place) = lock(&self.place).take() {
+            let (reply, answer) = mpsc::channel();
+            // As above.
+            let _ = self.remote.send(Message::Stop(place, reply));
+            *lock(&self.ending) = Some(answer);
+        }
+    }
+
+    /// The same, and waits for what is in flight.
+    pub fn stop(&self) {
+        self.begin_stop();
+        if let Some(ending) = lock(&self.ending).take() {
+            let _ = ending.recv();
+        }
+    }
+
+    fn send(&self, message: impl FnOnce(u32) -> Message) {
+        if let Some(place) = *lock(&self.place) {
+            // As above.
+            let _ = self.remote.send(message(place));
+        }
+    }
+}
+
+impl Drop for ControllerHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A started queue. Dropping it stops the queue, waiting for what is in flight.

@@ -38,11 +38,7 @@ impl GiveBack<'_> {
         #[allow(clippy::cast_possible_truncation)]
         let (place, slot) = ((token >> 32) as u32, token as u32);
         let Some(vring) = self.vrings.get_mut(place) else {
-            debug_assert!(
-                false,
-                "a queue is kept until its last request has completed"
-            );
-            return;
+            return self.controller_completed(place, slot, result);
         };
         vring.complete::<ALONE>(slot, result, self.engines, self.now);
         self.trace.completed(place);
@@ -50,6 +46,21 @@ impl GiveBack<'_> {
             self.lists.mark_unpublished(vring, place);
             // Its guest is likely to ask again: it need not kick for that.
             self.lists.activate(vring, place);
+        }
+    }
+
+    /// No queue has that place.
+    #[cold]
+    fn controller_completed(&mut self, place: u32, slot: u32, result: Result<(), engine::Errno>) {
+        let Some(running) = self.vrings.controllers.get_mut(place) else {
+            debug_assert!(
+                false,
+                "who has requests in flight is kept until the last has completed"
+            );
+            return;
+        };
+        if running.completed(slot, result) {
+            self.lists.unpublished.push(place);
         }
     }
 }

@@ -6,6 +6,8 @@
 
 mod affinity;
 mod control;
+mod controller;
+mod controllers;
 mod cpu_time;
 mod give_back;
 mod lists;
@@ -21,7 +23,10 @@ mod vring;
 mod vrings;
 
 pub use affinity::AffinityError;
-pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle};
+pub use control::{
+    ControllerHandle, DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle,
+};
+pub use controller::{Carriers, Controller, ControllerError, SOURCES};
 pub use cpu_time::thread_cpu_time_ns;
 pub use engine::Errno;
 pub use message::Message;

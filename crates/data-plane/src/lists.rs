@@ -62,6 +62,19 @@ impl Lists {
         }
     }
 
+    /// A controller waits for room in an engine.
+    pub fn stall_controller(&mut self, place: u32) {
+        if !self.stalled.contains(&place) {
+            self.stalled.push(place);
+        }
+    }
+
+    /// A controller is gone.
+    pub fn forget_controller(&mut self, place: u32) {
+        self.stalled.retain(|other| *other != place);
+        self.unpublished.retain(|other| *other != place);
+    }
+
     /// No requests are taken from this queue any more.
     pub fn remove(&mut self, vring: &mut Vring, place: u32) {
         if vring.stalled {
@@ -91,11 +104,13 @@ impl Lists {
             active,
             stalled,
             stalled_served,
-            ..
+            unpublished,
         } = self;
         let others = active.len();
         let mut stays = |place: &u32| {
             let Some(vring) = vrings.get_mut(*place) else {
+                // A controller's place. Twice does no harm.
+                unpublished.push(*place);
                 return false;
             };
             vring.stalled = !vring.hand_over_deferred(engines);

@@ -9,6 +9,7 @@ use engine::PoolError;
 use virtqueue::GuestMemory;
 
 use crate::affinity::AffinityError;
+use crate::controller::{Controller, ControllerError};
 use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::vring::{StartError, VringSetup};
 
@@ -16,6 +17,14 @@ use crate::vring::{StartError, VringSetup};
 pub enum Message {
     /// Start a queue; the answer is its place.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
+    /// Start a controller with these disks; the answer is its place, which the other messages take as well.
+    StartController(
+        Box<dyn Controller>,
+        Vec<Arc<Node>>,
+        Sender<Result<u32, ControllerError>>,
+    ),
+    /// Stop a controller if no front-end is connected; the answer says whether none was.
+    StopIfIdle(u32, Sender<bool>),
     /// Take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
     /// Take requests, or do not.

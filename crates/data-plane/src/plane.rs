@@ -1,5 +1,7 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
+mod controllers;
+
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -46,6 +48,8 @@ pub enum Handler {
     Engine,
     /// The guest kicked the queue at this place.
     Kick(u32),
+    /// A descriptor of the controller at this place, and which one.
+    Controller(u32, u8),
 }
 
 /// What an iothread runs.
@@ -250,6 +254,8 @@ impl StoragePlane {
                 if vring.stopping.is_some() {
                     self.end_if_drained(place);
                 }
+            } else {
+                self.run_controller(place);
             }
         }
     }
@@ -325,6 +331,7 @@ impl StoragePlane {
     /// Another opening of its disk takes the place of the one that it has.
     fn set_node(&mut self, cx: &mut PlaneContext<Self>, place: u32, node: Arc<Node>) {
         if self.vrings.get_mut(place).is_none() {
+            self.set_controller_node(cx, place, &node);
             return;
         }
         self.attach(cx, &node);
@@ -364,7 +371,7 @@ impl StoragePlane {
 
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
-            return;
+            return self.stop_controller(cx, place, reply);
         };
         if let Some(kick) = vring.kick.take() {
             cx.delete(kick);
@@ -475,7 +482,7 @@ impl Plane for StoragePlane {
     type Timer = ();
     type Message = Message;
 
-    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
         match handler {
             // The reap phase looks at the ring anyway.
             Handler::Engine => {}
@@ -487,11 +494,13 @@ impl Plane for StoragePlane {
                 }
                 self.activate(place);
             }
+            Handler::Controller(place, source) => self.controller_ready(cx, place, source),
         }
     }
 
-    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {
+    fn expired(&mut self, cx: &mut PlaneContext<Self>, (): ()) {
         self.timer = None;
+        self.tend_all(cx);
     }
 
     fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
@@ -500,12 +509,18 @@ impl Plane for StoragePlane {
             Message::Start(setup, reply) => {
                 let _ = reply.send(self.start(cx, *setup));
             }
+            Message::StartController(controller, nodes, reply) => {
+                let _ = reply.send(self.start_controller(cx, controller, nodes));
+            }
+            Message::StopIfIdle(place, reply) => self.stop_idle_controller(cx, place, &reply),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
             Message::Enable(place, enabled) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.enabled = enabled;
+                    self.activate(place);
+                } else {
+                    self.enable_controller(cx, place, enabled);
                 }
-                self.activate(place);
             }
             Message::SetMemory(place, memory, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
@@ -516,6 +531,8 @@ impl Plane for StoragePlane {
             Message::Settle(place, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.settle(reply, &mut self.engines);
+                } else {
+                    self.settle_controller(cx, place, reply);
                 }
             }
             Message::SetNode(place, node, reply) => {

@@ -8,10 +8,12 @@
 //! - `tuned`: what is changed while it works takes effect at once.
 //! - `idle`: a thread without work does nothing.
 //! - `scsi`: queues of a controller, which tell each other things.
+//! - `controller`: a device without queues beside them.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
+mod controller;
 mod fair;
 mod guest;
 mod idle;

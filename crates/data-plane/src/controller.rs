@@ -1,0 +1,88 @@
+//! A device that has no virtqueues and speaks to its front-end by itself, as an iothread sees it.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use block::{Engines, Node, Request};
+use engine::Errno;
+use event_loop::Interest;
+
+/// Descriptors that a controller may have watched.
+pub const SOURCES: usize = 4;
+
+/// What an iothread runs beside queues: sockets and registers are its own, its requests go to the iothread's engines.
+///
+/// All calls come from the iothread, and none may block.
+pub trait Controller: Send {
+    /// What is to be watched now, each always at the same place.
+    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES];
+
+    /// Another number when there are other descriptors in [`Controller::sources`] than before.
+    fn generation(&self) -> u64;
+
+    /// The descriptor at this place is ready. Its turn comes next.
+    fn ready(&mut self, source: usize, now_ns: u64);
+
+    /// Does for a bounded time what is to be done. True: there is more.
+    fn run(&mut self, now_ns: u64) -> bool;
+
+    /// When its turn is to come even if nothing happens, on the loop's clock.
+    fn deadline_ns(&mut self) -> Option<u64>;
+
+    /// Hands over what requests it has. False: some wait for room, and this is called again.
+    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool;
+
+    /// A request has ended. Its turn comes next.
+    fn completed(&mut self, slot: u32, result: Result<(), Errno>);
+
+    /// Requests that were handed over and have not ended.
+    fn in_flight(&mut self) -> usize;
+
+    /// Whether a front-end is there.
+    fn is_connected(&self) -> bool;
+
+    /// The front-end, if there is one, is sent away.
+    fn disconnect(&mut self);
+
+    /// The same, and no other is taken. No request is asked for any more.
+    fn stop(&mut self);
+}
+
+/// The engines as a controller sees them: its disks have the places that they were given in.
+pub struct Carriers<'a> {
+    pub(crate) engines: &'a mut Engines,
+    pub(crate) nodes: &'a [Arc<Node>],
+    /// Upper half of tokens.
+    pub(crate) token_base: u64,
+}
+
+impl Carriers<'_> {
+    /// How many requests to this disk are taken for sure.
+    #[must_use]
+    pub fn room(&self, disk: usize) -> usize {
+        self.engines.room(&self.nodes[disk])
+    }
+
+    /// Takes a request, which [`Controller::completed`] names by its slot. There was room.
+    ///
+    /// # Safety
+    /// Until then the segments are valid, and nobody else touches their list.
+    pub unsafe fn submit(&mut self, disk: usize, slot: u32, mut request: Request) {
+        request.token = self.token_base | u64::from(slot);
+        // SAFETY: as promised to us; the plane keeps the node, attached, while requests are in flight.
+        let taken = unsafe { self.engines.submit(&self.nodes[disk], request) };
+        assert!(taken.is_ok(), "there was room");
+    }
+}
+
+/// Why a controller could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// What it wants watched cannot be.
+    #[error("cannot watch its descriptors: {0}")]
+    Watch(#[from] io::Error),
+    /// Its iothread is gone.
+    #[error(transparent)]
+    Stopped(#[from] event_loop::Stopped),
+}

@@ -1,0 +1,242 @@
+//! A device without virtqueues on an iothread, beside queues: its turns, its room, and its end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use block::{Node, NodeOptions, NullOptions, Op, Request};
+use data_plane::{
+    Carriers, Controller, ControllerHandle, DataThread, DataThreadSettings, Errno, SOURCES,
+};
+use event_loop::Interest;
+
+use crate::guest::{add_one, event};
+
+/// What has not happened by then never will.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Long enough that a test finds requests in flight.
+const SLOW_NS: u64 = 100_000_000;
+
+/// Also flushes take that long.
+fn slow_disk(latency_ns: u64) -> Arc<Node> {
+    let options = NodeOptions::Null(NullOptions {
+        size: 1 << 20,
+        read_zeroes: false,
+        latency_ns,
+    });
+    Node::open("null", false, &options).unwrap()
+}
+
+/// What it does is seen here.
+#[derive(Default)]
+struct Seen {
+    asked: AtomicUsize,
+    done: AtomicUsize,
+    connected: AtomicUsize,
+}
+
+/// Asks its disk for so many flushes each time its descriptor is ready.
+struct Flushes {
+    at_once: usize,
+    wanted: usize,
+    in_flight: usize,
+    bell: OwnedFd,
+    seen: Arc<Seen>,
+}
+
+impl Controller for Flushes {
+    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+        let bell = Some((self.bell.as_fd(), Interest::Readable));
+        [None, bell, None, None]
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn ready(&mut self, source: usize, _: u64) {
+        assert_eq!(source, 1);
+        rustix::io::read(&self.bell, &mut [0; 8]).unwrap();
+        self.wanted += self.at_once;
+    }
+
+    fn run(&mut self, _: u64) -> bool {
+        false
+    }
+
+    fn deadline_ns(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
+        while self.wanted > 0 {
+            if carriers.room(0) == 0 {
+                return false;
+            }
+            let request = Request {
+                op: Op::Flush,
+                fua: false,
+                offset: 0,
+                len: 0,
+                iov: std::ptr::null_mut(),
+                iov_count: 0,
+                token: 0,
+            };
+            self.wanted -= 1;
+            self.in_flight += 1;
+            let slot = self.seen.asked.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: a flush has no segments.
+            unsafe { carriers.submit(0, u32::try_from(slot).unwrap(), request) };
+        }
+        true
+    }
+
+    fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
+        assert_eq!(result, Ok(()));
+        assert!((slot as usize) < self.seen.asked.load(Ordering::Relaxed));
+        self.in_flight -= 1;
+        self.seen.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn in_flight(&mut self) -> usize {
+        self.in_flight
+    }
+
+    fn is_connected(&self) -> bool {
+        self.seen.connected.load(Ordering::Relaxed) > 0
+    }
+
+    fn disconnect(&mut self) {
+        self.seen.connected.store(0, Ordering::Relaxed);
+    }
+
+    fn stop(&mut self) {
+        self.disconnect();
+    }
+}
+
+/// One that runs on an iothread, with the bell that it listens to.
+struct Rig {
+    iothread: DataThread,
+    handle: ControllerHandle,
+    seen: Arc<Seen>,
+    bell: OwnedFd,
+    node: Weak<Node>,
+}
+
+impl Rig {
+    fn new(at_once: usize, latency_ns: u64) -> Self {
+        let iothread = DataThread::spawn(DataThreadSettings::named("io")).unwrap();
+        let (seen, bell) = (Arc::new(Seen::default()), event());
+        let controller = Flushes {
+            at_once,
+            wanted: 0,
+            in_flight: 0,
+            bell: bell.try_clone().unwrap(),
+            seen: seen.clone(),
+        };
+        let node = slow_disk(latency_ns);
+        let weak = Arc::downgrade(&node);
+        let handle = iothread.start_controller(Box::new(controller), vec![node]);
+        Rig {
+            handle: handle.unwrap(),
+            iothread,
+            seen,
+            bell,
+            node: weak,
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.seen.asked.load(Ordering::Relaxed)
+    }
+
+    fn done(&self) -> usize {
+        self.seen.done.load(Ordering::Relaxed)
+    }
+
+    fn until(&self, is_so: impl Fn(&Rig) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            assert!(
+                start.elapsed() < STUCK_AFTER,
+                "{} asked, {} done",
+                self.asked(),
+                self.done()
+            );
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// The iothread has read all mail and seen all bells.
+    fn passed(&self) {
+        self.iothread.ping().recv().unwrap();
+    }
+}
+
+#[test]
+fn it_has_its_turns_and_its_requests_come_back() {
+    let rig = Rig::new(3, 0);
+    for round in 1..=100 {
+        add_one(&rig.bell);
+        rig.until(|rig| rig.done() == 3 * round);
+    }
+    assert_eq!(rig.asked(), 300);
+}
+
+#[test]
+fn what_finds_no_room_is_asked_for_later() {
+    // More than an iothread's null disks take at a time.
+    let rig = Rig::new(10_000, 0);
+    add_one(&rig.bell);
+    rig.until(|rig| rig.done() == 10_000);
+}
+
+#[test]
+fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
+    let rig = Rig::new(8, SLOW_NS);
+    add_one(&rig.bell);
+    rig.until(|rig| rig.asked() == 8);
+    rig.handle.settle();
+    assert_eq!(rig.done(), 8);
+    rig.handle.enable(false);
+    add_one(&rig.bell);
+    rig.passed();
+    rig.handle.settle();
+    assert_eq!(rig.asked(), 8);
+    // Another opening of its disk.
+    rig.handle.set_node(slow_disk(0));
+    assert!(rig.node.upgrade().is_none(), "nobody holds the old one");
+    rig.handle.enable(true);
+    rig.until(|rig| rig.done() == 16);
+}
+
+#[test]
+fn its_end_waits_for_what_is_in_flight_and_lets_go_of_the_disk() {
+    let rig = Rig::new(8, SLOW_NS);
+    add_one(&rig.bell);
+    rig.until(|rig| rig.asked() == 8);
+    assert!(!rig.handle.stop_if_idle(), "requests are in flight");
+    rig.handle.begin_stop();
+    rig.handle.stop();
+    assert_eq!(rig.done(), 8);
+    assert!(rig.node.upgrade().is_none());
+}
+
+#[test]
+fn it_stops_at_once_when_nobody_uses_it_and_not_when_somebody_does() {
+    let rig = Rig::new(1, 0);
+    rig.seen.connected.store(1, Ordering::Relaxed);
+    assert!(!rig.handle.stop_if_idle());
+    rig.seen.connected.store(0, Ordering::Relaxed);
+    assert!(rig.handle.stop_if_idle());
+    assert!(rig.node.upgrade().is_none());
+    // Whoever has its place now is not meant by what comes later.
+    let other = Rig::new(1, 0);
+    rig.handle.enable(false);
+    rig.handle.stop();
+    add_one(&other.bell);
+    other.until(|rig| rig.done() == 1);
+}
