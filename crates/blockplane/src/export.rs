@@ -1,7 +1,10 @@
-//! An export: a node shown to front-ends as a virtio-blk device over vhost-user.
+//! An export: a node shown to front-ends as a virtio-blk device over vhost-user, or several as a SCSI controller's disks.
 
+mod controller;
+mod lsi;
+
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
 use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
@@ -16,21 +19,48 @@ use virtqueue::GuestMemory;
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
+use crate::shown::{Form, Serving, Shown, ShownDisk};
 
 /// What `GET_ID` answers when no serial was given: the same as the field's server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
 /// Starts serving an export.
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
-    let ExportKind::VhostUserBlk(kind) = &options.kind;
-    let node = objects.node(&options.node_name)?;
-    if options.writable && node.read_only() {
-        return Err(format!(
-            "--export: node '{}' is read-only; export it without writable=on",
-            options.node_name
-        )
-        .into());
+    match &options.kind {
+        ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
+        ExportKind::VfioUserLsi53c895a(kind) => {
+            let iothreads = objects.iothreads_of(&options.iothreads)?;
+            let listener = listener(&kind.addr, objects)?;
+            lsi::start(options, kind, listener, &iothreads[0], objects)
+        }
     }
+}
+
+/// A node that an export is to show.
+fn node(options: &ExportOptions, name: &str, objects: &Objects) -> Result<Arc<Node>, Failure> {
+    let node = objects.node(name)?;
+    if options.writable && node.read_only() {
+        return Err(
+            format!("--export: node '{name}' is read-only; export it without writable=on").into(),
+        );
+    }
+    Ok(node)
+}
+
+fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, Failure> {
+    Ok(match addr {
+        SocketAddr::Unix { path } => Listener::bind(path)?,
+        SocketAddr::Fd { fd } => objects.inherited.numbered(*fd)?,
+        SocketAddr::FdName { name } => objects.inherited.named(name)?,
+    })
+}
+
+fn start_blk(
+    options: &ExportOptions,
+    kind: &VhostUserBlkOptions,
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let node = node(options, &options.node_name, objects)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
         num_queues: kind.num_queues,
@@ -44,11 +74,7 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         merge_limits: merging(kind),
         ..DeviceOptions::default()
     };
-    let listener = match &kind.addr {
-        SocketAddr::Unix { path } => Listener::bind(path)?,
-        SocketAddr::Fd { fd } => objects.inherited.numbered(*fd)?,
-        SocketAddr::FdName { name } => objects.inherited.named(name)?,
-    };
+    let listener = listener(&kind.addr, objects)?;
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let events = objects.events.clone();
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
@@ -57,12 +83,16 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     let (device, figures) = (target.device.clone(), target.figures.clone());
     let node = target.node.clone();
     let server = Server::spawn(listener, Arc::new(target))?;
+    let disk = ShownDisk {
+        name: options.node_name.clone(),
+        form: Form::Blk(device),
+        node,
+    };
     objects.exports.push(Export {
         options: options.clone(),
-        device,
+        disks: vec![disk],
         figures,
-        node,
-        state: ExportState::Serving(server),
+        state: ExportState::Serving(Serving::VhostUser(server)),
     });
     Ok(())
 }
@@ -75,28 +105,6 @@ pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
             bytes: kind.max_merge_bytes,
         },
         false => MergeLimits::OFF,
-    }
-}
-
-/// The node that an export shows: another opening of it may take its place.
-#[derive(Clone)]
-pub(crate) struct Shown(Arc<Mutex<Arc<Node>>>);
-
-impl Shown {
-    fn new(node: Arc<Node>) -> Self {
-        Shown(Arc::new(Mutex::new(node)))
-    }
-
-    fn get(&self) -> Arc<Node> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Queues take it over when they are told to.
-    pub fn set(&self, node: Arc<Node>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
     }
 }
 

@@ -25,6 +25,7 @@ mod reports;
 mod resize;
 mod serve;
 mod service;
+mod shown;
 mod signals;
 mod summary;
 

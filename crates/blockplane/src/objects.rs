@@ -11,15 +11,13 @@ use data_plane::{DataThread, DataThreadSettings, Reports};
 use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
-use vhost_user::{FrontEnds, Server};
-use virtio_blk::Device;
 
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::control::Mail;
-use crate::export::Shown;
 use crate::figures::Figures;
 use crate::service::Inherited;
+use crate::shown::{FrontEnds, Serving, ShownDisk};
 
 /// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
 const OWN_IOTHREAD: &str = "main";
@@ -64,16 +62,15 @@ pub(crate) struct OpenNode {
 pub(crate) struct Export {
     /// As they are now, also those that were changed since.
     pub options: ExportOptions,
-    /// What its guest sees.
-    pub device: Arc<Device>,
+    /// What its guest sees, one at least.
+    pub disks: Vec<ShownDisk>,
     pub figures: Arc<Figures>,
-    pub node: Shown,
     pub state: ExportState,
 }
 
 /// What becomes of an export.
 pub(crate) enum ExportState {
-    Serving(Server),
+    Serving(Serving),
     /// A thread waits for its queues to drain.
     Ending(JoinHandle<()>),
 }
@@ -230,7 +227,7 @@ impl Objects {
                     format!("Block device {name} is in use: node '{above}' is on it").into(),
                 );
             }
-            let shows = |export: &&Export| export.options.node_name == *name;
+            let shows = |export: &&Export| export.options.shows(name);
             if let Some(export) = self.exports.iter().find(shows) {
                 let export = &export.options.id;
                 return Err(format!("Node {name} is in use: export '{export}' shows it").into());
@@ -279,11 +276,13 @@ impl Objects {
             .into());
         }
         let (mail, name) = (self.mail.clone(), id.to_owned());
-        let (hand_over, taken) = std::sync::mpsc::channel::<Server>();
+        let (hand_over, taken) = std::sync::mpsc::channel::<Serving>();
         let waiting = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
-                drop(taken.recv());
+                if let Ok(serving) = taken.recv() {
+                    serving.end();
+                }
                 // Fails only when the program has ended.
                 let _ = mail.send(Mail::ExportEnded(name));
             })?;
@@ -315,8 +314,7 @@ impl Objects {
         }
         for export in self.exports.drain(..) {
             match export.state {
-                // Waits for its queues to drain.
-                ExportState::Serving(server) => drop(server),
+                ExportState::Serving(server) => server.end(),
                 ExportState::Ending(thread) => {
                     if thread.join().is_err() {
                         tracing::error!(

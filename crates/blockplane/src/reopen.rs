@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use block::{Node, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
-use vhost_user::FrontEnds;
 
 use crate::Failure;
-use crate::export::Shown;
 use crate::node::{self, locking};
 use crate::objects::{Export, Objects};
+use crate::shown::{FrontEnds, Shown, ShownDisk};
 
 /// Nodes that are opened anew: all of them or none.
 pub(crate) struct Reopen {
@@ -55,8 +54,8 @@ pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<
                 format!("Read-only block node '{name}' cannot support read-write users").into(),
             );
         }
-        for export in objects.exports.iter().filter(|export| shows(export, old)) {
-            node.use_block_size(export.device.options().logical_block_size)?;
+        for (_, disk) in shown(objects, old) {
+            node.use_block_size(disk.form.logical_block_size())?;
         }
     }
     let of_these = |node: &Node| renewed.iter().any(|new| new.old.shares_disk_with(node));
@@ -83,11 +82,10 @@ impl Reopen {
         take_locks(&self.renewed)?;
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
-                let show = || export.node.set(node.clone());
                 match &export.front_ends {
-                    Some(front_ends) => front_ends.exchange(show),
+                    Some(front_ends) => front_ends.exchange(&export.node, node),
                     // What it still has to do it does with the old one.
-                    None => show(),
+                    None => export.node.set(node.clone()),
                 }
             }
             tracing::info!(node = node.name(), "opened anew");
@@ -107,7 +105,19 @@ impl Reopen {
 }
 
 fn shows(export: &Export, node: &Node) -> bool {
-    export.options.node_name == node.name()
+    export.options.shows(node.name())
+}
+
+/// The disks that exports show of a node.
+fn shown<'a>(
+    objects: &'a Objects,
+    node: &'a Node,
+) -> impl Iterator<Item = (&'a Export, &'a ShownDisk)> {
+    objects.exports.iter().flat_map(move |export| {
+        let disks = export.disks.iter();
+        let disks = disks.filter(move |disk| disk.name == node.name());
+        disks.map(move |disk| (export, disk))
+    })
 }
 
 /// Some options make a node what it is.
@@ -184,14 +194,14 @@ fn renew_all(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Re
         };
         // What the file has become outside is block_resize's to take over.
         node.set_size(old.size());
-        let exports = objects.exports.iter().filter(|export| shows(export, &old));
-        let exports = exports.map(|export| Shows {
-            node: export.node.clone(),
+        let exports = shown(objects, &old).map(|(export, disk)| Shows {
+            node: disk.node.clone(),
             front_ends: export.front_ends(),
         });
+        let exports = exports.collect();
         renewed.push(Renewed {
             options,
-            exports: exports.collect(),
+            exports,
             old,
             node,
         });

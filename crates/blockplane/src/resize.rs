@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use block::{Node, ResizeError};
-use vhost_user::FrontEnds;
-use virtio_blk::Device;
 
 use crate::Failure;
-use crate::objects::{Export, ExportState, Objects};
+use crate::objects::{ExportState, Objects};
+use crate::shown::{Form, FrontEnds};
 
 /// A node that gets another size, and with it all others that show the same disk to its end. They are reserved
 /// until it is done.
@@ -31,7 +30,7 @@ struct Change {
 
 /// An export that shows it to guests.
 struct Shows {
-    device: Arc<Device>,
+    form: Form,
     /// None any more of one that ends.
     front_ends: Option<FrontEnds>,
 }
@@ -78,7 +77,7 @@ impl Resize {
             }
             for export in exports {
                 // As large as the node is: after a failure also what was to shrink.
-                let differs = export.device.resize(node.size());
+                let differs = export.form.resize(node.size());
                 if let Some(front_ends) = &export.front_ends
                     && (differs || shrinks)
                 {
@@ -96,7 +95,7 @@ impl Resize {
     fn shrink(&self) {
         for Change { size, exports, .. } in &self.changes {
             for export in exports {
-                export.device.resize(*size);
+                export.form.resize(*size);
             }
         }
         let exports = self.changes.iter().flat_map(|change| &change.exports);
@@ -112,17 +111,18 @@ fn changes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<Change>, Resi
     nodes
         .filter(|other| other.shares_disk_with(node))
         .map(|node| {
-            let shows = |export: &&Export| export.options.node_name == node.name();
-            let exports = objects.exports.iter().filter(shows);
+            let mut exports = Vec::new();
+            for export in &objects.exports {
+                let shown = export.disks.iter().filter(|disk| disk.name == node.name());
+                exports.extend(shown.map(|disk| Shows {
+                    form: disk.form.clone(),
+                    front_ends: export.front_ends(),
+                }));
+            }
             Ok(Change {
                 node: node.clone(),
                 size: node.size_within(end)?,
-                exports: exports
-                    .map(|export| Shows {
-                        device: export.device.clone(),
-                        front_ends: export.front_ends(),
-                    })
-                    .collect(),
+                exports,
             })
         })
         .collect()
@@ -132,7 +132,8 @@ fn changes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<Change>, Resi
 fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), Failure> {
     let names = resize.names();
     let ending = objects.exports.iter().find(|export| {
-        matches!(export.state, ExportState::Ending(_)) && names.contains(&export.options.node_name)
+        matches!(export.state, ExportState::Ending(_))
+            && names.iter().any(|name| export.options.shows(name))
     });
     match ending {
         None => Ok(()),

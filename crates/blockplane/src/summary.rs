@@ -180,14 +180,21 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
 }
 
 fn export(options: &ExportOptions) -> Vec<Value> {
-    let ExportKind::VhostUserBlk(disk) = &options.kind;
+    let queues = match &options.kind {
+        ExportKind::VhostUserBlk(disk) => json!(disk.num_queues),
+        ExportKind::VfioUserLsi53c895a(_) => Value::Null,
+    };
+    let node = match options.node_names().as_slice() {
+        [one] => json!(one),
+        several => json!(several),
+    };
     vec![
         json!(options.id),
-        json!(options.node_name),
+        node,
         access(options.writable),
-        json!(disk.num_queues),
+        queues,
         json!(options.iothreads),
-        json!(socket(&disk.addr)),
+        json!(socket(options.kind.addr())),
     ]
 }
 

@@ -161,7 +161,7 @@ mod tests {
     fn the_example_and_its_defaults_are_right() {
         for text in [EXAMPLE, &with_defaults()] {
             let daemon = Configured::of("blockplane.toml").with(text);
-            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(9));
+            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(10));
         }
     }
 
@@ -180,13 +180,14 @@ mod tests {
 
     #[test]
     fn the_example_has_every_key() {
-        let tables: [&[Key]; 8] = [
+        let tables: [&[Key]; 9] = [
             object::IOTHREAD_KEYS,
             blockdev::COMMON_KEYS,
             blockdev::FILE_KEYS,
             blockdev::NULL_KEYS,
             blockdev::RAW_KEYS,
             export::KEYS,
+            export::LUN_KEYS,
             monitor::CHARDEV_KEYS,
             monitor::MONITOR_KEYS,
         ];

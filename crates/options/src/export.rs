@@ -1,20 +1,22 @@
 //! `--export`: how a guest reaches a node.
 //!
-//! Only `vhost-user-blk` exists. Defaults are those of qemu-storage-daemon.
+//! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 
+mod luns;
 mod queues;
 mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use read::{KEYS, parse};
+pub(crate) use luns::KEYS as LUN_KEYS;
+pub(crate) use read::{KEYS, TYPES, keys_of, parse};
 
 /// `--export …`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportOptions {
     /// `id`: the export's name, unique among exports.
     pub id: String,
-    /// `node-name`: the node to export; checked to exist.
+    /// `node-name`: the node to export; checked to exist. Of several, the first.
     pub node_name: String,
     /// `writable`: let the guest write. Default off.
     pub writable: bool,
@@ -35,6 +37,71 @@ pub struct ExportOptions {
 pub enum ExportKind {
     /// `vhost-user-blk`: a virtio disk over a Unix socket.
     VhostUserBlk(VhostUserBlkOptions),
+    /// `vfio-user-lsi53c895a`: a SCSI host adapter with disks, a PCI device over a Unix socket.
+    VfioUserLsi53c895a(ScsiOptions),
+}
+
+impl ExportKind {
+    /// As its `type` says.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            ExportKind::VhostUserBlk(_) => "vhost-user-blk",
+            ExportKind::VfioUserLsi53c895a(_) => "vfio-user-lsi53c895a",
+        }
+    }
+
+    /// Where the VMM connects.
+    #[must_use]
+    pub fn addr(&self) -> &SocketAddr {
+        match self {
+            ExportKind::VhostUserBlk(disk) => &disk.addr,
+            ExportKind::VfioUserLsi53c895a(scsi) => &scsi.addr,
+        }
+    }
+}
+
+impl ExportOptions {
+    /// All nodes that it shows.
+    #[must_use]
+    pub fn node_names(&self) -> Vec<&str> {
+        match &self.kind {
+            ExportKind::VhostUserBlk(_) => vec![&self.node_name],
+            ExportKind::VfioUserLsi53c895a(scsi) => {
+                scsi.luns.iter().map(|lun| &*lun.node_name).collect()
+            }
+        }
+    }
+
+    /// Whether it shows this node.
+    #[must_use]
+    pub fn shows(&self, node: &str) -> bool {
+        self.node_names().contains(&node)
+    }
+}
+
+/// Options of SCSI controllers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScsiOptions {
+    /// `addr`: where the VMM connects.
+    pub addr: SocketAddr,
+    /// `luns`, or `node-name` alone: the disks, at least one, each at a place of its own.
+    pub luns: Vec<LunOptions>,
+}
+
+/// One disk of a SCSI controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LunOptions {
+    /// `node-name`: checked to exist.
+    pub node_name: String,
+    /// `target`: within what the controller has. Default 0.
+    pub target: u16,
+    /// `lun`: the same.
+    pub lun: u16,
+    /// `serial`: printable ASCII without blanks at the ends, 1 to 20 bytes. `None` = none.
+    pub serial: Option<String>,
+    /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
+    pub logical_block_size: u32,
 }
 
 /// Options of `vhost-user-blk`.

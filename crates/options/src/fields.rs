@@ -41,7 +41,7 @@ impl Fields {
     pub(crate) fn new(
         object: Object,
         prefix: &str,
-        tables: &[&'static [Key]],
+        tables: &[&[Key]],
         not_yet: &[NotYet],
     ) -> Result<Self, Problem> {
         let names: Vec<&'static str> = tables

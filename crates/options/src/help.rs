@@ -73,6 +73,11 @@ pub(crate) fn top_level() -> String {
     );
     section(
         &mut out,
+        "--export vfio-user-lsi53c895a,KEY=VALUE,…   SCSI disks for a VMM; also",
+        &[export::LUN_KEYS],
+    );
+    section(
+        &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
         &[monitor::CHARDEV_KEYS],
     );
@@ -147,7 +152,7 @@ Values:
                           --object help the types
 
 Not there yet: --nbd-server, --trace, image formats such as qcow2,
-exports other than vhost-user-blk.
+exports other than those two.
 
 BLOCKPLANE_LOG in the environment says how much is logged without a command:
 error (errors and warnings, the default; also warn), info, debug or trace.
@@ -203,7 +208,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
                     section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
-                _ => "Types of --export:\n  vhost-user-blk\n",
+                _ => "Types of --export:\n  vhost-user-blk\n  vfio-user-lsi53c895a\n",
             });
             return Ok(out);
         }
@@ -231,8 +236,8 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
         }
         Opt::Monitor => section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]),
         _ => {
-            pick("type", kind, &[("vhost-user-blk", ())], &[])?;
-            section(&mut out, "--export vhost-user-blk", &[export::KEYS]);
+            let keys = export::keys_of(pick("type", kind, export::TYPES, &[])?);
+            section(&mut out, &format!("--export {kind}"), &[&keys]);
         }
     }
     Ok(out.trim_start().to_owned())

@@ -49,8 +49,9 @@ pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
 pub use error::{Problem, UsageError};
 pub use export::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, SocketAddr, VhostUserBlkOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, LunOptions,
+    MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SERIAL_BYTES, ScsiOptions, SocketAddr,
+    VhostUserBlkOptions,
 };
 pub use fields::Key;
 pub use generate::Generate;

@@ -92,8 +92,14 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
         .collect()
 }
 
-/// Keys of an export.
+/// Keys of exports, of all types.
 #[must_use]
-pub fn export_keys() -> &'static [Key] {
-    export::KEYS
+pub fn export_keys() -> Vec<Key> {
+    [export::KEYS, export::LUN_KEYS].concat()
+}
+
+/// Types of exports.
+#[must_use]
+pub fn export_types() -> Vec<&'static str> {
+    export::TYPES.iter().map(|(name, _)| *name).collect()
 }

@@ -81,6 +81,13 @@ pub const KEYS: &[KeyGroup] = &[
         keys: export::KEYS,
     },
     KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vfio-user-lsi53c895a"],
+        title: "SCSI disks for a VMM: what is above and not of queues, also",
+        keys: export::LUN_KEYS,
+    },
+    KeyGroup {
         option: "chardev",
         table: "chardev",
         kinds: &["socket"],

@@ -66,7 +66,9 @@ fn export(rest: &str) -> ExportOptions {
 }
 
 fn disk(rest: &str) -> VhostUserBlkOptions {
-    let ExportKind::VhostUserBlk(disk) = export(rest).kind;
+    let ExportKind::VhostUserBlk(disk) = export(rest).kind else {
+        panic!("another type");
+    };
     disk
 }
 
@@ -900,7 +902,7 @@ fn export_errors() {
     assert!(unix_and(",allow-inactive=on").contains("'allow-inactive=on' is not supported"));
     assert!(
         error(&["--export", "nbd,id=e"])
-            .contains("'type=nbd' is not supported by blockplane yet; the one export type")
+            .contains("'type=nbd' is not supported by blockplane yet; the export types")
     );
     assert!(error(&["--export", "vhost-user-blk,node-name=n"]).contains("'id' is missing"));
     assert!(error(&["--export", "vhost-user-blk,id=e"]).contains("'node-name' is missing"));

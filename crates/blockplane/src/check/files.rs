@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use options::{
-    BlockdevOptions, Daemon, Directive, Driver, ExportKind, FileOptions, Locking, MetricsAddr,
-    NodeRef, SocketAddr,
+    BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
+    SocketAddr,
 };
 use rustix::fs::{Access, access};
 
@@ -21,8 +21,7 @@ pub(super) fn look(daemon: &Daemon, hints: &mut Vec<String>) {
         match directive {
             Directive::Blockdev(options) => disk(options, &mut seen, hints),
             Directive::Export(options) => {
-                let ExportKind::VhostUserBlk(disk) = &options.kind;
-                folder_of(&disk.addr, hints);
+                folder_of(options.kind.addr(), hints);
             }
             Directive::Chardev(options) if options.server => folder_of(&options.addr, hints),
             _ => {}

@@ -63,9 +63,8 @@ pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error>
         live.add_node(name, false).map_err(read)?;
     }
     for export in &objects.exports {
-        let options::ExportKind::VhostUserBlk(kind) = &export.options.kind;
-        live.add_export(&export.options.id, &kind.addr)
-            .map_err(read)?;
+        let addr = export.options.kind.addr();
+        live.add_export(&export.options.id, addr).map_err(read)?;
     }
     Ok(live)
 }

@@ -10,6 +10,7 @@ use super::property::{Property, Tuned};
 use crate::Failure;
 use crate::export::merging;
 use crate::objects::Export;
+use crate::shown::Form;
 
 impl Tuned for Export {
     type Options = ExportOptions;
@@ -77,17 +78,26 @@ const PROPERTIES: &[Property<Export, ExportOptions>] = &[
     ),
 ];
 
+/// Only such exports have these properties.
 fn kind(options: &ExportOptions) -> &VhostUserBlkOptions {
-    let ExportKind::VhostUserBlk(kind) = &options.kind;
-    kind
+    match &options.kind {
+        ExportKind::VhostUserBlk(kind) => kind,
+        ExportKind::VfioUserLsi53c895a(_) => unreachable!("looked up by their type"),
+    }
 }
 
 fn kind_mut(export: &mut Export) -> &mut VhostUserBlkOptions {
-    let ExportKind::VhostUserBlk(kind) = &mut export.options.kind;
-    kind
+    match &mut export.options.kind {
+        ExportKind::VhostUserBlk(kind) => kind,
+        ExportKind::VfioUserLsi53c895a(_) => unreachable!("looked up by their type"),
+    }
 }
 
 fn merge_anew(export: &Export) -> Result<(), Failure> {
-    export.device.set_merging(merging(kind(&export.options)));
+    for disk in &export.disks {
+        if let Form::Blk(device) = &disk.form {
+            device.set_merging(merging(kind(&export.options)));
+        }
+    }
     Ok(())
 }

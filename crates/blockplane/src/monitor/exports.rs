@@ -1,6 +1,6 @@
 //! Exports: added, removed, looked at; and what is told of them.
 
-use options::{ExportKind, SocketAddr};
+use options::SocketAddr;
 use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
@@ -116,11 +116,10 @@ fn query(control: &Control) -> Value {
             let mut info = json!({
                 "node-name": export.options.node_name,
                 "shutting-down": matches!(export.state, ExportState::Ending(_)),
-                "type": "vhost-user-blk",
+                "type": export.options.kind.name(),
                 "id": export.options.id,
             });
-            let ExportKind::VhostUserBlk(kind) = &export.options.kind;
-            if let SocketAddr::Unix { path } = &kind.addr {
+            if let SocketAddr::Unix { path } = export.options.kind.addr() {
                 info["socket"] = path.display().to_string().into();
             }
             info

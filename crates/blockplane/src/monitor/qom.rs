@@ -67,10 +67,25 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     vec![("ObjectPropertyInfo", Definition::Object(info))]
 }
 
+/// Disks with virtqueues have them; what a SCSI controller's have, its guest sets.
+fn has_properties(export: &Export) -> bool {
+    export.options.kind.name() == Export::TYPE
+}
+
+fn with_properties(objects: &Objects) -> impl Iterator<Item = &Export> {
+    objects
+        .exports
+        .iter()
+        .filter(|export| has_properties(export))
+}
+
 /// Finds what a path names: from the root, or the last part of an iothread's alone.
 fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
     let iothread = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
-    let export = |id: &str| objects.exports.iter().position(|e| e.options.id == id);
+    let export = |id: &str| {
+        let mut exports = objects.exports.iter();
+        exports.position(|e| e.options.id == id && has_properties(e))
+    };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts.as_slice() {
         [] if path.starts_with('/') => Some(Place::Root),
@@ -103,7 +118,7 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
             Iothread::TYPE,
         ),
         Place::Exports => children(
-            &mut objects.exports.iter().map(|e| &e.options.id),
+            &mut with_properties(objects).map(|e| &e.options.id),
             Export::TYPE,
         ),
         Place::Iothread(_) => property::list::<Iothread>(),
@@ -114,7 +129,7 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
 fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = text(arguments, "property");
-    let has_export = || objects.exports.iter().any(|e| e.options.id == name);
+    let has_export = || with_properties(objects).any(|e| e.options.id == name);
     match (place(objects, text(arguments, "path"))?, name) {
         (Place::Iothread(index), _) => property::get(&objects.iothreads[index], name),
         (Place::Export(index), _) => property::get(&objects.exports[index], name),

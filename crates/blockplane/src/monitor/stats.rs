@@ -115,7 +115,7 @@ fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
     let exports: Vec<&Export> = exports
-        .filter(|export| export.options.node_name == name)
+        .filter(|export| export.options.shows(name))
         .collect();
     let mut entry = json!({
         "stats": sum(&exports).describe(scale),

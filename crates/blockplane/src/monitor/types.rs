@@ -8,7 +8,7 @@ use qmp::{Definition, Member, Object, Type, Variants};
 pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     let mut definitions = vec![
         ("qom-type", Definition::Enum(vec!["iothread"])),
-        ("type", Definition::Enum(vec!["vhost-user-blk"])),
+        ("type", Definition::Enum(live::export_types())),
         ("detect-zeroes", Definition::Enum(vec!["off"])),
         (
             "BlockdevRef",
@@ -30,10 +30,20 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
             ])),
         ),
     ];
+    definitions.push((
+        "BlockExportLun",
+        Definition::Object(Object::of(vec![
+            Member::required("node-name", Type::Str),
+            Member::optional("target", Type::Int),
+            Member::optional("lun", Type::Int),
+            Member::optional("serial", Type::Str),
+            Member::optional("logical-block-size", Type::Int),
+        ])),
+    ));
     let mut reader = Reader::default();
     let object = reader.object(&live::iothread_keys(), &["qom-type", "id"]);
     definitions.push(("ObjectOptions", Definition::Object(object)));
-    let object = reader.object(live::export_keys(), &["type", "id", "node-name", "addr"]);
+    let object = reader.object(&live::export_keys(), &["type", "id", "addr"]);
     definitions.push(("BlockExportOptions", Definition::Object(object)));
 
     let drivers = live::drivers();
@@ -124,6 +134,7 @@ impl Reader {
             ("file", _) => Type::Named("BlockdevRef"),
             ("iothread", _) => Type::Named("IothreadRef"),
             ("iothread-vq-mapping", _) => Type::list_of("IOThreadVirtQueueMapping"),
+            ("luns", _) => Type::list_of("BlockExportLun"),
             ("cpu-affinity", _) => Type::Named("CpuSets"),
             (_, "on|off" | "off") => Type::Bool,
             (_, "NAME" | "NODE" | "PATH" | "TEXT" | "FD") => Type::Str,

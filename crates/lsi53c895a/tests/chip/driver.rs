@@ -176,9 +176,11 @@ impl Driver {
     /// What the interrupt handler finds in the done queue, in that order.
     pub fn completions(&mut self) -> Vec<Done> {
         let mut found = Vec::new();
-        if self.machine.read8(ISTAT0) & 0x04 != 0 {
+        let istat = self.machine.read8(ISTAT0);
+        if istat & 0x04 != 0 {
             assert!(self.machine.irq_level());
-            self.machine.write8(ISTAT0, 0x04);
+            // A bell that SCRIPTS have not heard yet stays rung.
+            self.machine.write8(ISTAT0, istat & 0x20 | 0x04);
         }
         loop {
             let block = self.machine.peek32(DONE_QUEUE + 8 * self.done);

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use crate::{
     DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, SocketAddr, VhostUserBlkOptions,
-    export::queues,
+    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions,
+    export::{
+        luns::{self, Places},
+        queues,
+    },
     fields::{Fields, Key, NotYet, kind},
     inherited, limits,
     names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
@@ -15,7 +18,7 @@ use crate::{
 pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "type",
-        value: "vhost-user-blk",
+        value: "TYPE",
         help: "the kind of export; may be written without its key",
     },
     Key {
@@ -131,25 +134,60 @@ const KEYS_NOT_YET: &[NotYet] = &[
     },
 ];
 
-#[derive(Clone, Copy)]
-enum Type {
+/// The kinds of export.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Type {
     VhostUserBlk,
+    VfioUserLsi53c895a,
 }
 
-const TYPES: &[(&str, Type)] = &[("vhost-user-blk", Type::VhostUserBlk)];
+pub(crate) const TYPES: &[(&str, Type)] = &[
+    ("vhost-user-blk", Type::VhostUserBlk),
+    ("vfio-user-lsi53c895a", Type::VfioUserLsi53c895a),
+];
+
+/// Keys that only mean something where there are virtqueues with one disk behind them.
+const OF_QUEUES: [&str; 8] = [
+    "iothread-vq-mapping",
+    "num-queues",
+    "queue-size",
+    "request-merging",
+    "max-merge-requests",
+    "max-merge-bytes",
+    "packed",
+    "fixed-buffers",
+];
+
+/// The places of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
+const LSI_PLACES: Places = Places {
+    max_target: 15,
+    max_lun: 63,
+    initiator: Some(7),
+};
+
+/// The keys of exports of this type.
+pub(crate) fn keys_of(kind: Type) -> Vec<Key> {
+    match kind {
+        Type::VhostUserBlk => KEYS.to_vec(),
+        Type::VfioUserLsi53c895a => {
+            let keys = KEYS.iter().filter(|key| !OF_QUEUES.contains(&key.name));
+            keys.chain(luns::KEYS).copied().collect()
+        }
+    }
+}
 
 const TYPES_NOT_YET: &[NotYet] = &[
     NotYet {
         name: "nbd",
-        instead: "the one export type is vhost-user-blk",
+        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
     },
     NotYet {
         name: "fuse",
-        instead: "the one export type is vhost-user-blk",
+        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
     },
     NotYet {
         name: "vduse-blk",
-        instead: "the one export type is vhost-user-blk",
+        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
     },
 ];
 
@@ -174,16 +212,54 @@ const ADDR_TYPES_NOT_YET: &[NotYet] = &[
 
 /// Reads the tree of one `--export` and notes its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
-    let Type::VhostUserBlk = kind(&object, "", "type", TYPES, TYPES_NOT_YET)?;
-    let mut fields = Fields::new(object, "", &[KEYS], KEYS_NOT_YET)?;
+    let r#type = kind(&object, "", "type", TYPES, TYPES_NOT_YET)?;
+    let mut fields = Fields::new(object, "", &[&keys_of(r#type)], KEYS_NOT_YET)?;
     fields.take("type");
-    let missing = |key: &str, expected: &str| Problem::Missing {
-        key: key.to_owned(),
-        expected: expected.to_owned(),
-    };
     let id = fields
         .identifier("id", MAX_ID_BYTES)?
         .ok_or_else(|| missing("id", "write id=NAME, such as id=export0"))?;
+    let export = match r#type {
+        Type::VhostUserBlk => disk(&mut fields, names, id)?,
+        Type::VfioUserLsi53c895a => controller(&mut fields, names, id)?,
+    };
+    fields.finish();
+    names.add_export(&export.id, export.kind.addr())?;
+    Ok(export)
+}
+
+fn missing(key: &str, expected: &str) -> Problem {
+    Problem::Missing {
+        key: key.to_owned(),
+        expected: expected.to_owned(),
+    }
+}
+
+/// What every export has.
+fn export(
+    fields: &mut Fields,
+    id: String,
+    node_name: String,
+    writable: bool,
+    iothreads: Vec<String>,
+    kind: ExportKind,
+) -> Result<ExportOptions, Problem> {
+    Ok(ExportOptions {
+        writethrough: fields.boolean("writethrough")?.unwrap_or(false),
+        fixed_iothread: fields.boolean("fixed-iothread")?.unwrap_or(false),
+        id,
+        node_name,
+        writable,
+        iothreads,
+        kind,
+    })
+}
+
+fn writable(fields: &mut Fields) -> Result<bool, Problem> {
+    fields.must_be_off("allow-inactive", "leave it out: nodes are always active")?;
+    Ok(fields.boolean("writable")?.unwrap_or(false))
+}
+
+fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions, Problem> {
     let node_name = fields
         .identifier("node-name", MAX_NODE_NAME_BYTES)?
         .ok_or_else(|| {
@@ -192,24 +268,17 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
                 "write node-name=NODE with the node-name of a --blockdev",
             )
         })?;
-    let node_is_read_only = names.node_is_read_only("node-name", &node_name)?;
-    let writable = fields.boolean("writable")?.unwrap_or(false);
-    if writable && node_is_read_only {
-        let reason = format!(
-            "'writable=on' on node '{node_name}', which is read-only; remove it, or remove 'read-only=on' from the node"
-        );
-        return Err(Problem::Conflict { reason });
-    }
-    fields.must_be_off("allow-inactive", "leave it out: nodes are always active")?;
-    let addr = addr(&mut fields)?;
-    let num_queues = num_queues(&mut fields)?;
+    let writable = writable(fields)?;
+    luns::check_node(names, "node-name", &node_name, writable)?;
+    let addr = addr(fields)?;
+    let num_queues = num_queues(fields)?;
     let disk = VhostUserBlkOptions {
         num_queues,
-        queue_size: queue_size(&mut fields)?,
-        logical_block_size: logical_block_size(&mut fields)?,
-        serial: serial(&mut fields)?,
+        queue_size: queue_size(fields)?,
+        logical_block_size: logical_block_size(fields)?,
+        serial: serial(fields)?,
         request_merging: fields.boolean("request-merging")?.unwrap_or(true),
-        max_merge_requests: max_merge_requests(&mut fields)?,
+        max_merge_requests: max_merge_requests(fields)?,
         max_merge_bytes: fields
             .size("max-merge-bytes", 0, i64::MAX.unsigned_abs())?
             .unwrap_or(DEFAULT_MERGE_BYTES),
@@ -217,20 +286,26 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
         fixed_buffers: fields.boolean("fixed-buffers")?.unwrap_or(false),
         addr,
     };
-    let iothreads = queues::iothreads(&mut fields, names, num_queues)?;
-    let export = ExportOptions {
-        writethrough: fields.boolean("writethrough")?.unwrap_or(false),
-        fixed_iothread: fields.boolean("fixed-iothread")?.unwrap_or(false),
-        id,
-        node_name,
-        writable,
-        iothreads,
-        kind: ExportKind::VhostUserBlk(disk),
-    };
-    fields.finish();
-    let ExportKind::VhostUserBlk(disk) = &export.kind;
-    names.add_export(&export.id, &disk.addr)?;
-    Ok(export)
+    let iothreads = queues::iothreads(fields, names, num_queues)?;
+    let kind = ExportKind::VhostUserBlk(disk);
+    export(fields, id, node_name, writable, iothreads, kind)
+}
+
+/// A controller that is one device on one iothread.
+fn controller(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions, Problem> {
+    let writable = writable(fields)?;
+    let luns = luns::luns(fields, names, &LSI_PLACES, writable)?;
+    let addr = addr(fields)?;
+    let iothreads = queues::iothreads(fields, names, 1)?;
+    if let [_, second, ..] = iothreads.as_slice() {
+        let reason = format!(
+            "'iothread' names '{second}' as well: this device has no queues to spread, and runs on one iothread"
+        );
+        return Err(Problem::Conflict { reason });
+    }
+    let node_name = luns[0].node_name.clone();
+    let kind = ExportKind::VfioUserLsi53c895a(ScsiOptions { addr, luns });
+    export(fields, id, node_name, writable, iothreads, kind)
 }
 
 fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
@@ -300,7 +375,7 @@ fn queue_size(fields: &mut Fields) -> Result<u16, Problem> {
     })
 }
 
-fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
+pub(super) fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
     let Some(bytes) = fields.size("logical-block-size", 0, u64::MAX)? else {
         return Ok(512);
     };
@@ -313,7 +388,7 @@ fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
     })
 }
 
-fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
+pub(super) fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
     let Some(serial) = fields.string("serial")? else {
         return Ok(None);
     };

@@ -1,0 +1,266 @@
+//! The host adapter with its socket, as an iothread runs it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block::{Op, Request};
+use counters::Clock;
+use data_plane::{Carriers, Controller, Errno, ExportReports, SOURCES};
+use event_loop::Interest;
+use listener::Listener;
+use lsi_adapter::{Adapter, Sink};
+use qmp::Handle;
+use serde_json::json;
+use vfio_user::{PciDevice, Server};
+use virtio_blk::{Kind, QueueStats};
+
+use crate::figures::Figures;
+
+// The places of what is watched.
+const LISTENER: usize = 0;
+const READ: usize = 1;
+const WRITE: usize = 2;
+const UNMASK: usize = 3;
+
+/// When a front-end could not be taken (too many files are open), how long it is before it is tried again.
+const ACCEPT_AGAIN_NS: u64 = 100_000_000;
+
+/// Who is told what happens.
+pub(super) struct Told {
+    pub events: Handle,
+    pub figures: Arc<Figures>,
+    /// Of each disk.
+    pub reports: Vec<ExportReports>,
+}
+
+/// A request that an engine has.
+#[derive(Clone, Copy)]
+struct Asked {
+    disk: usize,
+    kind: Kind,
+    bytes: u64,
+    /// In ticks.
+    since: u64,
+}
+
+/// The adapter, its front-end, and where the next one comes from.
+pub(super) struct LsiController {
+    server: Server<Adapter>,
+    listener: Option<Listener>,
+    /// No front-end is taken before.
+    accept_from_ns: Option<u64>,
+    told: Told,
+    /// By slot.
+    asked: Vec<Option<Asked>>,
+    clock: Clock,
+}
+
+impl LsiController {
+    pub fn new(adapter: Adapter, listener: Listener, told: Told) -> io::Result<Self> {
+        listener.socket().set_nonblocking(true)?;
+        Ok(LsiController {
+            server: Server::new(adapter),
+            listener: Some(listener),
+            accept_from_ns: None,
+            told,
+            asked: Vec::new(),
+            clock: Clock::new(),
+        })
+    }
+
+    fn stats(&self) -> &QueueStats {
+        &self.told.figures.queues[0].stats
+    }
+
+    /// Takes the next front-end.
+    fn accept(&mut self, now_ns: u64) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        match listener.socket().accept() {
+            Ok((socket, _)) => {
+                // An error: it has gone already.
+                let _ = self.server.connect(socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                let export = self.server.device().0.name().to_owned();
+                tracing::warn!(
+                    export,
+                    %error,
+                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                    "no front-end can be taken; it is tried again"
+                );
+                self.accept_from_ns = Some(now_ns.saturating_add(ACCEPT_AGAIN_NS));
+            }
+        }
+    }
+
+    /// Monitors hear of front-ends that come and go.
+    fn tell_connected(&mut self) {
+        let connected = self.server.socket().is_some();
+        let before = &self.told.figures.connected;
+        if before.swap(connected, Ordering::Relaxed) != connected {
+            let event = match connected {
+                true => "BLOCK_EXPORT_CONNECTED",
+                false => "BLOCK_EXPORT_DISCONNECTED",
+            };
+            let size = match connected {
+                true => self.told.figures.queue_size,
+                false => 0,
+            };
+            self.stats().size().set(size.into());
+            let name = self.server.device().0.name().to_owned();
+            self.told.events.emit(event, json!({"id": name}));
+        }
+    }
+
+    fn count(&self, asked: &Asked) {
+        let figures = self.stats().of(asked.kind);
+        let ticks = self.clock.now().saturating_sub(asked.since);
+        figures.bytes.add(asked.bytes);
+        figures.ticks.add(ticks);
+        figures.latency.add(ticks, 1);
+        self.stats().last_ticks().set(self.clock.now());
+    }
+}
+
+/// The engines, and what is kept of each request.
+struct Counted<'a, 'b> {
+    carriers: &'a mut Carriers<'b>,
+    asked: &'a mut Vec<Option<Asked>>,
+    stats: &'a QueueStats,
+    now: u64,
+}
+
+impl Sink for Counted<'_, '_> {
+    fn room(&self, disk: usize) -> usize {
+        self.carriers.room(disk)
+    }
+
+    unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
+        let kind = match request.op {
+            Op::Read => Kind::Read,
+            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
+            Op::Flush => Kind::Flush,
+            Op::Discard => Kind::Unmap,
+        };
+        if kind == Kind::Write {
+            let end = request.offset + request.len;
+            self.stats.highest_offset().raise(end);
+        }
+        let index = slot as usize;
+        if self.asked.len() <= index {
+            self.asked.resize(index + 1, None);
+        }
+        self.asked[index] = Some(Asked {
+            disk,
+            kind,
+            bytes: request.len,
+            since: self.now,
+        });
+        // SAFETY: as promised to us.
+        unsafe { self.carriers.submit(disk, slot, request) };
+    }
+}
+
+impl Controller for LsiController {
+    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+        let server = &self.server;
+        let listener = self
+            .listener
+            .as_ref()
+            .filter(|_| server.socket().is_none() && self.accept_from_ns.is_none());
+        let readable = server.socket().filter(|_| server.wants_read());
+        let writable = server.socket().filter(|_| server.wants_write());
+        let mut sources = [None; SOURCES];
+        sources[LISTENER] =
+            listener.map(|listener| (listener.socket().as_fd(), Interest::Readable));
+        sources[READ] = readable.map(|socket| (socket, Interest::Readable));
+        sources[WRITE] = writable.map(|socket| (socket, Interest::Writable));
+        sources[UNMASK] = server.unmask_fd().map(|fd| (fd, Interest::Readable));
+        sources
+    }
+
+    fn generation(&self) -> u64 {
+        self.server.generation()
+    }
+
+    fn ready(&mut self, source: usize, now_ns: u64) {
+        match source {
+            LISTENER => self.accept(now_ns),
+            READ => self.server.readable(now_ns),
+            WRITE => self.server.writable(),
+            _ => self.server.unmasked(),
+        }
+    }
+
+    fn run(&mut self, now_ns: u64) -> bool {
+        self.accept_from_ns = self.accept_from_ns.filter(|from| *from > now_ns);
+        self.server.device().0.set_now(now_ns);
+        let more = self.server.run(now_ns);
+        self.tell_connected();
+        more
+    }
+
+    fn deadline_ns(&mut self) -> Option<u64> {
+        let adapter = self.server.device().0.deadline_ns();
+        let deadlines = [adapter, self.server.deadline_ns(), self.accept_from_ns];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
+        let now = self.clock.now();
+        let stats = &self.told.figures.queues[0].stats;
+        let adapter = self.server.device().0;
+        if !adapter.wants_submit() {
+            return true;
+        }
+        let all = adapter.submit(&mut Counted {
+            carriers,
+            asked: &mut self.asked,
+            stats,
+            now,
+        });
+        stats.turns().add(1);
+        stats.in_flight().set(adapter.in_flight() as u64);
+        all
+    }
+
+    fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
+        let asked = self.asked.get_mut(slot as usize).and_then(Option::take);
+        if let Some(asked) = asked {
+            match result {
+                Ok(()) => self.count(&asked),
+                Err(errno) => {
+                    self.stats().of(asked.kind).failed.add(1);
+                    self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
+                }
+            }
+        }
+        let adapter = self.server.device().0;
+        adapter.completed(slot, result);
+        let in_flight = adapter.in_flight() as u64;
+        self.stats().in_flight().set(in_flight);
+    }
+
+    fn in_flight(&mut self) -> usize {
+        self.server.device().0.in_flight()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.server.socket().is_some()
+    }
+
+    fn disconnect(&mut self) {
+        self.server.disconnect();
+        self.tell_connected();
+    }
+
+    fn stop(&mut self) {
+        self.listener = None;
+        self.disconnect();
+    }
+}

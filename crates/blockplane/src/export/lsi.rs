@@ -1,0 +1,86 @@
+//! An export as an LSI 53C895A: a PCI device for a vfio-user front-end, with SCSI disks behind it.
+
+use std::sync::Arc;
+
+use block::Node;
+use data_plane::{DataThread, ExportReports};
+use listener::Listener;
+use lsi_adapter::{Adapter, Disk};
+use options::{ExportOptions, LunOptions, ScsiOptions};
+use scsi::{Identity, Unit, UnitOptions};
+
+use super::controller::{LsiController, Told};
+use crate::Failure;
+use crate::figures::Figures;
+use crate::objects::{Export, ExportState, Objects};
+use crate::shown::{Form, Serving, Shown, ShownDisk};
+
+/// Tasks that the chip has at a time.
+const TASKS: u16 = 256;
+
+/// Starts serving it.
+pub(super) fn start(
+    options: &ExportOptions,
+    kind: &ScsiOptions,
+    listener: Listener,
+    iothread: &Arc<DataThread>,
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let mut disks = Vec::new();
+    let mut nodes = Vec::new();
+    let mut shown = Vec::new();
+    let mut reports = Vec::new();
+    for lun in &kind.luns {
+        let node = super::node(options, &lun.node_name, objects)?;
+        node.use_block_size(lun.logical_block_size)?;
+        let unit = Arc::new(unit(options, lun, &node)?);
+        let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
+        disks.push(Disk {
+            target,
+            lun: number,
+            unit: unit.clone(),
+        });
+        shown.push(ShownDisk {
+            name: lun.node_name.clone(),
+            form: Form::Scsi(unit),
+            node: Shown::new(node.clone()),
+        });
+        reports.push(ExportReports::new(
+            objects.reports.clone(),
+            &options.id,
+            &lun.node_name,
+        ));
+        nodes.push(node);
+    }
+    let figures = Arc::new(Figures::new(1, TASKS, std::slice::from_ref(iothread)));
+    let told = Told {
+        events: objects.events.clone(),
+        figures: figures.clone(),
+        reports,
+    };
+    let controller = LsiController::new(Adapter::new(&options.id, &disks)?, listener, told)?;
+    let handle = iothread.start_controller(Box::new(controller), nodes)?;
+    objects.exports.push(Export {
+        options: options.clone(),
+        disks: shown,
+        figures,
+        state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
+    });
+    Ok(())
+}
+
+fn unit(options: &ExportOptions, lun: &LunOptions, node: &Node) -> Result<Unit, Failure> {
+    let unit = UnitOptions {
+        identity: Identity {
+            serial: lun.serial.clone().unwrap_or_default(),
+            ..Identity::default()
+        },
+        logical_block_size: lun.logical_block_size,
+        read_only: !options.writable,
+        write_through: options.writethrough,
+        thin: node.unmap(),
+        ..UnitOptions::default()
+    };
+    let name = node.name();
+    Unit::new(unit, node.geometry()).map_err(|error| format!("node '{name}': {error}").into())
+}

@@ -1,0 +1,145 @@
+//! The disks that exports show, and how those who change a disk reach them, whatever kind of export it is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::Node;
+use data_plane::ControllerHandle;
+use vhost_user::Server;
+use virtio_blk::Device;
+
+/// The node that an export shows: another opening of it may take its place.
+#[derive(Clone)]
+pub(crate) struct Shown(Arc<Mutex<Arc<Node>>>);
+
+impl Shown {
+    pub fn new(node: Arc<Node>) -> Self {
+        Shown(Arc::new(Mutex::new(node)))
+    }
+
+    pub fn get(&self) -> Arc<Node> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Queues take it over when they are told to.
+    pub fn set(&self, node: Arc<Node>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
+    }
+}
+
+/// What a guest sees of a disk.
+#[derive(Clone)]
+pub(crate) enum Form {
+    /// A virtio disk.
+    Blk(Arc<Device>),
+    /// A logical unit of a SCSI controller.
+    Scsi(Arc<scsi::Unit>),
+}
+
+impl Form {
+    /// Requests are checked against this size from now on. True if the guest sees another one than before.
+    pub fn resize(&self, bytes: u64) -> bool {
+        match self {
+            Form::Blk(device) => device.resize(bytes),
+            Form::Scsi(unit) => unit.resize(bytes),
+        }
+    }
+
+    /// Bytes of a logical block.
+    pub fn logical_block_size(&self) -> u32 {
+        match self {
+            Form::Blk(device) => device.options().logical_block_size,
+            Form::Scsi(unit) => unit.block_bytes(),
+        }
+    }
+}
+
+/// A disk of an export.
+#[derive(Clone)]
+pub(crate) struct ShownDisk {
+    /// The node's name.
+    pub name: String,
+    pub form: Form,
+    pub node: Shown,
+}
+
+/// What serves an export.
+pub(crate) enum Serving {
+    /// A thread of its own has the socket, iothreads have the queues.
+    VhostUser(Server),
+    /// An iothread has all of it.
+    Controller(Arc<ControllerHandle>),
+}
+
+impl Serving {
+    /// Takes no more front-ends if there is none at the moment; false if there is one.
+    #[must_use]
+    pub fn stop_if_idle(&self) -> bool {
+        match self {
+            Serving::VhostUser(server) => server.stop_if_idle(),
+            Serving::Controller(controller) => controller.stop_if_idle(),
+        }
+    }
+
+    /// Takes no more front-ends and ends the connection of the present one.
+    pub fn begin_stop(&self) {
+        match self {
+            Serving::VhostUser(server) => server.begin_stop(),
+            Serving::Controller(controller) => controller.begin_stop(),
+        }
+    }
+
+    /// Waits until all that was in flight is done.
+    pub fn end(self) {
+        match self {
+            Serving::VhostUser(server) => drop(server),
+            Serving::Controller(controller) => controller.stop(),
+        }
+    }
+
+    pub fn front_ends(&self) -> FrontEnds {
+        match self {
+            Serving::VhostUser(server) => FrontEnds::VhostUser(server.front_ends()),
+            Serving::Controller(controller) => FrontEnds::Controller(controller.clone()),
+        }
+    }
+}
+
+/// To reach those who use an export.
+pub(crate) enum FrontEnds {
+    VhostUser(vhost_user::FrontEnds),
+    Controller(Arc<ControllerHandle>),
+}
+
+impl FrontEnds {
+    /// Returns when all is done that was taken so far.
+    pub fn settle(&self) {
+        match self {
+            FrontEnds::VhostUser(front_ends) => front_ends.settle(),
+            FrontEnds::Controller(controller) => controller.settle(),
+        }
+    }
+
+    /// Lets another opening of a disk take its place, when what was taken is done.
+    pub fn exchange(&self, shown: &Shown, node: &Arc<Node>) {
+        match self {
+            FrontEnds::VhostUser(front_ends) => front_ends.exchange(|| shown.set(node.clone())),
+            FrontEnds::Controller(controller) => {
+                controller.enable(false);
+                controller.settle();
+                shown.set(node.clone());
+                controller.set_node(node.clone());
+                controller.enable(true);
+            }
+        }
+    }
+
+    /// Tells the present front-end that the disk has another size. (A SCSI unit says it itself, with the next command.)
+    pub fn tell_config_changed(&self) {
+        if let FrontEnds::VhostUser(front_ends) = self {
+            front_ends.tell_config_changed();
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The LSI 53C895A as the real program serves it: a driver's SCRIPTS on the other end of vfio-user, images behind.
+//!
+//! - `transfers`: what a guest writes is in the image, and it reads it back.
+//! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "what is shared with other suites is used in parts; a test that cannot go on fails where it is"
+)]
+
+#[path = "../../../lsi53c895a/tests/chip/assemble.rs"]
+mod assemble;
+#[path = "../qmp/client.rs"]
+mod client;
+#[path = "../../../lsi53c895a/tests/chip/driver.rs"]
+mod driver;
+#[path = "../../../lsi53c895a/tests/chip/driver_program.rs"]
+mod driver_program;
+mod machine;
+mod managed;
+#[path = "../../../lsi53c895a/tests/chip/offsets.rs"]
+mod offsets;
+#[path = "../cli/process.rs"]
+mod process;
+mod transfers;

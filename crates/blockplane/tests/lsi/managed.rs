@@ -1,0 +1,165 @@
+//! What monitors do to exports, and what guests notice.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::driver::{BUFFERS, transfer};
+use crate::process::{Folder, Process};
+use crate::transfers::{LINE, MIB, carry_out, images, plug, query, wait};
+
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    images(folder);
+    let monitor = "--chardev socket,id=m,path=m.sock,server=on,wait=off --monitor chardev=m";
+    let program = folder.start(&format!("{line} {monitor}"), "m.sock");
+    let client = Client::connect(&folder.join("m.sock"));
+    (program, client)
+}
+
+fn nodes() -> &'static str {
+    LINE.split(" --object").next().unwrap()
+}
+
+#[test]
+fn an_export_comes_and_goes_by_a_monitor() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, nodes());
+    let options = json!({
+        "type": "vfio-user-lsi53c895a", "id": "e", "writable": true,
+        "addr": {"type": "unix", "path": folder.join("e.sock")},
+        "luns": [{"node-name": "a"}, {"node-name": "b", "lun": 1}],
+    });
+    client.done("block-export-add", options.clone());
+    let exports = client.done("query-block-exports", json!({}));
+    assert_eq!(exports[0]["type"], "vfio-user-lsi53c895a");
+    assert_eq!(exports[0]["socket"], json!(folder.join("e.sock")));
+    for node in ["a", "b"] {
+        let refused = client.fails("blockdev-del", json!({"node-name": node}));
+        assert!(refused.contains("export 'e' shows it"), "{refused}");
+    }
+    let mut driver = plug(&folder, &[(0, 0), (0, 1)]);
+    assert_eq!(client.told("BLOCK_EXPORT_CONNECTED"), json!({"id": "e"}));
+    for tag in 0..3 {
+        driver.submit(&transfer(0x2a, 0, Some(tag), tag.into(), 8, BUFFERS));
+    }
+    wait(&mut driver, 3);
+    let stats = client.done("query-blockstats", json!({}));
+    assert_eq!(stats[0]["connected"], json!(true));
+    assert_eq!(stats[0]["stats"]["wr_operations"], json!(3));
+    assert_eq!(stats[0]["stats"]["wr_bytes"], json!(3 * 4096));
+    let refused = client.fails("block-export-del", json!({"id": "e"}));
+    assert!(refused.contains("still in use"), "{refused}");
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    assert_eq!(client.told("BLOCK_EXPORT_DISCONNECTED"), json!({"id": "e"}));
+    assert_eq!(client.told("BLOCK_EXPORT_DELETED"), json!({"id": "e"}));
+    assert!(driver.machine.is_hung_up());
+    assert!(!folder.has("e.sock"));
+    client.done("blockdev-del", json!({"node-name": "b"}));
+    // And again, with what is left.
+    let mut options = options;
+    options["luns"].as_array_mut().unwrap().pop();
+    client.done("block-export-add", options);
+    plug(&folder, &[(0, 0)]);
+    client.told("BLOCK_EXPORT_DISCONNECTED");
+    client.done("block-export-del", json!({"id": "e"}));
+    program.stop().succeeded();
+}
+
+#[test]
+fn another_front_end_finds_the_disks_again() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, LINE);
+    for round in 0..3u8 {
+        let mut driver = plug(&folder, &[(0, 0)]);
+        let found = {
+            driver.machine.poke(BUFFERS, &[0xee; 512]);
+            let done = carry_out(&mut driver, transfer(0x28, 0, Some(0), 9, 1, BUFFERS));
+            assert_eq!(done.status, 0);
+            driver.machine.peek(BUFFERS, 512)
+        };
+        assert_eq!(found, [round; 512], "what the one before wrote");
+        driver.machine.poke(BUFFERS, &[round + 1; 512]);
+        let done = carry_out(&mut driver, transfer(0x2a, 0, Some(0), 9, 1, BUFFERS));
+        assert_eq!(done.status, 0);
+        // It goes without a word, and with requests in flight.
+        for tag in 1..9 {
+            driver.submit(&transfer(0x28, 0, Some(tag), 0, 128, BUFFERS));
+        }
+    }
+    program.stop().succeeded();
+}
+
+fn capacity(driver: &mut crate::driver::Driver) -> u64 {
+    let (status, data) = query(driver, (0, 0), &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
+    assert_eq!(status, 0);
+    (u64::from(u32::from_be_bytes(data[..4].try_into().unwrap())) + 1) * 512
+}
+
+#[test]
+fn a_guest_hears_of_another_size() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, LINE);
+    let mut driver = plug(&folder, &[(0, 0)]);
+    assert_eq!(capacity(&mut driver), 4 * MIB);
+    for bytes in [8 * MIB, 2 * MIB] {
+        client.done("block_resize", json!({"node-name": "a", "size": bytes}));
+        let done = carry_out(&mut driver, transfer(0x28, 0, Some(0), 0, 1, BUFFERS));
+        assert_eq!(done.status, 2);
+        let (_, sense) = query(&mut driver, (0, 0), &[0x03, 0, 0, 0, 18, 0], 18);
+        assert_eq!((sense[2], sense[12], sense[13]), (6, 0x2a, 0x09));
+        assert_eq!(capacity(&mut driver), bytes);
+    }
+    let last = transfer(0x28, 0, Some(0), 4096, 1, BUFFERS);
+    assert_eq!(carry_out(&mut driver, last).status, 2, "behind the end");
+    program.stop().succeeded();
+}
+
+#[test]
+fn a_disk_is_opened_anew_while_it_is_read() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, LINE);
+    let mut driver = plug(&folder, &[(0, 0)]);
+    for no_flush in [true, false] {
+        for tag in 0..16 {
+            driver.submit(&transfer(0x28, 0, Some(tag), 0, 64, BUFFERS));
+        }
+        let options: Value = json!({"options": [{
+            "driver": "file", "node-name": "a", "filename": "a.img",
+            "cache": {"direct": false, "no-flush": no_flush},
+        }]});
+        client.done("blockdev-reopen", options);
+        let done = wait(&mut driver, 16);
+        assert!(done.iter().all(|done| done.status == 0));
+    }
+    program.stop().succeeded();
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let folder = Folder::new();
+    images(&folder);
+    for (luns, expected) in [
+        (
+            "luns.0.node-name=a,luns.0.target=7",
+            "the controller itself",
+        ),
+        ("luns.0.node-name=a,luns.0.target=16", "[0, 15]"),
+        ("luns.0.node-name=a,luns.0.lun=64", "[0, 63]"),
+        (
+            "luns.0.node-name=a,luns.1.node-name=b",
+            "another 'lun' or 'target'",
+        ),
+        ("luns.0.node-name=c", "the node 'c'"),
+        ("luns.0.lun=1", "'luns.0.node-name' is missing"),
+        ("node-name=a,luns.0.node-name=b", "luns.0.node-name instead"),
+        ("node-name=a,num-queues=4", "num-queues"),
+        ("serial=x", "node-name"),
+    ] {
+        let line = format!(
+            "{} --export vfio-user-lsi53c895a,id=e,addr.type=unix,addr.path=e.sock,{luns}",
+            nodes()
+        );
+        let ended = folder.run(&line);
+        assert_eq!(ended.code, Some(1), "{luns}");
+        assert!(ended.stderr.contains(expected), "{luns}: {}", ended.stderr);
+    }
+}

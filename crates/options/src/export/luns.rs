@@ -1,0 +1,173 @@
+//! `luns`: the disks behind a SCSI controller, and where it has them.
+//!
+//! `node-name` alone is one disk, at target 0, LUN 0.
+
+use crate::{
+    LunOptions, Problem,
+    fields::{Fields, Key},
+    names::{MAX_NODE_NAME_BYTES, Names},
+    tree::Value,
+};
+
+/// The keys of an export of several disks.
+pub(crate) const KEYS: &[Key] = &[Key {
+    name: "luns",
+    value: "LIST",
+    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, serial=TEXT, logical-block-size=BYTES beside it (blockplane's own)",
+}];
+
+/// The keys of one of them.
+const LUN_KEYS: &[Key] = &[
+    Key {
+        name: "node-name",
+        value: "NODE",
+        help: "the node",
+    },
+    Key {
+        name: "target",
+        value: "N",
+        help: "target (default 0)",
+    },
+    Key {
+        name: "lun",
+        value: "N",
+        help: "logical unit (default 0)",
+    },
+    Key {
+        name: "serial",
+        value: "TEXT",
+        help: "serial number",
+    },
+    Key {
+        name: "logical-block-size",
+        value: "BYTES",
+        help: "a power of two",
+    },
+];
+
+/// What places a controller has.
+pub(crate) struct Places {
+    /// The highest target.
+    pub max_target: u16,
+    /// The highest logical unit.
+    pub max_lun: u16,
+    /// The target that is the controller itself.
+    pub initiator: Option<u16>,
+}
+
+/// Takes all of them. `writable` is what the export says.
+pub(super) fn luns(
+    fields: &mut Fields,
+    names: &Names,
+    places: &Places,
+    writable: bool,
+) -> Result<Vec<LunOptions>, Problem> {
+    let one = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
+    let items = match fields.take("luns") {
+        None => {
+            let missing = || {
+                Problem::Missing {
+                key: "node-name".to_owned(),
+                expected: "write node-name=NODE with the node-name of a --blockdev, or a list of them: luns.0.node-name=NODE".to_owned(),
+            }
+            };
+            let node_name = one.ok_or_else(missing)?;
+            check_node(names, "node-name", &node_name, writable)?;
+            return Ok(vec![LunOptions {
+                node_name,
+                target: 0,
+                lun: 0,
+                serial: super::read::serial(fields)?,
+                logical_block_size: super::read::logical_block_size(fields)?,
+            }]);
+        }
+        Some(Value::List(items)) if !items.is_empty() => items,
+        Some(other) => {
+            return Err(Problem::BadValue {
+                key: fields.path("luns"),
+                value: other.shown(),
+                expected: "a list of disks, such as luns.0.node-name=NODE,luns.1.node-name=NODE,luns.1.lun=1".to_owned(),
+            });
+        }
+    };
+    let alone = ["serial", "logical-block-size"];
+    let beside = alone.into_iter().find(|key| fields.take(key).is_some());
+    if let Some(key) = one.map(|_| "node-name").or(beside) {
+        let reason =
+            format!("'{key}' and 'luns' both say what is shown; write luns.0.{key} instead");
+        return Err(Problem::Conflict { reason });
+    }
+    let mut luns: Vec<LunOptions> = Vec::new();
+    for (i, item) in items.into_iter().enumerate() {
+        let lun = lun(i, item, names, places, writable)?;
+        let same = |other: &&LunOptions| (other.target, other.lun) == (lun.target, lun.lun);
+        if let Some(other) = luns.iter().find(same) {
+            let reason = format!(
+                "'luns.{i}' is target {}, LUN {}, as node '{}' is; give it another 'lun' or 'target'",
+                lun.target, lun.lun, other.node_name
+            );
+            return Err(Problem::Conflict { reason });
+        }
+        luns.push(lun);
+    }
+    Ok(luns)
+}
+
+fn lun(
+    i: usize,
+    item: Value,
+    names: &Names,
+    places: &Places,
+    writable: bool,
+) -> Result<LunOptions, Problem> {
+    let path = format!("luns.{i}");
+    let Value::Object(object) = item else {
+        return Err(Problem::BadValue {
+            key: path,
+            value: item.shown(),
+            expected: "a group, as in luns.0.node-name=NODE".to_owned(),
+        });
+    };
+    let mut fields = Fields::new(object, &format!("{path}."), &[LUN_KEYS], &[])?;
+    let node_name = fields.required("node-name", "write the node-name of a --blockdev")?;
+    check_node(names, &fields.path("node-name"), &node_name, writable)?;
+    let mut number = |key, max: u16| {
+        let number = fields.number(key, 0, max.into())?;
+        // The range above is that of the type, so the conversion cannot fail.
+        Ok::<_, Problem>(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(0))
+    };
+    let target = number("target", places.max_target)?;
+    let lun = number("lun", places.max_lun)?;
+    if places.initiator == Some(target) {
+        let expected = format!(
+            "a target from 0 to {} that is not {target}, which is the controller itself",
+            places.max_target
+        );
+        return Err(fields.bad_text("target", &target.to_string(), &expected));
+    }
+    let lun = LunOptions {
+        node_name,
+        target,
+        lun,
+        serial: super::read::serial(&mut fields)?,
+        logical_block_size: super::read::logical_block_size(&mut fields)?,
+    };
+    fields.finish();
+    Ok(lun)
+}
+
+/// The node exists, and may be written if it is to be.
+pub(super) fn check_node(
+    names: &Names,
+    key: &str,
+    node: &str,
+    writable: bool,
+) -> Result<(), Problem> {
+    if names.node_is_read_only(key, node)? && writable {
+        let reason = format!(
+            "'writable=on' on node '{node}', which is read-only; remove it, or remove 'read-only=on' from the node"
+        );
+        return Err(Problem::Conflict { reason });
+    }
+    Ok(())
+}
