@@ -35,6 +35,20 @@ impl Control {
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
+        self.wait(thread, at_the_end, wait, move |control, waited| {
+            let finished = finish(control, waited);
+            reply.send(finished.map(|()| json!({})));
+        });
+    }
+
+    /// Lets a thread of this name `wait`, and goes on with what came of it: there may be more to wait for.
+    pub fn wait<T: Send + 'static>(
+        &mut self,
+        thread: String,
+        at_the_end: AtTheEnd,
+        wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
+        go_on: impl FnOnce(&mut Control, Result<T, Error>) + Send + 'static,
+    ) {
         let counted = usize::from(at_the_end == AtTheEnd::Finish);
         let rest: Rest = Box::new(move |ready| {
             let waited = ready.and_then(|()| {
@@ -43,8 +57,7 @@ impl Control {
             });
             Box::new(move |control| {
                 control.waiting -= counted;
-                let finished = finish(control, waited);
-                reply.send(finished.map(|()| json!({})));
+                go_on(control, waited);
             })
         });
         self.waiting += counted;

@@ -1,8 +1,8 @@
 //! Nodes that are opened anew with other options, while guests use them.
 //!
-//! Everything that can fail comes first: the new openings are made beside the old ones, and take over their
-//! image locks. Then they take the old ones' places, one export after the other: its queues finish what they have
-//! taken, and go on with the new one.
+//! Everything that can fail comes first: the new openings are made beside the old ones, by a thread of their own
+//! ([`Opening`]), since a disk or its server may take its time; and they take over the image locks. Then they take the
+//! old ones' places, one export after the other: its queues finish what they have taken, and go on with the new one.
 
 use std::sync::Arc;
 
@@ -10,15 +10,32 @@ use block::{Node, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
 
 use crate::Failure;
+use crate::aio::AioChoices;
 use crate::node::{self, locking};
 use crate::objects::{Export, Objects};
-use crate::shown::{FrontEnds, Shown, ShownDisk};
+use crate::shown::{Form, FrontEnds, Shown, ShownDisk};
 
-/// Nodes that are opened anew: all of them or none.
-pub(crate) struct Reopen {
-    renewed: Vec<Renewed>,
+/// Nodes that are to be opened anew: all of them or none. Nothing has changed yet.
+pub(crate) struct Opening {
+    planned: Vec<Planned>,
     /// All nodes of their disks: nothing else changes them until it is done.
     reserved: Vec<String>,
+    aio: AioChoices,
+}
+
+/// A node that is to get another opening.
+struct Planned {
+    options: BlockdevOptions,
+    old: Arc<Node>,
+    /// What a window is onto, if that stays as it is.
+    below: Option<Arc<Node>>,
+    exports: Vec<Shows>,
+}
+
+/// Nodes that were opened anew, beside the old ones.
+pub(crate) struct Reopen {
+    renewed: Vec<Renewed>,
+    aio: AioChoices,
 }
 
 /// A node that takes the place of one.
@@ -32,46 +49,102 @@ struct Renewed {
 /// An export that shows it to guests.
 struct Shows {
     node: Shown,
+    form: Form,
+    writable: bool,
     /// None any more of one that ends.
     front_ends: Option<FrontEnds>,
 }
 
-/// Makes the new openings, and reserves the nodes. All options are as given; what a node's options do not say has its
-/// default.
-pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Reopen, Failure> {
+/// Finds what there is to open, and reserves the nodes. All options are as given; what a node's options do not say
+/// has its default.
+pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Opening, Failure> {
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
             open.check_free()?;
             check_unchanged(&open.options.driver, &options.driver)?;
         }
     }
-    let renewed = renew_all(objects, wanted)?;
-    for Renewed { old, node, .. } in &renewed {
-        let writer = |export: &&Export| shows(export, old) && export.options.writable;
-        if node.read_only() && objects.exports.iter().any(|export| writer(&export)) {
-            let name = node.name();
-            return Err(
-                format!("Read-only block node '{name}' cannot support read-write users").into(),
-            );
-        }
-        for (_, disk) in shown(objects, old) {
-            node.use_block_size(disk.form.logical_block_size())?;
-        }
-    }
-    let of_these = |node: &Node| renewed.iter().any(|new| new.old.shares_disk_with(node));
+    let planned = plan_all(objects, wanted)?;
+    let of_these = |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
     let nodes = nodes.filter(|node| of_these(node));
     let reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
     objects.reserve(&reserved, "blockdev-reopen")?;
-    Ok(Reopen { renewed, reserved })
+    Ok(Opening {
+        planned,
+        reserved,
+        aio: objects.aio.clone(),
+    })
 }
 
-impl Reopen {
+impl Opening {
     /// The nodes that are reserved for it.
     pub fn reserved(&self) -> &[String] {
         &self.reserved
     }
 
+    /// Makes the new openings, if the exports can be with them. This waits for the disks.
+    pub fn carry_out(mut self) -> Result<Reopen, Failure> {
+        let mut renewed: Vec<Renewed> = Vec::new();
+        for planned in self.planned {
+            let node = planned.open(&renewed, &mut self.aio)?;
+            // What the file has become outside is block_resize's to take over.
+            node.set_size(planned.old.size());
+            renewed.push(Renewed {
+                options: planned.options,
+                old: planned.old,
+                node,
+                exports: planned.exports,
+            });
+        }
+        for Renewed { node, exports, .. } in &renewed {
+            if node.read_only() && exports.iter().any(|export| export.writable) {
+                let name = node.name();
+                return Err(format!(
+                    "Read-only block node '{name}' cannot support read-write users"
+                )
+                .into());
+            }
+            for export in exports {
+                node.use_block_size(export.form.logical_block_size())?;
+            }
+        }
+        let aio = self.aio;
+        Ok(Reopen { renewed, aio })
+    }
+}
+
+impl Planned {
+    /// The new node; a window onto one that is opened anew is onto that.
+    fn open(&self, renewed: &[Renewed], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
+        let options = &self.options;
+        let name = self.old.name();
+        let node = match &options.driver {
+            Driver::File(file) => open_unlocked(options, file, NodeOptions::File, aio)?,
+            Driver::HostDevice(file) => open_unlocked(options, file, NodeOptions::HostDevice, aio)?,
+            Driver::NullCo(null) => {
+                let null = block::NullOptions {
+                    size: null.size,
+                    read_zeroes: null.read_zeroes,
+                    latency_ns: null.latency_ns,
+                };
+                Node::open(name, options.read_only, &NodeOptions::Null(null))?
+            }
+            Driver::Raw(raw) => {
+                let mut anew = renewed.iter().map(|new| &new.node);
+                let anew = anew.find(|node| node.name() == raw.file.node_name());
+                let Some(below) = anew.or(self.below.as_ref()) else {
+                    unreachable!("planned with the node below");
+                };
+                let unmap = options.discard == Discard::Unmap;
+                Node::window(name, below, raw.offset, raw.size, options.read_only, unmap)?
+            }
+        };
+        Ok(node)
+    }
+}
+
+impl Reopen {
     /// Lets the new openings take the old ones' places. This waits for requests in flight.
     pub fn carry_out(&self) -> Result<(), Failure> {
         for Renewed { old, .. } in &self.renewed {
@@ -95,6 +168,7 @@ impl Reopen {
 
     /// The old openings are closed.
     pub fn finish(self, objects: &mut Objects) {
+        objects.aio.learn(self.aio);
         for Renewed { options, node, .. } in self.renewed {
             let mut nodes = objects.nodes.iter_mut();
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
@@ -102,10 +176,6 @@ impl Reopen {
             }
         }
     }
-}
-
-fn shows(export: &Export, node: &Node) -> bool {
-    export.options.shows(node.name())
 }
 
 /// The disks that exports show of a node.
@@ -147,79 +217,50 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
     }
 }
 
-/// The new nodes, and new windows onto them: nodes come behind those that they are parts of.
-fn renew_all(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Renewed>, Failure> {
-    let mut renewed: Vec<Renewed> = Vec::new();
-    for index in 0..objects.nodes.len() {
-        let open = &objects.nodes[index];
-        let (old, below) = (open.node.clone(), open.below().map(str::to_owned));
+/// The nodes that are described, and windows onto them: nodes come behind those that they are parts of.
+fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned>, Failure> {
+    let mut planned: Vec<Planned> = Vec::new();
+    for open in &objects.nodes {
+        let old = open.node.clone();
         // Of two descriptions the last one counts.
         let described = wanted.iter().rev().find(|new| new.node_name == old.name());
-        let below = renewed
-            .iter()
-            .find(|new| Some(new.node.name()) == below.as_deref())
-            .map(|new| new.node.clone());
-        if described.is_none() && below.is_none() {
+        let is_onto = |new: &Planned| open.below() == Some(new.old.name());
+        let onto_these = planned.iter().any(is_onto);
+        if described.is_none() && !onto_these {
             continue;
         }
-        let options = described.unwrap_or(&open.options).clone();
-        let node = match &options.driver {
-            Driver::File(file) => open_unlocked(&options, file, NodeOptions::File, objects)?,
-            Driver::HostDevice(file) => {
-                open_unlocked(&options, file, NodeOptions::HostDevice, objects)?
-            }
-            Driver::NullCo(null) => {
-                let null = block::NullOptions {
-                    size: null.size,
-                    read_zeroes: null.read_zeroes,
-                    latency_ns: null.latency_ns,
-                };
-                Node::open(old.name(), options.read_only, &NodeOptions::Null(null))?
-            }
-            Driver::Raw(raw) => {
-                let below = match below {
-                    Some(below) => below,
-                    None => objects.node(raw.file.node_name())?,
-                };
-                let unmap = options.discard == Discard::Unmap;
-                Node::window(
-                    old.name(),
-                    &below,
-                    raw.offset,
-                    raw.size,
-                    options.read_only,
-                    unmap,
-                )?
-            }
+        let below = match open.below() {
+            Some(below) if !onto_these => Some(objects.node(below)?),
+            _ => None,
         };
-        // What the file has become outside is block_resize's to take over.
-        node.set_size(old.size());
         let exports = shown(objects, &old).map(|(export, disk)| Shows {
             node: disk.node.clone(),
+            form: disk.form.clone(),
+            writable: export.options.writable,
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();
-        renewed.push(Renewed {
-            options,
+        planned.push(Planned {
+            options: described.unwrap_or(&open.options).clone(),
             exports,
             old,
-            node,
+            below,
         });
     }
-    Ok(renewed)
+    Ok(planned)
 }
 
 fn open_unlocked(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
-    objects: &mut Objects,
+    aio: &mut AioChoices,
 ) -> Result<Arc<Node>, Failure> {
     let file = FileOptions {
         locking: Locking::Off,
         ..file.clone()
     };
-    Ok(node::open_fd(options, &file, driver, &mut objects.aio)?)
+    Ok(node::open_fd(options, &file, driver, aio)?)
 }
 
 /// The new nodes get the old ones' locks: all of them or none.

@@ -5,7 +5,7 @@ use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 use super::errors::{failed, live_without, refused};
 use crate::control::Control;
 use crate::later::AtTheEnd;
-use crate::reopen::{self, Reopen};
+use crate::reopen::{self, Opening, Reopen};
 
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
@@ -19,13 +19,29 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-/// Waits for what guests have asked of the old openings.
+/// Waits until the files are open, and the program's end does not wait for that: nothing has changed yet.
 fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let reopen = match plan(control, arguments) {
-        Ok(reopen) => reopen,
+    let opening = match plan(control, arguments) {
+        Ok(opening) => opening,
         Err(error) => return reply.send(Err(error)),
     };
-    let reserved = reopen.reserved().to_vec();
+    let reserved = opening.reserved().to_vec();
+    control.wait(
+        "reopen".to_owned(),
+        AtTheEnd::Leave,
+        move || opening.carry_out().map_err(|failure| failed(&failure)),
+        move |control, opened| match opened {
+            Ok(reopen) => exchange(control, reopen, reserved, reply),
+            Err(error) => {
+                control.objects.release(&reserved);
+                reply.send(Err(error));
+            }
+        },
+    );
+}
+
+/// Waits for what guests have asked of the old openings.
+fn exchange(control: &mut Control, reopen: Reopen, reserved: Vec<String>, reply: Reply) {
     let carry_out = move || {
         let done = reopen.carry_out();
         done.map_err(|failure| failed(&failure))?;
@@ -44,7 +60,7 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-fn plan(control: &mut Control, arguments: &Arguments) -> Result<Reopen, Error> {
+fn plan(control: &mut Control, arguments: &Arguments) -> Result<Opening, Error> {
     let mut wanted = Vec::new();
     for node in arguments["options"].as_array().into_iter().flatten() {
         let name = node["node-name"]

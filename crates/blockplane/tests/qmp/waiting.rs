@@ -200,16 +200,74 @@ fn a_disk_that_is_slow_to_open() {
 /// It may never be open: disks that are, are flushed and closed all the same.
 #[test]
 fn the_end_comes_before_a_disk_is_open() {
+    let slow = json!({"driver": "file", "node-name": "slow", "filename": "slow"});
+    let anew = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
+    for (command, arguments) in [
+        ("blockdev-add", slow),
+        ("blockdev-reopen", json!({"options": [anew]})),
+    ] {
+        let folder = Folder::new();
+        folder.image("disk", MIB);
+        folder.image("other", MIB);
+        folder.image("slow", MIB);
+        let (program, mut waits) = start(&folder, LINE);
+        let mut client = Client::connect(&folder.join("qmp"));
+        let opens = Born::held(program.pid(), || waits.send(command, &arguments));
+        client.done("quit", json!({}));
+        opens.taken_along();
+        let ended = program.ended();
+        assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
+    }
+}
+
+/// Its old opening is there meanwhile: guests go on with it, and it stays if the new one cannot be.
+#[test]
+fn a_disk_that_is_slow_to_open_anew() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     folder.image("other", MIB);
-    folder.image("slow", MIB);
     let (program, mut waits) = start(&folder, LINE);
     let mut client = Client::connect(&folder.join("qmp"));
-    let node = json!({"driver": "file", "node-name": "slow", "filename": "slow"});
-    let opens = Born::held(program.pid(), || waits.send("blockdev-add", &node));
-    client.done("quit", json!({}));
-    opens.taken_along();
-    let ended = program.ended();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let direct = |client: &mut Client| {
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        let mut nodes = nodes.as_array().unwrap().iter();
+        let node = nodes.find(|node| node["node-name"] == "d").unwrap();
+        node["cache"]["direct"].as_bool().unwrap()
+    };
+    let anew = |changes: Value| {
+        let mut node = json!({"driver": "file", "node-name": "d", "filename": "disk"});
+        node.as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
+        json!({"options": [node]})
+    };
+    let before = direct(&mut client);
+    let buffered = anew(json!({"cache": {"direct": !before}}));
+    for (options, answer) in [
+        (
+            anew(json!({"cache": {"direct": !before}, "read-only": true})),
+            json!("Read-only block node 'd' cannot support read-write users"),
+        ),
+        (buffered, Value::Null),
+    ] {
+        let opens = Born::held(program.pid(), || waits.send("blockdev-reopen", &options));
+        client.done(
+            "block_resize",
+            json!({"node-name": "other", "size": 2 * MIB}),
+        );
+        assert_eq!(
+            until_busy(&mut client, "blockdev-reopen"),
+            "Node 'd' is busy: a blockdev-reopen waits"
+        );
+        guest.request(0, IN, 0, 0);
+        assert_eq!(direct(&mut client), before);
+        assert!(!waits.is_answered());
+        opens.let_go();
+        assert_eq!(waits.answer()["error"]["desc"], answer);
+    }
+    assert_eq!(direct(&mut client), !before);
+    // It is free again.
+    client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
+    program.stop();
 }
