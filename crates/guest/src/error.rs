@@ -2,6 +2,7 @@
 //!
 //! Each message names the cause and, where there is one, the command that puts it right.
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -31,6 +32,15 @@ pub enum Error {
     #[error("apt knows no package for `linux-image-amd64`: run `apt-get update` first\n{detail}")]
     NoKernelPackage {
         /// What apt said.
+        detail: String,
+    },
+    /// No QEMU here is new enough, and Debian's could not be had.
+    #[error(
+        "guests on a host adapter need QEMU 11.1 or newer (`vfio-user-pci`); the installed one is older, and \
+         Debian's backport cannot be had: let this machine reach its mirror, or install a newer QEMU\n{detail}"
+    )]
+    NoVfioUser {
+        /// What was tried.
         detail: String,
     },
     /// The kernel package lacks a file.
@@ -145,6 +155,23 @@ pub(crate) fn find_program(program: &str, package: &'static str) -> Result<PathB
             program: program.to_owned(),
             package,
         })
+}
+
+/// A program that every Debian has: its absence means another distribution.
+///
+/// # Errors
+/// [`Error::NotDebian`], which names this one.
+pub(crate) fn debian_program(program: &str) -> Result<PathBuf> {
+    find_program(program, "apt dpkg").map_err(|_| {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let name = release
+            .lines()
+            .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let name = name.unwrap_or("an unknown system").trim_matches('"');
+        Error::NotDebian {
+            found: format!("{name}, without `{program}`"),
+        }
+    })
 }
 
 /// Runs a helper to its end and returns its standard output.

@@ -17,15 +17,16 @@ use crate::kernel::Kernel;
 
 /// Programs beyond busybox: (name in the guest, program here, its package).
 /// busybox has poorer ones (no ext4, no `blkdiscard -z`), and users have these.
-const TOOLS: [(&str, &str, &str); 4] = [
+const TOOLS: [(&str, &str, &str); 5] = [
     ("mkfs.ext4", "mke2fs", "e2fsprogs"),
     ("e2fsck", "e2fsck", "e2fsprogs"),
     ("blkdiscard", "blkdiscard", "util-linux"),
     ("fstrim", "fstrim", "util-linux"),
+    ("sg_reset", "sg_reset", "sg3-utils"),
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 8] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -40,6 +41,11 @@ const SCRIPTS: [(&str, &str); 8] = [
     ("scripts/discard.sh", include_str!("init/discard.sh")),
     ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
     ("scripts/resize.sh", include_str!("init/resize.sh")),
+    (
+        "scripts/host_adapter.sh",
+        include_str!("init/host_adapter.sh"),
+    ),
+    ("scripts/booted.sh", include_str!("init/booted.sh")),
 ];
 
 /// Bytes in `/pattern`; no file that a scenario writes is longer.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::Cache;
-use crate::error::{Error, Result, find_program, run};
+use crate::error::{Error, Result, debian_program, run};
 use crate::modules;
 
 /// Always depends on the newest kernel of the release.
@@ -119,20 +119,6 @@ fn parse_depends(text: &str) -> Option<String> {
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
         .map(str::to_owned)
-}
-
-/// A program that every Debian has: its absence means another distribution.
-fn debian_program(program: &str) -> Result<PathBuf> {
-    find_program(program, "apt dpkg").map_err(|_| {
-        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let name = release
-            .lines()
-            .find_map(|line| line.strip_prefix("PRETTY_NAME="));
-        let name = name.unwrap_or("an unknown system").trim_matches('"');
-        Error::NotDebian {
-            found: format!("{name}, without `{program}`"),
-        }
-    })
 }
 
 /// The first entry of `folder` whose name pleases.

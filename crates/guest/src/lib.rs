@@ -20,9 +20,13 @@
 //! # }
 //! ```
 
+mod boot_disk;
 mod cache;
+mod command;
 mod cpio;
 mod demo;
+mod device;
+mod emulator;
 mod error;
 mod initramfs;
 mod kernel;
@@ -34,8 +38,10 @@ mod report;
 mod scenario;
 mod server;
 
+pub use boot_disk::boot_disk;
 pub use cache::{disk_folder, target_dir};
 pub use demo::demo;
+pub use device::{Chipset, Device};
 pub use error::{Error, Result};
 pub use monitor::execute;
 pub use progress::Progress;

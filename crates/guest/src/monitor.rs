@@ -22,6 +22,14 @@ impl Server {
     /// # Errors
     /// [`Error::Server`] with what the server says.
     pub fn execute(&self, command: &str, arguments: &str) -> Result<()> {
+        self.query(command, arguments).map(drop)
+    }
+
+    /// Carries out a command of its monitor, and returns the reply, in JSON.
+    ///
+    /// # Errors
+    /// See [`Server::execute`].
+    pub fn query(&self, command: &str, arguments: &str) -> Result<String> {
         exchange(&beside(&self.socket()), command, arguments)
             .map_err(|error| self.failed(format!("{command} {arguments}: {error}")))
     }
@@ -45,14 +53,16 @@ impl Server {
 /// [`Error::Io`] with what QEMU says.
 pub fn execute(socket: &Path, command: &str, arguments: &str) -> Result<()> {
     exchange(socket, command, arguments)
+        .map(drop)
         .map_err(Error::io(format!("{command} {arguments} in QEMU")))
 }
 
-/// Sends a command and returns when it is done.
-fn exchange(socket: &Path, command: &str, arguments: &str) -> io::Result<()> {
+/// Sends a command and returns its reply.
+fn exchange(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIMIT))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let mut reply = String::new();
     for message in [
         r#"{"execute": "qmp_capabilities"}"#.to_owned(),
         format!(r#"{{"execute": "{command}", "arguments": {arguments}}}"#),
@@ -64,11 +74,12 @@ fn exchange(socket: &Path, command: &str, arguments: &str) -> io::Result<()> {
                 .ok_or_else(|| io::Error::other("the monitor has closed the connection"))??;
             // The greeting and events are none of these.
             if line.starts_with(r#"{"return""#) {
+                reply = line;
                 break;
             } else if line.starts_with(r#"{"error""#) {
                 return Err(io::Error::other(line));
             }
         }
     }
-    Ok(())
+    Ok(reply)
 }

@@ -5,13 +5,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, find_program};
+use crate::device::{Chipset, Device};
+use crate::emulator::Emulator;
+use crate::error::{Error, Result};
 use crate::report::{Event, Report};
 
 /// Guests at a time in one process: each keeps a core busy, and more of them only time out.
@@ -22,13 +24,13 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
 /// A machine to boot.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    pub(crate) vmlinuz: PathBuf,
-    pub(crate) initramfs: PathBuf,
+    pub(crate) emulator: Emulator,
+    pub(crate) chipset: Chipset,
+    pub(crate) device: Device,
+    pub(crate) start: Start,
     /// Virtual CPUs.
     pub(crate) cpus: u16,
-    /// Appended to the kernel's command line.
-    pub(crate) parameters: String,
-    /// The vhost-user-blk server's socket.
+    /// The server's socket.
     pub(crate) socket: PathBuf,
     /// Virtqueues that the driver may use.
     pub(crate) num_queues: u16,
@@ -40,6 +42,26 @@ pub(crate) struct Machine {
     pub(crate) limit: Duration,
 }
 
+/// What the guest runs.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// A kernel that QEMU loads.
+    Kernel {
+        vmlinuz: PathBuf,
+        initramfs: PathBuf,
+        /// Appended to the kernel's command line.
+        parameters: String,
+    },
+    /// What the firmware finds on the disk.
+    Disk,
+}
+
+/// Errors are shown; everything else only makes an emulated serial line slow.
+/// A panic ends QEMU at once, as it asks for a reboot. There are no secrets to mitigate for.
+/// The kernel's check of its timer counts ticks against the emulated processor's speed, and panics
+/// where a busy host makes that wait.
+pub(crate) const KERNEL_PARAMETERS: &str =
+    "console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check";
 /// Memory of a guest; most of it holds the initramfs and its temporary files.
 const MEMORY: &str = "512M";
 
@@ -57,8 +79,7 @@ pub(crate) fn run(
     mut step: impl FnMut(&str),
 ) -> Result<Report> {
     let _place = Place::wait();
-    let program = find_program("qemu-system-x86_64", "qemu-system-x86")?;
-    let mut command = Command::new(program);
+    let mut command = machine.emulator.command();
     command
         .args(arguments(machine))
         .stdin(Stdio::piped())
@@ -94,19 +115,10 @@ pub(crate) fn run(
 
 /// The command line after the program.
 fn arguments(machine: &Machine) -> Vec<String> {
-    let Machine {
-        cpus,
-        parameters,
-        num_queues,
-        ..
-    } = machine;
-    let packed = if machine.packed { "on" } else { "off" };
     let path = |path: &PathBuf| path.display().to_string();
-    // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
-    let socket = path(&machine.socket).replace(',', ",,");
     let mut arguments = [
         "-machine",
-        "q35,memory-backend=mem",
+        &format!("{},memory-backend=mem", machine.chipset.machine()),
         "-accel",
         "tcg,thread=multi",
         // With RDRAND: without it the kernel gathers randomness for 4 s before mkfs gets any.
@@ -117,7 +129,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
         "-m",
         MEMORY,
         "-smp",
-        &cpus.to_string(),
+        &machine.cpus.to_string(),
         "-nodefaults",
         "-no-user-config",
         "-no-reboot",
@@ -125,23 +137,25 @@ fn arguments(machine: &Machine) -> Vec<String> {
         "none",
         "-serial",
         "stdio",
-        "-kernel",
-        &path(&machine.vmlinuz),
-        "-initrd",
-        &path(&machine.initramfs),
-        "-append",
-        // Errors are shown; everything else only makes an emulated serial line slow.
-        // A panic ends QEMU at once, as it asks for a reboot. There are no secrets to mitigate for.
-        // The kernel's check of its timer counts ticks against the emulated processor's speed, and panics
-        // where a busy host makes that wait.
-        &format!("console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check {parameters}"),
-        "-chardev",
-        &format!("socket,id=disk,path={socket}"),
-        "-device",
-        &format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}"),
     ]
     .map(str::to_owned)
     .to_vec();
+    if let Start::Kernel {
+        vmlinuz,
+        initramfs,
+        parameters,
+    } = &machine.start
+    {
+        let append = format!("{KERNEL_PARAMETERS} {parameters}");
+        let (vmlinuz, initramfs) = (path(vmlinuz), path(initramfs));
+        arguments.extend(
+            [
+                "-kernel", &vmlinuz, "-initrd", &initramfs, "-append", &append,
+            ]
+            .map(str::to_owned),
+        );
+    }
+    arguments.extend(disk_arguments(machine));
     if let Some(monitor) = &machine.monitor {
         let monitor = path(monitor).replace(',', ",,");
         arguments.extend([
@@ -151,6 +165,31 @@ fn arguments(machine: &Machine) -> Vec<String> {
         arguments.extend(["-device", "pcie-root-port,id=slot0,chassis=1"].map(str::to_owned));
     }
     arguments
+}
+
+/// The device, connected to its server.
+fn disk_arguments(machine: &Machine) -> Vec<String> {
+    let socket = machine.socket.display().to_string();
+    match machine.device {
+        Device::VirtioBlk => {
+            let packed = if machine.packed { "on" } else { "off" };
+            let num_queues = machine.num_queues;
+            vec![
+                "-chardev".to_owned(),
+                // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
+                format!("socket,id=disk,path={}", socket.replace(',', ",,")),
+                "-device".to_owned(),
+                format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}"),
+            ]
+        }
+        // Only JSON can say where its socket is.
+        Device::HostAdapter { .. } => vec![
+            "-device".to_owned(),
+            format!(
+                r#"{{"driver": "vfio-user-pci", "socket": {{"type": "unix", "path": "{socket}"}}}}"#
+            ),
+        ],
+    }
 }
 
 /// A running QEMU; killed when dropped.

@@ -5,11 +5,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::cache::Cache;
+use crate::device::{Chipset, Device};
+use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::initramfs;
 use crate::kernel::{Kernel, kernel};
 use crate::progress::Progress;
-use crate::qemu::{self, Machine};
+use crate::qemu::{self, Machine, Start};
 use crate::report::Report;
 use crate::server::Server;
 
@@ -34,11 +36,16 @@ pub enum Scenario {
     /// A new disk, and a slot for a second one: asks `plug`, uses what appears, asks `unplug`, sees that it
     /// goes, and asks `gone`. Wants [`Boot::monitor`].
     HotPlug,
+    /// A new disk behind a [`Device::HostAdapter`] with a slow one beside it. Asks `before_large` and `after_large`,
+    /// between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the driver gives it.
+    HostAdapter,
+    /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest booted: it goes on to use it.
+    Booted,
 }
 
 impl Scenario {
     /// The script's name.
-    const fn script(self) -> &'static str {
+    pub(crate) const fn script(self) -> &'static str {
         match self {
             Self::FirstBoot => "first_boot",
             Self::SecondBoot => "second_boot",
@@ -46,6 +53,8 @@ impl Scenario {
             Self::Discard => "discard",
             Self::Resize => "resize",
             Self::HotPlug => "hot_plug",
+            Self::HostAdapter => "host_adapter",
+            Self::Booted => "booted",
         }
     }
 }
@@ -57,6 +66,8 @@ pub struct Boot<'a> {
     scenario: Scenario,
     serial: String,
     monitor: Option<PathBuf>,
+    chipset: Chipset,
+    from_disk: bool,
     limit: Duration,
 }
 
@@ -69,6 +80,8 @@ impl<'a> Boot<'a> {
             scenario,
             serial: server.serial().to_owned(),
             monitor: None,
+            chipset: Chipset::Q35,
+            from_disk: false,
             limit: LIMIT,
         }
     }
@@ -85,6 +98,20 @@ impl<'a> Boot<'a> {
     #[must_use]
     pub fn monitor(mut self, socket: &Path) -> Self {
         self.monitor = Some(socket.to_owned());
+        self
+    }
+
+    /// Another chipset than the newest.
+    #[must_use]
+    pub fn chipset(mut self, chipset: Chipset) -> Self {
+        self.chipset = chipset;
+        self
+    }
+
+    /// QEMU is given no kernel: the firmware finds one on the disk, see [`boot_disk`](crate::boot_disk).
+    #[must_use]
+    pub fn from_disk(mut self) -> Self {
+        self.from_disk = true;
         self
     }
 
@@ -118,12 +145,28 @@ impl<'a> Boot<'a> {
         ));
         progress.now("preparing the kernel");
         let parts = parts()?;
+        let emulator = match options.device {
+            Device::VirtioBlk => Emulator::installed()?,
+            Device::HostAdapter { .. } => {
+                progress.now("preparing a QEMU that has vfio-user");
+                Emulator::with_vfio_user(&Cache::lock()?)?
+            }
+        };
         progress.now("booting");
+        let start = match self.from_disk {
+            true => Start::Disk,
+            false => Start::Kernel {
+                vmlinuz: parts.kernel.vmlinuz.clone(),
+                initramfs: parts.initramfs.clone(),
+                parameters: self.parameters()?,
+            },
+        };
         let machine = Machine {
-            vmlinuz: parts.kernel.vmlinuz.clone(),
-            initramfs: parts.initramfs.clone(),
-            cpus: options.num_queues,
-            parameters: self.parameters()?,
+            emulator,
+            chipset: self.chipset,
+            device: options.device,
+            start,
+            cpus: options.device.cpus(options.num_queues),
             socket: self.server.socket().to_owned(),
             num_queues: options.num_queues,
             packed: options.packed,
@@ -165,13 +208,13 @@ fn word<'v>(what: &'static str, value: &'v str) -> Result<&'v str> {
 }
 
 /// What every guest of this process boots from.
-struct Parts {
-    kernel: Kernel,
-    initramfs: PathBuf,
+pub(crate) struct Parts {
+    pub(crate) kernel: Kernel,
+    pub(crate) initramfs: PathBuf,
 }
 
 /// Made once in a process. A failure is not kept: the next caller tries again and gets the error itself.
-fn parts() -> Result<&'static Parts> {
+pub(crate) fn parts() -> Result<&'static Parts> {
     static PARTS: OnceLock<Parts> = OnceLock::new();
     if let Some(parts) = PARTS.get() {
         return Ok(parts);

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cache::target_dir;
+use crate::command::{daemon_command, serve_command};
+use crate::device::Device;
 use crate::error::{Error, Result, find_program, run};
-use crate::monitor;
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -80,6 +81,8 @@ pub struct ServerOptions {
     pub packed: bool,
     /// Whether it has a monitor, for [`Server::execute`].
     pub monitor: bool,
+    /// How a guest sees the disk.
+    pub device: Device,
 }
 
 impl ServerOptions {
@@ -94,6 +97,7 @@ impl ServerOptions {
             read_only: false,
             packed: false,
             monitor: false,
+            device: Device::VirtioBlk,
         }
     }
 }
@@ -299,65 +303,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.arg("serve").arg(&options.disk);
-    command.arg("--socket").arg(socket);
-    command.args(["--num-queues", &options.num_queues.to_string()]);
-    command.args(["--serial", &options.serial]);
-    if options.packed {
-        command.arg("--packed");
-    }
-    if options.read_only {
-        // Which takes the image as it is: creating one and not writing to it would be absurd.
-        command.arg("--read-only");
-    } else {
-        command.args(["--size", &options.size_bytes.to_string()]);
-    }
-    command
-}
-
-/// The options that both servers have; theirs has no serial number. They create no images, so we do.
-fn daemon_command(
-    program: &Path,
-    options: &ServerOptions,
-    socket: &Path,
-    serial: Option<&str>,
-) -> Result<Command> {
-    let image = options.disk.display().to_string();
-    File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&options.disk)
-        .and_then(|file| file.set_len(options.size_bytes))
-        .map_err(Error::io(format!("create {image}")))?;
-    let on_off = |on| if on { "on" } else { "off" };
-    let literal = |text: &str| text.replace(',', ",,");
-    let mut command = Command::new(program);
-    command.arg("--blockdev").arg(format!(
-        "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
-        literal(&image),
-        on_off(options.read_only)
-    ));
-    if options.monitor {
-        // Before the export: who sees that listen may rely on the monitor.
-        let path = literal(&monitor::beside(socket).display().to_string());
-        command
-            .arg("--chardev")
-            .arg(format!("socket,id=m,path={path},server=on,wait=off"))
-            .args(["--monitor", "chardev=m"]);
-    }
-    command.arg("--export").arg(format!(
-        "type=vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={},writable={},num-queues={}{}",
-        literal(&socket.display().to_string()),
-        on_off(!options.read_only),
-        options.num_queues,
-        serial.map(|serial| format!(",serial={serial}")).unwrap_or_default()
-    ));
-    Ok(command)
 }
 
 /// Whether /proc/net/unix (proc_net(5)) has a listening socket at `path`.

@@ -1,0 +1,92 @@
+//! The command lines of servers.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::monitor;
+use crate::server::ServerOptions;
+
+/// Of the second disk of a host adapter: a kernel looks for partitions with many requests on a larger one.
+const SLOW_DISK_BYTES: u64 = 4096;
+
+/// `blockplane serve`.
+pub(crate) fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("serve").arg(&options.disk);
+    command.arg("--socket").arg(socket);
+    command.args(["--num-queues", &options.num_queues.to_string()]);
+    command.args(["--serial", &options.serial]);
+    if options.packed {
+        command.arg("--packed");
+    }
+    if options.read_only {
+        // Which takes the image as it is: creating one and not writing to it would be absurd.
+        command.arg("--read-only");
+    } else {
+        command.args(["--size", &options.size_bytes.to_string()]);
+    }
+    command
+}
+
+/// The options that both servers have; theirs has no serial number. They create no images, so we do.
+pub(crate) fn daemon_command(
+    program: &Path,
+    options: &ServerOptions,
+    socket: &Path,
+    serial: Option<&str>,
+) -> Result<Command> {
+    let image = options.disk.display().to_string();
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&options.disk)
+        .and_then(|file| file.set_len(options.size_bytes))
+        .map_err(Error::io(format!("create {image}")))?;
+    let on_off = |on| if on { "on" } else { "off" };
+    let literal = |text: &str| text.replace(',', ",,");
+    let mut command = Command::new(program);
+    command.arg("--blockdev").arg(format!(
+        "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
+        literal(&image),
+        on_off(options.read_only)
+    ));
+    if options.monitor {
+        // Before the export: who sees that listen may rely on the monitor.
+        let path = literal(&monitor::beside(socket).display().to_string());
+        command
+            .arg("--chardev")
+            .arg(format!("socket,id=m,path={path},server=on,wait=off"))
+            .args(["--monitor", "chardev=m"]);
+    }
+    let mut export = format!(
+        "id=e,addr.type=unix,addr.path={},writable={}",
+        literal(&socket.display().to_string()),
+        on_off(!options.read_only),
+    );
+    match options.device {
+        Device::VirtioBlk => {
+            export.insert_str(0, "type=vhost-user-blk,node-name=d,");
+            export.push_str(&format!(",num-queues={}", options.num_queues));
+            if let Some(serial) = serial {
+                export.push_str(&format!(",serial={serial}"));
+            }
+        }
+        Device::HostAdapter { slow } => {
+            export.insert_str(0, "type=vfio-user-lsi53c895a,luns.0.node-name=d,");
+            export.push_str(&format!(",luns.0.serial={}", options.serial));
+            if let Some(latency) = slow {
+                export.push_str(",luns.1.node-name=slow,luns.1.target=1");
+                command.arg("--blockdev").arg(format!(
+                    "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={}",
+                    latency.as_nanos()
+                ));
+            }
+        }
+    }
+    command.arg("--export").arg(export);
+    Ok(command)
+}

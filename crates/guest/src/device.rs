@@ -1,0 +1,44 @@
+//! How a guest sees the disk: what the server exports, and what QEMU connects to it.
+
+use std::time::Duration;
+
+/// The device in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A virtio disk, over vhost-user.
+    VirtioBlk,
+    /// An LSI 53C895A, over vfio-user, with the disk at target 0. Needs a server with a monitor.
+    HostAdapter {
+        /// If there is a second disk, at target 1: what each of its requests takes. It reads as zeroes.
+        slow: Option<Duration>,
+    },
+}
+
+/// The chipset, and so the PCI bus and how its interrupts are routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chipset {
+    /// PCI Express.
+    Q35,
+    /// PCI: the i440FX.
+    Pc,
+}
+
+impl Device {
+    /// Processors of the guest: virtio has a queue for each.
+    pub(crate) const fn cpus(self, num_queues: u16) -> u16 {
+        match self {
+            Self::VirtioBlk => num_queues,
+            Self::HostAdapter { .. } => 2,
+        }
+    }
+}
+
+impl Chipset {
+    /// As QEMU calls it.
+    pub(crate) const fn machine(self) -> &'static str {
+        match self {
+            Self::Q35 => "q35",
+            Self::Pc => "pc",
+        }
+    }
+}

@@ -1,0 +1,181 @@
+# A SCSI disk behind a host adapter: used by many writers at once, also while it and the bus are reset, and a second
+# one, at target 1, that takes so long that the kernel calls a command back.
+
+writers=24
+mib=1048576
+
+# Prints the name of the disk at target $1.
+disk_of_target() {
+    for _ in $(seq 300); do
+        for path in /sys/bus/scsi/devices/0:0:"$1":0/block/*; do
+            [ -e "$path/size" ] && basename "$path" && return 0
+        done
+        usleep 100000
+    done
+    echo "no disk at target $1" >&2
+    return 1
+}
+
+look_scsi() {
+    device=/sys/block/$disk/device
+    fact kernel "$(uname -r)"
+    fact driver "$(cat /sys/class/scsi_host/host0/proc_name)"
+    fact vendor "$(tr -d ' ' < "$device/vendor")"
+    fact size_bytes "$(blockdev --getsize64 "/dev/$disk")"
+    fact tags "$(cat "$device/queue_type")"
+    fact queue_depth "$(cat "$device/queue_depth")"
+    fact write_cache "$(cat "/sys/block/$disk/queue/write_cache")"
+    # Behind the page's header of 4 bytes.
+    fact serial "$(tail -c +5 "$device/vpd_pg80" | tr -d ' \000')"
+    expect size "$(blockdev --getsize64 "/dev/$disk")"
+    expect cache "$(tr ' ' _ < "/sys/block/$disk/queue/write_cache")"
+}
+
+# The bytes of file $1: each has its own.
+bytes_of() { piece $mib $(($1 * 65521)); }
+
+# Writes file $1 by direct I/O in pieces of another size than its neighbours'.
+write_file() {
+    bytes_of "$1" > "/tmp/file-$1"
+    dd if="/tmp/file-$1" of="/mnt/file-$1" bs=$((4096 << ($1 % 5))) oflag=direct conv=notrunc status=none
+}
+
+# Fails unless file $1 reads back from the disk as it was written.
+read_file() {
+    bytes_of "$1" > "/tmp/file-$1"
+    dd if="/mnt/file-$1" bs=$((4096 << (($1 + 2) % 5))) iflag=direct status=none | cmp - "/tmp/file-$1"
+}
+
+# Runs $1 for each file, all at the same time.
+all_at_once() {
+    jobs=
+    for number in $(seq $writers); do
+        "$1" "$number" &
+        jobs="$jobs $!"
+    done
+    for job in $jobs; do wait "$job" || return 1; done
+}
+
+write_all() {
+    all_at_once write_file
+    sync
+}
+
+read_all() {
+    umount /mnt
+    mount_rw
+    all_at_once read_file
+    fact files $writers
+}
+
+# The host counts them: 64 requests of 64 KiB each, while nobody else writes.
+large_requests() {
+    sync
+    ask before_large
+    dd if=/pattern of="/dev/${disk}2" bs=64k count=64 iflag=fullblock oflag=direct conv=notrunc status=none
+    ask after_large
+}
+
+# Waits until a reset or an abort is in the kernel's log $2 times.
+logged() {
+    for _ in $(seq 300); do
+        [ "$(dmesg | grep -c "$1")" -ge "$2" ] && return 0
+        usleep 100000
+    done
+    dmesg | tail -n 20
+    echo "the kernel has not logged: $1"
+    return 1
+}
+
+# It has no more than these 4 KiB: the kernel looks for partitions in them with one request.
+read_slow() { dd if="/dev/$slow" of=/dev/null bs=4096 iflag=direct status=none; }
+
+# Waits until disk $1 has at least $2 commands.
+busy() {
+    for _ in $(seq 500); do
+        [ "$(cat "/sys/block/$1/device/device_busy")" -ge "$2" ] && return 0
+        usleep 10000
+    done
+    echo "$1 has $(cat "/sys/block/$1/device/device_busy") commands, not $2"
+    return 1
+}
+
+# All that the driver has room for is at the disk at the same time: the host sees it there.
+many_in_flight() {
+    depth=$(cat "/sys/block/$slow/device/queue_depth")
+    jobs=
+    for _ in $(seq "$depth"); do
+        read_slow &
+        jobs="$jobs $!"
+    done
+    busy "$slow" "$depth"
+    ask busy
+    for job in $jobs; do wait "$job"; done
+}
+
+# Resets the slow disk ($1 is "device") or all ("bus"), which the kernel logs as $2, while both are in use.
+reset() {
+    before=$(dmesg | grep -c "$2") || true
+    all_at_once write_file &
+    writing=$!
+    read_slow 2> /dev/null &
+    reading=$!
+    busy "$slow" 1
+    busy "$disk" 1
+    /tools/sg_reset --no-esc "--$1" "/dev/$slow"
+    logged "$2" $((before + 1))
+}
+
+# The driver gives up what the slow disk had to do. The other one hears nothing of it.
+reset_device() {
+    reset device 'DEVICE RESET operation complete'
+    if wait $reading; then
+        echo "a command outlived the reset of its disk"
+        return 1
+    fi
+    wait $writing
+    read_slow
+}
+
+# The kernel sends once more what both had to do.
+reset_bus() {
+    reset bus 'SCSI BUS has been reset'
+    wait $reading
+    wait $writing
+}
+
+# The kernel aborts what is not done in a second, and the disk is there as before.
+abort() {
+    device=/sys/block/$slow/device
+    patience=$(cat "$device/timeout")
+    echo 0 > "$(echo "$device"/scsi_disk/*/max_retries)"
+    echo 1 > "$device/timeout"
+    if read_slow 2> /dev/null; then
+        echo "a command that was to be aborted succeeded"
+        return 1
+    fi
+    echo "$patience" > "$device/timeout"
+    logged 'ABORT operation complete' 1
+    fact aborts "$(dmesg | grep -c 'ABORT operation complete')"
+    read_slow
+    fact slow_state "$(cat "$device/state")"
+}
+
+# Which of the two the kernel calls sda is not said.
+disk=$(disk_of_target 0) || fail find "no disk at target 0"
+slow=$(disk_of_target 1) || fail find "no disk at target 1"
+
+step look_scsi
+step partition
+step large_requests
+step format
+step mount_rw
+step write_all
+step read_all
+step many_in_flight
+step reset_device
+step reset_bus
+step read_all
+step abort
+step unmount
+step check_filesystem
