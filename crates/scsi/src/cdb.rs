@@ -6,6 +6,11 @@ use crate::sense::Sense;
 /// The longest CDB that any of our commands has.
 pub(crate) const MAX_CDB_BYTES: usize = 16;
 
+pub(crate) const INQUIRY: u8 = 0x12;
+
+/// The unit, as SCSI-2 had it in the second byte of each command.
+const SCSI_2_LUN: u8 = 0xe0;
+
 /// A copy of the bytes, with zeroes behind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cdb {
@@ -19,6 +24,10 @@ impl Cdb {
         let len = from.len().min(MAX_CDB_BYTES);
         let mut bytes = [0; MAX_CDB_BYTES];
         bytes[..len].copy_from_slice(&from[..len]);
+        if bytes[0] == INQUIRY {
+            // Who does not know yet whom it asks names the unit there as well: Linux, on a target without LUN 0.
+            bytes[1] &= !SCSI_2_LUN;
+        }
         Cdb { bytes, len }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Op;
 
 use crate::bytes::{be16, be32, be64};
-use crate::cdb::{Cdb, Range};
+use crate::cdb::{Cdb, INQUIRY, Range};
 use crate::commands::{Access, Command, Entry, Lookup, lookup};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
@@ -18,7 +18,6 @@ use crate::task::{Task, Work};
 use crate::unit::{MAX_TRANSFER_BYTES, Unit};
 use crate::{inquiry, report};
 
-const INQUIRY: u8 = 0x12;
 const REQUEST_SENSE: u8 = 0x03;
 const REPORT_LUNS: u8 = 0xa0;
 

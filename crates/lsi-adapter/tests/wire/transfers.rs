@@ -135,6 +135,15 @@ fn units_and_targets_are_disks_of_their_own() {
     driver.submit(&order);
     assert_eq!(driver.completions()[0].status, 0);
     assert_eq!(driver.machine.peek(BUFFERS, 1), [0x7f]);
+    // Of a unit that there is, as Linux asks a target of which it has seen no LUN 0.
+    let (target, lun) = places[1];
+    let mut order = command(target.into(), &[0x12, lun << 5, 0, 0, 36, 0]);
+    order.pieces = vec![(BUFFERS, 36)];
+    order.lun = lun;
+    order.to_initiator = true;
+    driver.submit(&order);
+    assert_eq!(driver.completions()[0].status, 0);
+    assert_eq!(driver.machine.peek(BUFFERS, 1), [0]);
 }
 
 #[test]

@@ -25,6 +25,8 @@ fn standard_inquiry_data_is_that_of_a_disk() {
     }
     rig.refused(&[0x12, 0, 1, 0, 96, 0], &[], 5, 0x2400);
     rig.refused(&[0x12, 2, 0, 0, 96, 0], &[], 5, 0x2400);
+    // The unit, as SCSI-2 had it.
+    assert_eq!(rig.data(&[0x12, 0xe0, 0, 0, 96, 0]), data);
 }
 
 #[test]

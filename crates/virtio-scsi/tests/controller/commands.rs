@@ -109,6 +109,9 @@ fn who_is_not_there_is_told_apart() {
     );
     let (_, data) = rig.command(at(0, 2), &[0x12, 0, 0, 0, 36, 0], &[], 36);
     assert_eq!(data[0], 0x7f);
+    // As Linux asks a target of which it has seen no LUN 0.
+    let (answer, data) = rig.command(DISKS[2], &[0x12, 0xe0, 0, 0, 36, 0], &[], 36);
+    assert_eq!((answer, data[0]), (GOOD, 0));
     // Units of one target, and no others.
     let report = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
     let (_, data) = rig.command(at(0, 9), &report, &[], 64);
