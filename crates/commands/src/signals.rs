@@ -35,7 +35,13 @@ pub fn notice_end() {
 }
 
 /// From now on Ctrl-Z, being continued, and another size of the terminal are noticed as well: for who draws on it.
+/// SIGQUIT, the first time, is an end as others are, so that the terminal is given back.
 pub fn notice_terminal() {
+    handle(
+        libc::SIGQUIT,
+        noted as *const () as usize,
+        libc::SA_RESETHAND,
+    );
     for signal in [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH] {
         handle(signal, noted as *const () as usize, 0);
     }

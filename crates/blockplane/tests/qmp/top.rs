@@ -263,6 +263,27 @@ fn the_shell_has_its_terminal_while_top_is_suspended() {
 }
 
 #[test]
+fn sigquit_gives_the_terminal_back() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, DISK);
+    let line = "sh -c 'echo $$ > pid; TERM=xterm exec top'; echo status $?; stty -a";
+    let (shell, _keys) = on_a_terminal(&folder, line);
+    shown(&shell, "space pause");
+    let pid = fs::read_to_string(folder.join("pid")).unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-QUIT", pid.trim()])
+        .status();
+    assert!(killed.unwrap().success());
+    let text = shown(&shell, "echoke");
+    assert!(
+        text.contains(" icanon ") && text.contains("\x1b[?1049l"),
+        "{text:?}"
+    );
+    shell.ended();
+    program.stop();
+}
+
+#[test]
 fn what_cannot_be_done_is_told_as_everywhere() {
     let folder = Folder::new();
     for (line, expected) in [
