@@ -160,6 +160,9 @@ impl Queue {
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
+        if COUNTED && !self.group.is_empty() {
+            self.end_batch_early();
+        }
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
         // Whatever the clock does: generations are told apart by it.
@@ -421,17 +424,13 @@ impl Queue {
             let at = self.moment(now);
             match ALONE {
                 true if next == NONE => self.group.enter_alone(taken, len, at, &self.stats),
-                true => self.group.begin(taken, len, now),
+                true => self.group.begin(taken, len, at),
                 false => self.group.add(taken, len, at, &self.stats),
             }
         }
         let mut requests = 1;
         if next != NONE {
-            let merged = self.finish_merged(ring, next, Status::Ok);
-            if COUNTED {
-                self.group.add_merged(merged);
-            }
-            requests += merged;
+            requests += self.finish_merged(ring, next, Status::Ok);
         }
         Finished { requests, taken }
     }
@@ -440,6 +439,8 @@ impl Queue {
     #[cold]
     #[inline(never)]
     fn fail(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
+        // Those that succeeded before, while it is still in flight.
+        self.end_batch();
         let done = self.finish(ring, slot, Status::IoErr, now);
         let (taken, next) = (done.slot.stamp, done.next);
         let requests = 1 + self.finish_merged(ring, next, Status::IoErr);
@@ -487,6 +488,13 @@ impl Queue {
         if COUNTED {
             self.group.enter(self.in_flight(), &self.stats);
         }
+    }
+
+    /// Requests are taken before the batch ends: what was finished is told by how many are in flight.
+    #[cold]
+    #[inline(never)]
+    fn end_batch_early(&mut self) {
+        self.end_batch();
     }
 
     #[inline(always)]

@@ -243,11 +243,12 @@ pub(crate) struct Moment {
 
 /// Successful requests of one stamp that are finished and not entered yet.
 ///
-/// Its sums are apart: two additions are less than one of vectors that have to be put together.
+/// How many there are is not counted one by one: it is by how many those in flight have become fewer.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Group {
-    requests: u64,
+    /// Requests that were in flight before the first of them was finished.
+    from: u32,
     /// [`Stamp::NONE`]: the group is empty, whatever else it says.
     stamp: Stamp,
     bytes: u64,
@@ -257,31 +258,31 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A request of so many bytes is finished. If it has another stamp than those before, they are entered.
+    /// A request of so many bytes has just left its slot. If it has another stamp than those before, they are
+    /// entered. What was merged into it leaves its slots after this.
     #[inline(always)]
     pub fn add(&mut self, stamp: Stamp, bytes: u64, at: Moment, stats: &QueueStats) {
         if stamp == self.stamp {
-            self.requests += 1;
             self.bytes += bytes;
         } else {
             if self.stamp != Stamp::NONE {
-                self.enter_others(at.in_flight, stats);
+                self.enter_others(at.in_flight + 1, stats);
             }
-            self.begin(stamp, bytes, at.now);
+            self.begin(stamp, bytes, at);
         }
     }
 
     /// The same for one that no other was finished before: nothing is to be entered.
     #[inline(always)]
-    pub fn begin(&mut self, stamp: Stamp, bytes: u64, now: u64) {
-        debug_assert_eq!(self.stamp, Stamp::NONE, "what was in it would be lost");
-        (self.stamp, self.requests, self.bytes) = (stamp, 1, bytes);
-        self.now = now;
+    pub fn begin(&mut self, stamp: Stamp, bytes: u64, at: Moment) {
+        debug_assert!(self.is_empty(), "what was in it would be lost");
+        (self.stamp, self.from, self.bytes) = (stamp, at.in_flight + 1, bytes);
+        self.now = at.now;
     }
 
-    /// So many more of the stamp that was added last. Their bytes were among its own.
-    pub fn add_merged(&mut self, requests: u32) {
-        self.requests += u64::from(requests);
+    /// Nothing waits to be entered.
+    pub fn is_empty(&self) -> bool {
+        self.stamp == Stamp::NONE
     }
 
     /// A request that is finished without any other: it is a group for itself.
@@ -294,7 +295,8 @@ impl Group {
     #[inline(always)]
     pub fn enter(&mut self, in_flight: u32, stats: &QueueStats) {
         if self.stamp != Stamp::NONE {
-            let sums = (self.stamp, self.requests, self.bytes);
+            let requests = self.from.wrapping_sub(in_flight);
+            let sums = (self.stamp, requests.into(), self.bytes);
             let now = self.now;
             enter(sums, Moment { now, in_flight }, stats, &mut self.held);
             self.stamp = Stamp::NONE;
@@ -368,16 +370,19 @@ mod tests {
     fn a_group_counts_once_and_by_its_kind() {
         let stats = QueueStats::new();
         let mut group = Group::default();
+        let mut in_flight = 7;
         let mut add = |kind, merged, bytes, now| {
-            group.add(Stamp::new(1000).of(kind), bytes, at(now), &stats);
-            group.add_merged(merged);
+            in_flight -= 1;
+            let at = Moment { now, in_flight };
+            group.add(Stamp::new(1000).of(kind), bytes, at, &stats);
+            in_flight -= merged;
         };
         add(Kind::Write, 2, 12_288, 3000);
         add(Kind::Write, 0, 512, 3000);
         assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
         add(Kind::Read, 0, 4096, 5000);
-        group.enter(0, &stats);
-        group.enter(0, &stats);
+        group.enter(2, &stats);
+        group.enter(2, &stats);
         let figures = |kind| {
             let kind = stats.of(kind);
             (kind.latency.total(), kind.bytes.get(), kind.ticks.get())

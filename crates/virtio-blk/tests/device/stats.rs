@@ -125,6 +125,45 @@ fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
 }
 
 #[test]
+fn failures_among_what_succeeds_are_in_no_group() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    for sector in [0, 10, 20, 30, 40] {
+        rig.read(sector, 1);
+    }
+    rig.now = 1000;
+    rig.admit_all();
+    rig.now = 1500;
+    for submitted in std::mem::take(&mut rig.sink.submitted) {
+        let fails = [10, 20].contains(&(submitted.offset / 512));
+        rig.complete(&submitted, if fails { Err(Errno::IO) } else { Ok(()) });
+    }
+    rig.used();
+    assert_eq!(figures(&rig, Kind::Read), [3, 1536, 1500, 0, 2, 0]);
+    assert_eq!(rig.stats.in_flight().get(), 0);
+}
+
+#[test]
+fn requests_that_are_taken_before_a_batch_ends_are_not_among_the_finished() {
+    let mut rig = Rig::new(DeviceOptions::default());
+    rig.read(0, 1);
+    rig.read(10, 1);
+    rig.now = 1000;
+    rig.admit_all();
+    rig.now = 1500;
+    rig.complete_all();
+    for sector in [20, 30, 40] {
+        rig.read(sector, 1);
+    }
+    rig.admit_all();
+    rig.used();
+    assert_eq!(figures(&rig, Kind::Read), [2, 1024, 1000, 0, 0, 0]);
+    assert_eq!(rig.stats.in_flight().get(), 3);
+    rig.complete_all();
+    rig.used();
+    assert_eq!(figures(&rig, Kind::Read)[0], 5);
+}
+
+#[test]
 fn a_request_for_nothing_is_done_at_once() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.ask(IN, 3, &[], 0);
