@@ -2,6 +2,7 @@
 
 mod controller;
 mod lsi;
+mod virtio_scsi;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
 use crate::shown::{Form, Serving, Shown, ShownDisk};
+pub(crate) use virtio_scsi::Controller;
 
 /// What `GET_ID` answers when no serial was given: the same as the field's server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
@@ -28,6 +30,7 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
+        ExportKind::VhostUserScsi(kind) => virtio_scsi::start(options, kind, objects),
         ExportKind::VfioUserLsi53c895a(kind) => {
             let iothreads = objects.iothreads_of(&options.iothreads)?;
             let listener = listener(&kind.addr, objects)?;
@@ -37,9 +40,9 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
 }
 
 /// A node that an export is to show.
-fn node(options: &ExportOptions, name: &str, objects: &Objects) -> Result<Arc<Node>, Failure> {
+fn node(name: &str, writable: bool, objects: &Objects) -> Result<Arc<Node>, Failure> {
     let node = objects.node(name)?;
-    if options.writable && node.read_only() {
+    if writable && node.read_only() {
         return Err(
             format!("--export: node '{name}' is read-only; export it without writable=on").into(),
         );
@@ -60,7 +63,7 @@ fn start_blk(
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
 ) -> Result<(), Failure> {
-    let node = node(options, &options.node_name, objects)?;
+    let node = node(&options.node_name, options.writable, objects)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
         num_queues: kind.num_queues,
@@ -91,6 +94,7 @@ fn start_blk(
     objects.exports.push(Export {
         options: options.clone(),
         disks: vec![disk],
+        controller: None,
         figures,
         state: ExportState::Serving(Serving::VhostUser(server)),
     });

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::control::Mail;
+use crate::export::Controller;
 use crate::figures::Figures;
 use crate::service::Inherited;
 use crate::shown::{FrontEnds, Serving, ShownDisk};
@@ -62,8 +63,10 @@ pub(crate) struct OpenNode {
 pub(crate) struct Export {
     /// As they are now, also those that were changed since.
     pub options: ExportOptions,
-    /// What its guest sees, one at least.
+    /// What its guest sees.
     pub disks: Vec<ShownDisk>,
+    /// Of virtio SCSI: where disks are added and removed.
+    pub controller: Option<Arc<Controller>>,
     pub figures: Arc<Figures>,
     pub state: ExportState,
 }

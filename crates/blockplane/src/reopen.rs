@@ -50,7 +50,6 @@ struct Renewed {
 struct Shows {
     node: Shown,
     form: Form,
-    writable: bool,
     /// None any more of one that ends.
     front_ends: Option<FrontEnds>,
 }
@@ -98,7 +97,7 @@ impl Opening {
             });
         }
         for Renewed { node, exports, .. } in &renewed {
-            if node.read_only() && exports.iter().any(|export| export.writable) {
+            if node.read_only() && exports.iter().any(|export| export.form.writable()) {
                 let name = node.name();
                 return Err(format!(
                     "Read-only block node '{name}' cannot support read-write users"
@@ -236,7 +235,6 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         let exports = shown(objects, &old).map(|(export, disk)| Shows {
             node: disk.node.clone(),
             form: disk.form.clone(),
-            writable: export.options.writable,
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();

@@ -79,6 +79,7 @@ impl Resize {
                 // As large as the node is: after a failure also what was to shrink.
                 let differs = export.form.resize(node.size());
                 if let Some(front_ends) = &export.front_ends
+                    && export.form.has_config()
                     && (differs || shrinks)
                 {
                     front_ends.tell_config_changed();

@@ -6,6 +6,7 @@ use block::Node;
 use data_plane::ControllerHandle;
 use vhost_user::Server;
 use virtio_blk::Device;
+use virtio_scsi::Address;
 
 /// The node that an export shows: another opening of it may take its place.
 #[derive(Clone)]
@@ -36,6 +37,12 @@ pub(crate) enum Form {
     Blk(Arc<Device>),
     /// A logical unit of a SCSI controller.
     Scsi(Arc<scsi::Unit>),
+    /// One of a virtio SCSI controller, which tells its driver what becomes of it.
+    VirtioScsi {
+        device: Arc<virtio_scsi::Device>,
+        address: Address,
+        unit: Arc<scsi::Unit>,
+    },
 }
 
 impl Form {
@@ -44,6 +51,9 @@ impl Form {
         match self {
             Form::Blk(device) => device.resize(bytes),
             Form::Scsi(unit) => unit.resize(bytes),
+            Form::VirtioScsi {
+                device, address, ..
+            } => device.resize(*address, bytes),
         }
     }
 
@@ -51,8 +61,21 @@ impl Form {
     pub fn logical_block_size(&self) -> u32 {
         match self {
             Form::Blk(device) => device.options().logical_block_size,
-            Form::Scsi(unit) => unit.block_bytes(),
+            Form::Scsi(unit) | Form::VirtioScsi { unit, .. } => unit.block_bytes(),
         }
+    }
+
+    /// Whether guests may write to it.
+    pub fn writable(&self) -> bool {
+        match self {
+            Form::Blk(device) => !device.options().read_only,
+            Form::Scsi(unit) | Form::VirtioScsi { unit, .. } => !unit.options().read_only,
+        }
+    }
+
+    /// Whether a configuration space says how large it is. (A SCSI unit says it itself, with the next command.)
+    pub fn has_config(&self) -> bool {
+        matches!(self, Form::Blk(_))
     }
 }
 
@@ -136,7 +159,7 @@ impl FrontEnds {
         }
     }
 
-    /// Tells the present front-end that the disk has another size. (A SCSI unit says it itself, with the next command.)
+    /// Tells the present front-end that the disk has another size.
     pub fn tell_config_changed(&self) {
         if let FrontEnds::VhostUser(front_ends) = self {
             front_ends.tell_config_changed();

@@ -182,6 +182,7 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
 fn export(options: &ExportOptions) -> Vec<Value> {
     let queues = match &options.kind {
         ExportKind::VhostUserBlk(disk) => json!(disk.num_queues),
+        ExportKind::VhostUserScsi(controller) => json!(controller.num_queues),
         ExportKind::VfioUserLsi53c895a(_) => Value::Null,
     };
     let node = match options.node_names().as_slice() {

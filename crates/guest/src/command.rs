@@ -75,6 +75,15 @@ pub(crate) fn daemon_command(
                 export.push_str(&format!(",serial={serial}"));
             }
         }
+        Device::Controller => {
+            export.insert_str(0, "type=vhost-user-scsi,luns.0.node-name=d,");
+            export.push_str(&format!(
+                ",num-queues={},iothread.0=t0,iothread.1=t1,luns.0.serial={},luns.1.node-name=null,\
+                 luns.2.node-name=third,luns.2.target=2,luns.2.lun=5",
+                options.num_queues, options.serial
+            ));
+            beside(&mut command, options)?;
+        }
         Device::HostAdapter { slow } => {
             export.insert_str(0, "type=vfio-user-lsi53c895a,luns.0.node-name=d,");
             export.push_str(&format!(",luns.0.serial={}", options.serial));
@@ -89,4 +98,22 @@ pub(crate) fn daemon_command(
     }
     command.arg("--export").arg(export);
     Ok(command)
+}
+
+/// What a controller has beside the disk.
+fn beside(command: &mut Command, options: &ServerOptions) -> Result<()> {
+    for name in ["third", "spare"] {
+        let image = options.disk.with_extension(name);
+        File::create(&image)
+            .and_then(|file| file.set_len(options.size_bytes))
+            .map_err(Error::io(format!("create {}", image.display())))?;
+        command.arg("--blockdev").arg(format!(
+            "driver=file,node-name={name},filename={},cache.direct=on,discard=unmap",
+            image.display().to_string().replace(',', ",,")
+        ));
+    }
+    command
+        .args(["--blockdev", "driver=null-co,node-name=null,size=64M"])
+        .args(["--object", "iothread,id=t0", "--object", "iothread,id=t1"]);
+    Ok(())
 }

@@ -26,7 +26,7 @@ const TOOLS: [(&str, &str, &str); 5] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 10] = [
+const SCRIPTS: [(&str, &str); 11] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -40,6 +40,7 @@ const SCRIPTS: [(&str, &str); 10] = [
     ),
     ("scripts/discard.sh", include_str!("init/discard.sh")),
     ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
+    ("scripts/controller.sh", include_str!("init/controller.sh")),
     ("scripts/resize.sh", include_str!("init/resize.sh")),
     (
         "scripts/host_adapter.sh",

@@ -171,15 +171,20 @@ fn arguments(machine: &Machine) -> Vec<String> {
 fn disk_arguments(machine: &Machine) -> Vec<String> {
     let socket = machine.socket.display().to_string();
     match machine.device {
-        Device::VirtioBlk => {
+        Device::VirtioBlk | Device::Controller => {
             let packed = if machine.packed { "on" } else { "off" };
             let num_queues = machine.num_queues;
+            let device = if machine.device == Device::Controller {
+                format!("vhost-user-scsi-pci,chardev=disk,num_queues={num_queues}")
+            } else {
+                format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}")
+            };
             vec![
                 "-chardev".to_owned(),
                 // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
                 format!("socket,id=disk,path={}", socket.replace(',', ",,")),
                 "-device".to_owned(),
-                format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}"),
+                device,
             ]
         }
         // Only JSON can say where its socket is.

@@ -36,6 +36,9 @@ pub enum Scenario {
     /// A new disk, and a slot for a second one: asks `plug`, uses what appears, asks `unplug`, sees that it
     /// goes, and asks `gone`. Wants [`Boot::monitor`].
     HotPlug,
+    /// The disks of a [`Device::Controller`] are found and used; asks `add`, `delete` and `grow`, for units to come, go and
+    /// become larger.
+    Controller,
     /// A new disk behind a [`Device::HostAdapter`] with a slow one beside it. Asks `before_large` and `after_large`,
     /// between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the driver gives it.
     HostAdapter,
@@ -53,6 +56,7 @@ impl Scenario {
             Self::Discard => "discard",
             Self::Resize => "resize",
             Self::HotPlug => "hot_plug",
+            Self::Controller => "controller",
             Self::HostAdapter => "host_adapter",
             Self::Booted => "booted",
         }
@@ -146,7 +150,7 @@ impl<'a> Boot<'a> {
         progress.now("preparing the kernel");
         let parts = parts()?;
         let emulator = match options.device {
-            Device::VirtioBlk => Emulator::installed()?,
+            Device::VirtioBlk | Device::Controller => Emulator::installed()?,
             Device::HostAdapter { .. } => {
                 progress.now("preparing a QEMU that has vfio-user");
                 Emulator::with_vfio_user(&Cache::lock()?)?

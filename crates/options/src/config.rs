@@ -161,7 +161,7 @@ mod tests {
     fn the_example_and_its_defaults_are_right() {
         for text in [EXAMPLE, &with_defaults()] {
             let daemon = Configured::of("blockplane.toml").with(text);
-            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(10));
+            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(11));
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
             blockdev::NULL_KEYS,
             blockdev::RAW_KEYS,
             export::KEYS,
-            export::LUN_KEYS,
+            export::LUNS_KEYS,
             monitor::CHARDEV_KEYS,
             monitor::MONITOR_KEYS,
         ];

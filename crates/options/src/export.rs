@@ -8,17 +8,17 @@ mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use luns::KEYS as LUN_KEYS;
-pub(crate) use read::{KEYS, TYPES, keys_of, parse};
+pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
+pub(crate) use read::{KEYS, TYPES, VIRTIO_PLACES, keys_of, parse};
 
 /// `--export …`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportOptions {
     /// `id`: the export's name, unique among exports.
     pub id: String,
-    /// `node-name`: the node to export; checked to exist. Of several, the first.
+    /// `node-name`: the node to export; checked to exist. Of several, the first; empty if there are none.
     pub node_name: String,
-    /// `writable`: let the guest write. Default off.
+    /// `writable`: let the guest write, where a disk does not say it. Default off.
     pub writable: bool,
     /// `writethrough`: complete a write only when it is on stable storage. Default off.
     pub writethrough: bool,
@@ -37,6 +37,8 @@ pub struct ExportOptions {
 pub enum ExportKind {
     /// `vhost-user-blk`: a virtio disk over a Unix socket.
     VhostUserBlk(VhostUserBlkOptions),
+    /// `vhost-user-scsi`: a virtio SCSI controller over a Unix socket.
+    VhostUserScsi(VhostUserScsiOptions),
     /// `vfio-user-lsi53c895a`: a SCSI host adapter with disks, a PCI device over a Unix socket.
     VfioUserLsi53c895a(ScsiOptions),
 }
@@ -47,6 +49,7 @@ impl ExportKind {
     pub fn name(&self) -> &'static str {
         match self {
             ExportKind::VhostUserBlk(_) => "vhost-user-blk",
+            ExportKind::VhostUserScsi(_) => "vhost-user-scsi",
             ExportKind::VfioUserLsi53c895a(_) => "vfio-user-lsi53c895a",
         }
     }
@@ -56,7 +59,18 @@ impl ExportKind {
     pub fn addr(&self) -> &SocketAddr {
         match self {
             ExportKind::VhostUserBlk(disk) => &disk.addr,
+            ExportKind::VhostUserScsi(controller) => &controller.scsi.addr,
             ExportKind::VfioUserLsi53c895a(scsi) => &scsi.addr,
+        }
+    }
+
+    /// What SCSI controllers have.
+    #[must_use]
+    pub fn scsi(&self) -> Option<&ScsiOptions> {
+        match self {
+            ExportKind::VhostUserBlk(_) => None,
+            ExportKind::VhostUserScsi(controller) => Some(&controller.scsi),
+            ExportKind::VfioUserLsi53c895a(scsi) => Some(scsi),
         }
     }
 }
@@ -65,11 +79,9 @@ impl ExportOptions {
     /// All nodes that it shows.
     #[must_use]
     pub fn node_names(&self) -> Vec<&str> {
-        match &self.kind {
-            ExportKind::VhostUserBlk(_) => vec![&self.node_name],
-            ExportKind::VfioUserLsi53c895a(scsi) => {
-                scsi.luns.iter().map(|lun| &*lun.node_name).collect()
-            }
+        match self.kind.scsi() {
+            None => vec![&self.node_name],
+            Some(scsi) => scsi.luns.iter().map(|lun| &*lun.node_name).collect(),
         }
     }
 
@@ -85,7 +97,7 @@ impl ExportOptions {
 pub struct ScsiOptions {
     /// `addr`: where the VMM connects.
     pub addr: SocketAddr,
-    /// `luns`, or `node-name` alone: the disks, at least one, each at a place of its own.
+    /// `luns`, or `node-name` alone: the disks at the start, each at a place of its own.
     pub luns: Vec<LunOptions>,
 }
 
@@ -96,12 +108,27 @@ pub struct LunOptions {
     pub node_name: String,
     /// `target`: within what the controller has. Default 0.
     pub target: u16,
-    /// `lun`: the same.
+    /// `lun`: the same. Default: the first that is free.
     pub lun: u16,
     /// `serial`: printable ASCII without blanks at the ends, 1 to 20 bytes. `None` = none.
     pub serial: Option<String>,
     /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
     pub logical_block_size: u32,
+    /// `writable`: let the guest write. Default: as the export.
+    pub writable: bool,
+}
+
+/// Options of `vhost-user-scsi`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VhostUserScsiOptions {
+    /// What all SCSI controllers have; it may have no disk yet.
+    pub scsi: ScsiOptions,
+    /// `num-queues`: most queues for commands that a VMM may ask for; 1 to [`MAX_SCSI_QUEUES`]. Default 1.
+    pub num_queues: u16,
+    /// `queue-size`: as of `vhost-user-blk`.
+    pub queue_size: u16,
+    /// `packed`: as of `vhost-user-blk`.
+    pub packed: bool,
 }
 
 /// Options of `vhost-user-blk`.
@@ -158,6 +185,8 @@ pub enum SocketAddr {
 /// Most queues of one export: vhost-user has 8 bits for a queue's index in the messages that
 /// carry a file descriptor.
 pub const MAX_QUEUES: u16 = 256;
+/// Most queues for commands of one controller: with its control and event queues as many as a disk has.
+pub const MAX_SCSI_QUEUES: u16 = MAX_QUEUES - 2;
 /// Most entries of one queue: the field's servers hold the same limit, so guests stay below it.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 /// Most requests that become one.

@@ -138,6 +138,11 @@ impl Fields {
         Some(self.values.swap_remove(position).1)
     }
 
+    /// Whether the key is there and was not taken yet.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.values.iter().any(|(name, _)| *name == key)
+    }
+
     /// Takes a value that may also be a list of values; each with its full name, none if the key is
     /// not there. A list that is there has at least one member.
     pub(crate) fn one_or_list(

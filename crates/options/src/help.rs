@@ -73,8 +73,8 @@ pub(crate) fn top_level() -> String {
     );
     section(
         &mut out,
-        "--export vfio-user-lsi53c895a,KEY=VALUE,…   SCSI disks for a VMM; also",
-        &[export::LUN_KEYS],
+        "--export vhost-user-scsi|vfio-user-lsi53c895a,KEY=VALUE,…   SCSI disks; also",
+        &[export::LUNS_KEYS],
     );
     section(
         &mut out,
@@ -152,7 +152,7 @@ Values:
                           --object help the types
 
 Not there yet: --nbd-server, --trace, image formats such as qcow2,
-exports other than those two.
+exports other than those three.
 
 BLOCKPLANE_LOG in the environment says how much is logged without a command:
 error (errors and warnings, the default; also warn), info, debug or trace.
@@ -208,7 +208,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
                     section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
-                _ => "Types of --export:\n  vhost-user-blk\n  vfio-user-lsi53c895a\n",
+                _ => "Types of --export:\n  vhost-user-blk\n  vhost-user-scsi\n  vfio-user-lsi53c895a\n",
             });
             return Ok(out);
         }

@@ -4,8 +4,8 @@
 //! told, and forgotten when one set of options was read.
 
 use crate::{
-    BlockdevOptions, ExportOptions, Key, ObjectOptions, Problem, SocketAddr, blockdev, export,
-    json, knobs, names::Names, object,
+    BlockdevOptions, ExportOptions, Key, LunOptions, ObjectOptions, Problem, SocketAddr, blockdev,
+    export, json, knobs, names::Names, object,
 };
 
 /// What runs.
@@ -64,6 +64,24 @@ impl Live {
     }
 }
 
+/// A disk that is added to a virtio SCSI controller which has others.
+impl Live {
+    /// Reads its options. What they do not say about writing is as of the controller.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn lun(
+        self,
+        json: &str,
+        writable: bool,
+        others: &[LunOptions],
+    ) -> Result<LunOptions, Problem> {
+        let object = json::parse(json)?;
+        let places = &export::VIRTIO_PLACES;
+        export::lun(object, "", &self.names, places, writable, others)
+    }
+}
+
 /// Keys of an iothread, its test knobs among them.
 #[must_use]
 pub fn iothread_keys() -> Vec<Key> {
@@ -95,7 +113,13 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
 /// Keys of exports, of all types.
 #[must_use]
 pub fn export_keys() -> Vec<Key> {
-    [export::KEYS, export::LUN_KEYS].concat()
+    [export::KEYS, export::LUNS_KEYS].concat()
+}
+
+/// Keys of a disk of a SCSI controller.
+#[must_use]
+pub fn lun_keys() -> &'static [Key] {
+    export::LUN_KEYS
 }
 
 /// Types of exports.

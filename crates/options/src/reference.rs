@@ -83,9 +83,9 @@ pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "export",
         table: "export",
-        kinds: &["vfio-user-lsi53c895a"],
-        title: "SCSI disks for a VMM: what is above and not of queues, also",
-        keys: export::LUN_KEYS,
+        kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
+        title: "SCSI disks for a VMM: what is above, except of merging and, without virtqueues, of queues; also",
+        keys: export::LUNS_KEYS,
     },
     KeyGroup {
         option: "chardev",

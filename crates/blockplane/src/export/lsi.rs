@@ -31,7 +31,7 @@ pub(super) fn start(
     let mut shown = Vec::new();
     let mut reports = Vec::new();
     for lun in &kind.luns {
-        let node = super::node(options, &lun.node_name, objects)?;
+        let node = super::node(&lun.node_name, lun.writable, objects)?;
         node.use_block_size(lun.logical_block_size)?;
         let unit = Arc::new(unit(options, lun, &node)?);
         let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
@@ -63,6 +63,7 @@ pub(super) fn start(
     objects.exports.push(Export {
         options: options.clone(),
         disks: shown,
+        controller: None,
         figures,
         state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
     });
@@ -76,7 +77,7 @@ fn unit(options: &ExportOptions, lun: &LunOptions, node: &Node) -> Result<Unit, 
             ..Identity::default()
         },
         logical_block_size: lun.logical_block_size,
-        read_only: !options.writable,
+        read_only: !lun.writable,
         write_through: options.writethrough,
         thin: node.unmap(),
         ..UnitOptions::default()

@@ -7,6 +7,7 @@ mod exports;
 mod histograms;
 mod human;
 mod iothread_properties;
+mod luns;
 mod nodes;
 mod objects;
 mod property;
@@ -28,6 +29,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(qom::commands());
     commands.extend(nodes::commands());
     commands.extend(exports::commands());
+    commands.extend(luns::commands());
     commands.extend(resize::commands());
     commands.extend(chardevs::commands());
     commands.extend(human::commands());

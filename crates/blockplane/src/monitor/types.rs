@@ -30,17 +30,9 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
             ])),
         ),
     ];
-    definitions.push((
-        "BlockExportLun",
-        Definition::Object(Object::of(vec![
-            Member::required("node-name", Type::Str),
-            Member::optional("target", Type::Int),
-            Member::optional("lun", Type::Int),
-            Member::optional("serial", Type::Str),
-            Member::optional("logical-block-size", Type::Int),
-        ])),
-    ));
     let mut reader = Reader::default();
+    let object = reader.object(live::lun_keys(), &["node-name"]);
+    definitions.push(("BlockExportLun", Definition::Object(object)));
     let object = reader.object(&live::iothread_keys(), &["qom-type", "id"]);
     definitions.push(("ObjectOptions", Definition::Object(object)));
     let object = reader.object(&live::export_keys(), &["type", "id", "addr"]);

@@ -145,7 +145,7 @@ fn options_that_make_no_sense_are_refused() {
         ("luns.0.node-name=a,luns.0.target=16", "[0, 15]"),
         ("luns.0.node-name=a,luns.0.lun=64", "[0, 63]"),
         (
-            "luns.0.node-name=a,luns.1.node-name=b",
+            "luns.0.node-name=a,luns.1.node-name=b,luns.1.lun=0",
             "another 'lun' or 'target'",
         ),
         ("luns.0.node-name=c", "the node 'c'"),

@@ -2,6 +2,7 @@
 //!
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
+//! - `luns`: units of SCSI controllers.
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
 //! - `histograms`: latencies between boundaries that a client chose, of what a guest did.
@@ -35,6 +36,7 @@ mod exports;
 mod guest;
 mod histograms;
 mod human;
+mod luns;
 mod metrics;
 mod neighbour;
 mod nodes;

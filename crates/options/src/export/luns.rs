@@ -6,18 +6,18 @@ use crate::{
     LunOptions, Problem,
     fields::{Fields, Key},
     names::{MAX_NODE_NAME_BYTES, Names},
-    tree::Value,
+    tree::{Object, Value},
 };
 
 /// The keys of an export of several disks.
 pub(crate) const KEYS: &[Key] = &[Key {
     name: "luns",
     value: "LIST",
-    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, serial=TEXT, logical-block-size=BYTES beside it (blockplane's own)",
+    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, serial=TEXT, logical-block-size=BYTES, writable=on|off beside it (blockplane's own)",
 }];
 
 /// The keys of one of them.
-const LUN_KEYS: &[Key] = &[
+pub(crate) const LUN_KEYS: &[Key] = &[
     Key {
         name: "node-name",
         value: "NODE",
@@ -31,7 +31,7 @@ const LUN_KEYS: &[Key] = &[
     Key {
         name: "lun",
         value: "N",
-        help: "logical unit (default 0)",
+        help: "logical unit (default: the first that is free)",
     },
     Key {
         name: "serial",
@@ -43,7 +43,15 @@ const LUN_KEYS: &[Key] = &[
         value: "BYTES",
         help: "a power of two",
     },
+    Key {
+        name: "writable",
+        value: "on|off",
+        help: "let the guest write (default: as the export)",
+    },
 ];
+
+/// Keys of an export of which each disk of several has its own.
+const ALONE: [&str; 2] = ["serial", "logical-block-size"];
 
 /// What places a controller has.
 pub(crate) struct Places {
@@ -53,6 +61,10 @@ pub(crate) struct Places {
     pub max_lun: u16,
     /// The target that is the controller itself.
     pub initiator: Option<u16>,
+    /// How many disks it has at most.
+    pub max_disks: usize,
+    /// Whether disks may all come later.
+    pub may_be_empty: bool,
 }
 
 /// Takes all of them. `writable` is what the export says.
@@ -65,6 +77,10 @@ pub(super) fn luns(
     let one = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
     let items = match fields.take("luns") {
         None => {
+            let of_one = |key: &&str| fields.has(key);
+            if one.is_none() && places.may_be_empty && !ALONE.iter().any(of_one) {
+                return Ok(Vec::new());
+            }
             let missing = || {
                 Problem::Missing {
                 key: "node-name".to_owned(),
@@ -79,6 +95,7 @@ pub(super) fn luns(
                 lun: 0,
                 serial: super::read::serial(fields)?,
                 logical_block_size: super::read::logical_block_size(fields)?,
+                writable,
             }]);
         }
         Some(Value::List(items)) if !items.is_empty() => items,
@@ -90,8 +107,7 @@ pub(super) fn luns(
             });
         }
     };
-    let alone = ["serial", "logical-block-size"];
-    let beside = alone.into_iter().find(|key| fields.take(key).is_some());
+    let beside = ALONE.into_iter().find(|key| fields.take(key).is_some());
     if let Some(key) = one.map(|_| "node-name").or(beside) {
         let reason =
             format!("'{key}' and 'luns' both say what is shown; write luns.0.{key} instead");
@@ -99,44 +115,46 @@ pub(super) fn luns(
     }
     let mut luns: Vec<LunOptions> = Vec::new();
     for (i, item) in items.into_iter().enumerate() {
-        let lun = lun(i, item, names, places, writable)?;
-        let same = |other: &&LunOptions| (other.target, other.lun) == (lun.target, lun.lun);
-        if let Some(other) = luns.iter().find(same) {
-            let reason = format!(
-                "'luns.{i}' is target {}, LUN {}, as node '{}' is; give it another 'lun' or 'target'",
-                lun.target, lun.lun, other.node_name
-            );
-            return Err(Problem::Conflict { reason });
-        }
-        luns.push(lun);
+        let path = format!("luns.{i}");
+        let Value::Object(object) = item else {
+            return Err(Problem::BadValue {
+                key: path,
+                value: item.shown(),
+                expected: "a group, as in luns.0.node-name=NODE".to_owned(),
+            });
+        };
+        let prefix = format!("{path}.");
+        luns.push(lun(object, &prefix, names, places, writable, &luns)?);
     }
     Ok(luns)
 }
 
-fn lun(
-    i: usize,
-    item: Value,
+/// One disk more than `others`.
+pub(crate) fn lun(
+    object: Object,
+    prefix: &str,
     names: &Names,
     places: &Places,
     writable: bool,
+    others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
-    let path = format!("luns.{i}");
-    let Value::Object(object) = item else {
-        return Err(Problem::BadValue {
-            key: path,
-            value: item.shown(),
-            expected: "a group, as in luns.0.node-name=NODE".to_owned(),
-        });
-    };
-    let mut fields = Fields::new(object, &format!("{path}."), &[LUN_KEYS], &[])?;
+    let mut fields = Fields::new(object, prefix, &[LUN_KEYS], &[])?;
+    if others.len() >= places.max_disks {
+        let reason = format!(
+            "there are {} disks already: the controller has no more",
+            others.len()
+        );
+        return Err(Problem::Conflict { reason });
+    }
     let node_name = fields.required("node-name", "write the node-name of a --blockdev")?;
+    let writable = fields.boolean("writable")?.unwrap_or(writable);
     check_node(names, &fields.path("node-name"), &node_name, writable)?;
     let mut number = |key, max: u16| {
         let number = fields.number(key, 0, max.into())?;
         // The range above is that of the type, so the conversion cannot fail.
-        Ok::<_, Problem>(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(0))
+        Ok::<_, Problem>(number.and_then(|n| u16::try_from(n).ok()))
     };
-    let target = number("target", places.max_target)?;
+    let target = number("target", places.max_target)?.unwrap_or(0);
     let lun = number("lun", places.max_lun)?;
     if places.initiator == Some(target) {
         let expected = format!(
@@ -145,12 +163,27 @@ fn lun(
         );
         return Err(fields.bad_text("target", &target.to_string(), &expected));
     }
+    let at = |lun: u16| {
+        let mut others = others.iter();
+        others.find(move |other| (other.target, other.lun) == (target, lun))
+    };
+    let free = || (0..=places.max_lun).find(|lun| at(*lun).is_none());
+    let lun = lun.or_else(free).unwrap_or(places.max_lun);
+    if let Some(other) = at(lun) {
+        let reason = format!(
+            "'{}': target {target}, LUN {lun} is node '{}' already; give it another 'lun' or 'target'",
+            fields.path("lun"),
+            other.node_name
+        );
+        return Err(Problem::Conflict { reason });
+    }
     let lun = LunOptions {
         node_name,
         target,
         lun,
         serial: super::read::serial(&mut fields)?,
         logical_block_size: super::read::logical_block_size(&mut fields)?,
+        writable,
     };
     fields.finish();
     Ok(lun)

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::{
     DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions,
+    MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, Problem, ScsiOptions, SocketAddr,
+    VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
         luns::{self, Places},
         queues,
@@ -74,7 +75,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "num-queues",
         value: "N",
-        help: "most queues a VMM may ask for, 1 to 256 (default 1)",
+        help: "most queues a VMM may ask for, 1 to 256; of vhost-user-scsi those for commands, 1 to 254 (default 1)",
     },
     Key {
         name: "queue-size",
@@ -138,56 +139,72 @@ const KEYS_NOT_YET: &[NotYet] = &[
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     VhostUserBlk,
+    VhostUserScsi,
     VfioUserLsi53c895a,
 }
 
 pub(crate) const TYPES: &[(&str, Type)] = &[
     ("vhost-user-blk", Type::VhostUserBlk),
+    ("vhost-user-scsi", Type::VhostUserScsi),
     ("vfio-user-lsi53c895a", Type::VfioUserLsi53c895a),
 ];
 
-/// Keys that only mean something where there are virtqueues with one disk behind them.
-const OF_QUEUES: [&str; 8] = [
-    "iothread-vq-mapping",
-    "num-queues",
-    "queue-size",
+/// Keys that only mean something where there are virtqueues.
+const OF_QUEUES: [&str; 4] = ["iothread-vq-mapping", "num-queues", "queue-size", "packed"];
+
+/// Those that only mean something where there is one disk behind them.
+const OF_VIRTIO_BLK: [&str; 4] = [
     "request-merging",
     "max-merge-requests",
     "max-merge-bytes",
-    "packed",
     "fixed-buffers",
 ];
+
+/// The places of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
+pub(crate) const VIRTIO_PLACES: Places = Places {
+    max_target: 255,
+    max_lun: 16_383,
+    initiator: None,
+    max_disks: 256,
+    may_be_empty: true,
+};
 
 /// The places of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
 const LSI_PLACES: Places = Places {
     max_target: 15,
     max_lun: 63,
     initiator: Some(7),
+    max_disks: 15 * 64,
+    may_be_empty: false,
 };
 
 /// The keys of exports of this type.
 pub(crate) fn keys_of(kind: Type) -> Vec<Key> {
-    match kind {
-        Type::VhostUserBlk => KEYS.to_vec(),
-        Type::VfioUserLsi53c895a => {
-            let keys = KEYS.iter().filter(|key| !OF_QUEUES.contains(&key.name));
-            keys.chain(luns::KEYS).copied().collect()
-        }
-    }
+    let others: &[&[&str]] = match kind {
+        Type::VhostUserBlk => return KEYS.to_vec(),
+        Type::VhostUserScsi => &[&OF_VIRTIO_BLK],
+        Type::VfioUserLsi53c895a => &[&OF_VIRTIO_BLK, &OF_QUEUES],
+    };
+    let is_own = |key: &&Key| others.iter().all(|keys| !keys.contains(&key.name));
+    KEYS.iter()
+        .filter(is_own)
+        .chain(luns::KEYS)
+        .copied()
+        .collect()
 }
 
 const TYPES_NOT_YET: &[NotYet] = &[
     NotYet {
         name: "nbd",
-        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
+        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
     },
     NotYet {
         name: "fuse",
-        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
+        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
     },
     NotYet {
         name: "vduse-blk",
-        instead: "the export types are vhost-user-blk and vfio-user-lsi53c895a",
+        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
     },
 ];
 
@@ -220,6 +237,7 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
         .ok_or_else(|| missing("id", "write id=NAME, such as id=export0"))?;
     let export = match r#type {
         Type::VhostUserBlk => disk(&mut fields, names, id)?,
+        Type::VhostUserScsi => virtio_controller(&mut fields, names, id)?,
         Type::VfioUserLsi53c895a => controller(&mut fields, names, id)?,
     };
     fields.finish();
@@ -271,7 +289,7 @@ fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions,
     let writable = writable(fields)?;
     luns::check_node(names, "node-name", &node_name, writable)?;
     let addr = addr(fields)?;
-    let num_queues = num_queues(fields)?;
+    let num_queues = num_queues(fields, MAX_QUEUES)?;
     let disk = VhostUserBlkOptions {
         num_queues,
         queue_size: queue_size(fields)?,
@@ -288,6 +306,32 @@ fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions,
     };
     let iothreads = queues::iothreads(fields, names, num_queues)?;
     let kind = ExportKind::VhostUserBlk(disk);
+    export(fields, id, node_name, writable, iothreads, kind)
+}
+
+/// A controller with virtqueues.
+fn virtio_controller(
+    fields: &mut Fields,
+    names: &Names,
+    id: String,
+) -> Result<ExportOptions, Problem> {
+    let writable = writable(fields)?;
+    let luns = luns::luns(fields, names, &VIRTIO_PLACES, writable)?;
+    let num_queues = num_queues(fields, MAX_SCSI_QUEUES)?;
+    // Those for control and events come first.
+    let iothreads = queues::iothreads(fields, names, num_queues + 2)?;
+    let first = luns.first();
+    let node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
+    let controller = VhostUserScsiOptions {
+        scsi: ScsiOptions {
+            addr: addr(fields)?,
+            luns,
+        },
+        num_queues,
+        queue_size: queue_size(fields)?,
+        packed: fields.boolean("packed")?.unwrap_or(false),
+    };
+    let kind = ExportKind::VhostUserScsi(controller);
     export(fields, id, node_name, writable, iothreads, kind)
 }
 
@@ -350,8 +394,8 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     }
 }
 
-fn num_queues(fields: &mut Fields) -> Result<u16, Problem> {
-    let number = fields.number("num-queues", 1, MAX_QUEUES.into())?;
+fn num_queues(fields: &mut Fields, most: u16) -> Result<u16, Problem> {
+    let number = fields.number("num-queues", 1, most.into())?;
     Ok(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(1))
 }
 

@@ -1,0 +1,193 @@
+//! `scsi-lun-add`, `scsi-lun-del`: units of a controller that come and go while guests use the others.
+//!
+//! The controller's queues are at rest for a moment: what they have taken is finished, and they go on with other disks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use options::{ExportKind, LunOptions, VhostUserScsiOptions};
+use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
+use serde_json::Value;
+use vhost_user::FrontEnds;
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::Failure;
+use crate::control::Control;
+use crate::export::Controller;
+use crate::later::AtTheEnd;
+use crate::objects::{Export, ExportState, Objects};
+use crate::shown;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    let mut add = types::arguments("BlockExportLun");
+    add.members.insert(0, Member::required("id", Type::Str));
+    vec![
+        Command {
+            name: "scsi-lun-add",
+            arguments: add,
+            returns: None,
+            run: Run::Later(add_lun),
+        },
+        Command {
+            name: "scsi-lun-del",
+            arguments: Object::of(vec![
+                Member::required("id", Type::Str),
+                Member::optional("target", Type::Int),
+                Member::required("lun", Type::Int),
+            ]),
+            returns: None,
+            run: Run::Later(delete_lun),
+        },
+    ]
+}
+
+/// A controller that is served.
+struct Found {
+    controller: Arc<Controller>,
+    front_ends: FrontEnds,
+    writable: bool,
+    luns: Vec<LunOptions>,
+}
+
+fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
+    let mut exports = objects.exports.iter();
+    let export = exports
+        .find(|export| export.options.id == id)
+        .ok_or_else(|| Error::generic(format!("Export '{id}' is not found")))?;
+    if matches!(export.state, ExportState::Ending(_)) {
+        let text = format!("Export '{id}' is already shutting down");
+        return Err(Error::generic(text));
+    }
+    match (
+        &export.controller,
+        export.front_ends(),
+        &export.options.kind,
+    ) {
+        (
+            Some(controller),
+            Some(shown::FrontEnds::VhostUser(front_ends)),
+            ExportKind::VhostUserScsi(kind),
+        ) => Ok(Found {
+            controller: controller.clone(),
+            front_ends,
+            writable: export.options.writable,
+            luns: kind.scsi.luns.clone(),
+        }),
+        (_, _, kind) => Err(Error::generic(format!(
+            "Export '{id}' is of type '{}': only in one of type 'vhost-user-scsi' units come and go",
+            kind.name()
+        ))),
+    }
+}
+
+/// What the options of the export say afterwards.
+fn change(control: &mut Control, id: &str, change: impl FnOnce(&mut Vec<LunOptions>)) {
+    let mut exports = control.objects.exports.iter_mut();
+    if let Some(export) = exports.find(|export| export.options.id == id)
+        && let ExportKind::VhostUserScsi(VhostUserScsiOptions { scsi, .. }) =
+            &mut export.options.kind
+    {
+        change(&mut scsi.luns);
+        let first = scsi.luns.first();
+        export.options.node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
+        show(export);
+    }
+}
+
+/// What is told of its disks is told of those that it has.
+fn show(export: &mut Export) {
+    if let Some(controller) = &export.controller {
+        export.disks = controller.shown();
+    }
+}
+
+/// Changes the units while no queue uses them.
+fn exchange(front_ends: &FrontEnds, change: impl Fn() -> Result<(), Failure>) -> Result<(), Error> {
+    let done = Mutex::new(Ok(()));
+    front_ends.exchange(|| *done.lock().unwrap_or_else(PoisonError::into_inner) = change());
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.map_err(|failure| failed(&failure))
+}
+
+fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let id = text(arguments, "id").to_owned();
+    let (found, lun) = match plan_add(control, &id, arguments) {
+        Ok(planned) => planned,
+        Err(error) => return reply.send(Err(error)),
+    };
+    let (nodes, new) = (vec![lun.node_name.clone()], lun.clone());
+    let made = control.objects.node(&lun.node_name).and_then(|node| {
+        let disk = found.controller.disk(&lun, node)?;
+        control.objects.reserve(&nodes, "scsi-lun-add")?;
+        Ok(disk)
+    });
+    let disk = match made {
+        Ok(made) => made,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let carry_out = move || exchange(&found.front_ends, || found.controller.insert(disk.clone()));
+    control.later(
+        format!("lun {id}"),
+        AtTheEnd::Finish,
+        reply,
+        carry_out,
+        move |control, done| {
+            control.objects.release(&nodes);
+            if done.is_ok() {
+                change(control, &id, |luns| luns.push(new));
+            }
+            done
+        },
+    );
+}
+
+fn plan_add(
+    control: &Control,
+    id: &str,
+    arguments: &Arguments,
+) -> Result<(Found, LunOptions), Error> {
+    let found = find(&control.objects, id)?;
+    let mut rest = arguments.clone();
+    rest.remove("id");
+    let json = Value::Object(rest).to_string();
+    let lun = live(&control.objects)?.lun(&json, found.writable, &found.luns);
+    let lun = lun.map_err(|problem| refused(&problem))?;
+    Ok((found, lun))
+}
+
+fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let id = text(arguments, "id").to_owned();
+    let number = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
+    let (target, number) = (number("target"), number("lun"));
+    let at = |lun: &LunOptions| (i64::from(lun.target), i64::from(lun.lun)) == (target, number);
+    let planned = find(&control.objects, &id).and_then(|found| {
+        let lun = found.luns.iter().find(|lun| at(lun)).cloned();
+        let lun = lun.ok_or_else(|| {
+            Error::generic(format!(
+                "Export '{id}' has no unit {number} at target {target}"
+            ))
+        })?;
+        Ok((found, lun))
+    });
+    let (found, lun) = match planned {
+        Ok(planned) => planned,
+        Err(error) => return reply.send(Err(error)),
+    };
+    // What is done to the node meanwhile would be done to whatever comes to the same place.
+    let (gone, nodes) = (lun.clone(), vec![lun.node_name.clone()]);
+    if let Err(failure) = control.objects.reserve(&nodes, "scsi-lun-del") {
+        return reply.send(Err(failed(&failure)));
+    }
+    let carry_out = move || exchange(&found.front_ends, || found.controller.remove(&lun));
+    control.later(
+        format!("lun {id}"),
+        AtTheEnd::Finish,
+        reply,
+        carry_out,
+        move |control, done| {
+            control.objects.release(&nodes);
+            change(control, &id, |luns| luns.retain(|lun| *lun != gone));
+            done
+        },
+    );
+}

@@ -1,0 +1,93 @@
+//! `--export type=vhost-user-scsi`: a controller and its units.
+
+use options::{Directive, ExportKind, ExportOptions, Invocation, LunOptions, parse};
+
+const BASE: [&str; 5] = [
+    "--blockdev",
+    "driver=null-co,node-name=n",
+    "--blockdev",
+    "driver=null-co,node-name=r,read-only=on",
+    "--export",
+];
+
+fn read(rest: &str) -> Result<ExportOptions, String> {
+    let text = format!("vhost-user-scsi,id=e,addr.type=unix,addr.path=/s{rest}");
+    let words = BASE.iter().copied().chain([text.as_str()]);
+    match parse(words.map(Into::into)) {
+        Ok(Invocation::Daemon(mut daemon)) => match daemon.directives.pop() {
+            Some(Directive::Export(export)) => Ok(export),
+            other => panic!("not an export: {other:?}"),
+        },
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn luns(rest: &str) -> Vec<LunOptions> {
+    let export = read(rest).unwrap_or_else(|error| panic!("{error}"));
+    let ExportKind::VhostUserScsi(controller) = export.kind else {
+        panic!("a controller");
+    };
+    controller.scsi.luns
+}
+
+fn lun(target: u16, lun: u16) -> LunOptions {
+    LunOptions {
+        node_name: "n".to_owned(),
+        target,
+        lun,
+        serial: None,
+        logical_block_size: 512,
+        writable: false,
+    }
+}
+
+#[test]
+fn a_node_alone_is_the_first_unit() {
+    assert_eq!(luns(",node-name=n"), [lun(0, 0)]);
+    let named = LunOptions {
+        serial: Some("S1".to_owned()),
+        writable: true,
+        ..lun(0, 0)
+    };
+    assert_eq!(luns(",node-name=n,serial=S1,writable=on"), [named]);
+    assert_eq!(luns(""), [], "units may come later");
+}
+
+#[test]
+fn units_have_places() {
+    let text = ",luns.0.node-name=n,luns.1.node-name=n,luns.2.node-name=n,luns.2.target=3,\
+                luns.3.node-name=n,luns.3.lun=16383,luns.4.node-name=n";
+    let expected = [lun(0, 0), lun(0, 1), lun(3, 0), lun(0, 16_383), lun(0, 2)];
+    assert_eq!(luns(text), expected);
+    let export = read(text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(export.node_name, "n");
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    for (rest, expected) in [
+        (
+            ",node-name=n,luns.0.node-name=n",
+            "luns.0.node-name instead",
+        ),
+        (",serial=S", "'node-name' is missing"),
+        (",serial=S,luns.0.node-name=n", "luns.0.serial"),
+        (",luns.0.lun=1", "luns.0.node-name"),
+        (",luns.0.node-name=x", "luns.0.node-name"),
+        (",luns.0.node-name=n,luns.0.target=256", "luns.0.target"),
+        (",luns.0.node-name=n,luns.0.lun=16384", "luns.0.lun"),
+        (
+            ",luns.0.node-name=n,luns.1.node-name=n,luns.1.lun=0",
+            "is node 'n' already",
+        ),
+        (",luns.0.node-name=r,luns.0.writable=on", "read-only"),
+        (",writable=on,luns.0.node-name=r", "read-only"),
+        (",node-name=n,num-queues=255", "num-queues"),
+        (",node-name=n,request-merging=on", "request-merging"),
+        (",luns.0.node-name=n,luns.0.size=1", "luns.0.size"),
+    ] {
+        let error = read(rest).expect_err(rest);
+        assert!(error.contains(expected), "{rest}: {error}");
+    }
+}
