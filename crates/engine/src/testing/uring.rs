@@ -45,6 +45,8 @@ pub(crate) struct FakeRing {
     /// The wake-up descriptor, if it was written since the test looked.
     pub(crate) woken: bool,
     pub(crate) can_be_quiet: bool,
+    /// The kernel has set its flag behind the work that it was for.
+    pub(crate) stale: bool,
     quiet: bool,
     entries: u32,
     submission: VecDeque<Held>,
@@ -64,6 +66,7 @@ impl FakeRing {
             finishes: 0,
             woken: false,
             can_be_quiet: true,
+            stale: false,
             quiet: true,
             entries,
             submission: VecDeque::new(),
@@ -170,7 +173,7 @@ unsafe impl Ring for FakeRing {
     }
 
     fn unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+        self.stale || !self.unfinished.is_empty()
     }
 
     fn has_completions(&self) -> bool {

@@ -216,7 +216,7 @@ impl<R: Ring> Uring<R> {
             self.armed = false;
             self.ring.set_quiet(true);
         }
-        if self.ring.unfinished() {
+        if self.in_flight > 0 && self.ring.unfinished() {
             self.stats.getevents_calls += 1;
             // What fails leaves the flag, and is tried again at the next reap.
             let _ = self.ring.finish(false);
@@ -270,11 +270,12 @@ impl<R: Ring> Uring<R> {
 
     /// Whether [`reap`](Self::reap) may find something: a few loads, no system call, made for
     /// polling. It may be nothing: the kernel hands work over and sets its flag after that, when we
-    /// may have taken the work already. The next reap clears the flag.
+    /// may have taken the work already. Only the next work clears the flag then, so that it says nothing
+    /// while there is none.
     #[inline]
     #[must_use]
     pub fn has_completions(&self) -> bool {
-        self.ring.has_completions() || self.ring.unfinished()
+        self.ring.has_completions() || self.in_flight > 0 && self.ring.unfinished()
     }
 
     /// The loop is about to block: from now to the next [`reap`](Self::reap), completions are told

@@ -271,6 +271,22 @@ fn a_completion_wakes_whoever_blocks_and_nobody_else() {
 }
 
 #[test]
+fn a_flag_that_was_set_too_late_keeps_no_idle_loop_awake() {
+    let mut engine = engine(4, 0);
+    engine.put_flush(1).unwrap();
+    engine.submit();
+    engine.ring.complete(0, Outcome::Whole);
+    assert!(engine.has_completions());
+    assert_eq!(engine.reaped(), [(1, Ok(()))]);
+    engine.ring.stale = true;
+    assert!(!engine.has_completions());
+    assert!(!engine.arm(), "it may block");
+    let finishes = engine.ring.finishes;
+    assert!(engine.reaped().is_empty());
+    assert_eq!(engine.ring.finishes, finishes);
+}
+
+#[test]
 fn no_call_is_made_for_nothing() {
     let mut ring = engine(8, 0);
     ring.put_flush(0).unwrap();
