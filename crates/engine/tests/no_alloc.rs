@@ -1,43 +1,13 @@
 //! The data path does not allocate: from the first request on, not merely after a warm-up.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::os::fd::AsRawFd;
 
 use engine::uring::{File, RangeIo, RangeOp};
 use engine::{AioSettings, DefaultBatch, Io, LinuxAio, Op, Uring, UringSettings};
 
-thread_local! {
-    /// Allocations of this thread; the test harness has threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is the system allocator's; the counter is a plain thread-local integer that
-// needs no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 const MAX_EVENTS: u32 = 128;
 /// The file ends inside the last buffer, so whole, short, resumed and empty reads all happen.
@@ -55,9 +25,13 @@ fn buffers(memory: &mut [[u8; 1024]]) -> Vec<[libc::iovec; 2]> {
 
 #[test]
 fn linux_aio_allocates_nothing() {
-    let before = ALLOCATIONS.get();
+    let before = allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
+    assert_eq!(
+        allocations::of_this_thread(),
+        before + 1,
+        "the counter counts"
+    );
 
     for completion_ring in [true, false] {
         let file = tempfile::tempfile().unwrap();
@@ -78,7 +52,7 @@ fn linux_aio_allocates_nothing() {
         let mut out = Vec::with_capacity(MAX_EVENTS as usize);
         let mut completed = 0;
 
-        let before = ALLOCATIONS.get();
+        let before = allocations::of_this_thread();
         for round in 0..50 {
             iov.copy_from_slice(&fresh);
             for (token, buffers) in (0_u64..).zip(&mut iov) {
@@ -104,7 +78,7 @@ fn linux_aio_allocates_nothing() {
                 out.clear();
             }
         }
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = allocations::of_this_thread() - before;
 
         assert_eq!(completed, 50 * MAX_EVENTS as usize);
         let stats = aio.stats();
@@ -134,7 +108,7 @@ fn io_uring_allocates_nothing() {
     let mut out = Vec::with_capacity(MAX_EVENTS as usize);
     let (mut completed, mut failed, mut ranges) = (0, 0, 0);
 
-    let before = ALLOCATIONS.get();
+    let before = allocations::of_this_thread();
     for round in 0..50 {
         iov.copy_from_slice(&fresh);
         for (token, buffers) in (0_u64..).zip(&mut iov) {
@@ -179,7 +153,7 @@ fn io_uring_allocates_nothing() {
             out.clear();
         }
     }
-    let allocations = ALLOCATIONS.get() - before;
+    let allocations = allocations::of_this_thread() - before;
 
     assert_eq!(completed + ranges, 50 * MAX_EVENTS as usize);
     let stats = ring.stats();

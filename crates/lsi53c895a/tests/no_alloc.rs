@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use lsi53c895a::{
@@ -11,29 +9,8 @@ use lsi53c895a::{
     Step, Targets, TaskId,
 };
 
-thread_local! {
-    /// Allocations of this thread; the test harness has threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is the system allocator's; the counter needs no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 const DISK_BYTES: u64 = 4096;
 
@@ -156,7 +133,7 @@ fn commands_allocate_nothing() {
     let mut before = 0;
     for i in 0..200u32 {
         if i == 2 {
-            before = ALLOCATIONS.get();
+            before = allocations::of_this_thread();
         }
         let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
         chip.write(Bar::Io, 0x2c, &program.to_le_bytes());
@@ -168,7 +145,11 @@ fn commands_allocate_nothing() {
         assert_eq!(dstat, [0x84]);
         assert_eq!(host.memory[0x300..0x302], [0, 0]);
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(allocations::of_this_thread(), before);
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
+    assert_eq!(
+        allocations::of_this_thread(),
+        before + 1,
+        "the counter counts"
+    );
 }

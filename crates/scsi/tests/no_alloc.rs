@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use block::{DiscardLimits, Geometry};
@@ -12,28 +10,8 @@ use scsi::{
     Nexus, Ports, Resume, Status, Step, Target, Task, TransportId, Unit, UnitOptions, View, Waker,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: it is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as promised to us.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as promised to us.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 struct Nobody;
 
@@ -82,7 +60,7 @@ fn reads_and_writes_allocate_nothing() {
         task.status()
     };
     assert_eq!(run(&[0; 6]), Status::CheckCondition, "it was switched on");
-    let before = ALLOCATIONS.get();
+    let before = allocations::of_this_thread();
     for _ in 0..10 {
         for opcode in [0x28, 0x2a] {
             let status = run(&[opcode, 0x10, 0, 0, 0, 5, 0, 0, 2, 0]);
@@ -97,7 +75,7 @@ fn reads_and_writes_allocate_nothing() {
         }
         assert_eq!(run(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Status::Good);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations::of_this_thread() - before, 0);
     assert_eq!(run(&[0x12, 0, 0, 0, 96, 0]), Status::Good);
-    assert!(ALLOCATIONS.get() > before, "they are counted");
+    assert!(allocations::of_this_thread() > before, "they are counted");
 }

@@ -2,35 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use virtqueue::{Chain, MAX_SEGMENTS, RingFeatures};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is passed on to the system's allocator; counting touches a const-initialised
-// thread local only, which allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: as asked.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as asked.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 #[test]
 fn popping_and_pushing_allocate_nothing() {
@@ -61,7 +37,7 @@ fn popping_and_pushing_allocate_nothing() {
         }
         driver.publish();
 
-        let before = ALLOCATIONS.get();
+        let before = allocations::of_this_thread();
         queue.disable_kicks();
         let mut popped = 0;
         let end = loop {
@@ -73,7 +49,7 @@ fn popping_and_pushing_allocate_nothing() {
         };
         queue.publish();
         queue.enable_kicks();
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = allocations::of_this_thread() - before;
 
         assert_eq!(popped, 2);
         assert_eq!(
@@ -84,9 +60,13 @@ fn popping_and_pushing_allocate_nothing() {
         assert_eq!(allocations, 0);
         driver.take_used();
     }
-    let before = ALLOCATIONS.get();
+    let before = allocations::of_this_thread();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get(), before + 1, "the count counts");
+    assert_eq!(
+        allocations::of_this_thread(),
+        before + 1,
+        "the count counts"
+    );
 }
 
 #[test]
@@ -110,7 +90,7 @@ fn a_packed_queue_allocates_nothing_either() {
             driver.add_indirect(&too_many);
         }
         driver.publish();
-        let before = ALLOCATIONS.get();
+        let before = allocations::of_this_thread();
         queue.disable_kicks();
         let mut popped = 0;
         let end = loop {
@@ -122,7 +102,7 @@ fn a_packed_queue_allocates_nothing_either() {
         };
         queue.publish();
         queue.enable_kicks();
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = allocations::of_this_thread() - before;
         assert_eq!((popped, end.is_err()), (2, round == 9));
         assert_eq!(allocations, 0);
         driver.take_used();

@@ -4,8 +4,6 @@
 //! every futex(2) of the thread (seccomp's user notification), and lets it go on: a lock that is
 //! contended, or a condition variable that is signalled, is such a call.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -20,35 +18,8 @@ use event_loop::{Epoll, IoThread, PollSettings, Remote};
 
 use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is the system allocator's; the counter is a plain thread-local integer that
-// needs no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// What the test and its threads share.
 struct Shared {
@@ -181,14 +152,17 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     // SAFETY: wakes nobody at an address of our own.
     unsafe { libc::syscall(libc::SYS_futex, nobody.as_ptr(), libc::FUTEX_WAKE, 1) };
     assert_eq!(shared.futexes.load(Ordering::SeqCst), 1);
-    let before = ALLOCATIONS.get();
+    let before = allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(ALLOCATIONS.get(), before + 1);
+    assert_eq!(allocations::of_this_thread(), before + 1);
 
-    let before = (ALLOCATIONS.get(), shared.futexes.load(Ordering::SeqCst));
+    let before = (
+        allocations::of_this_thread(),
+        shared.futexes.load(Ordering::SeqCst),
+    );
     run_while(MEASURE);
     let measured = Measured {
-        allocations: ALLOCATIONS.get() - before.0,
+        allocations: allocations::of_this_thread() - before.0,
         futexes: shared.futexes.load(Ordering::SeqCst) - before.1,
         workers: threads_named("pool quiet"),
     };
