@@ -2,20 +2,19 @@
 
 mod controller;
 mod lsi;
+mod queues;
+mod unit;
 mod virtio_scsi;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use block::Node;
-use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
+use data_plane::{ExportReports, Serves};
 use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
-use qmp::Handle;
-use serde_json::json;
+use queues::Queues;
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
-use virtio_blk::{Device, DeviceOptions, MergeLimits, QueueName};
-use virtqueue::GuestMemory;
+use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::Failure;
 use crate::figures::Figures;
@@ -39,15 +38,15 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     }
 }
 
-/// A node that an export is to show.
-fn node(name: &str, writable: bool, objects: &Objects) -> Result<Arc<Node>, Failure> {
-    let node = objects.node(name)?;
+/// A node that guests are to write to lets them.
+fn check_writable(node: &Node, writable: bool) -> Result<(), Failure> {
     if writable && node.read_only() {
+        let name = node.name();
         return Err(
             format!("--export: node '{name}' is read-only; export it without writable=on").into(),
         );
     }
-    Ok(node)
+    Ok(())
 }
 
 fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, Failure> {
@@ -63,7 +62,8 @@ fn start_blk(
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
 ) -> Result<(), Failure> {
-    let node = node(&options.node_name, options.writable, objects)?;
+    let node = objects.node(&options.node_name)?;
+    check_writable(&node, options.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
         num_queues: kind.num_queues,
@@ -79,12 +79,25 @@ fn start_blk(
     };
     let listener = listener(&kind.addr, objects)?;
     let iothreads = objects.iothreads_of(&options.iothreads)?;
-    let events = objects.events.clone();
+    node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
-    let reports = Arc::new(reports);
-    let target = BlkTarget::new(device, node, iothreads, kind, events, reports)?;
-    let (device, figures) = (target.device.clone(), target.figures.clone());
-    let node = target.node.clone();
+    let figures = Figures::new(device.num_queues, device.queue_size, &iothreads);
+    let figures = Arc::new(figures);
+    let device = Arc::new(Device::new(device, node.geometry())?);
+    let node = Shown::new(node);
+    let target = BlkTarget {
+        device: device.clone(),
+        node: node.clone(),
+        packed: kind.packed,
+        queues: Queues {
+            export: options.id.clone(),
+            iothreads,
+            fixed_buffers: kind.fixed_buffers,
+            events: objects.events.clone(),
+            figures: figures.clone(),
+            reports: Arc::new(reports),
+        },
+    };
     let server = Server::spawn(listener, Arc::new(target))?;
     let disk = ShownDisk {
         name: options.node_name.clone(),
@@ -114,45 +127,10 @@ pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
 
 /// A virtio-blk device and where its queues run.
 struct BlkTarget {
-    name: String,
     device: Arc<Device>,
     node: Shown,
-    iothreads: Vec<Arc<DataThread>>,
     packed: bool,
-    fixed_buffers: bool,
-    events: Handle,
-    figures: Arc<Figures>,
-    reports: Arc<ExportReports>,
-}
-
-impl BlkTarget {
-    fn new(
-        options: DeviceOptions,
-        node: Arc<Node>,
-        iothreads: Vec<Arc<DataThread>>,
-        kind: &VhostUserBlkOptions,
-        events: Handle,
-        reports: Arc<ExportReports>,
-    ) -> Result<Self, Failure> {
-        node.use_block_size(options.logical_block_size)?;
-        let figures = Arc::new(Figures::new(
-            options.num_queues,
-            options.queue_size,
-            &iothreads,
-        ));
-        let device = Arc::new(Device::new(options, node.geometry())?);
-        Ok(BlkTarget {
-            name: reports.export().to_owned(),
-            device,
-            node: Shown::new(node),
-            iothreads,
-            packed: kind.packed,
-            fixed_buffers: kind.fixed_buffers,
-            events,
-            figures,
-            reports,
-        })
-    }
+    queues: Queues,
 }
 
 impl BlkTarget {
@@ -163,7 +141,7 @@ impl BlkTarget {
         let flushed = self.node.get().flush_blocking();
         if let Err(error) = &flushed {
             tracing::error!(
-                export = self.name,
+                export = self.queues.export,
                 %error,
                 advice = "look for errors of the disk below (dmesg); what the guest wrote may not be stable",
                 "the flush failed with which the guest turns the write cache off"
@@ -175,17 +153,11 @@ impl BlkTarget {
 
 impl Target for BlkTarget {
     fn name(&self) -> &str {
-        &self.name
+        &self.queues.export
     }
 
     fn connected(&self, connected: bool) {
-        let event = if connected {
-            "BLOCK_EXPORT_CONNECTED"
-        } else {
-            "BLOCK_EXPORT_DISCONNECTED"
-        };
-        self.figures.connected.store(connected, Ordering::Relaxed);
-        self.events.emit(event, json!({"id": self.name}));
+        self.queues.connected(connected);
     }
 
     fn features(&self) -> u64 {
@@ -237,71 +209,12 @@ impl Target for BlkTarget {
     }
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
-        let iothread = &self.iothreads[usize::from(setup.index) % self.iothreads.len()];
-        let started = iothread.start_vring(VringSetup {
-            name: QueueName::new(&self.name, setup.index),
-            serves: Serves::Blk {
-                device: self.device.clone(),
-                node: self.node.get(),
-            },
-            memory: setup.memory,
-            layout: setup.layout,
-            features: setup.features,
-            base: setup.base,
-            kick: setup.kick,
-            call: setup.call,
-            err: setup.err,
-            enabled: setup.enabled,
-            fixed_buffers: self.fixed_buffers,
-            stats: self.figures.queues[usize::from(setup.index)].stats.clone(),
-            reports: Some(QueueReports {
-                export: self.reports.clone(),
-                queue: setup.index,
-            }),
-        });
-        match started {
-            Ok(handle) => Ok(Box::new(Queue(handle, self.node.clone()))),
-            Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
-            Err(error) => Err(StartError::FrontEnd(error.to_string())),
-        }
-    }
-}
-
-/// A queue on its iothread, as the transport sees it.
-struct Queue(VringHandle, Shown);
-
-impl StartedQueue for Queue {
-    fn enable(&self, enabled: bool) {
-        self.0.enable(enabled);
-    }
-
-    fn set_memory(&self, memory: Arc<GuestMemory>) {
-        self.0.set_memory(memory);
-    }
-
-    fn settle(&self) {
-        self.0.settle();
-    }
-
-    fn renew(&self) {
-        self.0.set_node(self.1.get());
-    }
-
-    fn set_call(&self, call: Option<std::os::fd::OwnedFd>) {
-        self.0.set_call(call);
-    }
-
-    fn set_err(&self, err: Option<std::os::fd::OwnedFd>) {
-        self.0.set_err(err);
-    }
-
-    fn set_kick(&self, kick: Option<std::os::fd::OwnedFd>) -> Result<(), StartError> {
-        self.0
-            .set_kick(kick)
-            .map_err(|error| StartError::FrontEnd(error.to_string()))
-    }
-
-    fn stop(self: Box<Self>) -> Option<u32> {
-        self.0.stop()
+        let node = self.node.clone();
+        let serves = Serves::Blk {
+            device: self.device.clone(),
+            node: node.get(),
+        };
+        self.queues
+            .start(setup, serves, move |queue| queue.set_node(node.get()))
     }
 }

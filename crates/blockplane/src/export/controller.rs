@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use block::{Op, Request};
 use counters::Clock;
@@ -12,10 +11,10 @@ use event_loop::Interest;
 use listener::Listener;
 use lsi_adapter::{Adapter, Sink};
 use qmp::Handle;
-use serde_json::json;
 use vfio_user::{PciDevice, Server};
 use virtio_blk::{Kind, QueueStats};
 
+use super::queues::tell_connected;
 use crate::figures::Figures;
 
 // The places of what is watched.
@@ -101,19 +100,16 @@ impl LsiController {
     /// Monitors hear of front-ends that come and go.
     fn tell_connected(&mut self) {
         let connected = self.server.socket().is_some();
-        let before = &self.told.figures.connected;
-        if before.swap(connected, Ordering::Relaxed) != connected {
-            let event = match connected {
-                true => "BLOCK_EXPORT_CONNECTED",
-                false => "BLOCK_EXPORT_DISCONNECTED",
-            };
+        let name = self.server.device().0.name();
+        let Told {
+            events, figures, ..
+        } = &self.told;
+        if tell_connected(name, connected, figures, events) {
             let size = match connected {
-                true => self.told.figures.queue_size,
+                true => figures.queue_size,
                 false => 0,
             };
-            self.stats().size().set(size.into());
-            let name = self.server.device().0.name().to_owned();
-            self.told.events.emit(event, json!({"id": name}));
+            figures.queues[0].stats.size().set(size.into());
         }
     }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use block::Node;
 use data_plane::{DataThread, ExportReports};
 use listener::Listener;
 use lsi_adapter::{Adapter, Disk};
-use options::{ExportOptions, LunOptions, ScsiOptions};
-use scsi::{Identity, Unit, UnitOptions};
+use options::{ExportOptions, ScsiOptions};
 
 use super::controller::{LsiController, Told};
+use super::unit::unit;
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
@@ -31,9 +30,8 @@ pub(super) fn start(
     let mut shown = Vec::new();
     let mut reports = Vec::new();
     for lun in &kind.luns {
-        let node = super::node(&lun.node_name, lun.writable, objects)?;
-        node.use_block_size(lun.logical_block_size)?;
-        let unit = Arc::new(unit(options, lun, &node)?);
+        let node = objects.node(&lun.node_name)?;
+        let unit = Arc::new(unit(lun, &node, None, options.writethrough)?);
         let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
@@ -68,20 +66,4 @@ pub(super) fn start(
         state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
     });
     Ok(())
-}
-
-fn unit(options: &ExportOptions, lun: &LunOptions, node: &Node) -> Result<Unit, Failure> {
-    let unit = UnitOptions {
-        identity: Identity {
-            serial: lun.serial.clone().unwrap_or_default(),
-            ..Identity::default()
-        },
-        logical_block_size: lun.logical_block_size,
-        read_only: !lun.writable,
-        write_through: options.writethrough,
-        thin: node.unmap(),
-        ..UnitOptions::default()
-    };
-    let name = node.name();
-    Unit::new(unit, node.geometry()).map_err(|error| format!("node '{name}': {error}").into())
 }

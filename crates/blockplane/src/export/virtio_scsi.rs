@@ -1,23 +1,17 @@
 //! A virtio SCSI controller over vhost-user, and the nodes behind its units.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use data_plane::{
-    DataThread, ExportReports, QueueReports, Reports, ScsiDisk, ScsiSetup, Serves, VringHandle,
-    VringSetup,
-};
+use data_plane::{ExportReports, Reports, ScsiDisk, ScsiSetup, Serves};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
-use qmp::Handle;
-use scsi::{Identity, TransportId, Unit, UnitOptions};
-use serde_json::json;
+use scsi::{TransportId, Unit};
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
-use virtio_blk::QueueName;
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
-use virtqueue::GuestMemory;
 
 use super::listener;
+use super::queues::Queues;
+use super::unit::unit;
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
@@ -42,11 +36,15 @@ pub(super) fn start(
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let target = ScsiTarget {
         controller: controller.clone(),
-        iothreads,
         packed: kind.packed,
-        events: objects.events.clone(),
-        figures: figures.clone(),
-        reports: Arc::new(reports),
+        queues: Queues {
+            export: options.id.clone(),
+            iothreads,
+            fixed_buffers: false,
+            events: objects.events.clone(),
+            figures: figures.clone(),
+            reports: Arc::new(reports),
+        },
     };
     let server = Server::spawn(listener, Arc::new(target))?;
     objects.exports.push(Export {
@@ -130,35 +128,20 @@ impl Controller {
 
     /// A disk that shows a node, if it can.
     pub fn disk(&self, lun: &LunOptions, node: Arc<Node>) -> Result<Disk, Failure> {
-        if lun.writable && node.read_only() {
-            return Err(format!(
-                "--export: node '{}' is read-only; export it without writable=on",
-                lun.node_name
-            )
-            .into());
-        }
-        node.use_block_size(lun.logical_block_size)?;
-        let serial = lun.serial.clone().unwrap_or_default();
-        let named = match serial.as_str() {
-            "" => format!("{}:{}:{}", self.name, lun.target, lun.lun),
-            serial => serial.to_owned(),
+        let named = match lun.serial.as_deref() {
+            None | Some("") => format!("{}:{}:{}", self.name, lun.target, lun.lun),
+            Some(serial) => serial.to_owned(),
         };
-        let options = UnitOptions {
-            identity: Identity {
-                serial,
-                naa: Some(world_wide_name(&named)),
-                ..Identity::default()
-            },
-            logical_block_size: lun.logical_block_size,
-            read_only: !lun.writable,
-            write_through: self.write_through,
-            thin: node.unmap(),
-            ..UnitOptions::default()
-        };
+        let unit = unit(
+            lun,
+            &node,
+            Some(world_wide_name(&named)),
+            self.write_through,
+        )?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(Disk {
             address: address(lun)?,
-            unit: Arc::new(Unit::new(options, node.geometry())?),
+            unit: Arc::new(unit),
             name: lun.node_name.clone(),
             node: Shown::new(node),
             reports: Arc::new(reports),
@@ -206,11 +189,8 @@ fn world_wide_name(text: &str) -> u64 {
 /// A controller and where its queues run.
 struct ScsiTarget {
     controller: Arc<Controller>,
-    iothreads: Vec<Arc<DataThread>>,
     packed: bool,
-    events: Handle,
-    figures: Arc<Figures>,
-    reports: Arc<ExportReports>,
+    queues: Queues,
 }
 
 impl ScsiTarget {
@@ -225,13 +205,7 @@ impl Target for ScsiTarget {
     }
 
     fn connected(&self, connected: bool) {
-        let event = if connected {
-            "BLOCK_EXPORT_CONNECTED"
-        } else {
-            "BLOCK_EXPORT_DISCONNECTED"
-        };
-        self.figures.connected.store(connected, Ordering::Relaxed);
-        self.events.emit(event, json!({"id": self.controller.name}));
+        self.queues.connected(connected);
     }
 
     fn features(&self) -> u64 {
@@ -267,72 +241,14 @@ impl Target for ScsiTarget {
     }
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
-        let iothread = &self.iothreads[usize::from(setup.index) % self.iothreads.len()];
-        let started = iothread.start_vring(VringSetup {
-            name: QueueName::new(&self.controller.name, setup.index),
-            serves: Serves::Scsi(ScsiSetup {
-                device: self.device().clone(),
-                index: setup.index,
-                disks: self.controller.served(),
-            }),
-            memory: setup.memory,
-            layout: setup.layout,
-            features: setup.features,
-            base: setup.base,
-            kick: setup.kick,
-            call: setup.call,
-            err: setup.err,
-            enabled: setup.enabled,
-            fixed_buffers: false,
-            stats: self.figures.queues[usize::from(setup.index)].stats.clone(),
-            reports: Some(QueueReports {
-                export: self.reports.clone(),
-                queue: setup.index,
-            }),
+        let controller = self.controller.clone();
+        let serves = Serves::Scsi(ScsiSetup {
+            device: self.device().clone(),
+            index: setup.index,
+            disks: controller.served(),
         });
-        match started {
-            Ok(handle) => Ok(Box::new(Queue(handle, self.controller.clone()))),
-            Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
-            Err(error) => Err(StartError::FrontEnd(error.to_string())),
-        }
-    }
-}
-
-/// A queue on its iothread, as the transport sees it.
-struct Queue(VringHandle, Arc<Controller>);
-
-impl StartedQueue for Queue {
-    fn enable(&self, enabled: bool) {
-        self.0.enable(enabled);
-    }
-
-    fn set_memory(&self, memory: Arc<GuestMemory>) {
-        self.0.set_memory(memory);
-    }
-
-    fn settle(&self) {
-        self.0.settle();
-    }
-
-    fn renew(&self) {
-        self.0.set_disks(self.1.served());
-    }
-
-    fn set_call(&self, call: Option<std::os::fd::OwnedFd>) {
-        self.0.set_call(call);
-    }
-
-    fn set_err(&self, err: Option<std::os::fd::OwnedFd>) {
-        self.0.set_err(err);
-    }
-
-    fn set_kick(&self, kick: Option<std::os::fd::OwnedFd>) -> Result<(), StartError> {
-        self.0
-            .set_kick(kick)
-            .map_err(|error| StartError::FrontEnd(error.to_string()))
-    }
-
-    fn stop(self: Box<Self>) -> Option<u32> {
-        self.0.stop()
+        self.queues.start(setup, serves, move |queue| {
+            queue.set_disks(controller.served())
+        })
     }
 }

@@ -1,0 +1,126 @@
+//! Virtqueues of an export on its iothreads, whichever device they belong to.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
+use qmp::Handle;
+use serde_json::json;
+use vhost_user::{QueueSetup, StartError, StartedQueue};
+use virtio_blk::QueueName;
+use virtqueue::GuestMemory;
+
+use crate::figures::Figures;
+
+/// Where an export's queues run, and who hears of them.
+pub(super) struct Queues {
+    pub export: String,
+    pub iothreads: Vec<Arc<DataThread>>,
+    pub fixed_buffers: bool,
+    pub events: Handle,
+    pub figures: Arc<Figures>,
+    pub reports: Arc<ExportReports>,
+}
+
+impl Queues {
+    /// Starts a queue as one of the device that it serves. `renew` is called when something else stands behind the
+    /// device than before.
+    pub fn start(
+        &self,
+        setup: QueueSetup,
+        serves: Serves,
+        renew: impl Fn(&VringHandle) + Send + 'static,
+    ) -> Result<Box<dyn StartedQueue>, StartError> {
+        let index = usize::from(setup.index);
+        let iothread = &self.iothreads[index % self.iothreads.len()];
+        let started = iothread.start_vring(VringSetup {
+            name: QueueName::new(&self.export, setup.index),
+            serves,
+            memory: setup.memory,
+            layout: setup.layout,
+            features: setup.features,
+            base: setup.base,
+            kick: setup.kick,
+            call: setup.call,
+            err: setup.err,
+            enabled: setup.enabled,
+            fixed_buffers: self.fixed_buffers,
+            stats: self.figures.queues[index].stats.clone(),
+            reports: Some(QueueReports {
+                export: self.reports.clone(),
+                queue: setup.index,
+            }),
+        });
+        match started {
+            Ok(handle) => Ok(Box::new(Queue { handle, renew })),
+            Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
+            Err(error) => Err(StartError::FrontEnd(error.to_string())),
+        }
+    }
+
+    /// A front-end has come or gone.
+    pub fn connected(&self, connected: bool) {
+        tell_connected(&self.export, connected, &self.figures, &self.events);
+    }
+}
+
+/// Shows whether an export has a front-end, and tells monitors of it. False: nothing has changed.
+pub(super) fn tell_connected(
+    export: &str,
+    connected: bool,
+    figures: &Figures,
+    events: &Handle,
+) -> bool {
+    let changed = figures.connected.swap(connected, Ordering::Relaxed) != connected;
+    if changed {
+        let event = match connected {
+            true => "BLOCK_EXPORT_CONNECTED",
+            false => "BLOCK_EXPORT_DISCONNECTED",
+        };
+        events.emit(event, json!({"id": export}));
+    }
+    changed
+}
+
+/// A queue on its iothread, as the transport sees it.
+struct Queue<R> {
+    handle: VringHandle,
+    renew: R,
+}
+
+impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
+    fn enable(&self, enabled: bool) {
+        self.handle.enable(enabled);
+    }
+
+    fn set_memory(&self, memory: Arc<GuestMemory>) {
+        self.handle.set_memory(memory);
+    }
+
+    fn settle(&self) {
+        self.handle.settle();
+    }
+
+    fn renew(&self) {
+        (self.renew)(&self.handle);
+    }
+
+    fn set_call(&self, call: Option<OwnedFd>) {
+        self.handle.set_call(call);
+    }
+
+    fn set_err(&self, err: Option<OwnedFd>) {
+        self.handle.set_err(err);
+    }
+
+    fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
+        self.handle
+            .set_kick(kick)
+            .map_err(|error| StartError::FrontEnd(error.to_string()))
+    }
+
+    fn stop(self: Box<Self>) -> Option<u32> {
+        self.handle.stop()
+    }
+}
