@@ -1,21 +1,19 @@
-//! The control plane's side: iothreads and started queues as handles.
+//! An iothread, as the control plane sees it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{EngineSettings, Engines, Node};
 use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
-use virtqueue::GuestMemory;
 
 use crate::affinity::{AffinityError, bind};
 use crate::controller::{Controller, ControllerError};
 use crate::cpu_time::thread_cpu_time_ns;
+use crate::handles::{ControllerHandle, VringHandle, ask};
 use crate::message::Message;
 use crate::plane::StoragePlane;
-use crate::scsi::ScsiDisk;
 use crate::submits::SubmitTotals;
 use crate::vring::{StartError, VringSetup};
 
@@ -244,9 +242,8 @@ impl DataThread {
     /// # Errors
     /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
     pub fn set_thread_pool(&self, min: u32, max: u32) -> Result<(), DataThreadError> {
-        let (reply, answer) = mpsc::channel();
-        self.remote.send(Message::SetThreadPool(min, max, reply))?;
-        Ok(answer.recv().map_err(|_| Stopped)??)
+        let message = |reply| Message::SetThreadPool(min, max, reply);
+        Ok(ask(&self.remote, message)??)
     }
 
     /// Runs it on these CPUs; on none: wherever the process may.
@@ -254,10 +251,8 @@ impl DataThread {
     /// # Errors
     /// A CPU that cannot be used. It stays where it is then.
     pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), DataThreadError> {
-        let (reply, answer) = mpsc::channel();
-        let message = Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
-        self.remote.send(message)?;
-        Ok(answer.recv().map_err(|_| Stopped)??)
+        let message = |reply| Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
+        Ok(ask(&self.remote, message)??)
     }
 
     /// Asks whether it lives: it answers between two iterations. Without an answer to come, it has
@@ -279,15 +274,9 @@ impl DataThread {
         controller: Box<dyn Controller>,
         nodes: Vec<Arc<Node>>,
     ) -> Result<ControllerHandle, ControllerError> {
-        let (reply, answer) = mpsc::channel();
-        let message = Message::StartController(controller, nodes, reply);
-        self.remote.send(message)?;
-        let place = answer.recv().map_err(|_| Stopped)??;
-        Ok(ControllerHandle {
-            remote: self.remote.clone(),
-            place: Mutex::new(Some(place)),
-            ending: Mutex::default(),
-        })
+        let message = |reply| Message::StartController(controller, nodes, reply);
+        let place = ask(&self.remote, message)??;
+        Ok(ControllerHandle::new(self.remote.clone(), place))
     }
 
     /// Starts a queue on this iothread.
@@ -295,13 +284,9 @@ impl DataThread {
     /// # Errors
     /// [`StartError`].
     pub fn start_vring(&self, setup: VringSetup) -> Result<VringHandle, StartError> {
-        let (reply, answer) = mpsc::channel();
-        self.remote.send(Message::Start(Box::new(setup), reply))?;
-        let place = answer.recv().map_err(|_| Stopped)??;
-        Ok(VringHandle {
-            remote: self.remote.clone(),
-            place: Some(place),
-        })
+        let message = |reply| Message::Start(Box::new(setup), reply);
+        let place = ask(&self.remote, message)??;
+        Ok(VringHandle::new(self.remote.clone(), place))
     }
 }
 
@@ -310,186 +295,5 @@ impl Drop for DataThread {
         if let Some(running) = self.running.take() {
             running.stop();
         }
-    }
-}
-
-/// A controller on its iothread. Dropping it stops it, waiting for what is in flight.
-pub struct ControllerHandle {
-    remote: Remote<Message>,
-    /// `None` once it was told to stop.
-    place: Mutex<Option<u32>>,
-    /// Says that it has.
-    ending: Mutex<Option<mpsc::Receiver<u32>>>,
-}
-
-impl ControllerHandle {
-    /// Hands requests over to the engines, or does not.
-    pub fn enable(&self, enabled: bool) {
-        self.send(|place| Message::Enable(place, enabled));
-    }
-
-    /// Returns once all requests are done that were handed over so far.
-    pub fn settle(&self) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::Settle(place, reply));
-        // Only fails when the iothread is gone, and the controller with it.
-        let _ = answer.recv();
-    }
-
-    /// Goes on with another opening of the disk that has its name; returns once it does. It was disabled before, and
-    /// has settled.
-    pub fn set_node(&self, node: Arc<Node>) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::SetNode(place, node, reply));
-        // As above.
-        let _ = answer.recv();
-    }
-
-    /// Stops it if no front-end is connected and nothing is in flight; false if not.
-    #[must_use]
-    pub fn stop_if_idle(&self) -> bool {
-        let mut running = lock(&self.place);
-        let Some(place) = *running else {
-            return true;
-        };
-        let (reply, answer) = mpsc::channel();
-        // Only fails when the iothread is gone, and the controller with it.
-        let _ = self.remote.send(Message::StopIfIdle(place, reply));
-        let idle = answer.recv().unwrap_or(true);
-        if idle {
-            *running = None;
-        }
-        idle
-    }
-
-    /// Sends the front-end away and takes no other.
-    pub fn begin_stop(&self) {
-        if let Some(place) = lock(&self.place).take() {
-            let (reply, answer) = mpsc::channel();
-            // As above.
-            let _ = self.remote.send(Message::Stop(place, reply));
-            *lock(&self.ending) = Some(answer);
-        }
-    }
-
-    /// The same, and waits for what is in flight.
-    pub fn stop(&self) {
-        self.begin_stop();
-        if let Some(ending) = lock(&self.ending).take() {
-            let _ = ending.recv();
-        }
-    }
-
-    fn send(&self, message: impl FnOnce(u32) -> Message) {
-        if let Some(place) = *lock(&self.place) {
-            // As above.
-            let _ = self.remote.send(message(place));
-        }
-    }
-}
-
-impl Drop for ControllerHandle {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A started queue. Dropping it stops the queue, waiting for what is in flight.
-pub struct VringHandle {
-    remote: Remote<Message>,
-    /// `None` once stopped.
-    place: Option<u32>,
-}
-
-impl VringHandle {
-    /// Takes requests, or does not.
-    pub fn enable(&self, enabled: bool) {
-        self.send(|place| Message::Enable(place, enabled));
-    }
-
-    /// The guest's memory is mapped anew; returns once the queue uses the new map for all that it
-    /// takes from now on. The old one is kept as long as requests in flight need it.
-    pub fn set_memory(&self, memory: Arc<GuestMemory>) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::SetMemory(place, memory, reply));
-        // Only fails when the iothread is gone, and the queue with it.
-        let _ = answer.recv();
-    }
-
-    /// Returns once all is done that the queue had taken so far. It takes more meanwhile.
-    pub fn settle(&self) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::Settle(place, reply));
-        // Only fails when the iothread is gone, and the queue with it.
-        let _ = answer.recv();
-    }
-
-    /// Goes on with another opening of its disk; returns once it does. The queue was disabled before, and
-    /// has settled.
-    pub fn set_node(&self, node: Arc<Node>) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::SetNode(place, node, reply));
-        // Only fails when the iothread is gone, and the queue with it.
-        let _ = answer.recv();
-    }
-
-    /// Goes on with other disks of its controller; returns once it does. The queue was disabled before, and
-    /// has settled.
-    pub fn set_disks(&self, disks: Vec<ScsiDisk>) {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::SetDisks(place, disks, reply));
-        // Only fails when the iothread is gone, and the queue with it.
-        let _ = answer.recv();
-    }
-
-    /// Signals the guest there.
-    pub fn set_call(&self, call: Option<OwnedFd>) {
-        self.send(|place| Message::SetCall(place, call));
-    }
-
-    /// Tells of a broken queue there.
-    pub fn set_err(&self, err: Option<OwnedFd>) {
-        self.send(|place| Message::SetErr(place, err));
-    }
-
-    /// Listens for kicks there.
-    ///
-    /// # Errors
-    /// [`StartError::Kick`] when the descriptor cannot be watched; the old one still is then.
-    pub fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
-        let (reply, answer) = mpsc::channel();
-        self.send(|place| Message::SetKick(place, kick, reply));
-        answer.recv().map_err(|_| Stopped)?
-    }
-
-    /// Takes no more requests, waits for those in flight and says where the queue stands, as
-    /// `GET_VRING_BASE` wants it; `None` when the iothread is gone.
-    #[must_use]
-    pub fn stop(mut self) -> Option<u32> {
-        self.stop_now()
-    }
-
-    fn stop_now(&mut self) -> Option<u32> {
-        let place = self.place.take()?;
-        let (reply, answer) = mpsc::channel();
-        self.remote.send(Message::Stop(place, reply)).ok()?;
-        answer.recv().ok()
-    }
-
-    fn send(&self, message: impl FnOnce(u32) -> Message) {
-        if let Some(place) = self.place {
-            // An iothread that is gone has taken the queue with it.
-            let _ = self.remote.send(message(place));
-        }
-    }
-}
-
-impl Drop for VringHandle {
-    fn drop(&mut self) {
-        self.stop_now();
     }
 }

@@ -10,6 +10,7 @@ mod controller;
 mod controllers;
 mod cpu_time;
 mod give_back;
+mod handles;
 mod lists;
 mod message;
 mod plane;
@@ -23,12 +24,11 @@ mod vring;
 mod vrings;
 
 pub use affinity::AffinityError;
-pub use control::{
-    ControllerHandle, DataThread, DataThreadError, DataThreadSettings, IothreadTotals, VringHandle,
-};
+pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals};
 pub use controller::{Carriers, Controller, ControllerError, SOURCES};
 pub use cpu_time::thread_cpu_time_ns;
 pub use engine::Errno;
+pub use handles::{ControllerHandle, VringHandle};
 pub use message::Message;
 pub use plane::StoragePlane;
 pub use reports::{ExportReports, IoErrors, Lost, QueueReports, Report, Reports, mailbox};
