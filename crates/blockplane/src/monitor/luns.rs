@@ -109,23 +109,35 @@ fn exchange(front_ends: &FrontEnds, change: impl Fn() -> Result<(), Failure>) ->
     done.map_err(|failure| failed(&failure))
 }
 
-fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let id = text(arguments, "id").to_owned();
-    let (found, lun) = match plan_add(control, &id, arguments) {
-        Ok(planned) => planned,
-        Err(error) => return reply.send(Err(error)),
-    };
-    let (nodes, new) = (vec![lun.node_name.clone()], lun.clone());
-    let made = control.objects.node(&lun.node_name).and_then(|node| {
-        let disk = found.controller.disk(&lun, node)?;
-        control.objects.reserve(&nodes, "scsi-lun-add")?;
-        Ok(disk)
-    });
-    let disk = match made {
-        Ok(made) => made,
-        Err(failure) => return reply.send(Err(failed(&failure))),
-    };
-    let carry_out = move || exchange(&found.front_ends, || found.controller.insert(disk.clone()));
+/// What becomes of a controller's units.
+struct Changed<S> {
+    command: &'static str,
+    /// The controller's.
+    id: String,
+    /// The unit's.
+    node_name: String,
+    /// How its options say so.
+    says: S,
+}
+
+/// Lets units come or go on a thread of its own, and then says so. The node is reserved until then: what is done to it
+/// meanwhile would be done to whatever comes to the same place.
+fn later(
+    control: &mut Control,
+    changed: Changed<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
+    reply: Reply,
+    carry_out: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) {
+    let Changed {
+        command,
+        id,
+        node_name,
+        says,
+    } = changed;
+    let nodes = vec![node_name];
+    if let Err(failure) = control.objects.reserve(&nodes, command) {
+        return reply.send(Err(failed(&failure)));
+    }
     control.later(
         format!("lun {id}"),
         AtTheEnd::Finish,
@@ -134,11 +146,32 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         move |control, done| {
             control.objects.release(&nodes);
             if done.is_ok() {
-                change(control, &id, |luns| luns.push(new));
+                change(control, &id, says);
             }
             done
         },
     );
+}
+
+fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let id = text(arguments, "id").to_owned();
+    let (found, lun) = match plan_add(control, &id, arguments) {
+        Ok(planned) => planned,
+        Err(error) => return reply.send(Err(error)),
+    };
+    let made = control.objects.node(&lun.node_name);
+    let disk = match made.and_then(|node| found.controller.disk(&lun, node)) {
+        Ok(made) => made,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let changed = Changed {
+        command: "scsi-lun-add",
+        id,
+        node_name: lun.node_name.clone(),
+        says: move |luns: &mut Vec<LunOptions>| luns.push(lun),
+    };
+    let carry_out = move || exchange(&found.front_ends, || found.controller.insert(disk.clone()));
+    later(control, changed, reply, carry_out);
 }
 
 fn plan_add(
@@ -173,21 +206,13 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    // What is done to the node meanwhile would be done to whatever comes to the same place.
-    let (gone, nodes) = (lun.clone(), vec![lun.node_name.clone()]);
-    if let Err(failure) = control.objects.reserve(&nodes, "scsi-lun-del") {
-        return reply.send(Err(failed(&failure)));
-    }
+    let gone = lun.clone();
+    let changed = Changed {
+        command: "scsi-lun-del",
+        id,
+        node_name: lun.node_name.clone(),
+        says: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != gone),
+    };
     let carry_out = move || exchange(&found.front_ends, || found.controller.remove(&lun));
-    control.later(
-        format!("lun {id}"),
-        AtTheEnd::Finish,
-        reply,
-        carry_out,
-        move |control, done| {
-            control.objects.release(&nodes);
-            change(control, &id, |luns| luns.retain(|lun| *lun != gone));
-            done
-        },
-    );
+    later(control, changed, reply, carry_out);
 }
