@@ -25,7 +25,7 @@ use rustix::thread::CpuSet;
 
 use crate::aio::Aio;
 use crate::attached::{Attached, Carrier};
-use crate::job::Job;
+use crate::job::{Call, Job, Work};
 use crate::known_memory::KnownMemory;
 use crate::lazy::Lazy;
 use crate::no_wait::never_says;
@@ -57,7 +57,7 @@ pub struct Engines {
     known_memory: KnownMemory,
     ranges: Ranges,
     attached: Attached,
-    pool: Pool<Job>,
+    pool: Pool<Work>,
     null: NullQueue,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
@@ -207,6 +207,11 @@ impl Engines {
         }
     }
 
+    /// Has something done by a worker, which comes back as a request would. There is always room.
+    pub fn call(&mut self, call: Call, token: u64) {
+        self.pool.push(Work::Call(call, token));
+    }
+
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
@@ -260,7 +265,8 @@ impl Engines {
             Carrier::Workers => {}
         }
         // SAFETY: our caller promises the same.
-        self.pool.push(unsafe { Job::new(node, request) });
+        self.pool
+            .push(Work::Request(unsafe { Job::new(node, request) }));
         Ok(())
     }
 
@@ -498,7 +504,7 @@ impl Engines {
                 })
             }
             _ => {
-                self.pool.push(job);
+                self.pool.push(Work::Request(job));
                 Ok(())
             }
         }
@@ -515,7 +521,7 @@ impl Engines {
                     let file = match job.backing().map(|backing| self.attached.carrier(backing)) {
                         Some(Carrier::Ring(file)) if ring.room() > 0 => file,
                         _ => {
-                            self.pool.push(job);
+                            self.pool.push(Work::Request(job));
                             continue;
                         }
                     };
@@ -530,7 +536,7 @@ impl Engines {
                     let pushed = ring.push_range(flush);
                     debug_assert!(pushed.is_ok(), "there was room");
                 }
-                Some(After::Worker(job)) => self.pool.push(job),
+                Some(After::Worker(job)) => self.pool.push(Work::Request(job)),
                 None => debug_assert!(false, "an answer to nothing"),
             }
         }

@@ -1,4 +1,4 @@
-//! A request on its way to a worker thread.
+//! What goes to a worker thread: a request, or something else that may wait.
 
 use std::sync::Arc;
 
@@ -84,15 +84,35 @@ impl Job {
     }
 }
 
-impl engine::Job for Job {
-    fn token(&self) -> u64 {
+impl Job {
+    pub fn token(&self) -> u64 {
         self.request.token
+    }
+}
+
+/// Something that is to be done on a thread that may wait.
+pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
+
+/// What a worker does.
+pub(crate) enum Work {
+    Request(Job),
+    Call(Call, u64),
+}
+
+impl engine::Job for Work {
+    fn token(&self) -> u64 {
+        match self {
+            Work::Request(job) => job.token(),
+            Work::Call(_, token) => *token,
+        }
     }
 
     fn run(self) -> Completion {
-        Completion {
-            token: self.request.token,
-            result: self.transfer(),
-        }
+        let token = engine::Job::token(&self);
+        let result = match self {
+            Work::Request(job) => job.transfer(),
+            Work::Call(call, _) => call(),
+        };
+        Completion { token, result }
     }
 }

@@ -37,6 +37,7 @@ pub use create::{Created, create_sparse};
 pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;
 pub use file::FileOptions;
+pub use job::Call;
 pub use lock::Locking;
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use null::NullOptions;

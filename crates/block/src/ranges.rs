@@ -138,7 +138,7 @@ impl Ranges {
             }
             // Somebody uses the same pages of the page cache: the ioctl waits for them.
             Err(Errno::BUSY) if op == RangeOp::DiscardDevice => After::Worker(job),
-            result => After::Done(engine::Job::token(&job), result),
+            result => After::Done(job.token(), result),
         };
         Some(after)
     }

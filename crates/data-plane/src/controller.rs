@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use block::{Engines, Node, Request};
+use block::{Call, Engines, Node, Request};
 use engine::Errno;
 use event_loop::Interest;
 
@@ -73,6 +73,11 @@ impl Carriers<'_> {
         // SAFETY: as promised to us; the plane keeps the node, attached, while requests are in flight.
         let taken = unsafe { self.engines.submit(&self.nodes[disk], request) };
         assert!(taken.is_ok(), "there was room");
+    }
+
+    /// Has something done on a thread that may wait. [`Controller::completed`] names it by its slot, as a request.
+    pub fn call(&mut self, slot: u32, call: Call) {
+        self.engines.call(call, self.token_base | u64::from(slot));
     }
 }
 

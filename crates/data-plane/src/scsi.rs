@@ -114,6 +114,10 @@ impl virtio_scsi::Sink for DisksSink<'_> {
             "the device asked for room before it handed the request over"
         );
     }
+
+    fn save(&mut self, saving: virtio_scsi::Saving, token: u64) {
+        self.engines.call(Box::new(|| saving.run()), token);
+    }
 }
 
 /// Calls a function with whichever form the ring has.

@@ -10,7 +10,8 @@ use lsi53c895a::{
     Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
 };
 use scsi::{
-    Admission, Key, Nexus, Ports, Resume, Sense, Status, Target, TaskSet, TransportId, View, Waker,
+    Admission, Key, Nexus, Ports, Resume, Saving, Sense, Status, Target, TaskSet, TransportId,
+    View, Waker,
 };
 
 use crate::memory::Memory;
@@ -35,6 +36,15 @@ pub trait Sink {
     /// # Safety
     /// The request's segments are valid, and stay so until then.
     unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request);
+
+    /// Saves reservations on a thread that may wait. The slot comes back in the same way.
+    fn save(&mut self, slot: u32, saving: Saving);
+}
+
+/// What a task wants to be done.
+enum Ask {
+    Request(Request),
+    Save(Saving),
 }
 
 /// Tasks that were told to go on. Their units are this adapter's alone, so it is told on its own thread.
@@ -60,8 +70,8 @@ pub struct Disks {
     targets: [Option<View>; 16],
     disks: Vec<OnBus>,
     slots: Vec<Slot>,
-    /// Requests for the engines.
-    asks: VecDeque<(u16, Request)>,
+    /// Requests for the engines, and what else they are to do.
+    asks: VecDeque<(u16, Ask)>,
     /// Requests that engines have.
     with_engines: usize,
     /// Tasks whose turn it is.
@@ -159,14 +169,22 @@ impl Disks {
     /// Hands requests to the engines. False: some wait for room.
     pub fn submit(&mut self, sink: &mut dyn Sink) -> bool {
         for _ in 0..self.asks.len() {
-            let Some((index, request)) = self.asks.pop_front() else {
+            let Some((index, ask)) = self.asks.pop_front() else {
                 break;
+            };
+            let request = match ask {
+                Ask::Request(request) => request,
+                Ask::Save(saving) => {
+                    self.with_engines += 1;
+                    sink.save(index.into(), saving);
+                    continue;
+                }
             };
             let Some(disk) = self.slots[usize::from(index)].disk else {
                 continue;
             };
             if sink.room(disk) == 0 {
-                self.asks.push_back((index, request));
+                self.asks.push_back((index, Ask::Request(request)));
                 continue;
             }
             self.with_engines += 1;
@@ -287,24 +305,28 @@ impl Disks {
         loop {
             let slot = &mut self.slots[usize::from(index)];
             step = match step {
-                scsi::Step::Submit(request) => {
-                    if slot.stage == Stage::Runs {
-                        slot.stage = Stage::Asks;
-                    }
-                    self.asks.push_back((index, request));
-                    return;
-                }
+                scsi::Step::Submit(request) => return self.ask(index, Ask::Request(request)),
                 scsi::Step::Wait => {
                     slot.stage = Stage::Runs;
                     return;
                 }
-                // Units here do not promise to keep reservations, and are never asked to.
-                scsi::Step::SaveReservations => slot.task.completed(Err(Errno::OPNOTSUPP)),
+                scsi::Step::SaveReservations => match slot.task.saving() {
+                    Some(saving) => return self.ask(index, Ask::Save(saving)),
+                    None => slot.task.completed(Err(Errno::OPNOTSUPP)),
+                },
                 // There is one initiator, and nobody whose tasks it could end but itself.
                 scsi::Step::SettlePreempted => slot.task.completed(Ok(())),
                 scsi::Step::Finished => return self.finish(memory, index),
             };
         }
+    }
+
+    fn ask(&mut self, index: u16, ask: Ask) {
+        let stage = &mut self.slots[usize::from(index)].stage;
+        if *stage == Stage::Runs {
+            *stage = Stage::Asks;
+        }
+        self.asks.push_back((index, ask));
     }
 
     /// A task has ended, by itself or because it was aborted.

@@ -1,7 +1,7 @@
 //! Commands that read, decide and write: one at a time on a unit.
 //!
-//! COMPARE AND WRITE and ORWRITE are atomic among themselves. Who finds another at it waits, without a
-//! thread: its task is named to its adapter when it is its turn.
+//! COMPARE AND WRITE and ORWRITE are atomic among themselves, and so are changes of persistent reservations. Who finds
+//! another at it waits, without a thread: its task is named to its adapter when it is its turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,47 @@ pub struct Waker {
     pub token: u64,
 }
 
+/// What is done by one task at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// COMPARE AND WRITE, ORWRITE.
+    Blocks,
+    /// PERSISTENT RESERVE OUT.
+    Reservations,
+}
+
+/// The lines of a unit.
+#[derive(Default)]
+pub(crate) struct Lines {
+    blocks: Exclusive,
+    reservations: Exclusive,
+}
+
+impl Lines {
+    fn of(&self, line: Line) -> &Exclusive {
+        match line {
+            Line::Blocks => &self.blocks,
+            Line::Reservations => &self.reservations,
+        }
+    }
+
+    /// Lines up. True: it is our turn at once; else the waker is called when it is.
+    pub fn enter(&self, line: Line, waker: &Waker) -> (Place, bool) {
+        let (number, ours) = self.of(line).enter(waker);
+        (Place { line, number }, ours)
+    }
+
+    /// Whether it is its turn.
+    pub fn has(&self, place: Place) -> bool {
+        self.of(place.line).has(place.number)
+    }
+
+    /// Done, or no longer interested: the next in the line is woken up if it was our turn.
+    pub fn leave(&self, place: Place) {
+        self.of(place.line).leave(place.number);
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     next: u64,
@@ -31,15 +72,17 @@ struct Inner {
 
 /// Who is at it, and who waits.
 #[derive(Default)]
-pub(crate) struct Exclusive(Mutex<Inner>);
+struct Exclusive(Mutex<Inner>);
 
-/// A place in the line.
+/// A place in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct Place {
+    line: Line,
+    number: u64,
+}
 
 impl Exclusive {
-    /// Lines up. True: it is our turn at once; else the waker is called when it is.
-    pub fn enter(&self, waker: &Waker) -> (Place, bool) {
+    fn enter(&self, waker: &Waker) -> (u64, bool) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.next += 1;
         let place = inner.next;
@@ -49,20 +92,18 @@ impl Exclusive {
         } else {
             inner.waiting.push_back((place, waker.clone()));
         }
-        (Place(place), ours)
+        (place, ours)
     }
 
-    /// Whether it is its turn.
-    pub fn has(&self, place: Place) -> bool {
+    fn has(&self, place: u64) -> bool {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.holder == Some(place.0)
+        inner.holder == Some(place)
     }
 
-    /// Done, or no longer interested: the next in the line is woken up if it was our turn.
-    pub fn leave(&self, place: Place) {
+    fn leave(&self, place: u64) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.holder != Some(place.0) {
-            inner.waiting.retain(|(waiting, _)| *waiting != place.0);
+        if inner.holder != Some(place) {
+            inner.waiting.retain(|(waiting, _)| *waiting != place);
             return;
         }
         let next = inner.waiting.pop_front();
@@ -97,7 +138,7 @@ mod tests {
         let exclusive = Exclusive::default();
         let (first, ours) = exclusive.enter(&waker(1));
         assert!(ours);
-        let places: Vec<Place> = (2..5)
+        let places: Vec<u64> = (2..5)
             .map(|token| {
                 let (place, ours) = exclusive.enter(&waker(token));
                 assert!(!ours);

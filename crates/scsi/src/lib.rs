@@ -41,6 +41,7 @@ mod exclusive;
 mod gate;
 mod identity;
 mod inquiry;
+mod keeper;
 mod mode_select;
 mod mode_sense;
 mod modes;
@@ -66,6 +67,7 @@ mod vpd;
 
 pub use exclusive::{Resume, Waker};
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
+pub use keeper::{Keeper, Saving};
 pub use nexus::{Nexus, Ports, TransportId};
 pub use saved::SavedError;
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};

@@ -1,4 +1,5 @@
-//! PERSISTENT RESERVE OUT: registers, reserves, releases, takes away.
+//! PERSISTENT RESERVE OUT: registers, reserves, releases, takes away. What is to change is decided first, and
+//! carried out when it is saved.
 
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
@@ -6,8 +7,6 @@ use crate::nexus::{Nexus, Ports, TransportId, encoded_len};
 use crate::refusal::Refusal;
 use crate::reservations::{Conflict, Kind, MAX_REGISTRATIONS, News, PreemptError, Reservations};
 use crate::sense::Sense;
-use crate::state::State;
-use crate::steps::Reserve;
 use crate::unit::Unit;
 
 const REGISTER: u8 = 0x00;
@@ -52,32 +51,65 @@ struct Request<'a> {
     ports: Ports,
 }
 
-/// Carries a command out; says what is left to be done.
-pub(crate) fn persistent_out(
-    cdb: &Cdb,
-    unit: &Unit,
-    nexus: Nexus,
-    list: &[u8],
-) -> Result<Reserve, Refusal> {
-    let keeps = unit.options.keeps_reservations;
-    unit.change(|state| {
+/// What an initiator hears when there is no room for what the command adds; `None`: it adds nothing.
+pub(crate) fn adds(cdb: &Cdb) -> Option<Sense> {
+    match cdb.service_action() {
+        REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
+        RESERVE | PREEMPT | PREEMPT_AND_ABORT => Some(Sense::NO_RESERVATION_LEFT),
+        _ => None,
+    }
+}
+
+/// What is to change.
+pub(crate) struct Change {
+    after: Reservations,
+    news: News,
+    /// Whose tasks are to end.
+    lost: Vec<Ports>,
+    /// It concerns what is kept across restarts.
+    kept: bool,
+}
+
+/// Says what a command changes. Nobody else changes anything meanwhile.
+pub(crate) fn decide(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
+    let keeps = unit.options.keeper.is_some();
+    unit.look(|state| {
         // Nobody introduced this one: it cannot be registered.
         let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();
-        let before = state.persistent.clone();
+        let before = &state.persistent;
+        let mut after = before.clone();
         let request = Request { cdb, list, ports };
-        let (news, lost) = request.carry_out(&mut state.persistent, keeps)?;
-        state.tell_news(&news);
-        let changed = state.persistent != before;
-        let save = changed && (before.persist || state.persistent.persist);
-        let settle = lost.map(|lost| other_nexuses(state, nexus, &lost));
-        Ok(Reserve::new(save, settle))
+        let (news, lost) = request.carry_out(&mut after, keeps)?;
+        Ok(Change {
+            kept: after != *before && (before.persist || after.persist),
+            after,
+            news,
+            lost: lost.unwrap_or_default(),
+        })
     })
 }
 
-fn other_nexuses(state: &State, nexus: Nexus, lost: &[Ports]) -> Vec<Nexus> {
-    let mut lost = state.nexuses(lost);
-    lost.retain(|other| *other != nexus);
-    lost
+impl Change {
+    /// Whether it concerns what is kept across restarts.
+    pub fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// What is to be kept from then on.
+    pub fn text(&self) -> String {
+        self.after.to_text()
+    }
+
+    /// So it is. Says whose tasks are to end.
+    pub fn carry_out(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
+        unit.change(|state| {
+            state.persistent = self.after;
+            state.tell_news(&self.news);
+            let mut lost = state.nexuses(&self.lost);
+            lost.retain(|other| *other != nexus);
+            lost
+        })
+    }
 }
 
 /// Whom to tell, and whose tasks are to end.

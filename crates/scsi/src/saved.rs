@@ -1,7 +1,7 @@
 //! Persistent reservations as text, for whoever keeps them across restarts.
 //!
-//! A line each: the format's version, the generation, the reservation, registrations. Initiators
-//! are in hexadecimal digits, as on the wire.
+//! A line each: the format's version, registrations, the reservation, and the word `end`. Initiators are in hexadecimal
+//! digits, as on the wire. PRGENERATION is not kept: it begins with 0 when a device is switched on.
 
 use std::fmt::Write as _;
 
@@ -9,6 +9,7 @@ use crate::nexus::{Ports, TransportId};
 use crate::reservations::{Kind, MAX_REGISTRATIONS, Registration, Reservation, Reservations};
 
 const HEADER: &str = "blockplane persistent reservations 1";
+const END: &str = "end";
 
 /// A text that was not saved here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +17,11 @@ pub enum SavedError {
     /// Of another kind altogether, or version.
     #[error("these are no saved reservations: the first line must be \"{HEADER}\"")]
     Header,
+    /// It has no end.
+    #[error(
+        "saved reservations: the last line must be \"{END}\"; restore the file, or remove it to start without reservations"
+    )]
+    End,
     /// One of its lines.
     #[error(
         "saved reservations: line {0} cannot be understood; restore the file, or remove it to start without reservations"
@@ -46,64 +52,80 @@ fn ports_to_text(ports: &Ports) -> String {
 }
 
 fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
-    Some(Ports {
+    let bytes = unhex(initiator)?;
+    let ports = Ports {
+        initiator: TransportId::decode(&bytes)?,
         target: target.parse().ok()?,
-        initiator: TransportId::decode(&unhex(initiator)?)?,
-    })
+    };
+    // One initiator is called in one way, and there is no port 0.
+    (ports.initiator.encode() == bytes && ports.target != 0).then_some(ports)
 }
 
 impl Reservations {
+    /// What is to be kept.
     pub(crate) fn to_text(&self) -> String {
-        let mut text = format!("{HEADER}\ngeneration {}\n", self.generation);
-        if let Some(held) = &self.held {
-            let kind = held.kind as u8;
-            let _ = match &held.holder {
-                None => writeln!(text, "reservation {kind} all"),
-                Some(holder) => writeln!(text, "reservation {kind} {}", ports_to_text(holder)),
-            };
+        let mut text = format!("{HEADER}\n");
+        if self.persist {
+            for one in &self.registrations {
+                let ports = ports_to_text(&one.ports);
+                let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
+            }
+            if let Some(held) = &self.held {
+                let kind = held.kind as u8;
+                let _ = match &held.holder {
+                    None => writeln!(text, "reservation {kind} all"),
+                    Some(holder) => writeln!(text, "reservation {kind} {}", ports_to_text(holder)),
+                };
+            }
         }
-        for one in &self.registrations {
-            let ports = ports_to_text(&one.ports);
-            let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
-        }
-        text
+        text + END + "\n"
     }
 
     pub(crate) fn from_text(text: &str) -> Result<Self, SavedError> {
-        let mut lines = text.lines();
-        if lines.next() != Some(HEADER) {
-            return Err(SavedError::Header);
-        }
-        let mut all = Reservations {
-            persist: true,
-            ..Reservations::default()
-        };
-        for (number, line) in (2..).zip(lines) {
+        let lines = text
+            .strip_prefix(HEADER)
+            .and_then(|rest| rest.strip_prefix('\n'));
+        let lines = lines.ok_or(SavedError::Header)?;
+        let lines = lines
+            .strip_suffix('\n')
+            .and_then(|rest| rest.strip_suffix(END));
+        let lines = lines.filter(|rest| rest.is_empty() || rest.ends_with('\n'));
+        let lines = lines.ok_or(SavedError::End)?;
+        let mut all = Reservations::default();
+        for (number, line) in (2..).zip(lines.lines()) {
             all.line(line).ok_or(SavedError::Line(number))?;
         }
+        all.persist = !all.registrations.is_empty();
         Ok(all)
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split(' ').collect();
         match *words.as_slice() {
-            ["generation", generation] => self.generation = generation.parse().ok()?,
-            ["reservation", kind, "all"] => {
-                let kind = Kind::from_code(kind.parse().ok()?).filter(|kind| kind.all())?;
-                self.held = Some(Reservation { kind, holder: None });
-            }
-            ["reservation", kind, target, initiator] => {
-                let kind = Kind::from_code(kind.parse().ok()?).filter(|kind| !kind.all())?;
-                let holder = Some(ports_from_text(target, initiator)?);
-                self.held = Some(Reservation { kind, holder });
-            }
             ["registration", key, target, initiator] => {
                 let key = u64::from_str_radix(key.strip_prefix("0x")?, 16).ok()?;
                 let ports = ports_from_text(target, initiator)?;
-                if key == 0 || self.registrations.len() >= MAX_REGISTRATIONS {
+                let known = self.key_of(&ports).is_some();
+                let full = self.registrations.len() >= MAX_REGISTRATIONS;
+                if key == 0 || known || full || self.held.is_some() {
                     return None;
                 }
                 self.registrations.push(Registration { ports, key });
+            }
+            ["reservation", kind, ref holder @ ..] => {
+                let kind = Kind::from_code(kind.parse().ok()?)?;
+                let holder = match *holder {
+                    ["all"] if kind.all() && !self.registrations.is_empty() => None,
+                    [target, initiator] if !kind.all() => {
+                        let holder = ports_from_text(target, initiator)?;
+                        self.key_of(&holder)?;
+                        Some(holder)
+                    }
+                    _ => return None,
+                };
+                if self.held.replace(Reservation { kind, holder }).is_some() {
+                    return None;
+                }
             }
             _ => return None,
         }
@@ -122,22 +144,75 @@ mod tests {
         }
     }
 
+    /// Two registered, and reserved by the second, or all.
+    fn reserved(kind: Kind) -> Reservations {
+        let mut all = Reservations::default();
+        all.register(&ports(1), 0xdead_beef_0000_0001);
+        all.register(&ports(2), 2);
+        all.reserve(&ports(2), kind).unwrap();
+        all.persist = true;
+        all.generation = 0;
+        all
+    }
+
     #[test]
     fn what_was_saved_is_restored() {
         for kind in [Kind::WriteExclusive, Kind::ExclusiveAccessAll] {
-            let mut all = Reservations::default();
-            all.register(&ports(1), 0xdead_beef_0000_0001);
-            all.register(&ports(2), 2);
-            all.reserve(&ports(2), kind).unwrap();
-            all.persist = true;
+            let all = reserved(kind);
             assert_eq!(Reservations::from_text(&all.to_text()), Ok(all));
         }
     }
 
     #[test]
+    fn what_is_not_to_be_kept_is_not_there() {
+        let all = Reservations {
+            persist: false,
+            ..reserved(Kind::WriteExclusive)
+        };
+        let nothing = Reservations::default();
+        assert_eq!(Reservations::from_text(&all.to_text()), Ok(nothing));
+    }
+
+    #[test]
     fn what_cannot_be_understood_is_named() {
         assert_eq!(Reservations::from_text(""), Err(SavedError::Header));
-        let damaged = format!("{HEADER}\ngeneration 3\nregistration 0x1 1 zz\n");
-        assert_eq!(Reservations::from_text(&damaged), Err(SavedError::Line(3)));
+        let text = reserved(Kind::WriteExclusive).to_text();
+        let lines: Vec<&str> = text.lines().collect();
+        let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
+        assert!(with(&lines).is_ok());
+        let [header, first, second, held, end] = *lines.as_slice() else {
+            panic!("{text}");
+        };
+        for (wrong, error) in [
+            (
+                vec![header, first, "registration 0x1 1 zz", end],
+                SavedError::Line(3),
+            ),
+            (
+                vec![header, first, "registration 0x0 1 zz", end],
+                SavedError::Line(3),
+            ),
+            (vec![header, first, first, end], SavedError::Line(3)),
+            (vec![header, first, held, end], SavedError::Line(3)),
+            (
+                vec![header, first, second, held, held, end],
+                SavedError::Line(5),
+            ),
+            (vec![header, "reservation 7 all", end], SavedError::Line(2)),
+            (vec![header, "", end], SavedError::Line(2)),
+            (vec![header, first, second], SavedError::End),
+            (
+                vec!["blockplane persistent reservations 2", end],
+                SavedError::Header,
+            ),
+        ] {
+            assert_eq!(with(&wrong), Err(error), "{wrong:?}");
+        }
+        for len in 0..text.len() {
+            assert!(
+                Reservations::from_text(&text[..len]).is_err(),
+                "cut to {len} bytes"
+            );
+        }
     }
 }

@@ -72,6 +72,7 @@ impl Sense {
     pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x1a00);
     pub(crate) const INVALID_RELEASE: Sense = Sense::new(Key::IllegalRequest, 0x2604);
     pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(Key::IllegalRequest, 0x3900);
+    pub(crate) const NO_RESERVATION_LEFT: Sense = Sense::new(Key::IllegalRequest, 0x5502);
     pub(crate) const NO_REGISTRATION_LEFT: Sense = Sense::new(Key::IllegalRequest, 0x5504);
     /// The initiator's buffer is not as long as the command says.
     pub(crate) const DATA_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x0e03);

@@ -12,7 +12,8 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::Phase;
 use crate::steps::{
-    CompareAndWrite, Extent, Flush, How, OrWrite, Read, Steps, Then, Unmap, Verify, WriteSame,
+    CompareAndWrite, Extent, Flush, How, OrWrite, Read, Reserve, Steps, Then, Unmap, Verify,
+    WriteSame,
 };
 use crate::task::{Task, Work};
 use crate::unit::Unit;
@@ -290,10 +291,7 @@ impl Task {
                 Ok(flush.then(|| Steps::Flush(Flush::then(Then::Nothing))))
             }
             0x42 => Ok(Some(Steps::Unmap(unmap(unit, list)?))),
-            _ => {
-                let left = persistent_out::persistent_out(cdb, unit, self.nexus, list)?;
-                Ok(Some(Steps::Reserve(left)))
-            }
+            _ => Ok(Some(Steps::Reserve(Reserve::new(*cdb, list, self.nexus)))),
         }
     }
 }

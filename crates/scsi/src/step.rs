@@ -37,9 +37,8 @@ pub enum Step {
     /// Another task is at it. The [`Waker`](crate::Waker) is called when it is this one's turn, from whatever thread, perhaps before
     /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
     Wait,
-    /// Save what [`Unit::saved_reservations`](crate::Unit::saved_reservations) says, in a way that survives a crash, and then call
-    /// [`Task::completed`](crate::Task::completed). It may take its time on another thread. Who saves looks at what is to be saved at that moment, one
-    /// at a time, so that the newest is saved last.
+    /// Run [`Task::saving`](crate::Task::saving) on a thread that may wait, and call [`Task::completed`](crate::Task::completed) with what it says. Until then
+    /// nothing has changed.
     SaveReservations,
     /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of [`Task::preempted`](crate::Task::preempted), and call [`Task::completed`](crate::Task::completed) when none of
     /// their requests is under way any more: from then on nothing of theirs reaches the disk.

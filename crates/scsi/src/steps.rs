@@ -13,8 +13,9 @@ use block::{Op, Request};
 use libc::iovec;
 
 use crate::buffer::Buffer;
-use crate::exclusive::{Place, Waker};
+use crate::exclusive::{Line, Place, Waker};
 use crate::nexus::Nexus;
+use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::Sense;
 use crate::unit::Unit;
@@ -52,6 +53,7 @@ pub(crate) enum Next {
     Settle(Vec<Nexus>),
     Finished,
     Failed(Sense),
+    Refused(Refusal),
 }
 
 /// A command under way. Each asks for something when it is called, and is called again when that is done.
@@ -74,7 +76,7 @@ impl Steps {
             Steps::Unmap(steps) => steps.next(),
             Steps::CompareAndWrite(steps) => steps.next(io),
             Steps::OrWrite(steps) => steps.next(io),
-            Steps::Reserve(steps) => steps.next(),
+            Steps::Reserve(steps) => steps.next(io),
         }
     }
 
@@ -133,11 +135,18 @@ impl Io<'_> {
         own(self.buffer, op, fua, offset, len)
     }
 
-    /// Its turn among commands that read and write? Else it waits in line.
-    fn enter(&mut self) -> bool {
-        let (place, ours) = self.unit.exclusive.enter(self.waker);
+    /// Its turn? Else it waits in line.
+    fn enter(&mut self, line: Line) -> bool {
+        let (place, ours) = self.unit.lines.enter(line, self.waker);
         *self.place = Some(place);
         ours
+    }
+
+    /// The next one may go.
+    fn leave(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.unit.lines.leave(place);
+        }
     }
 }
 

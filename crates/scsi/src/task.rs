@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::cdb::Cdb;
 use crate::errno::{Failure, failure};
 use crate::exclusive::{Place, Waker};
+use crate::keeper::Saving;
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
@@ -201,13 +202,18 @@ impl Task {
     #[cold]
     fn completed_other(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
+            if let (Work::Steps(Steps::Reserve(steps)), Some(unit), Ok(())) =
+                (&mut self.work, &self.unit, result)
+            {
+                steps.saved(unit);
+            }
             return self.end_with(Status::TaskAborted);
         }
         match result {
             Ok(()) => self.advance(),
             Err(errno) => {
                 let failure = match &self.work {
-                    Work::Steps(Steps::Reserve(_)) => Failure::Sense(Sense::TARGET_FAILURE),
+                    Work::Steps(Steps::Reserve(steps)) => Failure::Sense(steps.not_saved(errno)),
                     Work::Steps(steps) => failure(errno, steps.writes()),
                     Work::Transfer { op, .. } => failure(errno, *op == Op::Write),
                     _ => failure(errno, false),
@@ -227,7 +233,7 @@ impl Task {
         let (Some(place), Some(unit)) = (self.place, &self.unit) else {
             return None;
         };
-        if self.under_way || !unit.exclusive.has(place) {
+        if self.under_way || !unit.lines.has(place) {
             return None;
         }
         Some(self.advance())
@@ -264,6 +270,7 @@ impl Task {
                 self.end()
             }
             Next::Failed(sense) => self.fail(sense),
+            Next::Refused(refusal) => self.refuse(refusal),
         }
     }
 
@@ -288,7 +295,7 @@ impl Task {
     fn end(&mut self) -> Step {
         self.under_way = false;
         if let (Some(place), Some(unit)) = (self.place.take(), &self.unit) {
-            unit.exclusive.leave(place);
+            unit.lines.leave(place);
         }
         self.work = Work::Nothing;
         self.unit = None;
@@ -361,6 +368,15 @@ impl Task {
     #[must_use]
     pub fn unit(&self) -> Option<&Arc<Unit>> {
         self.unit.as_ref()
+    }
+
+    /// What is to be saved for [`Step::SaveReservations`].
+    #[must_use]
+    pub fn saving(&self) -> Option<Saving> {
+        match (&self.work, &self.unit) {
+            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.saving(unit),
+            _ => None,
+        }
     }
 
     /// Whose tasks are to end for [`Step::SettlePreempted`].

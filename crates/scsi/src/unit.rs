@@ -1,15 +1,16 @@
 //! One logical unit, shared by all threads that reach it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Geometry;
 
 use crate::attention::code;
 use crate::cdb::Range;
-use crate::exclusive::Exclusive;
+use crate::exclusive::Lines;
 use crate::gate::{Gate, Word};
 use crate::identity::{Identity, IdentityError};
+use crate::keeper::Keeper;
 use crate::modes::Modes;
 use crate::nexus::{Nexus, Ports};
 use crate::reservations::Reservations;
@@ -37,8 +38,8 @@ pub struct UnitOptions {
     pub thin: bool,
     /// Rounds per minute; 1: it does not turn; 0: nobody knows.
     pub rotation_rate: u16,
-    /// Reservations can be kept across restarts: there is somebody who saves them.
-    pub keeps_reservations: bool,
+    /// Who keeps reservations across restarts, if initiators wish so.
+    pub keeper: Option<Arc<dyn Keeper>>,
 }
 
 impl Default for UnitOptions {
@@ -50,7 +51,7 @@ impl Default for UnitOptions {
             write_through: false,
             thin: true,
             rotation_rate: 1,
-            keeps_reservations: false,
+            keeper: None,
         }
     }
 }
@@ -92,7 +93,7 @@ pub enum Reset {
 pub struct Unit {
     pub(crate) options: UnitOptions,
     pub(crate) geometry: Geometry,
-    pub(crate) exclusive: Exclusive,
+    pub(crate) lines: Lines,
     gate: Gate,
     /// Blocks that initiators see.
     blocks: AtomicU64,
@@ -118,7 +119,7 @@ impl Unit {
         }
         let unit = Unit {
             geometry,
-            exclusive: Exclusive::default(),
+            lines: Lines::default(),
             gate: Gate::default(),
             blocks: AtomicU64::new(blocks),
             block_shift: block.trailing_zeros(),
@@ -230,15 +231,7 @@ impl Unit {
         self.change(|state| state.forget(nexus, code::LUNS_CHANGED));
     }
 
-    /// Persistent reservations as text, to be kept across restarts; `None` if they are not to be kept: what was
-    /// kept before is to be removed.
-    #[must_use]
-    pub fn saved_reservations(&self) -> Option<String> {
-        self.look(|state| state.persistent.persist.then(|| state.persistent.to_text()))
-    }
-
-    /// Takes back what [`saved_reservations`](Self::saved_reservations) said, before the first initiator
-    /// comes.
+    /// Takes back what a [`Keeper`] has kept, before the first initiator comes.
     ///
     /// # Errors
     /// [`SavedError`](crate::SavedError) when it is nothing that was saved.

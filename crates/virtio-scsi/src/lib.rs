@@ -32,4 +32,6 @@ pub use error::{AdmitError, RequestError};
 pub use event::EventQueue;
 pub use port::{Port, ToQueue};
 pub use queue::{Queue, Sink};
+/// What [`Sink::save`] takes.
+pub use scsi::Saving;
 pub use wire::Response;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use block::Request;
 use engine::Errno;
-use scsi::{Attribute, Phase, Step};
+use scsi::{Attribute, Phase, Saving, Step};
 use virtio_blk::{Admission, Batch, Kind, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, ChainId, Virtqueue};
 
@@ -35,6 +35,9 @@ pub trait Sink {
     /// The request's segments are valid, and stay so until [`Queue::complete`] was called with
     /// the slot in its token.
     unsafe fn submit(&mut self, disk: usize, request: Request);
+
+    /// Saves reservations on a thread that may wait, for the task that the token names as for a request.
+    fn save(&mut self, saving: Saving, token: u64);
 }
 
 /// The commands of one virtqueue.
@@ -308,8 +311,13 @@ impl Queue {
                     return true;
                 }
                 Step::Wait => return false,
-                // Units here do not promise to keep reservations, and are never asked to.
-                Step::SaveReservations => step = task.completed(Err(Errno::OPNOTSUPP)),
+                Step::SaveReservations => match task.saving() {
+                    Some(saving) => {
+                        sink.save(saving, self.token_base | u64::from(index));
+                        return false;
+                    }
+                    None => step = task.completed(Err(Errno::OPNOTSUPP)),
+                },
                 // There is one initiator, and nobody whose tasks it could end but itself.
                 Step::SettlePreempted => step = task.completed(Ok(())),
             }
@@ -377,10 +385,11 @@ impl Queue {
         self.slots.get(slot).kind == Some(Kind::Read)
     }
 
-    /// The disk of a command that is not done.
+    /// The disk that a command, which is not done, has asked for something.
     #[must_use]
     pub fn disk(&self, slot: u32) -> Option<usize> {
-        self.slots.get(slot).place.disk
+        let slot = self.slots.get(slot);
+        slot.kind.and(slot.place.disk)
     }
 
     /// What it is called.

@@ -160,6 +160,10 @@ impl Sink for Counted<'_, '_> {
         // SAFETY: as promised to us.
         unsafe { self.carriers.submit(disk, slot, request) };
     }
+
+    fn save(&mut self, slot: u32, saving: scsi::Saving) {
+        self.carriers.call(slot, Box::new(|| saving.run()));
+    }
 }
 
 impl Controller for LsiController {

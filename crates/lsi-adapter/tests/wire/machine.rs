@@ -8,7 +8,7 @@ use engine::Errno;
 use lsi_adapter::{Adapter, Disk, Sink};
 use lsi53c895a::Bars;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use scsi::{Unit, UnitOptions};
+use scsi::{Saving, Unit, UnitOptions};
 use vfio_user::wire::{self, command};
 
 use crate::assemble::Program;
@@ -49,6 +49,10 @@ impl Sink for Disks {
 
     unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
         self.waiting.push((disk, slot, request));
+    }
+
+    fn save(&mut self, _: u32, _: Saving) {
+        unreachable!("units keep no reservations here");
     }
 }
 

@@ -3,6 +3,7 @@
 use block::Op;
 
 use super::{Extent, Io, Next, transfer};
+use crate::exclusive::Line;
 use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
@@ -35,7 +36,7 @@ impl CompareAndWrite {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter() {
+                if io.enter(Line::Blocks) {
                     self.next(io)
                 } else {
                     Next::Wait

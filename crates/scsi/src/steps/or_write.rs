@@ -3,6 +3,7 @@
 use block::Op;
 
 use super::{Extent, Io, Next, STEP_BYTES, step};
+use crate::exclusive::Line;
 
 /// No other of its kind, and no COMPARE AND WRITE, comes between the reading and the writing.
 pub(crate) struct OrWrite {
@@ -34,7 +35,7 @@ impl OrWrite {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter() {
+                if io.enter(Line::Blocks) {
                     self.read(io)
                 } else {
                     Next::Wait

@@ -6,7 +6,7 @@ use std::thread;
 
 use block::{DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
-use scsi::{Identity, Nexus, Target, Unit, UnitOptions};
+use scsi::{Identity, Keeper, Nexus, Target, Unit, UnitOptions};
 
 use crate::session::Session;
 
@@ -21,6 +21,16 @@ pub struct Server {
     pub target: Arc<Target>,
     pub unit: Arc<Unit>,
     disk: Mutex<Vec<u8>>,
+}
+
+/// Keeps reservations until the end of the test.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Keeper for Nowhere {
+    fn keep(&self, _: &str) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 impl Server {
@@ -44,7 +54,7 @@ impl Server {
                 ..Identity::default()
             },
             logical_block_size: block,
-            keeps_reservations: true,
+            keeper: Some(Arc::new(Nowhere)),
             ..UnitOptions::default()
         };
         let unit = Arc::new(Unit::new(options, geometry).unwrap());

@@ -271,8 +271,13 @@ impl Session {
                         break step;
                     }
                 },
-                // There is no restart, and nothing of anybody's is under way.
-                Step::SaveReservations | Step::SettlePreempted => self.task.completed(Ok(())),
+                // There is no restart.
+                Step::SaveReservations => {
+                    let saving = self.task.saving().unwrap();
+                    self.task.completed(saving.run())
+                }
+                // Nothing of anybody's is under way.
+                Step::SettlePreempted => self.task.completed(Ok(())),
             }
         }
     }

@@ -7,6 +7,7 @@
 //! - `attentions`: what initiators are told.
 //! - `reservations`, `persistent`: who may do what.
 //! - `tasks`: tasks that wait, and that are cancelled.
+//! - `kept`: reservations that outlive the program.
 //! - `threads`: one unit, many threads.
 //! - `model`: random commands against a model disk.
 //! - `hostile`: random bytes as commands.
@@ -23,6 +24,7 @@ mod attentions;
 mod blocks;
 mod comparing;
 mod hostile;
+mod kept;
 mod model;
 mod modes;
 mod persistent;

@@ -1,29 +1,25 @@
 //! Persistent reservations.
 
-use std::sync::Arc;
+use scsi::{Nexus, Status};
 
-use engine::Errno;
-use scsi::{Nexus, Ports, SavedError, Status, TransportId, Unit, UnitOptions};
+use crate::rig::{Reply, Rig, cdb10, ports};
 
-use crate::rig::{Reply, Rig, cdb10, geometry, options, ports};
-
-const REGISTER: u8 = 0;
-const RESERVE: u8 = 1;
-const RELEASE: u8 = 2;
-const CLEAR: u8 = 3;
-const PREEMPT: u8 = 4;
-const PREEMPT_AND_ABORT: u8 = 5;
+pub const REGISTER: u8 = 0;
+pub const RESERVE: u8 = 1;
+pub const RELEASE: u8 = 2;
+pub const CLEAR: u8 = 3;
+pub const PREEMPT: u8 = 4;
+pub const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
-const REGISTER_AND_MOVE: u8 = 7;
+pub const REGISTER_AND_MOVE: u8 = 7;
 
-const WRITE_EXCLUSIVE: u8 = 1;
+pub const WRITE_EXCLUSIVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
-const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
-fn out_cdb(action: u8, kind: u8, len: usize) -> [u8; 10] {
+pub fn out_cdb(action: u8, kind: u8, len: usize) -> [u8; 10] {
     [
         0x5f,
         action,
@@ -38,7 +34,7 @@ fn out_cdb(action: u8, kind: u8, len: usize) -> [u8; 10] {
     ]
 }
 
-fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
+pub fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
     let mut list = vec![0; 24];
     list[..8].copy_from_slice(&key.to_be_bytes());
     list[8..16].copy_from_slice(&new_key.to_be_bytes());
@@ -47,18 +43,18 @@ fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
 }
 
 /// PERSISTENT RESERVE OUT by one of the initiators.
-fn out(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u64) -> Reply {
+pub fn out(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u64) -> Reply {
     rig.nexus = Nexus(nexus);
     let reply = rig.send(&out_cdb(action, kind, 24), &keys_list(key, new_key, 0));
     rig.nexus = Nexus(0);
     reply
 }
 
-fn inside(rig: &mut Rig, action: u8) -> Vec<u8> {
+pub fn inside(rig: &mut Rig, action: u8) -> Vec<u8> {
     rig.data(&[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
 }
 
-fn may(rig: &mut Rig, nexus: u16) -> (bool, bool) {
+pub fn may(rig: &mut Rig, nexus: u16) -> (bool, bool) {
     [READ, WRITE]
         .map(|cdb| {
             rig.nexus = Nexus(nexus);
@@ -91,7 +87,7 @@ fn who_registers_is_listed() {
     assert_eq!(keys[8..16], 0x10u64.to_be_bytes());
     assert_eq!(rig.data(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0]), keys[..8]);
     assert_eq!(inside(&mut rig, 1), [0, 0, 0, 3, 0, 0, 0, 0]);
-    assert_eq!(inside(&mut rig, 2), [0, 8, 1, 0x80, 0xea, 1, 0, 0]);
+    assert_eq!(inside(&mut rig, 2), [0, 8, 0, 0x80, 0xea, 1, 0, 0]);
     let reply = out(&mut rig, 0, REGISTER, 0, 0x99, 0x20);
     assert_eq!(reply.status, Status::ReservationConflict, "a wrong key");
     let reply = out(&mut rig, 0, REGISTER_AND_IGNORE, 0, 0x99, 0x20);
@@ -163,7 +159,6 @@ fn reservations_hold_reads_and_writes_off() {
 #[test]
 fn requests_that_make_no_sense_change_nothing() {
     let mut rig = registered();
-    let saved = rig.unit.saved_reservations();
     let keys = inside(&mut rig, 0);
     let reply = out(&mut rig, 0, RESERVE, 2, 0x10, 0);
     assert_eq!(reply.sense_code(), (5, 0x2400), "no such kind");
@@ -186,7 +181,6 @@ fn requests_that_make_no_sense_change_nothing() {
         assert_eq!(rig.ask(&cdb).status, Status::ReservationConflict);
     }
     assert_eq!(inside(&mut rig, 0), keys);
-    assert_eq!(rig.unit.saved_reservations(), saved);
 }
 
 #[test]
@@ -231,7 +225,7 @@ fn clearing_tells_all_others() {
 }
 
 /// REGISTER AND MOVE's list.
-fn move_list(key: u64, new_key: u64, flags: u8, to: u16) -> Vec<u8> {
+pub fn move_list(key: u64, new_key: u64, flags: u8, to: u16) -> Vec<u8> {
     let mut list = keys_list(key, new_key, 0);
     list[17] = flags;
     list[19] = 1;
@@ -283,68 +277,11 @@ fn a_reset_takes_no_persistent_reservation() {
 }
 
 #[test]
-fn what_is_to_be_kept_is_saved_before_the_status() {
-    let mut rig = Rig::plain();
-    let name = TransportId::Iscsi {
-        name: "iqn.2024-01.org.example:a".to_owned(),
-    };
-    let initiator = Ports {
-        initiator: name,
-        target: 1,
-    };
-    rig.target.attach(Nexus(4), &initiator);
-    rig.nexus = Nexus(4);
-    rig.ask(&[0; 6]);
-    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
-    rig.good(
-        &out_cdb(RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, 24),
-        &keys_list(0xabc, 0, 0),
-    );
-    rig.good(
-        &out_cdb(RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, 24),
-        &keys_list(0xabc, 0, 0),
-    );
-    assert_eq!(rig.saved.len(), 2, "and only when something has changed");
-    assert_eq!(inside(&mut rig, 2)[3], 0x81);
-    let text = rig.saved.last().unwrap().clone().unwrap();
-
-    let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
-    unit.restore_reservations(&text).unwrap();
-    assert_eq!(
-        unit.restore_reservations("nonsense"),
-        Err(SavedError::Header)
-    );
-    let mut again = Rig::plain();
-    again.target.remove(3);
-    again.target.add(3, unit.clone()).unwrap();
-    again.unit = unit;
-    again.target.attach(Nexus(9), &initiator);
-    for nexus in [0, 9] {
-        assert_eq!(again.by(Nexus(nexus), &[0; 6]).sense_code(), (6, 0x2900));
-    }
-    assert_eq!(may(&mut again, 0), (true, false));
-    assert_eq!(may(&mut again, 9), (true, true));
-
-    again.nexus = Nexus(9);
-    again.error = Some(Errno::IO);
-    let reply = again.send(&out_cdb(CLEAR, 0, 24), &keys_list(0xabc, 0, 0));
-    assert_eq!(reply.sense_code(), (4, 0x4400), "it could not be saved");
-    again.error = None;
-    again.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 0));
-    assert_eq!(again.unit.saved_reservations(), None, "not to be kept");
-    assert_eq!(again.saved.last(), Some(&None));
-}
-
-#[test]
 fn nothing_is_kept_without_somebody_who_saves() {
-    let mut rig = Rig::new(UnitOptions {
-        keeps_reservations: false,
-        ..options()
-    });
+    let mut rig = Rig::plain();
     let reply = rig.send(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 1));
     assert_eq!(reply.sense_code(), (5, 0x2600));
     assert_eq!(reply.sense[15..18], [0x88, 0, 20]);
     assert_eq!(inside(&mut rig, 2)[2], 0);
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 0));
-    assert!(rig.saved.is_empty());
 }

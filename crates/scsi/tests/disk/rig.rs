@@ -6,7 +6,7 @@ use block::{DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Identity, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
+    Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
     UnitOptions, View, Waker,
 };
 
@@ -23,6 +23,22 @@ pub struct Woken(pub Mutex<Vec<u64>>);
 impl Resume for Woken {
     fn resume(&self, token: u64) {
         self.0.lock().unwrap().push(token);
+    }
+}
+
+/// Keeps reservations.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub texts: Mutex<Vec<String>>,
+    /// It cannot.
+    pub error: Mutex<Option<Errno>>,
+}
+
+impl Keeper for Kept {
+    fn keep(&self, text: &str) -> Result<(), Errno> {
+        self.error.lock().unwrap().map_or(Ok(()), Err)?;
+        self.texts.lock().unwrap().push(text.to_owned());
+        Ok(())
     }
 }
 
@@ -62,8 +78,9 @@ pub struct Rig {
     pub asked: Vec<(Op, bool, u64, u64)>,
     /// The node fails from now on.
     pub error: Option<Errno>,
+    /// What became of reservations that are to be kept, if the unit was made with it.
+    pub kept: Arc<Kept>,
     /// Steps for adapters.
-    pub saved: Vec<Option<String>>,
     pub settled: Vec<Vec<Nexus>>,
     pub nexus: Nexus,
     /// The most bytes of one of the initiator's segments.
@@ -92,7 +109,6 @@ pub fn options() -> UnitOptions {
             naa: Some(0x5000_0000_0000_0001),
             ..Identity::default()
         },
-        keeps_reservations: true,
         ..UnitOptions::default()
     }
 }
@@ -117,7 +133,7 @@ impl Rig {
             disk: vec![0; BLOCKS as usize * BLOCK],
             asked: Vec::new(),
             error: None,
-            saved: Vec::new(),
+            kept: Arc::default(),
             settled: Vec::new(),
             nexus: Nexus(0),
             segment: 700,
@@ -133,6 +149,19 @@ impl Rig {
 
     pub fn plain() -> Self {
         Rig::new(options())
+    }
+
+    /// With somebody who keeps reservations.
+    pub fn keeping() -> Self {
+        let kept = Arc::new(Kept::default());
+        let options = UnitOptions {
+            keeper: Some(kept.clone()),
+            ..options()
+        };
+        Rig {
+            kept,
+            ..Rig::new(options)
+        }
     }
 
     pub fn task(&self, token: u64) -> Task {
@@ -211,9 +240,8 @@ impl Rig {
                 task.completed(result)
             }
             Step::SaveReservations => {
-                let unit = task.unit().unwrap();
-                self.saved.push(unit.saved_reservations());
-                task.completed(self.error.map_or(Ok(()), Err))
+                let saving = task.saving().unwrap();
+                task.completed(saving.run())
             }
             Step::SettlePreempted => {
                 self.settled.push(task.preempted().to_vec());
@@ -239,6 +267,14 @@ impl Rig {
         // A task that waits goes on with this list.
         std::mem::forget(list);
         (phase, step)
+    }
+
+    /// Starts a command of the next initiator's in a task; the first step. The memory stays until the task is finished.
+    pub fn begin(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> Step {
+        task.receive(&mut self.view, LUN, self.nexus, cdb);
+        let list = self.segments(memory).leak();
+        // SAFETY: the memory stays, as our caller says; the list for ever.
+        unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) }
     }
 
     /// A command with data from the initiator, and room for data.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use block::{DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{Identity, TransportId, Unit, UnitOptions};
+use scsi::{Identity, Saving, TransportId, Unit, UnitOptions};
 use virtio_blk::{Admission, Batch, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue, Sink,
@@ -62,6 +62,10 @@ impl Sink for Disks {
         assert!(self.room > 0, "a request beyond the room");
         self.room -= 1;
         self.submitted.push((disk, request));
+    }
+
+    fn save(&mut self, _: Saving, _: u64) {
+        unreachable!("units keep no reservations here");
     }
 }
 

@@ -1,0 +1,191 @@
+//! Persistent reservations that outlive the program.
+
+use std::sync::Arc;
+
+use engine::Errno;
+use scsi::{Nexus, Ports, SavedError, Status, Step, TransportId, Unit};
+
+use crate::persistent::{
+    CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_MOVE, RELEASE, RESERVE,
+    WRITE_EXCLUSIVE, inside, keys_list, may, move_list, out, out_cdb,
+};
+use crate::rig::{Rig, geometry, options};
+
+const NOTHING: &str = "blockplane persistent reservations 1\nend\n";
+
+impl Rig {
+    fn texts(&self) -> Vec<String> {
+        self.kept.texts.lock().unwrap().clone()
+    }
+
+    fn keeper_fails(&self, error: Option<Errno>) {
+        *self.kept.error.lock().unwrap() = error;
+    }
+}
+
+/// A rig whose first initiator has registered the key 0x10, to be kept.
+fn registered() -> Rig {
+    let mut rig = Rig::keeping();
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0x10, 1));
+    rig
+}
+
+/// The same disk after a restart, with these initiators.
+fn again(text: &str, initiators: &[(Nexus, Ports)]) -> Rig {
+    let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
+    unit.restore_reservations(text).unwrap();
+    let mut rig = Rig::plain();
+    rig.target.remove(3);
+    rig.target.add(3, unit.clone()).unwrap();
+    rig.unit = unit;
+    for (nexus, ports) in initiators {
+        rig.target.attach(*nexus, ports);
+    }
+    for nexus in [0, 1, 2]
+        .map(Nexus)
+        .iter()
+        .chain(initiators.iter().map(|(nexus, _)| nexus))
+    {
+        while rig.by(*nexus, &[0; 6]).status != Status::Good {}
+    }
+    rig
+}
+
+#[test]
+fn what_is_kept_is_there_after_a_restart() {
+    let mut rig = Rig::keeping();
+    let name = TransportId::Iscsi {
+        name: "iqn.2024-01.org.example:a".to_owned(),
+    };
+    let ports = Ports {
+        initiator: name,
+        target: 1,
+    };
+    rig.target.attach(Nexus(4), &ports);
+    rig.nexus = Nexus(4);
+    rig.ask(&[0; 6]);
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
+    for _ in 0..2 {
+        rig.good(
+            &out_cdb(RESERVE, WRITE_EXCLUSIVE, 24),
+            &keys_list(0xabc, 0, 0),
+        );
+    }
+    let texts = rig.texts();
+    assert_eq!(texts.len(), 2, "and only when something has changed");
+    assert_eq!(inside(&mut rig, 2)[2..4], [1, 0x81]);
+
+    let mut rig = again(&texts[1], &[(Nexus(9), ports)]);
+    assert_eq!(may(&mut rig, 0), (true, false));
+    assert_eq!(may(&mut rig, 9), (true, true));
+    assert_eq!(
+        inside(&mut rig, 0)[..4],
+        [0; 4],
+        "the generation begins anew"
+    );
+    assert_eq!(
+        rig.unit.restore_reservations("nonsense"),
+        Err(SavedError::Header)
+    );
+}
+
+#[test]
+fn what_is_no_longer_to_be_kept_is_forgotten() {
+    let mut rig = registered();
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 0x11, 0));
+    assert_eq!(rig.texts().last().unwrap(), NOTHING);
+    assert_eq!(inside(&mut rig, 2)[3], 0x80);
+    rig.good(
+        &out_cdb(RESERVE, WRITE_EXCLUSIVE, 24),
+        &keys_list(0x11, 0, 0),
+    );
+    assert_eq!(rig.texts().len(), 2, "and is not saved any more");
+    assert_eq!(may(&mut again(NOTHING, &[]), 1), (true, true));
+}
+
+#[test]
+fn what_cannot_be_saved_has_not_happened() {
+    let mut rig = registered();
+    out(&mut rig, 1, REGISTER, 0, 0, 0x11);
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 0x10, 1));
+    let cdb = out_cdb(RESERVE, WRITE_EXCLUSIVE, 24);
+    for (error, sense) in [
+        (Errno::NOSPC, (5, 0x5502)),
+        (Errno::DQUOT, (5, 0x5502)),
+        (Errno::IO, (4, 0x4400)),
+    ] {
+        rig.keeper_fails(Some(error));
+        assert_eq!(rig.send(&cdb, &keys_list(0x10, 0, 0)).sense_code(), sense);
+        assert_eq!(may(&mut rig, 1), (true, true), "{error}");
+        assert_eq!(rig.texts().len(), 3);
+    }
+    rig.keeper_fails(None);
+    rig.good(&cdb, &keys_list(0x10, 0, 0));
+    assert_eq!(may(&mut rig, 1), (true, false));
+    let keys = inside(&mut rig, 0);
+    rig.keeper_fails(Some(Errno::NOSPC));
+    for (action, list, code) in [
+        (REGISTER, keys_list(0x10, 0x77, 1), (5, 0x5504)),
+        (REGISTER_AND_MOVE, move_list(0x10, 0x30, 1, 1), (5, 0x5504)),
+        (PREEMPT, keys_list(0x10, 0x11, 0), (5, 0x5502)),
+        (PREEMPT_AND_ABORT, keys_list(0x10, 0x11, 0), (5, 0x5502)),
+        (RELEASE, keys_list(0x10, 0, 0), (4, 0x4400)),
+        (CLEAR, keys_list(0x10, 0, 0), (4, 0x4400)),
+    ] {
+        let reply = rig.send(&out_cdb(action, WRITE_EXCLUSIVE, list.len()), &list);
+        assert_eq!(reply.sense_code(), code, "{action}");
+    }
+    assert_eq!(inside(&mut rig, 0), keys);
+    assert_eq!(may(&mut rig, 1), (true, false), "and heard of nothing");
+    assert!(rig.settled.is_empty(), "nobody's tasks end");
+}
+
+#[test]
+fn one_change_is_saved_at_a_time() {
+    let mut rig = registered();
+    let (mut first, mut second) = (rig.task(1), rig.task(2));
+    let cdb = out_cdb(REGISTER, 0, 24);
+    let mut lists = [keys_list(0x10, 0x20, 1), keys_list(0, 0x21, 1)];
+    let [first_list, second_list] = &mut lists;
+    let step = rig.begin(&mut first, &cdb, first_list);
+    assert!(matches!(step, Step::SaveReservations));
+    rig.nexus = Nexus(1);
+    let step = rig.begin(&mut second, &cdb, second_list);
+    assert!(matches!(step, Step::Wait));
+    assert_eq!(
+        inside(&mut rig, 0)[8..],
+        0x10u64.to_be_bytes(),
+        "as it was until it is saved"
+    );
+    first.saving().unwrap().run().unwrap();
+    assert!(matches!(first.completed(Ok(())), Step::Finished));
+    assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
+    let step = second.resumed().unwrap();
+    assert!(matches!(step, Step::SaveReservations));
+    second.saving().unwrap().run().unwrap();
+    assert!(matches!(second.completed(Ok(())), Step::Finished));
+    let texts = rig.texts();
+    let lines = |text: &str| text.lines().count();
+    assert_eq!(
+        texts.iter().map(|text| lines(text)).collect::<Vec<_>>(),
+        [3, 3, 4]
+    );
+    assert_eq!(inside(&mut rig, 0).len(), 8 + 16);
+}
+
+#[test]
+fn a_change_that_was_saved_is_one_even_if_nobody_waits_for_it() {
+    for (result, keys) in [(Ok(()), 0x20u64), (Err(Errno::IO), 0x10)] {
+        let mut rig = registered();
+        let mut task = rig.task(1);
+        let mut list = keys_list(0x10, 0x20, 1);
+        let step = rig.begin(&mut task, &out_cdb(REGISTER, 0, 24), &mut list);
+        assert!(matches!(step, Step::SaveReservations));
+        assert!(task.cancel());
+        assert!(matches!(task.completed(result), Step::Finished));
+        assert_eq!(task.status(), Status::TaskAborted);
+        assert_eq!(inside(&mut rig, 0)[8..], keys.to_be_bytes());
+        let key = keys;
+        rig.good(&out_cdb(CLEAR, 0, 24), &keys_list(key, 0, 0));
+    }
+}
