@@ -20,6 +20,7 @@ use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
 use crate::shown::{Form, Serving, Shown, ShownDisk};
+pub(crate) use unit::world_wide_name;
 pub(crate) use virtio_scsi::Controller;
 
 /// What `GET_ID` answers when no serial was given: the same as the field's server.

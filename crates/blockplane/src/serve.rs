@@ -1,4 +1,4 @@
-//! The face for people: one disk on one socket.
+//! The face for people: disks on one socket.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -7,15 +7,16 @@ use block::{Created, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS,
     DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind, ExportOptions, FileOptions,
-    IothreadOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, SocketAddr,
-    VhostUserBlkOptions,
+    IothreadOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, ScsiOptions, Serve,
+    ServeDevice, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use crate::daemon::Process;
 use crate::service::Service;
-use crate::{Failure, attach, daemon};
+use crate::{Failure, attach, daemon, export};
 
-const NODE: &str = "disk";
+/// The export, and its disk if there is one.
+const DISK: &str = "disk";
 
 /// The chardev of `--monitor`.
 const MONITOR: &str = "monitor";
@@ -23,11 +24,7 @@ const MONITOR: &str = "monitor";
 const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
-    let created = match (&options.disk, options.size) {
-        (Disk::Path(path), Some(size)) => Some(create_sparse(path, size)?),
-        _ => None,
-    };
-    let new = created == Some(Created::New);
+    let new = created(options)?;
     let mut served = false;
     let ended = daemon::run_until_signalled(
         Process {
@@ -39,14 +36,50 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
         service,
         || {
             served = true;
-            attach::announce(options, new);
+            attach::announce(options, &new);
         },
     );
-    if let (false, true, Disk::Path(path)) = (served, new, &options.disk) {
-        // Nobody has ever had this disk. Gone already is as good.
-        let _ = std::fs::remove_file(path);
+    if !served {
+        remove(options, &new);
     }
     ended
+}
+
+/// Makes the disks that are to be made; says of each whether it is new.
+fn created(options: &Serve) -> Result<Vec<bool>, Failure> {
+    let mut new = Vec::new();
+    for disk in &options.disks {
+        let created = match (disk, options.size) {
+            (Disk::Path(path), Some(size)) => create_sparse(path, size),
+            _ => Ok(Created::Existed),
+        };
+        match created {
+            Ok(created) => new.push(created == Created::New),
+            Err(error) => {
+                remove(options, &new);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(new)
+}
+
+/// Removes new disks that nobody has ever had.
+fn remove(options: &Serve, new: &[bool]) {
+    for (disk, new) in options.disks.iter().zip(new) {
+        if let (Disk::Path(path), true) = (disk, new) {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The name of the node of each disk.
+fn nodes(options: &Serve) -> Vec<String> {
+    match options.disks.len() {
+        1 => vec![DISK.to_owned()],
+        number => (0..number).map(|disk| format!("{DISK}{disk}")).collect(),
+    }
 }
 
 /// The same in the words of the other face.
@@ -59,40 +92,27 @@ fn directives(options: &Serve) -> Vec<Directive> {
         .enumerate()
         .map(|(index, id)| Directive::Object(iothread(options, id, index)))
         .collect();
-    let driver = driver(options);
-    let block_size = options
-        .logical_block_size
-        .unwrap_or_else(|| usual_block_size(options));
-    directives.push(Directive::Blockdev(BlockdevOptions {
-        node_name: NODE.to_owned(),
-        read_only: options.read_only,
-        auto_read_only: false,
-        discard: options.discard,
-        cache_direct: Some(options.cache_direct),
-        cache_no_flush: false,
-        driver,
+    let nodes = nodes(options);
+    let driven = nodes.iter().zip(&options.disks);
+    directives.extend(driven.map(|(node_name, disk)| {
+        Directive::Blockdev(BlockdevOptions {
+            node_name: node_name.clone(),
+            read_only: options.read_only,
+            auto_read_only: false,
+            discard: options.discard,
+            cache_direct: Some(options.cache_direct),
+            cache_no_flush: false,
+            driver: driver(options, disk),
+        })
     }));
     directives.push(Directive::Export(ExportOptions {
-        id: NODE.to_owned(),
-        node_name: NODE.to_owned(),
+        id: DISK.to_owned(),
+        node_name: nodes[0].clone(),
         writable: !options.read_only,
         writethrough: options.write_through,
         iothreads,
         fixed_iothread: true,
-        kind: ExportKind::VhostUserBlk(VhostUserBlkOptions {
-            addr: SocketAddr::Unix {
-                path: options.socket_path(),
-            },
-            num_queues: options.num_queues,
-            queue_size: options.queue_size,
-            logical_block_size: block_size,
-            serial: options.serial.clone(),
-            request_merging: options.request_merging,
-            max_merge_requests: DEFAULT_MERGE_REQUESTS,
-            max_merge_bytes: DEFAULT_MERGE_BYTES,
-            packed: options.packed,
-            fixed_buffers: false,
-        }),
+        kind: kind(options, &nodes),
     }));
     if let Some(path) = &options.monitor {
         directives.push(Directive::Chardev(ChardevOptions {
@@ -120,8 +140,76 @@ fn iothread(options: &Serve, id: &str, index: usize) -> ObjectOptions {
     })
 }
 
-fn driver(options: &Serve) -> Driver {
-    let Disk::Path(path) = &options.disk else {
+fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
+    let addr = SocketAddr::Unix {
+        path: options.socket_path(),
+    };
+    match options.device {
+        ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
+            addr,
+            num_queues: options.num_queues,
+            queue_size: options.queue_size,
+            logical_block_size: block_size(options, &options.disks[0]),
+            serial: options.serials.first().cloned(),
+            request_merging: options.request_merging,
+            max_merge_requests: DEFAULT_MERGE_REQUESTS,
+            max_merge_bytes: DEFAULT_MERGE_BYTES,
+            packed: options.packed,
+            fixed_buffers: false,
+        }),
+        ServeDevice::VirtioScsi => ExportKind::VhostUserScsi(VhostUserScsiOptions {
+            scsi: ScsiOptions {
+                addr,
+                luns: luns(options, nodes),
+            },
+            num_queues: options.num_queues,
+            queue_size: options.queue_size,
+            packed: options.packed,
+        }),
+        ServeDevice::Lsi53c895a => ExportKind::VfioUserLsi53c895a(ScsiOptions {
+            addr,
+            luns: luns(options, nodes),
+        }),
+    }
+}
+
+/// The disks at their places.
+fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
+    let disks = (0..).zip(nodes.iter().zip(&options.disks));
+    let lun = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
+        let (target, lun) = options.device.place(number);
+        let given = options.serials.get(usize::from(number)).cloned();
+        LunOptions {
+            node_name: node_name.clone(),
+            target,
+            lun,
+            serial: Some(given.unwrap_or_else(|| usual_serial(options, disk, number))),
+            logical_block_size: block_size(options, disk),
+            writable: !options.read_only,
+        }
+    };
+    disks.map(lun).collect()
+}
+
+/// A guest that has disks of several daemons takes those of the same name for paths to one disk. So a name is made of
+/// where the disk is.
+fn usual_serial(options: &Serve, disk: &Disk, number: u16) -> String {
+    let path = match disk {
+        Disk::Path(path) => path.clone(),
+        Disk::NullCo => {
+            let mut path = options.socket_path().into_os_string();
+            path.push(format!(":{number}"));
+            path.into()
+        }
+    };
+    // A path that cannot be made absolute has at least its name.
+    let path = std::path::absolute(&path).unwrap_or(path);
+    let name = export::world_wide_name(path.as_os_str().as_encoded_bytes());
+    format!("{name:016x}")
+}
+
+fn driver(options: &Serve, disk: &Disk) -> Driver {
+    let Disk::Path(path) = disk else {
         return Driver::NullCo(NullOptions {
             size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
             read_zeroes: false,
@@ -142,8 +230,11 @@ fn driver(options: &Serve) -> Driver {
 }
 
 /// What is on a block device was written in its own blocks; an image is the same on any disk.
-fn usual_block_size(options: &Serve) -> u32 {
-    let Disk::Path(path) = &options.disk else {
+fn block_size(options: &Serve, disk: &Disk) -> u32 {
+    if let Some(bytes) = options.logical_block_size {
+        return bytes;
+    }
+    let Disk::Path(path) = disk else {
         return SECTOR_BYTES;
     };
     if !is_block_device(path) {

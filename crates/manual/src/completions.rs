@@ -34,7 +34,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
 fn program(commands: &[Command]) -> Command {
     let mut program = Command::new("blockplane")
         .disable_help_flag(true)
-        .about("disks for virtual machines over vhost-user-blk");
+        .about("disks for virtual machines");
     for option in reference::options() {
         let mut arg = Arg::new(option.long).long(option.long).help(option.help);
         arg = match option.short {

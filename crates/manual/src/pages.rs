@@ -30,11 +30,7 @@ fn see_also(page: &mut Page, text: &str) {
 }
 
 fn overview(commands: &[Command]) -> String {
-    let mut page = Page::new(
-        "blockplane",
-        1,
-        "disks for virtual machines over vhost-user-blk",
-    );
+    let mut page = Page::new("blockplane", 1, "disks for virtual machines");
     page.heading("SYNOPSIS");
     page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
     page.heading("DESCRIPTION");

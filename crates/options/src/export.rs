@@ -9,7 +9,7 @@ mod read;
 use std::path::PathBuf;
 
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
-pub(crate) use read::{KEYS, TYPES, VIRTIO_PLACES, keys_of, parse};
+pub(crate) use read::{KEYS, LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, keys_of, parse};
 
 /// `--export …`
 #[derive(Debug, Clone, PartialEq, Eq)]

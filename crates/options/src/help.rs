@@ -24,7 +24,7 @@ pub(crate) fn version() -> String {
 /// The text of `--help`, for both faces.
 pub(crate) fn top_level() -> String {
     let mut out = format!(
-        "blockplane {}: disks for virtual machines over vhost-user-blk\n",
+        "blockplane {}: disks for virtual machines\n",
         env!("CARGO_PKG_VERSION")
     );
     out.push_str(FACES);
@@ -92,7 +92,7 @@ pub(crate) fn top_level() -> String {
 
 const FACES: &str = "
 Usage:
-  blockplane serve DISK [OPTIONS]     serve one disk
+  blockplane serve DISK… [OPTIONS]    serve disks
   blockplane check FILE               is a configuration file right, and what
                                       would it run
   blockplane bench WHAT [OPTIONS]     measure it
@@ -118,7 +118,7 @@ The same for scripts that call qemu-storage-daemon:
 addr.path=/tmp/disk.sock,writable=on,num-queues=4,iothread=io0
 
 Commands (blockplane help COMMAND explains each):
-  serve DISK              serve one disk
+  serve DISK…             serve disks
   bench WHAT              measure blockplane, or any other vhost-user-blk server
   check FILE              check a configuration file
   info SOCKET             exports, nodes and iothreads of the daemon whose

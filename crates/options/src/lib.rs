@@ -62,7 +62,7 @@ pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
 };
-pub use serve::{DEFAULT_SERVE_QUEUES, Disk, LogFormat, LogLevel, Serve};
+pub use serve::{DEFAULT_SERVE_QUEUES, Disk, LogFormat, LogLevel, Serve, ServeDevice};
 
 /// What a command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,21 +1,26 @@
 //! The face for people: `blockplane serve DISK`.
 
 mod args;
+mod device;
+mod disks;
 mod paths;
 mod values;
 
 use std::path::PathBuf;
 
 pub(crate) use args::{grammar, parse};
+pub use device::ServeDevice;
 
 use crate::{AioMode, Discard, Locking, MetricsAddr};
 
-/// `blockplane serve`: one disk on one socket.
+/// `blockplane serve`: disks on one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
-    /// What to serve.
-    pub disk: Disk,
-    /// `--size` in bytes, a multiple of 512 and not 0: create the file with this size if it does not
+    /// What to serve: one or more, and no more than the device has places for.
+    pub disks: Vec<Disk>,
+    /// `--device`: what the guest finds. Default `virtio-blk`.
+    pub device: ServeDevice,
+    /// `--size` in bytes, a multiple of 512 and not 0: create files with this size that do not
     /// exist; for `null-co:` the size of the disk, [`crate::DEFAULT_NULL_SIZE`] if `None`. For a
     /// file never together with `read_only`.
     pub size: Option<u64>,
@@ -23,16 +28,16 @@ pub struct Serve {
     pub socket: Option<PathBuf>,
     /// `--monitor`: the socket to listen on for monitors, 1 to 107 bytes. `None`: no monitor.
     pub monitor: Option<PathBuf>,
-    /// `--num-queues`: most queues a VMM may ask for; 1 to [`crate::MAX_QUEUES`]. Default
-    /// [`DEFAULT_SERVE_QUEUES`].
+    /// `--num-queues`: most queues for requests that a VMM may ask for; 1 to [`crate::MAX_QUEUES`], or
+    /// [`crate::MAX_SCSI_QUEUES`] for SCSI. Default [`DEFAULT_SERVE_QUEUES`].
     pub num_queues: u16,
     /// `--queue-size`: most entries a queue may have; a power of two, 2 to
     /// [`crate::MAX_QUEUE_SIZE`]. Default [`crate::MAX_QUEUE_SIZE`].
     pub queue_size: u16,
     /// `--read-only`
     pub read_only: bool,
-    /// `--serial`: 1 to 20 bytes of printable ASCII. `None` = the device's own choice.
-    pub serial: Option<String>,
+    /// `--serial`: 1 to 20 bytes of printable ASCII, for each disk its own. Empty = the program's own choice.
+    pub serials: Vec<String>,
     /// `--cache-direct`: bypass the host's page cache. Default on.
     pub cache_direct: bool,
     /// `--aio`: how requests reach the kernel. `None`: as the host allows.
@@ -82,16 +87,16 @@ pub struct Serve {
 pub const DEFAULT_SERVE_QUEUES: u16 = 64;
 
 impl Serve {
-    /// The socket to listen on: `--socket`, or the file name of the disk with `.sock` after it, in
+    /// The socket to listen on: `--socket`, or the file name of the first disk with `.sock` after it, in
     /// the current directory (`null-co.sock` for `null-co:`).
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {
         if let Some(socket) = &self.socket {
             return socket.clone();
         }
-        let mut name = match &self.disk {
-            Disk::Path(path) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-            Disk::NullCo => "null-co".into(),
+        let mut name = match self.disks.first() {
+            Some(Disk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            Some(Disk::NullCo) | None => "null-co".into(),
         };
         name.push(".sock");
         PathBuf::from(name)

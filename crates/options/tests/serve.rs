@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use options::{
     AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Serve,
-    SocketAddr, parse,
+    ServeDevice, SocketAddr, parse,
 };
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
@@ -31,14 +31,15 @@ fn error(args: &[&str]) -> String {
 #[test]
 fn defaults() {
     let expected = Serve {
-        disk: Disk::Path(PathBuf::from("/d/disk.img")),
+        disks: vec![Disk::Path(PathBuf::from("/d/disk.img"))],
+        device: ServeDevice::VirtioBlk,
         size: None,
         socket: None,
         monitor: None,
         num_queues: 64,
         queue_size: 1024,
         read_only: false,
-        serial: None,
+        serials: Vec::new(),
         cache_direct: true,
         aio: None,
         write_through: false,
@@ -65,6 +66,7 @@ fn defaults() {
 fn every_option() {
     let serve = serve(&[
         "null-co:",
+        "--device=virtio-blk",
         "--size",
         "1.5G",
         "--socket",
@@ -109,14 +111,15 @@ fn every_option() {
         "--log-format=json",
     ]);
     let expected = Serve {
-        disk: Disk::NullCo,
+        disks: vec![Disk::NullCo],
+        device: ServeDevice::VirtioBlk,
         size: Some(3 << 29),
         socket: Some(PathBuf::from("/s")),
         monitor: Some(PathBuf::from("/m")),
         num_queues: 8,
         queue_size: 256,
         read_only: true,
-        serial: Some("abc".to_owned()),
+        serials: vec!["abc".to_owned()],
         cache_direct: false,
         aio: Some(AioMode::IoUring),
         write_through: true,
@@ -189,6 +192,11 @@ fn errors_name_the_option_and_what_is_right() {
             "expected numbers of CPUs below 1024",
         ),
         ("--iothreads", "0", "must be from 1 to 256"),
+        (
+            "--device",
+            "virtio",
+            "[possible values: virtio-blk, virtio-scsi, lsi53c895a]",
+        ),
         ("--aio-max-events", "65537", "must be from 1 to 65536"),
         (
             "--aio-max-batch",
@@ -246,10 +254,10 @@ fn contradictions() {
 
 #[test]
 fn disks() {
-    assert_eq!(serve(&["null-co://"]).disk, Disk::NullCo);
+    assert_eq!(serve(&["null-co://"]).disks, [Disk::NullCo]);
     assert_eq!(
-        serve(&["./null-co:"]).disk,
-        Disk::Path(PathBuf::from("./null-co:"))
+        serve(&["./null-co:"]).disks,
+        [Disk::Path(PathBuf::from("./null-co:"))]
     );
     assert!(error(&["null-co:10G"]).contains("--size"));
     assert!(error(&["/dev/"]).contains("is a directory"));
@@ -306,7 +314,7 @@ fn examples_of_both_helps_work() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 5, "examples were found");
+    assert_eq!(seen, 7, "examples were found");
 }
 
 #[test]

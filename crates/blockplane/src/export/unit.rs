@@ -31,3 +31,12 @@ pub(super) fn unit(
     let name = node.name();
     Unit::new(options, node.geometry()).map_err(|error| format!("node '{name}': {error}").into())
 }
+
+/// A locally assigned name of 64 bits (NAA 3), which is the same whenever the text is.
+pub(crate) fn world_wide_name(text: &[u8]) -> u64 {
+    // FNV-1a: nobody has an interest in two that are the same.
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    3 << 60 | hash >> 4
+}

@@ -11,7 +11,7 @@ use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 
 use super::listener;
 use super::queues::Queues;
-use super::unit::unit;
+use super::unit::{unit, world_wide_name};
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
@@ -85,7 +85,7 @@ impl Controller {
         let device = DeviceOptions {
             request_queues: kind.num_queues,
             queue_size: kind.queue_size,
-            initiator: TransportId::Sas(world_wide_name(&options.id)),
+            initiator: TransportId::Sas(world_wide_name(options.id.as_bytes())),
         };
         Ok(Controller {
             name: options.id.clone(),
@@ -135,7 +135,7 @@ impl Controller {
         let unit = unit(
             lun,
             &node,
-            Some(world_wide_name(&named)),
+            Some(world_wide_name(named.as_bytes())),
             self.write_through,
         )?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
@@ -175,15 +175,6 @@ fn address(lun: &LunOptions) -> Result<Address, Failure> {
         target: lun.target.try_into()?,
         lun: lun.lun,
     })
-}
-
-/// A locally assigned name of 64 bits (NAA 3), which is the same whenever the text is.
-fn world_wide_name(text: &str) -> u64 {
-    // FNV-1a: nobody has an interest in two that are the same.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    3 << 60 | hash >> 4
 }
 
 /// A controller and where its queues run.

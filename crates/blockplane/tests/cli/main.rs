@@ -21,6 +21,7 @@ mod pidfile;
 mod process;
 mod refusals;
 mod serve;
+mod serve_device;
 mod service;
 mod shutdown;
 mod socket;

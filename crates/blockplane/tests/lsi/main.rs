@@ -1,6 +1,7 @@
 //! The LSI 53C895A as the real program serves it: a driver's SCRIPTS on the other end of vfio-user, images behind.
 //!
 //! - `transfers`: what a guest writes is in the image, and it reads it back.
+//! - `served`: the same from `blockplane serve`.
 //! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
 
 #![allow(
@@ -24,4 +25,5 @@ mod managed;
 mod offsets;
 #[path = "../cli/process.rs"]
 mod process;
+mod served;
 mod transfers;

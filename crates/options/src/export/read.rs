@@ -169,11 +169,14 @@ pub(crate) const VIRTIO_PLACES: Places = Places {
     may_be_empty: true,
 };
 
+/// The target that the LSI 53C895A is itself.
+pub(crate) const LSI_ADAPTER: u16 = 7;
+
 /// The places of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
-const LSI_PLACES: Places = Places {
+pub(crate) const LSI_PLACES: Places = Places {
     max_target: 15,
     max_lun: 63,
-    initiator: Some(7),
+    initiator: Some(LSI_ADAPTER),
     max_disks: 15 * 64,
     may_be_empty: false,
 };

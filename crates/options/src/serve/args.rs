@@ -1,13 +1,11 @@
 //! The grammar of `blockplane serve`, its help, and the checks that the grammar cannot say.
 
-use std::{
-    ffi::OsString,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
+use super::device::{self, Given};
+use super::disks::{check_serials, disk};
 use super::paths;
 use super::values::{
     Cpus, batch, block_size, cpus, disk_size, events, nanoseconds, percent, queue_size, queues,
@@ -16,19 +14,20 @@ use super::values::{
 use crate::{
     AioMode, Configured, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
     DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_QUEUE_SIZE,
-    MetricsAddr, Problem, Serve, UsageError,
+    MetricsAddr, Problem, Serve, ServeDevice, UsageError,
     command::{self, Answer},
 };
 
-/// Serve one disk to a virtual machine over vhost-user-blk
+/// Serve disks to a virtual machine
 ///
-/// The VMM connects to the socket, shares the guest's memory, and DISK is the guest's disk.
+/// The VMM connects to the socket, shares the guest's memory, and DISK is the guest's disk: a virtio disk, or with --device
+/// one disk or several behind a SCSI controller.
 /// It runs in the foreground until SIGTERM, SIGINT or SIGHUP.
 #[derive(Parser)]
 #[command(
     name = "blockplane serve",
     bin_name = "blockplane serve",
-    override_usage = "blockplane serve [OPTIONS] <DISK>\n       blockplane serve [OPTIONS] --config <FILE>",
+    override_usage = "blockplane serve [OPTIONS] <DISK>...\n       blockplane serve [OPTIONS] --config <FILE>",
     // Not the terminal's: the same words always give the same text.
     term_width = commands::HELP_COLUMNS,
     disable_version_flag = true,
@@ -37,8 +36,11 @@ use crate::{
 )]
 struct Args {
     /// A file, a block device, or null-co: for a disk without storage (for measuring)
+    ///
+    /// SCSI controllers have several: with virtio-scsi they are LUN 0, 1, ... of target 0, with lsi53c895a LUN 0 of
+    /// targets 0, 1, ... (7 is the adapter itself).
     #[arg(value_name = "DISK", value_parser = clap::value_parser!(OsString), required_unless_present = "config")]
-    disk: Option<OsString>,
+    disk: Vec<OsString>,
 
     /// Instead of DISK: serve what a configuration file describes, see blockplane.toml(5)
     #[arg(long, value_name = "FILE")]
@@ -51,7 +53,7 @@ struct Args {
     #[arg(long, value_name = "SIZE", value_parser = disk_size)]
     size: Option<u64>,
 
-    /// Unix socket to listen on [default: the file name of DISK with .sock after it, here]
+    /// Unix socket to listen on [default: the file name of the first DISK with .sock after it, here]
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -81,27 +83,38 @@ struct Args {
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormatArg>,
 
+    /// A virtio disk, a virtio SCSI controller, or a SCSI host adapter for guests without virtio drivers
+    ///
+    /// virtio-blk is one disk. virtio-scsi has up to 256. lsi53c895a has up to 15, and needs a VMM with a vfio-user
+    /// client, such as QEMU from 11.1 on.
+    #[arg(long, value_name = "DEVICE", value_enum, default_value_t = DeviceArg::VirtioBlk, help_heading = "What the guest sees")]
+    device: DeviceArg,
+
     /// Refuse the guest's writes
     #[arg(short, long, help_heading = "What the guest sees")]
     read_only: bool,
 
-    /// Serial number of the disk, at most 20 characters of ASCII
+    /// Serial number of the disk, at most 20 characters of ASCII; of several disks, once for each
+    ///
+    /// A SCSI disk without one gets a number that is made of its path, so that it has the same name in the guest
+    /// next time.
     #[arg(long, value_name = "TEXT", value_parser = serial, help_heading = "What the guest sees")]
-    serial: Option<String>,
+    serial: Vec<String>,
 
     /// Smallest unit of a request, a power of two from 512 to 32768 [default: 512, or what DISK requires]
     #[arg(long, value_name = "BYTES", value_parser = block_size, help_heading = "What the guest sees")]
     logical_block_size: Option<u32>,
 
-    /// Most queues a VMM may ask for, 1 to 256; unused ones cost nothing
+    /// Most queues a VMM may ask for, 1 to 256; unused ones cost nothing [default: 64]
     ///
-    /// A VMM asks for one per processor of the guest and gives up when there are fewer.
-    #[arg(long, value_name = "N", value_parser = queues, default_value_t = DEFAULT_SERVE_QUEUES, help_heading = "What the guest sees")]
-    num_queues: u16,
+    /// A VMM asks for one per processor of the guest and gives up when there are fewer. With virtio-scsi the queues for
+    /// control and events come on top, and 254 are the most.
+    #[arg(long, value_name = "N", value_parser = queues, help_heading = "What the guest sees")]
+    num_queues: Option<u16>,
 
-    /// Most entries per queue, a power of two from 2 to 1024
-    #[arg(long, value_name = "N", value_parser = queue_size, default_value_t = MAX_QUEUE_SIZE, help_heading = "What the guest sees")]
-    queue_size: u16,
+    /// Most entries per queue, a power of two from 2 to 1024 [default: 1024]
+    #[arg(long, value_name = "N", value_parser = queue_size, help_heading = "What the guest sees")]
+    queue_size: Option<u16>,
 
     /// What happens to space that the guest discards: free it, or leave it
     #[arg(long, value_name = "HOW", value_enum, default_value_t = DiscardArg::Unmap, help_heading = "Storage")]
@@ -154,9 +167,9 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = events, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
     aio_max_events: u32,
 
-    /// Join adjacent requests of one batch
-    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Performance")]
-    request_merging: bool,
+    /// Join adjacent requests of one batch (virtio-blk only) [default: on]
+    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, help_heading = "Performance")]
+    request_merging: Option<bool>,
 
     /// Offer packed queues; the VMM must ask for them too (QEMU: packed=on)
     #[arg(long, help_heading = "Performance")]
@@ -183,6 +196,13 @@ Examples:
     blockplane serve /dev/vg0/guest --socket /run/guest.sock \\
         --iothreads 4
 
+  Two disks behind one controller:
+    blockplane serve --device virtio-scsi root.img data.img --size 10G \\
+        --socket /tmp/scsi.sock
+
+  A disk for a guest that has no virtio drivers:
+    blockplane serve --device lsi53c895a disk.img --socket /tmp/lsi.sock
+
   How fast is everything but the storage?
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
 
@@ -197,6 +217,24 @@ impl LogFormatArg {
         match self {
             Self::Text => LogFormat::Text,
             Self::Json => LogFormat::Json,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DeviceArg {
+    VirtioBlk,
+    VirtioScsi,
+    #[value(name = "lsi53c895a")]
+    Lsi53c895a,
+}
+
+impl DeviceArg {
+    fn read(self) -> ServeDevice {
+        match self {
+            Self::VirtioBlk => ServeDevice::VirtioBlk,
+            Self::VirtioScsi => ServeDevice::VirtioScsi,
+            Self::Lsi53c895a => ServeDevice::Lsi53c895a,
         }
     }
 }
@@ -234,10 +272,10 @@ pub(crate) fn grammar() -> clap::Command {
     ];
     let command = Args::command();
     let ids = command.get_arguments().map(|arg| arg.get_id().clone());
-    let of_one_disk: Vec<clap::Id> = ids
+    let of_disks: Vec<clap::Id> = ids
         .filter(|id| !WITH_CONFIG.contains(&id.as_str()))
         .collect();
-    command.mut_arg("config", |config| config.conflicts_with_all(of_one_disk))
+    command.mut_arg("config", |config| config.conflicts_with_all(of_disks))
 }
 
 /// Reads what follows `serve`.
@@ -270,17 +308,29 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
 }
 
 fn checked(args: Args) -> Result<Serve, String> {
-    let disk = disk(&args.disk.unwrap_or_default())?;
-    if args.size.is_some() && args.read_only && disk != Disk::NullCo {
+    let disks: Vec<Disk> = args.disk.iter().map(disk).collect::<Result<_, _>>()?;
+    let device = args.device.read();
+    let given = Given {
+        num_queues: args.num_queues,
+        queue_size: args.queue_size,
+        packed: args.packed,
+        request_merging: args.request_merging,
+        iothreads: args.iothreads,
+    };
+    device::check(device, disks.len(), &given)?;
+    check_serials(&args.serial, disks.len())?;
+    let creates = disks.iter().any(|disk| *disk != Disk::NullCo);
+    if args.size.is_some() && args.read_only && creates {
         return Err(
             "--size creates a disk, and --read-only leaves it empty for ever; remove one of them"
                 .to_owned(),
         );
     }
-    if args.iothreads > args.num_queues {
+    let num_queues = args.num_queues.unwrap_or(DEFAULT_SERVE_QUEUES);
+    if args.iothreads > num_queues {
         return Err(format!(
-            "--iothreads {} is more than --num-queues {}: a thread without a queue has nothing to do",
-            args.iothreads, args.num_queues
+            "--iothreads {} is more than --num-queues {num_queues}: a thread without a queue has nothing to do",
+            args.iothreads
         ));
     }
     if let (Some(AioArg::Native), false) = (args.aio, args.cache_direct) {
@@ -292,14 +342,15 @@ fn checked(args: Args) -> Result<Serve, String> {
     }
     let cpu_affinity = cpu_affinity(args.cpu_affinity, args.iothreads.into())?;
     let serve = Serve {
-        disk,
+        disks,
+        device,
         size: args.size,
         socket: args.socket,
         monitor: args.monitor,
-        num_queues: args.num_queues,
-        queue_size: args.queue_size,
+        num_queues,
+        queue_size: args.queue_size.unwrap_or(MAX_QUEUE_SIZE),
         read_only: args.read_only,
-        serial: args.serial,
+        serials: args.serial,
         cache_direct: args.cache_direct,
         aio: args.aio.map(|aio| match aio {
             AioArg::Native => AioMode::Native,
@@ -314,7 +365,7 @@ fn checked(args: Args) -> Result<Serve, String> {
         cpu_affinity,
         poll_max_ns: args.poll_max_ns,
         poll_cpu_max: args.poll_cpu_max,
-        request_merging: args.request_merging,
+        request_merging: args.request_merging.unwrap_or(true),
         packed: args.packed,
         locking: match args.locking {
             LockingArg::Auto => Locking::Auto,
@@ -332,22 +383,6 @@ fn checked(args: Args) -> Result<Serve, String> {
     };
     paths::check(&serve)?;
     Ok(serve)
-}
-
-fn disk(word: &OsString) -> Result<Disk, String> {
-    match word.as_bytes() {
-        b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
-        b"" => Err("DISK is empty: expected a path or null-co:".to_owned()),
-        bytes if bytes.starts_with(b"null-co:") => Err(format!(
-            "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
-            word.display()
-        )),
-        bytes if bytes.ends_with(b"/") => Err(format!(
-            "DISK '{}' is a directory: expected a file",
-            word.display()
-        )),
-        _ => Ok(Disk::Path(Path::new(word).to_owned())),
-    }
 }
 
 /// One set for each thread.

@@ -12,8 +12,10 @@ pub(super) fn check(serve: &Serve) -> Result<(), String> {
         check_socket("--monitor", monitor)?;
     }
     let mut named: Vec<(&str, &Path)> = Vec::new();
-    if let Disk::Path(disk) = &serve.disk {
-        named.push(("DISK", disk));
+    for disk in &serve.disks {
+        if let Disk::Path(disk) = disk {
+            named.push(("DISK", disk));
+        }
     }
     named.push(match serve.socket {
         Some(_) => ("--socket", &socket),

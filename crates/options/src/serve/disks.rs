@@ -1,0 +1,41 @@
+//! The disks that `serve` is given, and their serial numbers.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::Disk;
+
+pub(super) fn disk(word: &OsString) -> Result<Disk, String> {
+    match word.as_bytes() {
+        b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
+        b"" => Err("DISK is empty: expected a path or null-co:".to_owned()),
+        bytes if bytes.starts_with(b"null-co:") => Err(format!(
+            "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
+            word.display()
+        )),
+        bytes if bytes.ends_with(b"/") => Err(format!(
+            "DISK '{}' is a directory: expected a file",
+            word.display()
+        )),
+        _ => Ok(Disk::Path(Path::new(word).to_owned())),
+    }
+}
+
+/// Each disk has one of its own, or none is given.
+pub(super) fn check_serials(serials: &[String], disks: usize) -> Result<(), String> {
+    if !serials.is_empty() && serials.len() != disks {
+        return Err(format!(
+            "--serial is there {} times for {disks} disks; give it once for each, in their order, or not at all",
+            serials.len()
+        ));
+    }
+    for (i, serial) in serials.iter().enumerate() {
+        if serials[..i].contains(serial) {
+            return Err(format!(
+                "--serial '{serial}' is there twice: a guest could not tell these disks apart; give each its own"
+            ));
+        }
+    }
+    Ok(())
+}
