@@ -17,16 +17,38 @@ use crate::kernel::Kernel;
 
 /// Programs beyond busybox: (name in the guest, program here, its package).
 /// busybox has poorer ones (no ext4, no `blkdiscard -z`), and users have these.
-const TOOLS: [(&str, &str, &str); 5] = [
+const TOOLS: [(&str, &str, &str); 4] = [
     ("mkfs.ext4", "mke2fs", "e2fsprogs"),
     ("e2fsck", "e2fsck", "e2fsprogs"),
     ("blkdiscard", "blkdiscard", "util-linux"),
     ("fstrim", "fstrim", "util-linux"),
-    ("sg_reset", "sg_reset", "sg3-utils"),
+];
+
+/// What asks SCSI disks: of the package sg3-utils, by the same names.
+const SG3_UTILS: [&str; 19] = [
+    "sg_compare_and_write",
+    "sg_get_lba_status",
+    "sg_inq",
+    "sg_logs",
+    "sg_luns",
+    "sg_modes",
+    "sg_opcodes",
+    "sg_persist",
+    "sg_raw",
+    "sg_readcap",
+    "sg_requests",
+    "sg_reset",
+    "sg_start",
+    "sg_sync",
+    "sg_turs",
+    "sg_unmap",
+    "sg_verify",
+    "sg_vpd",
+    "sg_write_same",
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 14] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -46,6 +68,9 @@ const SCRIPTS: [(&str, &str); 11] = [
         "scripts/host_adapter.sh",
         include_str!("init/host_adapter.sh"),
     ),
+    ("scripts/sense.sh", include_str!("init/sense.sh")),
+    ("scripts/sg3.sh", include_str!("init/sg3.sh")),
+    ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
     ("scripts/booted.sh", include_str!("init/booted.sh")),
 ];
 
@@ -77,7 +102,8 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
             .map_err(writing())?;
     }
     let mut libraries = BTreeSet::new();
-    for (name, program, package) in TOOLS {
+    let sg3_utils = SG3_UTILS.map(|name| (name, name, "sg3-utils"));
+    for (name, program, package) in TOOLS.into_iter().chain(sg3_utils) {
         let program = find_program(program, package)?;
         libraries.extend(shared_libraries(&program)?);
         archive

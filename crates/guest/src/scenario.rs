@@ -42,6 +42,8 @@ pub enum Scenario {
     /// A new disk behind a [`Device::HostAdapter`] with a slow one beside it. Asks `before_large` and `after_large`,
     /// between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the driver gives it.
     HostAdapter,
+    /// A new SCSI disk, asked and told by the programs of sg3-utils, each answer judged by what SPC-4 and SBC-3 say.
+    Sg3Utils,
     /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest booted: it goes on to use it.
     Booted,
 }
@@ -58,6 +60,7 @@ impl Scenario {
             Self::HotPlug => "hot_plug",
             Self::Controller => "controller",
             Self::HostAdapter => "host_adapter",
+            Self::Sg3Utils => "sg3",
             Self::Booted => "booted",
         }
     }

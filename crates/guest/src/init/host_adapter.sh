@@ -4,18 +4,6 @@
 writers=24
 mib=1048576
 
-# Prints the name of the disk at target $1.
-disk_of_target() {
-    for _ in $(seq 300); do
-        for path in /sys/bus/scsi/devices/0:0:"$1":0/block/*; do
-            [ -e "$path/size" ] && basename "$path" && return 0
-        done
-        usleep 100000
-    done
-    echo "no disk at target $1" >&2
-    return 1
-}
-
 look_scsi() {
     device=/sys/block/$disk/device
     fact kernel "$(uname -r)"

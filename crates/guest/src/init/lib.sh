@@ -46,6 +46,18 @@ find_disk() {
     return 1
 }
 
+# Prints the name of the SCSI disk at target $1, LUN 0.
+disk_of_target() {
+    for _ in $(seq 300); do
+        for path in /sys/bus/scsi/devices/0:0:"$1":0/block/*; do
+            [ -e "$path/size" ] && basename "$path" && return 0
+        done
+        usleep 100000
+    done
+    echo "no disk at target $1" >&2
+    return 1
+}
+
 # What the kernel knows of the disk; checked against what the host asked for.
 look() {
     sys=/sys/block/$disk

@@ -1,0 +1,52 @@
+//! What SCSI disks answer, asked by a real guest with the programs that administrators use (sg3-utils): through the
+//! LSI 53C895A and through a virtio SCSI controller. What must be answered is in `src/init/sg3.sh`.
+
+#![allow(clippy::unwrap_used)] // the lint's exception for tests does not reach helper functions
+
+use std::time::Duration;
+
+use guest::{Boot, Device, Report, Scenario, Server, ServerOptions};
+
+/// The script relies on it.
+const SIZE_BYTES: u64 = 64 << 20;
+
+/// It takes half a minute on an idle core: each of the programs is loaded by an emulated processor.
+const LIMIT: Duration = Duration::from_secs(600);
+
+fn ask(device: Device) -> Report {
+    let folder = guest::disk_folder().unwrap();
+    let mut options = ServerOptions::new(&folder.path().join("disk.img"), SIZE_BYTES);
+    options.monitor = true;
+    options.device = device;
+    let server = Server::start(&guest::blockplane().unwrap(), &options)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let report = Boot::new(&server, Scenario::Sg3Utils)
+        .limit(LIMIT)
+        .run()
+        .unwrap_or_else(|error| panic!("{error}"));
+    server.stop().unwrap_or_else(|error| panic!("{error}"));
+    report
+}
+
+/// A script that ends early, or judges nothing, has not shown anything.
+fn judged(report: &Report) {
+    let fact = |key: &str| report.fact(key).unwrap().parse::<usize>().unwrap();
+    assert_eq!(fact("opcodes"), 43, "operation codes in the table");
+    assert_eq!(fact("answers"), 31, "commands whose data was judged");
+    assert_eq!(
+        fact("refusals"),
+        114,
+        "refusals whose sense data was judged"
+    );
+    assert_eq!(report.steps().len(), 15);
+}
+
+#[test]
+fn the_disks_of_a_virtio_controller_answer_by_the_book() {
+    judged(&ask(Device::Controller));
+}
+
+#[test]
+fn the_disks_of_a_host_adapter_answer_by_the_book() {
+    judged(&ask(Device::HostAdapter { slow: None }));
+}
