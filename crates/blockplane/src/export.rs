@@ -2,6 +2,7 @@
 
 mod controller;
 mod lsi;
+mod pr_file;
 mod queues;
 mod unit;
 mod virtio_scsi;

@@ -7,8 +7,8 @@ use block::{Created, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS,
     DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind, ExportOptions, FileOptions,
-    IothreadOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, ScsiOptions, Serve,
-    ServeDevice, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    IothreadOptions, LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions,
+    ScsiOptions, Serve, ServeDevice, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use crate::daemon::Process;
@@ -184,6 +184,7 @@ fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
             target,
             lun,
             serial: Some(given.unwrap_or_else(|| usual_serial(options, disk, number))),
+            device: LunDevice::default(),
             logical_block_size: block_size(options, disk),
             writable: !options.read_only,
         }

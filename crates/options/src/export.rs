@@ -2,12 +2,15 @@
 //!
 //! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 
+mod lun_device;
 mod luns;
 mod queues;
 mod read;
 
 use std::path::PathBuf;
 
+pub(crate) use lun_device::KEYS as LUN_DEVICE_KEYS;
+pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
 pub(crate) use read::{KEYS, LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, keys_of, parse};
 
@@ -110,8 +113,10 @@ pub struct LunOptions {
     pub target: u16,
     /// `lun`: the same. Default: the first that is free.
     pub lun: u16,
-    /// `serial`: printable ASCII without blanks at the ends, 1 to 20 bytes. `None` = none.
+    /// `serial`: printable ASCII without blanks at the ends, 1 to [`MAX_SCSI_SERIAL_BYTES`]. `None` = none.
     pub serial: Option<String>,
+    /// What else it says that it is, and what it keeps.
+    pub device: LunDevice,
     /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
     pub logical_block_size: u32,
     /// `writable`: let the guest write. Default: as the export.

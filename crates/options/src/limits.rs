@@ -28,11 +28,21 @@ pub(crate) fn queue_size(entries: u64) -> Option<u16> {
     fits.then(|| u16::try_from(entries).ok()).flatten()
 }
 
-/// Checks a serial number: the guest's tools print it, and some trim it.
+/// Checks a serial number.
 pub(crate) fn is_serial(serial: &str) -> bool {
-    (1..=MAX_SERIAL_BYTES).contains(&serial.len())
-        && serial.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
-        && serial.trim() == serial
+    is_name(serial, MAX_SERIAL_BYTES)
+}
+
+/// Checks a name that a disk has: the guest's tools print it, and some trim it.
+pub(crate) fn is_name(name: &str, longest: usize) -> bool {
+    (1..=longest).contains(&name.len())
+        && name.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+        && name.trim() == name
+}
+
+/// What such a name must be.
+pub(crate) fn name_expected(longest: usize) -> String {
+    format!("1 to {longest} characters of printable ASCII without a blank at either end")
 }
 
 /// Checks the path of a Unix socket (`unix(7)`: `sun_path` has 108 bytes, one for the final zero).

@@ -113,13 +113,13 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
 /// Keys of exports, of all types.
 #[must_use]
 pub fn export_keys() -> Vec<Key> {
-    [export::KEYS, export::LUNS_KEYS].concat()
+    [export::KEYS, export::LUNS_KEYS, export::LUN_DEVICE_KEYS].concat()
 }
 
 /// Keys of a disk of a SCSI controller.
 #[must_use]
-pub fn lun_keys() -> &'static [Key] {
-    export::LUN_KEYS
+pub fn lun_keys() -> Vec<Key> {
+    [export::LUN_KEYS, export::LUN_DEVICE_KEYS].concat()
 }
 
 /// Types of exports.

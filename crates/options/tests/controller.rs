@@ -1,6 +1,6 @@
 //! `--export type=vhost-user-scsi`: a controller and its units.
 
-use options::{Directive, ExportKind, ExportOptions, Invocation, LunOptions, parse};
+use options::{Directive, ExportKind, ExportOptions, Invocation, LunDevice, LunOptions, parse};
 
 const BASE: [&str; 5] = [
     "--blockdev",
@@ -37,6 +37,7 @@ fn lun(target: u16, lun: u16) -> LunOptions {
         target,
         lun,
         serial: None,
+        device: LunDevice::default(),
         logical_block_size: 512,
         writable: false,
     }
@@ -52,6 +53,41 @@ fn a_node_alone_is_the_first_unit() {
     };
     assert_eq!(luns(",node-name=n,serial=S1,writable=on"), [named]);
     assert_eq!(luns(""), [], "units may come later");
+}
+
+#[test]
+fn a_unit_says_what_it_is() {
+    let device = LunDevice {
+        vendor: Some("QEMU".to_owned()),
+        product: Some("QEMU HARDDISK".to_owned()),
+        version: Some("2.5+".to_owned()),
+        wwn: Some(0x5000_c500_1234_5678),
+        device_id: Some("drive-scsi0-0-0-0".to_owned()),
+        rotation_rate: 7200,
+        pr_file: Some("/var/pr".into()),
+    };
+    let keys = [
+        "vendor=QEMU",
+        "product=QEMU HARDDISK",
+        "ver=2.5+",
+        "wwn=0x5000c50012345678",
+        "device-id=drive-scsi0-0-0-0",
+        "rotation-rate=7200",
+        "pr-file=/var/pr",
+    ];
+    let serial = "x".repeat(247);
+    let named = LunOptions {
+        serial: Some(serial.clone()),
+        device,
+        ..lun(0, 0)
+    };
+    let with_serial = format!("serial={serial}");
+    let keys = [keys.as_slice(), &[&with_serial]].concat();
+    let alone = format!(",node-name=n,{}", keys.join(","));
+    let listed = format!(",luns.0.node-name=n,luns.0.{}", keys.join(",luns.0."));
+    for text in [alone, listed] {
+        assert_eq!(luns(&text), std::slice::from_ref(&named));
+    }
 }
 
 #[test]
@@ -86,6 +122,14 @@ fn what_cannot_be_is_said() {
         (",node-name=n,num-queues=255", "num-queues"),
         (",node-name=n,request-merging=on", "request-merging"),
         (",luns.0.node-name=n,luns.0.size=1", "luns.0.size"),
+        (",luns.0.node-name=n,pr-file=/x", "luns.0.pr-file"),
+        (",pr-file=/x", "'node-name' is missing"),
+        (",node-name=n,pr-file=", "the path of a file"),
+        (",node-name=n,vendor=NINE BYTE", "1 to 8 characters"),
+        (",node-name=n,ver= 1", "without a blank"),
+        (",node-name=n,wwn=0x1234", "2, 3"),
+        (",node-name=n,rotation-rate=2", "1025"),
+        (",node-name=n,rotation-rate=65535", "[0, 65534]"),
     ] {
         let error = read(rest).expect_err(rest);
         assert!(error.contains(expected), "{rest}: {error}");

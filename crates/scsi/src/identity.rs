@@ -1,7 +1,12 @@
 //! What a unit says that it is.
 
-/// Longest serial number.
-pub const MAX_SERIAL_BYTES: usize = 36;
+/// The longest designator (SPC-4, section 7.8.6).
+const MAX_DESIGNATOR_BYTES: usize = 255;
+
+const VENDOR_BYTES: usize = 8;
+
+/// Longest serial number: in a designator it follows the vendor.
+pub const MAX_SERIAL_BYTES: usize = MAX_DESIGNATOR_BYTES - VENDOR_BYTES;
 
 /// Names of a unit: printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub struct Identity {
     pub naa: Option<u64>,
     /// An EUI-64.
     pub eui: Option<u64>,
+    /// A name in a way of the vendor's own, instead of one of vendor and serial number. May be empty.
+    pub vendor_specific: String,
 }
 
 impl Default for Identity {
@@ -29,6 +36,7 @@ impl Default for Identity {
             serial: String::new(),
             naa: None,
             eui: None,
+            vendor_specific: String::new(),
         }
     }
 }
@@ -57,10 +65,11 @@ pub enum IdentityError {
 impl Identity {
     pub(crate) fn check(&self) -> Result<(), IdentityError> {
         let names = [
-            ("vendor", &self.vendor, 8),
+            ("vendor", &self.vendor, VENDOR_BYTES),
             ("product", &self.product, 16),
             ("revision", &self.revision, 4),
             ("serial", &self.serial, MAX_SERIAL_BYTES),
+            ("device-id", &self.vendor_specific, MAX_DESIGNATOR_BYTES),
         ];
         for (what, name, most) in names {
             if name.len() > most {

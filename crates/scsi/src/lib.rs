@@ -69,7 +69,7 @@ pub use exclusive::{Resume, Waker};
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use keeper::{Keeper, Saving};
 pub use nexus::{Nexus, Ports, TransportId};
-pub use saved::SavedError;
+pub use saved::{NO_RESERVATIONS, SavedError};
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};
 pub use step::{Phase, Status, Step};
 pub use target::{AddError, MAX_LUN, Target, View, decode_lun, encode_lun};

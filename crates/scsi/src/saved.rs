@@ -8,6 +8,9 @@ use std::fmt::Write as _;
 use crate::nexus::{Ports, TransportId};
 use crate::reservations::{Kind, MAX_REGISTRATIONS, Registration, Reservation, Reservations};
 
+/// What a [`Keeper`](crate::Keeper) keeps when there is nothing to keep.
+pub const NO_RESERVATIONS: &str = "blockplane persistent reservations 1\nend\n";
+
 const HEADER: &str = "blockplane persistent reservations 1";
 const END: &str = "end";
 
@@ -169,8 +172,9 @@ mod tests {
             persist: false,
             ..reserved(Kind::WriteExclusive)
         };
+        assert_eq!(all.to_text(), NO_RESERVATIONS);
         let nothing = Reservations::default();
-        assert_eq!(Reservations::from_text(&all.to_text()), Ok(nothing));
+        assert_eq!(Reservations::from_text(NO_RESERVATIONS), Ok(nothing));
     }
 
     #[test]

@@ -75,14 +75,18 @@ fn designator(body: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, bytes: &[u8]) 
 fn identification(unit: &Unit, port: u16) -> Vec<u8> {
     let identity = &unit.options.identity;
     let mut body = Vec::new();
-    // T10 vendor identification: unique if product and serial number are.
-    let mut name: Vec<u8> = padded(&identity.vendor, 8).collect();
-    if has_serial(unit) {
-        name.extend(identity.serial.bytes());
+    if identity.vendor_specific.is_empty() {
+        // T10 vendor identification: unique if product and serial number are.
+        let mut name: Vec<u8> = padded(&identity.vendor, 8).collect();
+        if has_serial(unit) {
+            name.extend(identity.serial.bytes());
+        } else {
+            name.extend(identity.product.bytes());
+        }
+        designator(&mut body, 2, UNIT, 1, &name);
     } else {
-        name.extend(identity.product.bytes());
+        designator(&mut body, 2, UNIT, 0, identity.vendor_specific.as_bytes());
     }
-    designator(&mut body, 2, UNIT, 1, &name);
     if let Some(naa) = identity.naa {
         designator(&mut body, 1, UNIT, 3, &naa.to_be_bytes());
     }

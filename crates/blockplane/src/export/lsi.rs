@@ -31,7 +31,7 @@ pub(super) fn start(
     let mut reports = Vec::new();
     for lun in &kind.luns {
         let node = objects.node(&lun.node_name)?;
-        let unit = Arc::new(unit(lun, &node, None, options.writethrough)?);
+        let unit = Arc::new(unit(&options.id, lun, &node, options.writethrough)?);
         let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
         disks.push(Disk {
             target,

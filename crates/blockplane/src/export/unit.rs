@@ -1,35 +1,63 @@
 //! A SCSI unit for a node, whichever adapter it is behind.
 
+use std::sync::Arc;
+
 use block::Node;
 use options::LunOptions;
-use scsi::{Identity, Unit, UnitOptions};
+use scsi::{Identity, Keeper, Unit, UnitOptions};
 
 use super::check_writable;
+use super::pr_file::PrFile;
 use crate::Failure;
 
-/// A unit that shows a node, if it can. `naa` is its name of 64 bits, for adapters whose guests ask for one.
+/// A unit of a controller that shows a node, if it can.
 pub(super) fn unit(
+    controller: &str,
     lun: &LunOptions,
     node: &Node,
-    naa: Option<u64>,
     write_through: bool,
 ) -> Result<Unit, Failure> {
     check_writable(node, lun.writable)?;
     node.use_block_size(lun.logical_block_size)?;
+    let kept = lun.device.pr_file.as_deref();
+    let kept = kept.map(PrFile::open).transpose()?;
+    let (keeper, text) = kept.map_or((None, None), |(file, text)| (Some(file), Some(text)));
     let options = UnitOptions {
-        identity: Identity {
-            serial: lun.serial.clone().unwrap_or_default(),
-            naa,
-            ..Identity::default()
-        },
+        identity: identity(controller, lun),
         logical_block_size: lun.logical_block_size,
         read_only: !lun.writable,
         write_through,
         thin: node.unmap(),
-        ..UnitOptions::default()
+        rotation_rate: lun.device.rotation_rate,
+        keeper: keeper.map(|file| Arc::new(file) as Arc<dyn Keeper>),
     };
     let name = node.name();
-    Unit::new(options, node.geometry()).map_err(|error| format!("node '{name}': {error}").into())
+    let unit = Unit::new(options, node.geometry());
+    let unit = unit.map_err(|error| format!("node '{name}': {error}"))?;
+    if let (Some(text), Some(path)) = (text, &lun.device.pr_file) {
+        PrFile::restore(path, &text, &unit)?;
+    }
+    Ok(unit)
+}
+
+/// What it is called. Its world wide name is made of its serial number, or else of its place, unless another name is given.
+fn identity(controller: &str, lun: &LunOptions) -> Identity {
+    let device = &lun.device;
+    let usual = Identity::default();
+    let made = || {
+        let place = || format!("{controller}:{}:{}", lun.target, lun.lun);
+        let text = lun.serial.clone().unwrap_or_else(place);
+        world_wide_name(text.as_bytes())
+    };
+    Identity {
+        vendor: device.vendor.clone().unwrap_or(usual.vendor),
+        product: device.product.clone().unwrap_or(usual.product),
+        revision: device.version.clone().unwrap_or(usual.revision),
+        serial: lun.serial.clone().unwrap_or_default(),
+        naa: device.wwn.or_else(|| device.device_id.is_none().then(made)),
+        eui: None,
+        vendor_specific: device.device_id.clone().unwrap_or_default(),
+    }
 }
 
 /// A locally assigned name of 64 bits (NAA 3), which is the same whenever the text is.

@@ -128,16 +128,7 @@ impl Controller {
 
     /// A disk that shows a node, if it can.
     pub fn disk(&self, lun: &LunOptions, node: Arc<Node>) -> Result<Disk, Failure> {
-        let named = match lun.serial.as_deref() {
-            None | Some("") => format!("{}:{}:{}", self.name, lun.target, lun.lun),
-            Some(serial) => serial.to_owned(),
-        };
-        let unit = unit(
-            lun,
-            &node,
-            Some(world_wide_name(named.as_bytes())),
-            self.write_through,
-        )?;
+        let unit = unit(&self.name, lun, &node, self.write_through)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(Disk {
             address: address(lun)?,

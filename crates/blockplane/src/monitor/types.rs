@@ -31,7 +31,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
     ];
     let mut reader = Reader::default();
-    let object = reader.object(live::lun_keys(), &["node-name"]);
+    let object = reader.object(&live::lun_keys(), &["node-name"]);
     definitions.push(("BlockExportLun", Definition::Object(object)));
     let object = reader.object(&live::iothread_keys(), &["qom-type", "id"]);
     definitions.push(("ObjectOptions", Definition::Object(object)));

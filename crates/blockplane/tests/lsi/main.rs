@@ -2,6 +2,7 @@
 //!
 //! - `transfers`: what a guest writes is in the image, and it reads it back.
 //! - `served`: the same from `blockplane serve`.
+//! - `reservations`: persistent reservations that outlive the program.
 //! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
 
 #![allow(
@@ -25,5 +26,6 @@ mod managed;
 mod offsets;
 #[path = "../cli/process.rs"]
 mod process;
+mod reservations;
 mod served;
 mod transfers;

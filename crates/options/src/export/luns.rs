@@ -9,11 +9,13 @@ use crate::{
     tree::{Object, Value},
 };
 
+use super::lun_device;
+
 /// The keys of an export of several disks.
 pub(crate) const KEYS: &[Key] = &[Key {
     name: "luns",
     value: "LIST",
-    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, serial=TEXT, logical-block-size=BYTES, writable=on|off beside it (blockplane's own)",
+    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and what else a disk has of its own beside it (blockplane's own)",
 }];
 
 /// The keys of one of them.
@@ -36,7 +38,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
     Key {
         name: "serial",
         value: "TEXT",
-        help: "serial number",
+        help: "serial number, at most 247 bytes",
     },
     Key {
         name: "logical-block-size",
@@ -51,7 +53,10 @@ pub(crate) const LUN_KEYS: &[Key] = &[
 ];
 
 /// Keys of an export of which each disk of several has its own.
-const ALONE: [&str; 2] = ["serial", "logical-block-size"];
+fn alone() -> impl Iterator<Item = &'static str> {
+    let device = lun_device::KEYS.iter().map(|key| key.name);
+    ["serial", "logical-block-size"].into_iter().chain(device)
+}
 
 /// What places a controller has.
 pub(crate) struct Places {
@@ -77,8 +82,7 @@ pub(super) fn luns(
     let one = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
     let items = match fields.take("luns") {
         None => {
-            let of_one = |key: &&str| fields.has(key);
-            if one.is_none() && places.may_be_empty && !ALONE.iter().any(of_one) {
+            if one.is_none() && places.may_be_empty && !alone().any(|key| fields.has(key)) {
                 return Ok(Vec::new());
             }
             let missing = || {
@@ -93,7 +97,8 @@ pub(super) fn luns(
                 node_name,
                 target: 0,
                 lun: 0,
-                serial: super::read::serial(fields)?,
+                serial: lun_device::serial(fields)?,
+                device: lun_device::device(fields)?,
                 logical_block_size: super::read::logical_block_size(fields)?,
                 writable,
             }]);
@@ -107,7 +112,7 @@ pub(super) fn luns(
             });
         }
     };
-    let beside = ALONE.into_iter().find(|key| fields.take(key).is_some());
+    let beside = alone().find(|key| fields.take(key).is_some());
     if let Some(key) = one.map(|_| "node-name").or(beside) {
         let reason =
             format!("'{key}' and 'luns' both say what is shown; write luns.0.{key} instead");
@@ -138,7 +143,7 @@ pub(crate) fn lun(
     writable: bool,
     others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
-    let mut fields = Fields::new(object, prefix, &[LUN_KEYS], &[])?;
+    let mut fields = Fields::new(object, prefix, &[LUN_KEYS, lun_device::KEYS], &[])?;
     if others.len() >= places.max_disks {
         let reason = format!(
             "there are {} disks already: the controller has no more",
@@ -181,7 +186,8 @@ pub(crate) fn lun(
         node_name,
         target,
         lun,
-        serial: super::read::serial(&mut fields)?,
+        serial: lun_device::serial(&mut fields)?,
+        device: lun_device::device(&mut fields)?,
         logical_block_size: super::read::logical_block_size(&mut fields)?,
         writable,
     };

@@ -7,6 +7,7 @@ use crate::{
     MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, Problem, ScsiOptions, SocketAddr,
     VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
+        lun_device,
         luns::{self, Places},
         queues,
     },
@@ -90,7 +91,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "serial",
         value: "TEXT",
-        help: "serial number the guest sees, at most 20 bytes (blockplane's own)",
+        help: "serial number the guest sees, at most 20 bytes, of a SCSI disk 247 (blockplane's own)",
     },
     Key {
         name: "request-merging",
@@ -192,6 +193,7 @@ pub(crate) fn keys_of(kind: Type) -> Vec<Key> {
     KEYS.iter()
         .filter(is_own)
         .chain(luns::KEYS)
+        .chain(lun_device::KEYS)
         .copied()
         .collect()
 }
@@ -435,7 +437,7 @@ pub(super) fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
     })
 }
 
-pub(super) fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
+fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
     let Some(serial) = fields.string("serial")? else {
         return Ok(None);
     };

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{Nexus, Ports, SavedError, Status, Step, TransportId, Unit};
+use scsi::{NO_RESERVATIONS, Nexus, Ports, SavedError, Status, Step, TransportId, Unit};
 
 use crate::persistent::{
     CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_MOVE, RELEASE, RESERVE,
     WRITE_EXCLUSIVE, inside, keys_list, may, move_list, out, out_cdb,
 };
 use crate::rig::{Rig, geometry, options};
-
-const NOTHING: &str = "blockplane persistent reservations 1\nend\n";
 
 impl Rig {
     fn texts(&self) -> Vec<String> {
@@ -93,14 +91,14 @@ fn what_is_kept_is_there_after_a_restart() {
 fn what_is_no_longer_to_be_kept_is_forgotten() {
     let mut rig = registered();
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 0x11, 0));
-    assert_eq!(rig.texts().last().unwrap(), NOTHING);
+    assert_eq!(rig.texts().last().unwrap(), NO_RESERVATIONS);
     assert_eq!(inside(&mut rig, 2)[3], 0x80);
     rig.good(
         &out_cdb(RESERVE, WRITE_EXCLUSIVE, 24),
         &keys_list(0x11, 0, 0),
     );
     assert_eq!(rig.texts().len(), 2, "and is not saved any more");
-    assert_eq!(may(&mut again(NOTHING, &[]), 1), (true, true));
+    assert_eq!(may(&mut again(NO_RESERVATIONS, &[]), 1), (true, true));
 }
 
 #[test]
