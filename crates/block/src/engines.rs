@@ -14,7 +14,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use engine::uring::{File, RangeIo, RangeOp};
 use engine::{
@@ -25,6 +24,8 @@ use rustix::thread::CpuSet;
 
 use crate::aio::Aio;
 use crate::attached::{Attached, Carrier};
+use crate::faults::Wake;
+use crate::filter::Filter;
 use crate::job::{Call, Job, Work};
 use crate::known_memory::KnownMemory;
 use crate::lazy::Lazy;
@@ -57,8 +58,12 @@ pub struct Engines {
     known_memory: KnownMemory,
     ranges: Ranges,
     attached: Attached,
-    pool: Pool<Work>,
-    null: NullQueue,
+    pub(crate) pool: Pool<Work>,
+    pub(crate) null: NullQueue,
+    /// Places of queues whose requests no filter holds back.
+    pub(crate) not_held: Vec<u32>,
+    /// Makes the loop look.
+    wake: Wake,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
     /// The settings are others than those that Linux AIO and the ring were made with.
@@ -70,10 +75,7 @@ impl Engines {
     ///
     /// # Errors
     /// When the limits of the worker threads contradict each other.
-    pub fn new(
-        settings: EngineSettings,
-        wake: Arc<dyn Fn() + Send + Sync>,
-    ) -> Result<Self, PoolError> {
+    pub fn new(settings: EngineSettings, wake: Wake) -> Result<Self, PoolError> {
         let ring_settings = UringSettings {
             max_events: settings.aio.max_events,
             max_batch: settings.aio.max_batch,
@@ -88,8 +90,10 @@ impl Engines {
             known_memory: KnownMemory::default(),
             ranges: Ranges::default(),
             attached: Attached::default(),
-            pool: Pool::new(settings.pool, wake)?,
+            pool: Pool::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
+            not_held: Vec::new(),
+            wake,
             aio_settings: settings.aio,
             ring_settings,
             outdated: false,
@@ -103,8 +107,13 @@ impl Engines {
     /// What cannot be had is no error: it is said once in the log, with what to do about it, and
     /// something else carries the requests.
     pub fn attach(&mut self, node: &Node, watch: Watch<'_>) {
-        let Backing::Fd(backing) = &*node.backing else {
-            return;
+        let backing = match &*node.backing {
+            Backing::Fd(backing) => backing,
+            Backing::Null(_) => return,
+            Backing::Filter(filter) => {
+                filter.faults.join(&self.wake);
+                return self.attach(&filter.below, watch);
+            }
         };
         if self.attached.add_queue(backing) {
             return;
@@ -126,8 +135,13 @@ impl Engines {
 
     /// A queue of `node`'s, with nothing in flight any more, leaves this iothread.
     pub fn detach(&mut self, node: &Node) {
-        let Backing::Fd(backing) = &*node.backing else {
-            return;
+        let backing = match &*node.backing {
+            Backing::Fd(backing) => backing,
+            Backing::Null(_) => return,
+            Backing::Filter(filter) => {
+                filter.faults.leave(&self.wake);
+                return self.detach(&filter.below);
+            }
         };
         match self.attached.remove_queue(backing) {
             Some(Carrier::Native) => {
@@ -156,9 +170,9 @@ impl Engines {
         key: usize,
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
-        let carried = match &*node.backing {
+        let carried = match node.disk().backing.as_ref() {
             Backing::Fd(backing) => matches!(self.attached.carrier(backing), Carrier::Ring(_)),
-            Backing::Null(_) => false,
+            Backing::Null(_) | Backing::Filter(_) => false,
         };
         let ring = self.ring.get_mut().filter(|_| carried);
         // SAFETY: our caller promises the same.
@@ -204,6 +218,8 @@ impl Engines {
                 // SAFETY: our caller promises that the segments are valid.
                 unsafe { self.null.push(options, op, iov, iov_count, token) }
             }
+            // SAFETY: our caller promises the same.
+            Backing::Filter(filter) => unsafe { self.submit_filtered(node, filter, request) },
         }
     }
 
@@ -278,6 +294,7 @@ impl Engines {
         let backing = match &*node.backing {
             Backing::Fd(backing) => backing,
             Backing::Null(options) => return self.null.room(options.latency_ns),
+            Backing::Filter(filter) => return self.room_behind(filter),
         };
         let room = match self.attached.carrier(backing) {
             Carrier::Native => self.aio.get().map(LinuxAio::room),
@@ -285,6 +302,11 @@ impl Engines {
             Carrier::Workers => None,
         };
         room.unwrap_or(usize::MAX).min(self.null.room(0))
+    }
+
+    #[cold]
+    fn room_behind(&self, filter: &Filter) -> usize {
+        self.room(&filter.below).min(self.null.room(0))
     }
 
     /// The submit phase: hands pending requests to the kernel. Whether there were any.
@@ -321,6 +343,9 @@ impl Engines {
         }
         if self.pool.has_completions() {
             self.pool.reap(out);
+        }
+        if !self.null.waiting.is_empty() {
+            self.reap_waiting(out);
         }
         self.null.reap(out);
     }

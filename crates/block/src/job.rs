@@ -39,11 +39,11 @@ impl Job {
         }
     }
 
-    /// What it is done to; `None` for a null disk.
+    /// What it is done to; `None` for a null disk. (Who has a filter asks what is below it.)
     pub fn backing(&self) -> Option<&FdBacking> {
         match &*self.backing {
             Backing::Fd(backing) => Some(backing),
-            Backing::Null(_) => None,
+            Backing::Null(_) | Backing::Filter(_) => None,
         }
     }
 
@@ -96,13 +96,15 @@ pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 /// What a worker does.
 pub(crate) enum Work {
     Request(Job),
+    /// A part of one; if it succeeds, this is said.
+    Part(Job, Result<(), Errno>),
     Call(Call, u64),
 }
 
 impl engine::Job for Work {
     fn token(&self) -> u64 {
         match self {
-            Work::Request(job) => job.token(),
+            Work::Request(job) | Work::Part(job, _) => job.token(),
             Work::Call(_, token) => *token,
         }
     }
@@ -111,6 +113,7 @@ impl engine::Job for Work {
         let token = engine::Job::token(&self);
         let result = match self {
             Work::Request(job) => job.transfer(),
+            Work::Part(job, ending) => job.transfer().and(ending),
             Work::Call(call, _) => call(),
         };
         Completion { token, result }

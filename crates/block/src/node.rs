@@ -12,7 +12,9 @@ use crate::aio::Aio;
 use crate::alignment::Alignment;
 use crate::backing_id::BackingId;
 use crate::error::NodeError;
+use crate::faults::Faults;
 use crate::file::{self, FileOptions};
+use crate::filter::Filter;
 use crate::host_device;
 use crate::lock::{LockedFd, Locking};
 use crate::null::NullOptions;
@@ -60,6 +62,8 @@ pub enum NodeOptions {
 pub(crate) enum Backing {
     Fd(FdBacking),
     Null(NullOptions),
+    /// Another node, of whose requests not all have their way.
+    Filter(Filter),
 }
 
 /// A file or a block device.
@@ -117,6 +121,14 @@ impl FdBacking {
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+/// A place on a disk.
+pub(crate) struct Disk<'a> {
+    /// Never a filter.
+    pub backing: &'a Arc<Backing>,
+    /// In bytes.
+    pub base: u64,
 }
 
 /// What a node shows of its disk.
@@ -225,6 +237,55 @@ impl Node {
         }))
     }
 
+    /// A filter in front of another node, with these faults: what the `blkdebug` driver does. Discards are passed on if
+    /// `unmap`.
+    #[must_use]
+    pub fn filtered(
+        name: &str,
+        below: &Arc<Node>,
+        faults: Arc<Faults>,
+        read_only: bool,
+        unmap: bool,
+    ) -> Arc<Node> {
+        Arc::new(Node {
+            name: name.to_owned(),
+            geometry: below.geometry,
+            size: AtomicU64::new(below.size()),
+            span: below.span,
+            read_only: read_only || below.read_only,
+            unmap: unmap && below.unmap,
+            base: 0,
+            backing: Arc::new(Backing::Filter(Filter {
+                below: below.clone(),
+                faults,
+            })),
+        })
+    }
+
+    /// The faults of a filter.
+    #[must_use]
+    pub fn faults(&self) -> Option<&Arc<Faults>> {
+        match &*self.backing {
+            Backing::Filter(filter) => Some(&filter.faults),
+            Backing::Fd(_) | Backing::Null(_) => None,
+        }
+    }
+
+    /// The disk that its requests end up at, whatever filters there are, and where it begins there.
+    pub(crate) fn disk(&self) -> Disk<'_> {
+        match &*self.backing {
+            Backing::Filter(filter) => {
+                let Disk { backing, base } = filter.below.disk();
+                let base = base + self.base;
+                Disk { backing, base }
+            }
+            Backing::Fd(_) | Backing::Null(_) => Disk {
+                backing: &self.backing,
+                base: self.base,
+            },
+        }
+    }
+
     /// What other options call it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -262,29 +323,29 @@ impl Node {
     /// How its requests reach the kernel, as far as that takes them; `None` for a null disk.
     #[must_use]
     pub fn aio(&self) -> Option<Aio> {
-        match &*self.backing {
+        match &**self.disk().backing {
             Backing::Fd(backing) => Some(backing.aio),
-            Backing::Null(_) => None,
+            Backing::Null(_) | Backing::Filter(_) => None,
         }
     }
 
     /// Whether its requests go around the host's page cache.
     #[must_use]
     pub fn direct(&self) -> bool {
-        matches!(&*self.backing, Backing::Fd(backing) if backing.direct.is_some())
+        matches!(&**self.disk().backing, Backing::Fd(backing) if backing.direct.is_some())
     }
 
     /// Bytes that its file has of the file system; 0 for what is no file, `None` if the kernel does
     /// not say.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
-        match &*self.backing {
+        match &**self.disk().backing {
             // The kernel counts in 512 bytes, whatever the file system's own blocks are.
             Backing::Fd(backing) => {
                 let stat = rustix::fs::fstat(&backing.fd).ok()?;
                 u64::try_from(stat.st_blocks).ok()?.checked_mul(512)
             }
-            Backing::Null(_) => Some(0),
+            Backing::Null(_) | Backing::Filter(_) => Some(0),
         }
     }
 
@@ -305,7 +366,8 @@ impl Node {
     /// # Errors
     /// [`NodeError::Locked`]: somebody else has it in a way that leaves no place for this one.
     pub fn take_locks(&self, from: &Node, path: &Path, locking: Locking) -> Result<(), NodeError> {
-        let (Backing::Fd(new), Backing::Fd(old)) = (&*self.backing, &*from.backing) else {
+        let (Backing::Fd(new), Backing::Fd(old)) = (&**self.disk().backing, &**from.disk().backing)
+        else {
             return Ok(());
         };
         let read_only = [self.read_only, from.read_only];
@@ -317,7 +379,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::MixedBlockSizes`] when another export of this disk decided otherwise.
     pub fn use_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
-        let Backing::Fd(backing) = &*self.backing else {
+        let Backing::Fd(backing) = &**self.disk().backing else {
             return Ok(());
         };
         let disk_block = backing.direct.map_or(1, |direct| direct.offset);
@@ -335,7 +397,7 @@ impl Node {
     /// # Errors
     /// What `fdatasync(2)` says.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
-        match &*self.backing {
+        match &**self.disk().backing {
             Backing::Fd(backing) if !self.read_only => Ok(backing.flush()?),
             _ => Ok(()),
         }

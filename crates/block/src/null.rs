@@ -1,10 +1,8 @@
 //! Driver `null-co`: a disk without a disk. For measuring everything around one.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use engine::{Completion, Errno, Full};
 
-use engine::{Completion, Full};
-
+use crate::held::{Due, NEVER_NS, Waiting};
 use crate::node::{DiscardLimits, Geometry};
 use crate::request::Op;
 
@@ -43,17 +41,15 @@ pub(crate) const CAPACITY: usize = 1024;
 /// The requests of all null disks of one iothread.
 pub(crate) struct NullQueue {
     done: Vec<Completion>,
-    /// (deadline, order of arrival, token), soonest first.
-    delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    arrivals: u64,
+    /// Also what filters hold back, which is not of null disks only.
+    pub waiting: Waiting,
 }
 
 impl NullQueue {
     pub fn new() -> Self {
         NullQueue {
             done: Vec::with_capacity(CAPACITY),
-            delayed: BinaryHeap::with_capacity(CAPACITY),
-            arrivals: 0,
+            waiting: Waiting::new(CAPACITY),
         }
     }
 
@@ -64,7 +60,7 @@ impl NullQueue {
             - if latency_ns == 0 {
                 self.done.len()
             } else {
-                self.delayed.len()
+                self.waiting.null_disks()
             }
     }
 
@@ -99,42 +95,29 @@ impl NullQueue {
 
     #[cold]
     fn delay(&mut self, latency_ns: u64, token: u64) {
-        let deadline_ns = now_ns().saturating_add(latency_ns);
-        self.arrivals += 1;
-        self.delayed
-            .push(Reverse((deadline_ns, self.arrivals, token)));
+        let deadline_ns = now_ns().saturating_add(latency_ns).min(NEVER_NS - 1);
+        self.waiting.push(deadline_ns, Due::Done(token));
     }
 
     /// A request that needs nothing done is complete at the next reap.
     pub fn complete(&mut self, token: u64) -> Result<(), Full> {
+        self.end(token, Ok(()))
+    }
+
+    /// A request ends at the next reap, like this.
+    pub fn end(&mut self, token: u64, result: Result<(), Errno>) -> Result<(), Full> {
         if self.room(0) == 0 {
             return Err(Full);
         }
-        self.done.push(success(token));
+        self.done.push(Completion { token, result });
         Ok(())
     }
 
+    /// What needs nothing done; what waits for the clock is the engines' to look at.
     #[inline]
-    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
-        let before = out.len();
+    pub fn reap(&mut self, out: &mut Vec<Completion>) {
         if !self.done.is_empty() {
             out.append(&mut self.done);
-        }
-        if !self.delayed.is_empty() {
-            self.reap_delayed(out);
-        }
-        out.len() - before
-    }
-
-    #[cold]
-    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
-        let now_ns = now_ns();
-        while let Some(Reverse((deadline_ns, _, token))) = self.delayed.peek().copied() {
-            if deadline_ns > now_ns {
-                break;
-            }
-            self.delayed.pop();
-            out.push(success(token));
         }
     }
 
@@ -148,9 +131,7 @@ impl NullQueue {
 
     #[inline]
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        self.delayed
-            .peek()
-            .map(|Reverse((deadline_ns, _, _))| *deadline_ns)
+        self.waiting.next_deadline_ns()
     }
 }
 
@@ -177,7 +158,7 @@ fn success(token: u64) -> Completion {
 }
 
 /// The clock of the loop's timers.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
@@ -224,7 +205,7 @@ mod tests {
         expected[16..32].fill(0);
         assert_eq!(memory, expected);
         let mut out = Vec::new();
-        assert_eq!(queue.reap(&mut out), 2);
+        queue.reap(&mut out);
         assert_eq!(out, [success(1), success(2)]);
     }
 
@@ -245,7 +226,11 @@ mod tests {
         assert_eq!(queue.room(slow.latency_ns), 0);
         assert_eq!(queue.room(0), CAPACITY, "others do not wait for the clock");
         let mut out = Vec::new();
-        assert_eq!(queue.reap(&mut out), 0, "none is due within the hour");
+        queue.reap(&mut out);
+        assert!(
+            out.is_empty() && queue.waiting.take_due(now_ns()).is_none(),
+            "none is due within the hour"
+        );
         assert!(!queue.has_completions());
         assert!(queue.next_deadline_ns().unwrap() > now_ns());
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::SECTOR_BYTES;
 use crate::host_device;
-use crate::node::{Backing, FdBacking, Node, Span};
+use crate::node::{Backing, Disk, FdBacking, Node, Span};
 
 /// The largest size that the field's programs take.
 const MAX_SIZE: u64 = 0x7fff_ffff_c000_0000;
@@ -71,13 +71,14 @@ impl Node {
         if self.read_only() {
             return Err(ResizeError::ReadOnly);
         }
-        let Backing::Fd(backing) = &*self.backing else {
+        let Disk { backing, base } = self.disk();
+        let Backing::Fd(backing) = &**backing else {
             return Err(ResizeError::Unsupported);
         };
         if self.span == Span::Fixed {
             return Err(ResizeError::FixedSize);
         }
-        let end = size.checked_add(self.base());
+        let end = size.checked_add(base);
         let end = end
             .filter(|end| i64::try_from(*end).is_ok())
             .ok_or(ResizeError::TooLargeForOffset)?;
@@ -96,7 +97,7 @@ impl Node {
     /// Whether both show parts of one opened disk.
     #[must_use]
     pub fn shares_disk_with(&self, other: &Node) -> bool {
-        Arc::ptr_eq(&self.backing, &other.backing)
+        Arc::ptr_eq(self.disk().backing, other.disk().backing)
     }
 
     /// Its size when the disk ends at `end`.
@@ -106,14 +107,15 @@ impl Node {
     pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
         // As for a file that is opened: a last sector that is not whole counts.
         let whole = end.next_multiple_of(SECTOR_BYTES);
+        let base = self.disk().base;
         let size = match self.span {
-            Span::ToEnd => whole.checked_sub(self.base()),
-            Span::Fixed => Some(self.size()).filter(|size| self.base() + size <= whole),
+            Span::ToEnd => whole.checked_sub(base),
+            Span::Fixed => Some(self.size()).filter(|size| base + size <= whole),
         };
         size.ok_or_else(|| ResizeError::Cut {
             node: self.name().to_owned(),
-            start: self.base(),
-            end: self.base() + self.size(),
+            start: base,
+            end: base + self.size(),
             new_end: end,
         })
     }
@@ -129,7 +131,7 @@ impl Node {
     /// # Errors
     /// What `ftruncate(2)` says.
     pub fn move_end(&self, end: u64) -> Result<(), ResizeError> {
-        match &*self.backing {
+        match &**self.disk().backing {
             Backing::Fd(
                 backing @ FdBacking {
                     device_block: None, ..

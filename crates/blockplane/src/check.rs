@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use options::{
-    BlockdevOptions, Check, ConfigError, Configured, Daemon, Directive, Driver, NodeRef,
-    ObjectOptions,
+    BlockdevOptions, Check, ConfigError, Configured, Daemon, Directive, NodeRef, ObjectOptions,
 };
 use serde_json::{Value, json};
 
@@ -129,11 +128,8 @@ fn unused(directives: &[Directive], hints: &mut Vec<String>) {
 
 /// The node that a node names as the one below, if it does.
 fn below(options: &BlockdevOptions) -> Option<&String> {
-    match &options.driver {
-        Driver::Raw(raw) => match &raw.file {
-            NodeRef::Name(name) => Some(name),
-            NodeRef::Inline(inside) => below(inside),
-        },
-        _ => None,
+    match options.driver.child()?.1 {
+        NodeRef::Name(name) => Some(name),
+        NodeRef::Inline(inside) => below(inside),
     }
 }

@@ -11,6 +11,7 @@ mod control;
 mod daemon;
 mod daemonize;
 mod export;
+mod faults;
 mod figures;
 mod later;
 mod log;

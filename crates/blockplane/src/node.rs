@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
-use block::{Node, NodeError, NodeOptions};
-use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions};
+use block::{Faults, Node, NodeError, NodeOptions};
+use options::{
+    BlkdebugOptions, BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions,
+};
 
 use crate::Failure;
 use crate::aio::AioChoices;
+use crate::faults;
 use crate::objects::{Objects, OpenNode};
 
 /// Opens a node, and those written in place below it: all of them or none.
@@ -51,11 +54,7 @@ impl Opening {
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![self.options.node_name.clone()];
         let mut options = &self.options;
-        while let Driver::Raw(RawOptions {
-            file: NodeRef::Inline(inside),
-            ..
-        }) = &options.driver
-        {
+        while let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
             names.push(inside.node_name.clone());
             options = inside;
         }
@@ -96,7 +95,8 @@ fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
     match &options.driver {
         Driver::File(_) | Driver::HostDevice(_) => Lowest::File,
         Driver::NullCo(_) => Lowest::Null,
-        Driver::Raw(raw) => match &raw.file {
+        Driver::Raw(RawOptions { file: below, .. })
+        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => match below {
             NodeRef::Name(name) => Lowest::There(name),
             NodeRef::Inline(inside) => lowest(inside),
         },
@@ -124,13 +124,7 @@ impl Opening {
                 Node::open(&options.node_name, options.read_only, &null)?
             }
             Driver::Raw(raw) => {
-                let below = match (&raw.file, &self.below) {
-                    (NodeRef::Inline(inside), _) => {
-                        self.open_below(inside, Some(&options.node_name), opened)?
-                    }
-                    (NodeRef::Name(_), Some(below)) => below.clone(),
-                    (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
-                };
+                let below = self.below(&options.node_name, &raw.file, opened)?;
                 let passes_discard = options.discard == Discard::Unmap;
                 Node::window(
                     &options.node_name,
@@ -141,6 +135,12 @@ impl Opening {
                     passes_discard,
                 )?
             }
+            Driver::Blkdebug(blkdebug) => {
+                let below = self.below(&options.node_name, &blkdebug.image, opened)?;
+                let faults = Faults::new(faults::rules(&blkdebug.injected));
+                let unmap = options.discard == Discard::Unmap;
+                Node::filtered(&options.node_name, &below, faults, options.read_only, unmap)
+            }
         };
         opened.push(OpenNode {
             options: options.clone(),
@@ -149,6 +149,20 @@ impl Opening {
             busy: None,
         });
         Ok(node)
+    }
+
+    /// The node below `parent`.
+    fn below(
+        &mut self,
+        parent: &str,
+        below: &NodeRef,
+        opened: &mut Vec<OpenNode>,
+    ) -> Result<Arc<Node>, NodeError> {
+        match (below, &self.below) {
+            (NodeRef::Inline(inside), _) => self.open_below(inside, Some(parent), opened),
+            (NodeRef::Name(_), Some(below)) => Ok(below.clone()),
+            (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use block::Node;
 use data_plane::{DataThread, DataThreadSettings, Reports};
-use options::{BlockdevOptions, Driver, ExportOptions, IothreadOptions};
+use options::{BlockdevOptions, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
 
@@ -361,10 +361,8 @@ impl OpenNode {
 
     /// The node that this one is a part of.
     pub fn below(&self) -> Option<&str> {
-        match &self.options.driver {
-            Driver::Raw(raw) => Some(raw.file.node_name()),
-            _ => None,
-        }
+        let (_, child) = self.options.driver.child()?;
+        Some(child.node_name())
     }
 }
 

@@ -11,6 +11,7 @@ use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
 
 use crate::Failure;
 use crate::aio::AioChoices;
+use crate::faults;
 use crate::node::{self, locking};
 use crate::objects::{Export, Objects};
 use crate::shown::{Form, FrontEnds, Shown, ShownDisk};
@@ -26,6 +27,8 @@ pub(crate) struct Opening {
 /// A node that is to get another opening.
 struct Planned {
     options: BlockdevOptions,
+    /// These are other options than before, perhaps.
+    described: bool,
     old: Arc<Node>,
     /// What a window is onto, if that stays as it is.
     below: Option<Arc<Node>>,
@@ -41,6 +44,7 @@ pub(crate) struct Reopen {
 /// A node that takes the place of one.
 struct Renewed {
     options: BlockdevOptions,
+    described: bool,
     old: Arc<Node>,
     node: Arc<Node>,
     exports: Vec<Shows>,
@@ -91,6 +95,7 @@ impl Opening {
             node.set_size(planned.old.size());
             renewed.push(Renewed {
                 options: planned.options,
+                described: planned.described,
                 old: planned.old,
                 node,
                 exports: planned.exports,
@@ -130,16 +135,30 @@ impl Planned {
                 Node::open(name, options.read_only, &NodeOptions::Null(null))?
             }
             Driver::Raw(raw) => {
-                let mut anew = renewed.iter().map(|new| &new.node);
-                let anew = anew.find(|node| node.name() == raw.file.node_name());
-                let Some(below) = anew.or(self.below.as_ref()) else {
-                    unreachable!("planned with the node below");
-                };
+                let below = self.below(renewed, raw.file.node_name());
                 let unmap = options.discard == Discard::Unmap;
                 Node::window(name, below, raw.offset, raw.size, options.read_only, unmap)?
             }
+            Driver::Blkdebug(blkdebug) => {
+                let below = self.below(renewed, blkdebug.image.node_name());
+                let Some(faults) = self.old.faults() else {
+                    unreachable!("of the same driver as before");
+                };
+                let unmap = options.discard == Discard::Unmap;
+                Node::filtered(name, below, faults.clone(), options.read_only, unmap)
+            }
         };
         Ok(node)
+    }
+
+    /// The node of that name, below this one.
+    fn below<'a>(&'a self, renewed: &'a [Renewed], name: &str) -> &'a Arc<Node> {
+        let mut anew = renewed.iter().map(|new| &new.node);
+        let anew = anew.find(|node| node.name() == name);
+        let Some(below) = anew.or(self.below.as_ref()) else {
+            unreachable!("planned with the node below");
+        };
+        below
     }
 }
 
@@ -152,6 +171,14 @@ impl Reopen {
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
         }
         take_locks(&self.renewed)?;
+        for new in &self.renewed {
+            // What hangs would not settle.
+            if let (Driver::Blkdebug(blkdebug), Some(faults)) =
+                (&new.options.driver, new.node.faults())
+            {
+                faults.set(new.described.then(|| faults::rules(&blkdebug.injected)));
+            }
+        }
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
                 match &export.front_ends {
@@ -208,6 +235,11 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
             ("file", old.file.node_name() != new.file.node_name()),
             ("size", (old.offset, old.size) != (new.offset, new.size)),
         ],
+        (Driver::Blkdebug(old), Driver::Blkdebug(new)) => [
+            ("image.driver", matches!(new.image, NodeRef::Inline(_))),
+            ("image", old.image.node_name() != new.image.node_name()),
+            ("", false),
+        ],
         _ => [("driver", true), ("", false), ("", false)],
     };
     match changed.iter().find(|(_, changed)| *changed) {
@@ -240,6 +272,7 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         let exports = exports.collect();
         planned.push(Planned {
             options: described.unwrap_or(&open.options).clone(),
+            described: described.is_some(),
             exports,
             old,
             below,

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
-    NodeRef, ObjectOptions, SocketAddr,
+    BlkdebugOptions, BlockdevOptions, Directive, Driver, ExportKind, ExportOptions,
+    IothreadOptions, MetricsAddr, NodeRef, ObjectOptions, RawOptions, SocketAddr,
 };
 use serde_json::{Map, Value, json};
 
@@ -158,11 +158,12 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     let storage = match &options.driver {
         Driver::File(file) | Driver::HostDevice(file) => json!(file.filename.display().to_string()),
         Driver::NullCo(null) => json!(format!("none, {} bytes", null.size)),
-        Driver::Raw(raw) => {
-            if let NodeRef::Inline(inside) = &raw.file {
+        Driver::Raw(RawOptions { file: below, .. })
+        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => {
+            if let NodeRef::Inline(inside) = below {
                 node(inside, rows);
             }
-            json!(format!("node {}", raw.file.node_name()))
+            json!(format!("node {}", below.node_name()))
         }
     };
     let page_cache = match (&options.driver, options.cache_direct) {

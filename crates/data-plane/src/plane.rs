@@ -377,6 +377,7 @@ impl StoragePlane {
             cx.delete(kick);
         }
         vring.stopping = Some(reply);
+        self.engines.hold_no_more(place);
         vring.end_admissions();
         self.lists.remove(vring, place);
         // The notify phase ends it, now or after its last completion.
@@ -426,6 +427,7 @@ impl StoragePlane {
             for node in vring.nodes() {
                 self.engines.detach(&node);
             }
+            self.engines.may_hold(place);
             self.vrings.remove(place);
             self.trace.print();
             // A front-end that is gone does not want to know.

@@ -4,10 +4,13 @@
 //! unless told otherwise, since a guest has a page cache of its own, and how their requests reach the
 //! kernel is left to what the host has.
 
+mod blkdebug;
 mod read;
 
 use std::path::PathBuf;
 
+pub(crate) use blkdebug::{INJECT_KEYS, KEYS as BLKDEBUG_KEYS, injected};
+pub use blkdebug::{InjectAction, InjectError, Injected, IoType};
 pub(crate) use read::{COMMON_KEYS, DRIVERS, FILE_KEYS, NULL_KEYS, RAW_KEYS, Which, parse};
 
 /// `--blockdev …`: one node, with its children inside if they were written in place.
@@ -55,6 +58,8 @@ pub enum Driver {
     NullCo(NullOptions),
     /// `raw`: another node as it is, or a part of it.
     Raw(RawOptions),
+    /// `blkdebug`: another node, with faults on purpose.
+    Blkdebug(BlkdebugOptions),
 }
 
 impl Driver {
@@ -66,6 +71,17 @@ impl Driver {
             Self::HostDevice(_) => "host_device",
             Self::NullCo(_) => "null-co",
             Self::Raw(_) => "raw",
+            Self::Blkdebug(_) => "blkdebug",
+        }
+    }
+
+    /// The node below, if there is one, and what it is called there.
+    #[must_use]
+    pub fn child(&self) -> Option<(&'static str, &NodeRef)> {
+        match self {
+            Self::Raw(raw) => Some(("file", &raw.file)),
+            Self::Blkdebug(blkdebug) => Some(("image", &blkdebug.image)),
+            Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) => None,
         }
     }
 }
@@ -127,6 +143,15 @@ pub struct RawOptions {
     pub offset: u64,
     /// `size` of the disk in bytes, a multiple of 512; `None` = up to the end of the node below.
     pub size: Option<u64>,
+}
+
+/// Options of `blkdebug`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlkdebugOptions {
+    /// `image`: the node below.
+    pub image: NodeRef,
+    /// `inject-error` and `seed`.
+    pub injected: Injected,
 }
 
 /// A node named or written in place.

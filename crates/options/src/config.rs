@@ -161,7 +161,7 @@ mod tests {
     fn the_example_and_its_defaults_are_right() {
         for text in [EXAMPLE, &with_defaults()] {
             let daemon = Configured::of("blockplane.toml").with(text);
-            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(11));
+            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(12));
         }
     }
 
@@ -180,12 +180,13 @@ mod tests {
 
     #[test]
     fn the_example_has_every_key() {
-        let tables: [&[Key]; 9] = [
+        let tables: [&[Key]; 10] = [
             object::IOTHREAD_KEYS,
             blockdev::COMMON_KEYS,
             blockdev::FILE_KEYS,
             blockdev::NULL_KEYS,
             blockdev::RAW_KEYS,
+            blockdev::BLKDEBUG_KEYS,
             export::KEYS,
             export::LUNS_KEYS,
             monitor::CHARDEV_KEYS,

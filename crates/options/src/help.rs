@@ -68,6 +68,16 @@ pub(crate) fn top_level() -> String {
     );
     section(
         &mut out,
+        "    driver blkdebug (faults on purpose, in front of another node) also",
+        &[blockdev::BLKDEBUG_KEYS],
+    );
+    section(
+        &mut out,
+        "      and each member of its inject-error",
+        &[blockdev::INJECT_KEYS],
+    );
+    section(
+        &mut out,
         "--export vhost-user-blk,KEY=VALUE,…   a disk for a VMM",
         &[export::KEYS],
     );
@@ -201,7 +211,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
             out.push_str(match opt {
                 Opt::Object => "Types of --object:\n  iothread\n",
                 Opt::Blockdev => {
-                    "Drivers of --blockdev:\n  file\n  host_device\n  null-co\n  raw\n"
+                    "Drivers of --blockdev:\n  file\n  host_device\n  null-co\n  raw\n  blkdebug\n"
                 }
                 Opt::Chardev => monitor::BACKENDS_SHOWN,
                 Opt::Monitor => {
@@ -219,16 +229,16 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
             section(&mut out, "--object iothread", &[object::IOTHREAD_KEYS]);
         }
         Opt::Blockdev => {
-            let own = match pick("driver", kind, blockdev::DRIVERS, &[])? {
-                blockdev::Which::File | blockdev::Which::HostDevice => blockdev::FILE_KEYS,
-                blockdev::Which::NullCo => blockdev::NULL_KEYS,
-                blockdev::Which::Raw => blockdev::RAW_KEYS,
-            };
+            let which = pick("driver", kind, blockdev::DRIVERS, &[])?;
             section(
                 &mut out,
                 &format!("--blockdev {kind}"),
-                &[blockdev::COMMON_KEYS, own],
+                &[blockdev::COMMON_KEYS, which.keys()],
             );
+            if matches!(which, blockdev::Which::Blkdebug) {
+                let title = "  each member of inject-error";
+                section(&mut out, title, &[blockdev::INJECT_KEYS]);
+            }
         }
         Opt::Chardev => {
             pick("backend", kind, &[("socket", ())], &[])?;

@@ -40,8 +40,8 @@ mod tree;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
-    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, RawOptions,
+    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
+    InjectAction, InjectError, Injected, IoType, Locking, NodeRef, NullOptions, RawOptions,
 };
 pub use check::Check;
 pub use config::{ConfigError, Configured, Finding, Place};

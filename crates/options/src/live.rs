@@ -4,8 +4,8 @@
 //! told, and forgotten when one set of options was read.
 
 use crate::{
-    BlockdevOptions, ExportOptions, Key, LunOptions, ObjectOptions, Problem, SocketAddr, blockdev,
-    export, json, knobs, names::Names, object,
+    BlockdevOptions, ExportOptions, Injected, Key, LunOptions, ObjectOptions, Problem, SocketAddr,
+    blockdev, export, fields::Fields, json, knobs, names::Names, object,
 };
 
 /// What runs.
@@ -55,6 +55,17 @@ impl Live {
         blockdev::parse(json::parse(json)?, &mut self.names)
     }
 
+    /// Reads `inject-error` and `seed` alone, for a node that is there.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn injected(json: &str) -> Result<Injected, Problem> {
+        let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BLKDEBUG_KEYS], &[])?;
+        let injected = blockdev::injected(&mut fields)?;
+        fields.finish();
+        Ok(injected)
+    }
+
     /// Reads the options of one more export.
     ///
     /// # Errors
@@ -98,16 +109,7 @@ pub fn node_keys() -> &'static [Key] {
 #[must_use]
 pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
     let drivers = blockdev::DRIVERS.iter();
-    drivers
-        .map(|(name, which)| {
-            let keys = match which {
-                blockdev::Which::File | blockdev::Which::HostDevice => blockdev::FILE_KEYS,
-                blockdev::Which::NullCo => blockdev::NULL_KEYS,
-                blockdev::Which::Raw => blockdev::RAW_KEYS,
-            };
-            (*name, keys)
-        })
-        .collect()
+    drivers.map(|(name, which)| (*name, which.keys())).collect()
 }
 
 /// Keys of exports, of all types.
@@ -120,6 +122,12 @@ pub fn export_keys() -> Vec<Key> {
 #[must_use]
 pub fn lun_keys() -> Vec<Key> {
     [export::LUN_KEYS, export::LUN_DEVICE_KEYS].concat()
+}
+
+/// Keys of one fault of a `blkdebug` node.
+#[must_use]
+pub fn inject_error_keys() -> &'static [Key] {
+    blockdev::INJECT_KEYS
 }
 
 /// Types of exports.

@@ -74,6 +74,13 @@ pub const KEYS: &[KeyGroup] = &[
         keys: blockdev::RAW_KEYS,
     },
     KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["blkdebug"],
+        title: "driver blkdebug (faults on purpose, in front of another node)",
+        keys: blockdev::BLKDEBUG_KEYS,
+    },
+    KeyGroup {
         option: "export",
         table: "export",
         kinds: &["vhost-user-blk"],

@@ -9,6 +9,7 @@
 mod discard;
 mod engines;
 mod errors;
+mod filter;
 mod flush;
 mod harness;
 mod in_call;

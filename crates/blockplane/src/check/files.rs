@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use options::{
-    BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
-    SocketAddr,
+    BlkdebugOptions, BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr,
+    NodeRef, RawOptions, SocketAddr,
 };
 use rustix::fs::{Access, access};
 
@@ -37,8 +37,9 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
         Driver::File(file) => (file, false),
         Driver::HostDevice(file) => (file, true),
         Driver::NullCo(_) => return,
-        Driver::Raw(raw) => {
-            if let NodeRef::Inline(inside) = &raw.file {
+        Driver::Raw(RawOptions { file: below, .. })
+        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => {
+            if let NodeRef::Inline(inside) = below {
                 disk(inside, seen, hints);
             }
             return;

@@ -1,5 +1,6 @@
 //! What monitors can be asked: names, arguments and results are those of QEMU.
 
+mod blkdebug;
 mod chardevs;
 mod errors;
 mod export_properties;
@@ -36,6 +37,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(stats::commands());
     commands.extend(histograms::commands());
     commands.extend(reopen::commands());
+    commands.extend(blkdebug::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());

@@ -167,12 +167,7 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
 /// expect say so.
 pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
-    let driver = match &options.driver {
-        Driver::File(_) => "file",
-        Driver::HostDevice(_) => "host_device",
-        Driver::NullCo(_) => "null-co",
-        Driver::Raw(_) => "raw",
-    };
+    let driver = options.driver.name();
     let filename = filename(open, objects);
     let mut image = json!({
         "virtual-size": node.size(),
@@ -185,9 +180,9 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     if matches!(options.driver, Driver::File(_)) {
         image["dirty-flag"] = false.into();
     }
-    let children: Vec<Value> = open
-        .below()
-        .map(|below| json!({"node-name": below, "child": "file"}))
+    let child = options.driver.child();
+    let children: Vec<Value> = child
+        .map(|(child, below)| json!({"node-name": below.node_name(), "child": child}))
         .into_iter()
         .collect();
     json!({
@@ -233,6 +228,9 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
                 return filename(below, objects);
             }
             json!({"driver": "raw", "file": below, "offset": raw.offset, "size": open.node.size()})
+        }
+        Driver::Blkdebug(blkdebug) => {
+            json!({"driver": "blkdebug", "image": blkdebug.image.node_name()})
         }
     };
     format!("json:{}", qmp::to_text(&described))

@@ -33,6 +33,8 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     let mut reader = Reader::default();
     let object = reader.object(&live::lun_keys(), &["node-name"]);
     definitions.push(("BlockExportLun", Definition::Object(object)));
+    let object = reader.object(live::inject_error_keys(), &[]);
+    definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
     let object = reader.object(&live::iothread_keys(), &["qom-type", "id"]);
     definitions.push(("ObjectOptions", Definition::Object(object)));
     let object = reader.object(&live::export_keys(), &["type", "id", "addr"]);
@@ -48,7 +50,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     });
     definitions.push(("BlockdevOptions", Definition::Object(options)));
     for (name, keys) in drivers {
-        let object = reader.object(keys, &["filename", "file"]);
+        let object = reader.object(keys, &["filename", "file", "image"]);
         definitions.push((name, Definition::Object(object)));
     }
     definitions.extend(reader.definitions);
@@ -123,9 +125,10 @@ impl Reader {
     fn type_of(&mut self, key: &Key) -> Type {
         match (key.name, key.value) {
             ("qom-type" | "type" | "driver" | "detect-zeroes", _) => Type::Named(key.name),
-            ("file", _) => Type::Named("BlockdevRef"),
+            ("file" | "image", _) => Type::Named("BlockdevRef"),
             ("iothread", _) => Type::Named("IothreadRef"),
             ("iothread-vq-mapping", _) => Type::list_of("IOThreadVirtQueueMapping"),
+            ("inject-error", _) => Type::list_of("BlkdebugInjectErrorOptions"),
             ("luns", _) => Type::list_of("BlockExportLun"),
             ("cpu-affinity", _) => Type::Named("CpuSets"),
             (_, "on|off" | "off") => Type::Bool,

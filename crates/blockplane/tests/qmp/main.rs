@@ -2,6 +2,7 @@
 //!
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
+//! - `faults`: faults on purpose, and what becomes of disks that have them.
 //! - `luns`: units of SCSI controllers.
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
@@ -31,6 +32,7 @@ mod client;
 mod compared;
 mod crowd;
 mod exports;
+mod faults;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../iothreads/guest.rs"]
 mod guest;

@@ -117,6 +117,7 @@ impl StoragePlane {
     ) {
         if let Some(running) = self.vrings.controllers.get_mut(place) {
             running.stop(reply);
+            self.engines.hold_no_more(place);
             self.tend(cx, place);
         }
     }
@@ -153,6 +154,7 @@ impl StoragePlane {
         for node in nodes {
             self.engines.detach(&node);
         }
+        self.engines.may_hold(place);
         self.vrings.remove(place);
         let _ = reply.send(0);
     }

@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use crate::{
-    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, Problem, RawOptions,
+    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
+    Locking, NodeRef, NullOptions, Problem, RawOptions,
+    blockdev::blkdebug,
     fields::{Fields, Key, NotYet, kind},
     names::{MAX_NODE_NAME_BYTES, Names},
     tree::{Object, Value},
@@ -144,6 +145,19 @@ pub(crate) enum Which {
     HostDevice,
     NullCo,
     Raw,
+    Blkdebug,
+}
+
+impl Which {
+    /// The keys that it adds to those of every driver.
+    pub(crate) fn keys(self) -> &'static [Key] {
+        match self {
+            Self::File | Self::HostDevice => FILE_KEYS,
+            Self::NullCo => NULL_KEYS,
+            Self::Raw => RAW_KEYS,
+            Self::Blkdebug => blkdebug::KEYS,
+        }
+    }
 }
 
 pub(crate) const DRIVERS: &[(&str, Which)] = &[
@@ -151,16 +165,17 @@ pub(crate) const DRIVERS: &[(&str, Which)] = &[
     ("host_device", Which::HostDevice),
     ("null-co", Which::NullCo),
     ("raw", Which::Raw),
+    ("blkdebug", Which::Blkdebug),
 ];
 
 macro_rules! drivers_not_yet {
     ($($name:literal)*) => {
-        &[$(NotYet { name: $name, instead: "the drivers are file, host_device, null-co and raw" }),*]
+        &[$(NotYet { name: $name, instead: "the drivers are file, host_device, null-co, raw and blkdebug" }),*]
     };
 }
 
 const DRIVERS_NOT_YET: &[NotYet] = drivers_not_yet![
-    "blkdebug" "blklogwrites" "blkreplay" "blkverify" "bochs" "cloop" "compress" "copy-before-write" "copy-on-read"
+    "blklogwrites" "blkreplay" "blkverify" "bochs" "cloop" "compress" "copy-before-write" "copy-on-read"
     "dmg" "ftp" "ftps" "gluster" "host_cdrom" "http" "https" "io_uring" "iscsi" "luks" "nbd" "nfs" "null-aio" "nvme"
     "nvme-io_uring" "parallels" "preallocate" "qcow" "qcow2" "qed" "quorum" "rbd" "replication" "snapshot-access" "ssh"
     "throttle" "vdi" "vhdx" "virtio-blk-vfio-pci" "virtio-blk-vhost-user" "virtio-blk-vhost-vdpa" "vmdk" "vpc" "vvfat"
@@ -200,12 +215,11 @@ fn node(
     names: &mut Names,
 ) -> Result<(BlockdevOptions, bool), Problem> {
     let which = kind(&object, prefix, "driver", DRIVERS, DRIVERS_NOT_YET)?;
-    let own_keys = match which {
-        Which::File | Which::HostDevice => FILE_KEYS,
-        Which::NullCo => NULL_KEYS,
-        Which::Raw => RAW_KEYS,
+    let not_yet = match which {
+        Which::Blkdebug => blkdebug::NOT_YET,
+        _ => KEYS_NOT_YET,
     };
-    let mut fields = Fields::new(object, prefix, &[COMMON_KEYS, own_keys], KEYS_NOT_YET)?;
+    let mut fields = Fields::new(object, prefix, &[COMMON_KEYS, which.keys()], not_yet)?;
     fields.take("driver");
     let name = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
     if name.is_none() && prefix.is_empty() {
@@ -265,6 +279,12 @@ fn node(
             let (raw, below_is_read_only) = raw(&mut fields, own, names)?;
             read_only |= below_is_read_only;
             Driver::Raw(raw)
+        }
+        Which::Blkdebug => {
+            let injected = blkdebug::injected(&mut fields)?;
+            let (image, below_is_read_only) = child(&mut fields, "image", own, names)?;
+            read_only |= below_is_read_only;
+            Driver::Blkdebug(BlkdebugOptions { image, injected })
         }
     };
     fields.finish();
@@ -349,8 +369,19 @@ fn raw(
         );
         return Err(Problem::Conflict { reason });
     }
-    let key = fields.path("file");
-    let (file, read_only) = match fields.take("file") {
+    let (file, read_only) = child(fields, "file", own, names)?;
+    Ok((RawOptions { file, offset, size }, read_only))
+}
+
+/// Also returns whether the node below refuses writes.
+fn child(
+    fields: &mut Fields,
+    name: &'static str,
+    own: Inherited,
+    names: &mut Names,
+) -> Result<(NodeRef, bool), Problem> {
+    let key = fields.path(name);
+    Ok(match fields.take(name) {
         Some(Value::Text(name) | Value::String(name)) => {
             let read_only = names.node_is_read_only(&key, &name)?;
             (NodeRef::Name(name), read_only)
@@ -374,9 +405,8 @@ fn raw(
         }
         None => {
             let expected =
-                "write file=NODE-NAME, or file.driver=file,file.filename=PATH".to_owned();
+                format!("write {name}=NODE-NAME, or {name}.driver=file,{name}.filename=PATH");
             return Err(Problem::Missing { key, expected });
         }
-    };
-    Ok((RawOptions { file, offset, size }, read_only))
+    })
 }

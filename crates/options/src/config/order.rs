@@ -21,9 +21,12 @@ impl<'a> Names<'a> {
 
     fn collect(&mut self, object: &'a Object) {
         self.gives.extend(object.get("node-name").and_then(text));
-        match object.get("file") {
-            Some(Value::Object(inside)) => self.collect(inside),
-            other => self.wants.extend(other.and_then(text)),
+        // As drivers call the node below.
+        for child in ["file", "image"] {
+            match object.get(child) {
+                Some(Value::Object(inside)) => self.collect(inside),
+                other => self.wants.extend(other.and_then(text)),
+            }
         }
     }
 }

@@ -121,8 +121,13 @@ fn in_order(mut entries: Vec<Entry>, names: &mut Names, found: &mut Vec<Found>) 
     let (sorted, circle) = order::sorted(&nodes);
     for node in circle {
         let entry = &entries[first + node];
-        let reason = "nodes are below each other in a circle: 'file' leads back here".to_owned();
-        report(entry, &Problem::Conflict { reason }, Some("file"), found);
+        let children = ["file", "image"];
+        let mut children = children
+            .into_iter()
+            .filter(|child| entry.object().get(child).is_some());
+        let child = children.next().unwrap_or("file");
+        let reason = format!("nodes are below each other in a circle: '{child}' leads back here");
+        report(entry, &Problem::Conflict { reason }, Some(child), found);
         define(entry, names);
     }
     let mut rank = vec![None; entries.len()];

@@ -1,0 +1,378 @@
+//! Faults that a filter node (driver `blkdebug`) injects on purpose: which requests they hit, and what becomes of
+//! those.
+//!
+//! Rules belong to the control plane, which may change them at any time, and are looked at by every iothread
+//! that serves the node: under a lock, since whoever injects faults does not measure. Carrying the verdict out is
+//! the engines' (`filter.rs`).
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::Errno;
+
+use crate::request::{Op, Request};
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOp {
+    /// Reads.
+    Read,
+    /// Writes of data.
+    Write,
+    /// Write-zeroes.
+    WriteZeroes,
+    /// Discards, as far as the node passes them on.
+    Discard,
+    /// Flushes.
+    Flush,
+}
+
+impl FaultOp {
+    fn of(op: Op) -> Self {
+        match op {
+            Op::Read => FaultOp::Read,
+            Op::Write => FaultOp::Write,
+            Op::WriteZeroes { .. } => FaultOp::WriteZeroes,
+            Op::Discard => FaultOp::Discard,
+            Op::Flush => FaultOp::Flush,
+        }
+    }
+}
+
+/// What becomes of a request that a rule hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultAction {
+    /// It fails, and the disk never sees it.
+    Error(Errno),
+    /// It waits so many nanoseconds. Later rules are asked as well.
+    Delay(u64),
+    /// It waits until it is [released](Faults::set), or its queue stops; then it is carried out.
+    Hang,
+    /// Only so many bytes are transferred, and it fails.
+    Short(u64, Errno),
+    /// Only so many bytes are transferred, and it succeeds: a write that lost its end, a flush that did nothing.
+    Torn(u64),
+}
+
+/// Requests that are hit, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultRule {
+    /// It begins with the first request of this kind; `None`: at once.
+    pub begins: Option<FaultOp>,
+    /// Only these; `None`: all.
+    pub op: Option<FaultOp>,
+    /// Only what touches these bytes, which no flush does; `None`: everywhere.
+    pub bytes: Option<Range<u64>>,
+    /// It hits so often, and never again; `None`: for ever.
+    pub times: Option<u64>,
+    /// It hits one in so many, by chance; 1: each.
+    pub one_in: u64,
+    /// What it does.
+    pub action: FaultAction,
+}
+
+impl FaultRule {
+    /// Whether it is about such a request. `times` counts down.
+    fn is_about(&self, op: FaultOp, request: &Request) -> bool {
+        let touches = |bytes: &Range<u64>| {
+            let some = request.len > 0;
+            some && request.offset < bytes.end
+                && bytes.start < request.offset.saturating_add(request.len)
+        };
+        self.begins.is_none()
+            && self.times != Some(0)
+            && self.op.is_none_or(|only| only == op)
+            && self.bytes.as_ref().is_none_or(touches)
+    }
+}
+
+/// The rules of a filter node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultRules {
+    /// The first that hits and is no delay decides.
+    pub rules: Vec<FaultRule>,
+    /// The same seed and the same requests in the same order have the same faults.
+    pub seed: u64,
+}
+
+/// What is to become of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub hold: Hold,
+    pub fate: Fate,
+    /// Of the rules that said so.
+    pub edition: u64,
+}
+
+/// How long a request is kept back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// So many nanoseconds, mostly none.
+    For(u64),
+    /// Until it is released.
+    UntilReleased,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Carry,
+    Fail(Errno),
+    /// So many bytes at most are carried out; if that succeeds, this is the result.
+    Part(u64, Result<(), Errno>),
+}
+
+/// Wakes an iothread.
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// The rules of a filter node as they are now, shared by all its openings.
+pub struct Faults {
+    state: Mutex<State>,
+    /// Counts how often requests were released. It only changes with `state` locked.
+    edition: AtomicU64,
+    /// An entry for each queue that is served through it.
+    users: Mutex<Vec<Wake>>,
+}
+
+struct State {
+    rules: Vec<FaultRule>,
+    random: u64,
+}
+
+impl Faults {
+    /// With these rules.
+    #[must_use]
+    pub fn new(rules: FaultRules) -> Arc<Self> {
+        Arc::new(Faults {
+            state: Mutex::new(State {
+                rules: rules.rules,
+                random: rules.seed,
+            }),
+            edition: AtomicU64::new(0),
+            users: Mutex::default(),
+        })
+    }
+
+    /// Releases all requests that hang. Requests that come from now on meet other rules, if there are some given.
+    pub fn set(&self, rules: Option<FaultRules>) {
+        let mut state = lock(&self.state);
+        if let Some(FaultRules { rules, seed }) = rules {
+            *state = State {
+                rules,
+                random: seed,
+            };
+        }
+        self.edition.fetch_add(1, Ordering::Release);
+        drop(state);
+        for wake in lock(&self.users).iter() {
+            wake();
+        }
+    }
+
+    /// What becomes of a request.
+    pub(crate) fn judge(&self, request: &Request) -> Verdict {
+        let op = FaultOp::of(request.op);
+        let mut state = lock(&self.state);
+        let State { rules, random } = &mut *state;
+        for rule in rules.iter_mut().filter(|rule| rule.begins == Some(op)) {
+            rule.begins = None;
+        }
+        let (mut hold, mut fate, mut delay_ns) = (None, Fate::Carry, 0u64);
+        for rule in rules.iter_mut() {
+            if !rule.is_about(op, request) || !hits(random, rule.one_in) {
+                continue;
+            }
+            rule.times = rule.times.map(|times| times - 1);
+            match rule.action {
+                FaultAction::Delay(ns) => {
+                    delay_ns = delay_ns.saturating_add(ns);
+                    continue;
+                }
+                FaultAction::Hang => hold = Some(Hold::UntilReleased),
+                FaultAction::Error(errno) => fate = Fate::Fail(errno),
+                FaultAction::Short(bytes, errno) => fate = Fate::Part(bytes, Err(errno)),
+                FaultAction::Torn(bytes) => fate = Fate::Part(bytes, Ok(())),
+            }
+            break;
+        }
+        Verdict {
+            hold: hold.unwrap_or(Hold::For(delay_ns)),
+            fate,
+            edition: self.edition(),
+        }
+    }
+
+    /// Changes when requests are released.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// A queue is served through it, by the iothread that `wake` wakes.
+    pub(crate) fn join(&self, wake: &Wake) {
+        lock(&self.users).push(wake.clone());
+    }
+
+    /// One less.
+    pub(crate) fn leave(&self, wake: &Wake) {
+        let mut users = lock(&self.users);
+        if let Some(index) = users.iter().position(|user| Arc::ptr_eq(user, wake)) {
+            users.swap_remove(index);
+        }
+    }
+}
+
+/// By chance, one in so many.
+fn hits(random: &mut u64, one_in: u64) -> bool {
+    if one_in <= 1 {
+        return true;
+    }
+    // SplitMix64: a counter, well mixed.
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)).is_multiple_of(one_in)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(op: Op, offset: u64, len: u64) -> Request {
+        Request {
+            op,
+            fua: false,
+            offset,
+            len,
+            iov: std::ptr::null_mut(),
+            iov_count: 0,
+            token: 0,
+        }
+    }
+
+    fn rule(action: FaultAction) -> FaultRule {
+        FaultRule {
+            begins: None,
+            op: None,
+            bytes: None,
+            times: None,
+            one_in: 1,
+            action,
+        }
+    }
+
+    fn faults(rules: &[FaultRule], seed: u64) -> Arc<Faults> {
+        let rules = rules.to_vec();
+        Faults::new(FaultRules { rules, seed })
+    }
+
+    const EIO: FaultAction = FaultAction::Error(Errno::IO);
+
+    fn fails(faults: &Faults, request: &Request) -> bool {
+        faults.judge(request).fate == Fate::Fail(Errno::IO)
+    }
+
+    #[test]
+    fn a_rule_hits_what_it_is_about() {
+        let only_writes = FaultRule {
+            op: Some(FaultOp::Write),
+            bytes: Some(1024..2048),
+            ..rule(EIO)
+        };
+        let faults = faults(&[only_writes], 0);
+        for (op, offset, len, hit) in [
+            (Op::Write, 0, 1024, false),
+            (Op::Write, 0, 1025, true),
+            (Op::Write, 2047, 1, true),
+            (Op::Write, 2048, 512, false),
+            (Op::Write, 1500, 0, false),
+            (Op::Read, 1024, 512, false),
+            (Op::Flush, 0, 0, false),
+        ] {
+            let asked = request(op, offset, len);
+            assert_eq!(fails(&faults, &asked), hit, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn delays_add_up_and_the_first_other_rule_decides() {
+        let twice = FaultRule {
+            times: Some(2),
+            ..rule(FaultAction::Delay(5))
+        };
+        let once = FaultRule {
+            times: Some(1),
+            ..rule(FaultAction::Hang)
+        };
+        let rules = [twice, rule(FaultAction::Delay(7)), once, rule(EIO)];
+        let faults = faults(&rules, 0);
+        let asked = request(Op::Read, 0, 512);
+        let said = || {
+            let Verdict { hold, fate, .. } = faults.judge(&asked);
+            (hold, fate)
+        };
+        assert_eq!(said(), (Hold::UntilReleased, Fate::Carry));
+        assert_eq!(said(), (Hold::For(12), Fate::Fail(Errno::IO)));
+        assert_eq!(said(), (Hold::For(7), Fate::Fail(Errno::IO)));
+    }
+
+    #[test]
+    fn a_rule_begins_with_what_it_waits_for() {
+        let behind_a_flush = FaultRule {
+            begins: Some(FaultOp::Flush),
+            op: Some(FaultOp::Read),
+            ..rule(EIO)
+        };
+        let faults = faults(&[behind_a_flush], 0);
+        let (read, flush) = (request(Op::Read, 0, 512), request(Op::Flush, 0, 0));
+        assert!(!fails(&faults, &read));
+        assert!(!fails(&faults, &flush), "it is not about flushes");
+        assert!(fails(&faults, &read));
+    }
+
+    #[test]
+    fn chance_is_repeatable_and_about_as_often_as_said() {
+        let seldom = FaultRule {
+            one_in: 10,
+            ..rule(EIO)
+        };
+        let hits = |seed| {
+            let faults = faults(std::slice::from_ref(&seldom), seed);
+            let asked = request(Op::Read, 0, 512);
+            (0..10_000)
+                .map(|_| fails(&faults, &asked))
+                .collect::<Vec<bool>>()
+        };
+        let one = hits(1);
+        assert_eq!(one, hits(1));
+        assert_ne!(one, hits(2));
+        let count = one.iter().filter(|hit| **hit).count();
+        assert!((800..1200).contains(&count), "{count} of 10000");
+    }
+
+    #[test]
+    fn whoever_uses_it_is_woken_when_rules_change() {
+        let woken = Arc::new(AtomicU64::new(0));
+        let count = woken.clone();
+        let wake: Wake = Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let faults = faults(&[rule(EIO)], 0);
+        faults.join(&wake);
+        let before = faults.edition();
+        faults.set(None);
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        assert_ne!(faults.edition(), before);
+        let asked = request(Op::Read, 0, 512);
+        assert!(fails(&faults, &asked), "the rules are still there");
+        faults.set(Some(FaultRules::default()));
+        assert!(!fails(&faults, &asked));
+        faults.leave(&wake);
+        faults.set(None);
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+}

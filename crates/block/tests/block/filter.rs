@@ -1,0 +1,321 @@
+//! Filters: which requests have faults, and what is on the disk afterwards.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{FaultAction, FaultOp, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions};
+use engine::Errno;
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{file, folder, image, ways};
+
+const LEN: usize = 1 << 20;
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+fn rule(op: FaultOp, action: FaultAction) -> FaultRule {
+    FaultRule {
+        begins: None,
+        op: Some(op),
+        bytes: None,
+        times: None,
+        one_in: 1,
+        action,
+    }
+}
+
+fn rules(rules: &[FaultRule]) -> FaultRules {
+    FaultRules {
+        rules: rules.to_vec(),
+        seed: 1,
+    }
+}
+
+fn filter(below: &Arc<Node>, faults: &Arc<Faults>) -> Arc<Node> {
+    Node::filtered("filter", below, faults.clone(), false, true)
+}
+
+fn null() -> Arc<Node> {
+    let options = NullOptions {
+        size: LEN as u64,
+        read_zeroes: true,
+        latency_ns: 0,
+    };
+    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
+}
+
+/// Each kind of disk, one after the other: there is one image.
+fn disks(path: &std::path::Path) -> impl Iterator<Item = Arc<Node>> {
+    ways(path).into_iter().map(|how| file(&how))
+}
+
+#[test]
+fn a_filter_without_rules_is_the_node_below() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for below in disks(&path) {
+        fs::write(&path, pattern(1, LEN)).unwrap();
+        let part = Node::window("part", &below, 65_536, None, false, true).unwrap();
+        let faults = Faults::new(FaultRules::default());
+        let node = filter(&part, &faults);
+        assert_eq!(node.geometry(), part.geometry());
+        assert_eq!((node.aio(), node.direct()), (below.aio(), below.direct()));
+        assert!(node.shares_disk_with(&below) && node.unmap() && !node.read_only());
+        assert_eq!(node.end_for(4096).unwrap(), 65_536 + 4096);
+        let outer = Node::window("outer", &node, 4096, None, false, true).unwrap();
+        let base = 65_536 + 4096;
+        let mut model = pattern(1, LEN);
+        let mut rig = Rig::new();
+        let data = pattern(2, 8192);
+        rig.ok(&outer, Call::write(8192, &data).fua());
+        model[base + 8192..base + 16_384].copy_from_slice(&data);
+        rig.ok(&outer, Call::write(512, &data).skewed(3));
+        model[base + 512..base + 512 + 8192].copy_from_slice(&data);
+        rig.ok(&outer, Call::discard(32_768, 4096));
+        rig.ok(&outer, Call::write_zeroes(40_960, 4096, true));
+        model[base + 32_768..base + 36_864].fill(0);
+        model[base + 40_960..base + 45_056].fill(0);
+        rig.ok(&outer, Call::flush());
+        assert!(rig.read(&outer, 0, 65_536) == model[base..base + 65_536]);
+        assert!(fs::read(&path).unwrap() == model);
+    }
+}
+
+#[test]
+fn errors_hit_what_rules_say_and_reach_no_disk() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for below in disks(&path).chain(std::iter::once_with(null)) {
+        let no_space = FaultRule {
+            bytes: Some(4096..8192),
+            ..rule(FaultOp::Write, FaultAction::Error(Errno::NOSPC))
+        };
+        let one_flush = FaultRule {
+            times: Some(1),
+            ..rule(FaultOp::Flush, FaultAction::Error(Errno::IO))
+        };
+        let faults = Faults::new(rules(&[no_space, one_flush]));
+        let node = filter(&below, &faults);
+        let mut rig = Rig::new();
+        let before = rig.read(&below, 4096, 4096);
+        let data = pattern(3, 4096);
+        let outcomes = rig.all(
+            &node,
+            vec![
+                Call::write(0, &data),
+                Call::write(4096, &data),
+                Call::read(4096, 4096),
+                Call::write(8192, &data),
+                Call::flush(),
+                Call::flush(),
+            ],
+        );
+        let results: Vec<_> = outcomes.iter().map(|outcome| outcome.result).collect();
+        let (space, io) = (Err(Errno::NOSPC), Err(Errno::IO));
+        assert_eq!(results, [Ok(()), space, Ok(()), Ok(()), io, Ok(())]);
+        assert!(rig.read(&below, 4096, 4096) == before);
+        // The node itself has no faults.
+        rig.ok(&below, Call::write(4096, &data));
+    }
+}
+
+#[test]
+fn cut_short_is_so_much_and_no_more() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for below in disks(&path) {
+        // A filter below is not asked about what another one has cut.
+        let silent = Faults::new(rules(&[rule(
+            FaultOp::Flush,
+            FaultAction::Error(Errno::IO),
+        )]));
+        let below = filter(&below, &silent);
+        for (action, result) in [
+            (FaultAction::Short(1536, Errno::IO), Err(Errno::IO)),
+            (FaultAction::Torn(1536), Ok(())),
+            (FaultAction::Torn(0), Ok(())),
+            (FaultAction::Torn(u64::MAX), Ok(())),
+        ] {
+            fs::write(&path, pattern(1, LEN)).unwrap();
+            let mut model = pattern(1, LEN);
+            let count = match action {
+                FaultAction::Torn(bytes) | FaultAction::Short(bytes, _) => bytes.min(8192),
+                _ => unreachable!(),
+            };
+            let count = usize::try_from(count).unwrap();
+            let faults = Faults::new(rules(&[
+                rule(FaultOp::Write, action),
+                rule(FaultOp::Read, action),
+                rule(FaultOp::WriteZeroes, action),
+            ]));
+            let node = filter(&below, &faults);
+            let data = pattern(2, 8192);
+            let calls = vec![
+                Call::write(4096, &data).cut(1000),
+                Call::read(65_536, 8192).cut(1000),
+                Call::write_zeroes(131_072, 8192, false),
+            ];
+            let outcomes = Rig::new().all(&node, calls);
+            assert!(outcomes.iter().all(|outcome| outcome.result == result));
+            model[4096..4096 + count].copy_from_slice(&data[..count]);
+            model[131_072..131_072 + count].fill(0);
+            assert!(fs::read(&path).unwrap() == model, "{action:?}");
+            let read = &outcomes[1].data;
+            assert!(read[..count] == model[65_536..65_536 + count]);
+            assert!(read[count..].iter().all(|byte| *byte == 0xee));
+        }
+    }
+}
+
+#[test]
+fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
+    let delay = rule(FaultOp::Write, FaultAction::Delay(20_000_000));
+    let faults = Faults::new(rules(&[delay]));
+    let (below, mut rig) = (null(), Rig::new());
+    let node = filter(&below, &faults);
+    let begin = std::time::Instant::now();
+    rig.ok(&node, Call::write(0, &[0; 512]));
+    assert!(begin.elapsed() >= Duration::from_millis(20));
+    // The disk below it has its own requests done meanwhile.
+    faults.set(Some(rules(&[rule(
+        FaultOp::Write,
+        FaultAction::Delay(HOUR_NS),
+    )])));
+    let memory = hold(&mut rig, &node, 7);
+    rig.ok(&below, Call::flush());
+    assert!(rig.engines.next_deadline_ns().is_some());
+    end(rig, &node, memory);
+}
+
+#[test]
+fn what_hangs_is_carried_out_when_it_is_released() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for below in disks(&path).chain(std::iter::once_with(null)) {
+        let hang = || rules(&[rule(FaultOp::Write, FaultAction::Hang)]);
+        let faults = Faults::new(hang());
+        let (node, mut rig) = (filter(&below, &faults), Rig::new());
+        // It does not keep others.
+        rig.ok(&node, Call::read(0, 4096));
+        // The loop sleeps, and is woken.
+        let releaser = {
+            let faults = faults.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                faults.set(Some(FaultRules::default()));
+            })
+        };
+        let data = pattern(4, 4096);
+        let calls = (0..4).map(|at| Call::write(at * 8192, &data)).collect();
+        for outcome in rig.all(&node, calls) {
+            assert_eq!(outcome.result, Ok(()));
+        }
+        releaser.join().unwrap();
+        if below.aio().is_some() {
+            assert!(rig.read(&node, 8192, 4096) == data);
+        }
+        // Or when its queue has to end.
+        faults.set(Some(hang()));
+        let memory = hold(&mut rig, &node, 7);
+        end(rig, &node, memory);
+    }
+}
+
+/// Memory that a request names.
+struct Named {
+    _bytes: Vec<u8>,
+    _iov: Box<libc::iovec>,
+}
+
+/// Submits a write of the queue at `place`, which is held back.
+fn hold(rig: &mut Rig, node: &Node, place: u32) -> Named {
+    rig.attach(node);
+    let mut bytes = vec![0; 8192];
+    let start = bytes.as_mut_ptr().align_offset(4096);
+    let mut iov = Box::new(libc::iovec {
+        iov_base: bytes[start..].as_mut_ptr().cast(),
+        iov_len: 512,
+    });
+    let request = block::Request {
+        op: block::Op::Write,
+        fua: false,
+        offset: 0,
+        len: 512,
+        iov: &raw mut *iov,
+        iov_count: 1,
+        token: u64::from(place) << 32 | 1,
+    };
+    // SAFETY: what is returned outlives the request, which `end` waits for.
+    unsafe { rig.engines.submit(node, request) }.unwrap();
+    let mut out = Vec::new();
+    rig.engines.flush_batch();
+    rig.engines.reap(&mut out);
+    assert!(out.is_empty() && !rig.engines.has_completions());
+    Named {
+        _bytes: bytes,
+        _iov: iov,
+    }
+}
+
+/// The queue at place 7 ends, and the one request that it has in flight with it.
+fn end(mut rig: Rig, node: &Node, memory: Named) {
+    rig.engines.hold_no_more(8);
+    let mut out = Vec::new();
+    rig.engines.reap(&mut out);
+    assert!(out.is_empty(), "that was another queue");
+    rig.engines.hold_no_more(7);
+    while out.is_empty() {
+        rig.engines.reap(&mut out);
+        rig.engines.flush_batch();
+        std::thread::yield_now();
+    }
+    assert_eq!((out[0].token, out[0].result), (7 << 32 | 1, Ok(())));
+    drop(memory);
+    rig.engines.may_hold(7);
+    rig.engines.detach(node);
+}
+
+/// Errors by chance: what failed is not on the disk, all else is, and nothing is lost.
+#[test]
+fn errors_by_chance_leave_what_a_model_says() {
+    const BLOCKS: usize = 64;
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for (round, below) in disks(&path).enumerate() {
+        fs::write(&path, vec![0; LEN]).unwrap();
+        let by_chance = |one_in, action| FaultRule {
+            op: None,
+            one_in,
+            ..rule(FaultOp::Write, action)
+        };
+        let faults = Faults::new(FaultRules {
+            rules: vec![
+                by_chance(5, FaultAction::Delay(100_000)),
+                by_chance(4, FaultAction::Error(Errno::IO)),
+            ],
+            seed: round as u64,
+        });
+        let (node, mut rig) = (filter(&below, &faults), Rig::new());
+        let mut model = vec![0; LEN];
+        let (mut failed, mut done) = (0, 0);
+        for turn in 0..20 {
+            let data = |block: usize| pattern((turn * BLOCKS + block) as u64, 4096);
+            let at = |block: usize| block * LEN / BLOCKS;
+            let calls = (0..BLOCKS).map(|block| Call::write(at(block) as u64, &data(block)));
+            for (block, outcome) in rig.all(&node, calls.collect()).iter().enumerate() {
+                match outcome.result {
+                    Ok(()) => {
+                        model[at(block)..at(block) + 4096].copy_from_slice(&data(block));
+                        done += 1;
+                    }
+                    Err(errno) => {
+                        assert_eq!(errno, Errno::IO);
+                        failed += 1;
+                    }
+                }
+            }
+        }
+        assert!(failed > 100 && done > 100, "{failed} {done}");
+        assert!(fs::read(&path).unwrap() == model);
+    }
+}

@@ -1,0 +1,48 @@
+//! Faults of `blkdebug` nodes, from their options.
+
+use block::{FaultAction, FaultOp, FaultRule, FaultRules};
+use options::{InjectAction, InjectError, Injected, IoType};
+use rustix::io::Errno;
+
+/// What the block layer is told of them.
+pub(crate) fn rules(injected: &Injected) -> FaultRules {
+    FaultRules {
+        rules: injected.errors.iter().map(rule).collect(),
+        seed: injected.seed,
+    }
+}
+
+fn rule(error: &InjectError) -> FaultRule {
+    let bytes = |(first, count): (u64, u64)| {
+        let start = first * block::SECTOR_BYTES;
+        start..start.saturating_add(count.saturating_mul(block::SECTOR_BYTES))
+    };
+    FaultRule {
+        begins: error.event.map(op),
+        op: error.iotype.map(op),
+        bytes: error.sectors.map(bytes),
+        times: error.times,
+        one_in: error.one_in,
+        action: match error.action {
+            InjectAction::Error(number) => FaultAction::Error(errno(number)),
+            InjectAction::Delay(ns) => FaultAction::Delay(ns),
+            InjectAction::Hang => FaultAction::Hang,
+            InjectAction::Short(bytes, number) => FaultAction::Short(bytes, errno(number)),
+            InjectAction::Torn(bytes) => FaultAction::Torn(bytes),
+        },
+    }
+}
+
+fn op(kind: IoType) -> FaultOp {
+    match kind {
+        IoType::Read => FaultOp::Read,
+        IoType::Write => FaultOp::Write,
+        IoType::WriteZeroes => FaultOp::WriteZeroes,
+        IoType::Discard => FaultOp::Discard,
+        IoType::Flush => FaultOp::Flush,
+    }
+}
+
+fn errno(number: u16) -> Errno {
+    Errno::from_raw_os_error(number.into())
+}

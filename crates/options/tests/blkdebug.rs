@@ -1,0 +1,128 @@
+//! `--blockdev driver=blkdebug`: which faults there are.
+
+use options::{
+    BlkdebugOptions, Directive, Driver, InjectAction, InjectError, Injected, Invocation, IoType,
+    NodeRef, parse,
+};
+
+fn read(rest: &str) -> Result<BlkdebugOptions, String> {
+    let text = format!("blkdebug,node-name=b,{rest}");
+    let words = ["--blockdev", "null-co,node-name=n", "--blockdev", &text];
+    match parse(words.into_iter().map(Into::into)) {
+        Ok(Invocation::Daemon(mut daemon)) => match daemon.directives.pop() {
+            Some(Directive::Blockdev(options)) => match options.driver {
+                Driver::Blkdebug(blkdebug) => Ok(blkdebug),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("not a node: {other:?}"),
+        },
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn injected(rest: &str) -> Injected {
+    let read = read(&format!("image=n{rest}"));
+    read.unwrap_or_else(|error| panic!("{error}")).injected
+}
+
+const ALWAYS: InjectError = InjectError {
+    event: None,
+    iotype: None,
+    sectors: None,
+    times: None,
+    one_in: 1,
+    action: InjectAction::Error(5),
+};
+
+#[test]
+fn keys_of_the_field_mean_what_they_mean_there() {
+    assert_eq!(injected(""), Injected::default());
+    let text = ",inject-error.0.event=read_aio,inject-error.1.iotype=write-zeroes,inject-error.1.errno=28,\
+                inject-error.1.sector=8,inject-error.1.once=on,inject-error.1.immediately=on,inject-error.1.event=none";
+    let expected = [
+        InjectError {
+            event: Some(IoType::Read),
+            ..ALWAYS
+        },
+        InjectError {
+            iotype: Some(IoType::WriteZeroes),
+            sectors: Some((8, 1)),
+            times: Some(1),
+            action: InjectAction::Error(28),
+            ..ALWAYS
+        },
+    ];
+    assert_eq!(injected(text).errors, expected);
+}
+
+#[test]
+fn what_the_field_lacks_is_beside_them() {
+    let text = ",seed=7,inject-error.0.action=delay,inject-error.0.delay-ns=100,inject-error.0.one-in=10,\
+                inject-error.1.action=hang,inject-error.1.sector=0,inject-error.1.sectors=16,inject-error.1.times=3,\
+                inject-error.2.action=short,inject-error.2.errno=28,inject-error.3.action=torn,inject-error.3.bytes=1k";
+    let expected = [
+        InjectError {
+            action: InjectAction::Delay(100),
+            one_in: 10,
+            ..ALWAYS
+        },
+        InjectError {
+            action: InjectAction::Hang,
+            sectors: Some((0, 16)),
+            times: Some(3),
+            ..ALWAYS
+        },
+        InjectError {
+            action: InjectAction::Short(512, 28),
+            ..ALWAYS
+        },
+        InjectError {
+            action: InjectAction::Torn(1024),
+            ..ALWAYS
+        },
+    ];
+    let Injected { errors, seed } = injected(text);
+    assert_eq!((errors.as_slice(), seed), (&expected[..], 7));
+}
+
+#[test]
+fn the_node_below_may_be_written_in_place_and_inherits() {
+    let text = "image.driver=null-co,image.size=1M,read-only=on";
+    let Ok(BlkdebugOptions {
+        image: NodeRef::Inline(image),
+        ..
+    }) = read(text)
+    else {
+        panic!("written in place");
+    };
+    assert!(image.read_only && image.node_name.starts_with('#'));
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (text, words) in [
+        ("", "image=NODE-NAME"),
+        ("image=x", "'x'"),
+        ("image=n,inject-error=5", "inject-error.0.iotype"),
+        ("image=n,inject-error.0=5", "inject-error.0"),
+        ("image=n,inject-error.0.errno=0", "inject-error.0.errno"),
+        ("image=n,inject-error.0.one-in=0", "inject-error.0.one-in"),
+        ("image=n,inject-error.0.sectors=2", "inject-error.0.sector"),
+        (
+            "image=n,inject-error.0.once=on,inject-error.0.times=2",
+            "both say how often",
+        ),
+        (
+            "image=n,inject-error.0.delay-ns=2",
+            "means nothing to this 'inject-error.0.action'",
+        ),
+        ("image=n,inject-error.0.event=cor_write", "cor_write"),
+        ("image=n,inject-error.0.state=1", "once and times"),
+        ("image=n,config=f", "inject-error"),
+        ("image=n,inject-error.0.iotypo=read", "iotype"),
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
