@@ -12,20 +12,16 @@
     reason = "what is shared with other suites is used in parts; a test that cannot go on fails where it is"
 )]
 
-#[path = "../../../lsi53c895a/tests/chip/assemble.rs"]
-mod assemble;
 #[path = "../qmp/client.rs"]
 mod client;
 #[path = "../../../lsi53c895a/tests/chip/driver.rs"]
 mod driver;
-#[path = "../../../lsi53c895a/tests/chip/driver_program.rs"]
-mod driver_program;
 mod machine;
 mod managed;
-#[path = "../../../lsi53c895a/tests/chip/offsets.rs"]
-mod offsets;
 #[path = "../cli/process.rs"]
 mod process;
 mod reservations;
 mod served;
 mod transfers;
+
+use lsi_driver::{assemble, offsets, program as driver_program};

@@ -67,28 +67,20 @@ impl Driver {
     pub fn new(mut machine: Machine) -> Self {
         let program = program();
         machine.poke(RAM, &program.bytes());
-        machine.write8(ISTAT0, 0x40);
-        machine.write8(SCID, 0x47);
-        machine.write8(SIEN0, 0x8f);
-        machine.write8(SIEN1, 0x04);
-        machine.write8(DIEN, 0x7d);
-        machine.write8(CCNTL0, 0x80);
-        machine.write8(DCNTL, 0x01);
-        machine.write32(PMJAD1, program.address("pm"));
-        machine.write32(PMJAD2, program.address("pm"));
+        for (register, bytes, value) in registers(&program) {
+            match bytes {
+                1 => machine.write8(register, value.to_le_bytes()[0]),
+                _ => machine.write32(register, value),
+            }
+        }
+        for (addr, word) in tables(&program) {
+            machine.poke32(addr, word);
+        }
         for i in 0..QUEUE_ROOM {
             for queue in [START_QUEUE, DONE_QUEUE] {
                 machine.poke32(queue + 8 * i, if queue == START_QUEUE { IDLE } else { 0 });
                 machine.poke32(queue + 8 * i + 4, queue + 8 * (i + 1));
             }
-        }
-        machine.poke32(POS, START_QUEUE);
-        machine.poke32(DONE_POS, DONE_QUEUE);
-        machine.poke32(PM_ADDR, program.address("pm_data"));
-        machine.poke32(TARGET_TABLE_ADDR, TARGET_TABLE);
-        machine.poke32(IDLE + GO_START, program.address("unget"));
-        for target in 0..16 {
-            machine.poke32(TARGET_TABLE + 4 * target, TARGETS + 0x100 * target);
         }
         let mut driver = Driver {
             machine,

@@ -4,23 +4,22 @@
 //! - `firmware`, `queueing`: whole commands, as SeaBIOS and as operating systems give them.
 //! - `messages`, `resets`, `far_memory`: what else may happen.
 //! - `cves`, `fuzz`: hostile guests.
-//! - `machine`, `world`, `assemble`, `driver`, `driver_program`, `offsets`: what they are made with.
+//! - `machine`, `world`, `driver`: what they are made with, beside `lsi-driver`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
-mod assemble;
 mod block_moves;
 mod cves;
 mod driver;
-mod driver_program;
 mod far_memory;
 mod firmware;
 mod fuzz;
 mod instructions;
 mod machine;
 mod messages;
-mod offsets;
 mod queueing;
 mod registers;
 mod resets;
 mod world;
+
+use lsi_driver::{assemble, offsets, program as driver_program};

@@ -5,46 +5,113 @@
 use crate::assemble::{
     ACK, ATN, COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When,
 };
-use crate::machine::*;
+use crate::offsets::*;
 
-pub const RAM: u32 = BARS.ram;
+/// Where the chip's own memory has to be mapped: the program stands at its beginning.
+pub const RAM: u32 = 0xfe01_0000;
 
+// Words that SCRIPTS keep.
+/// The entry of the start queue that is looked at next.
 pub const POS: u32 = 0x1000;
+/// The entry of the done queue that is written next.
 pub const DONE_POS: u32 = 0x1004;
+/// The command that is being completed.
 pub const SAVED: u32 = 0x1008;
+/// Where a block move that was interrupted goes on.
 pub const PM_ADDR: u32 = 0x100c;
+/// The table of targets.
 pub const TARGET_TABLE_ADDR: u32 = 0x1010;
+/// The status byte.
 pub const SCRATCH: u32 = 0x1014;
+/// A message from the target.
 pub const MESSAGE: u32 = 0x1018;
+
+// Queues and tables.
+/// Entries are a control block, and the address of the next entry.
 pub const START_QUEUE: u32 = 0x9000;
+/// The same; 0 where no command has been completed.
 pub const DONE_QUEUE: u32 = 0xa000;
+/// An address of [`TARGETS`] for each of 16.
 pub const TARGET_TABLE: u32 = 0x2000;
+/// What stands in the start queue where there is no command.
 pub const IDLE: u32 = 0x2100;
+/// 256 bytes for each target: addresses of [`UNITS`], by logical unit.
 pub const TARGETS: u32 = 0x2200;
+/// 16 bytes for each unit, 16 units for each target: the program that serves its reselections, and where that finds the command.
 pub const UNITS: u32 = 0x4000;
+/// 256 bytes for each target: control blocks, by tag.
 pub const TAGS: u32 = 0x8000;
+/// Control blocks, of 256 bytes.
 pub const BLOCKS: u32 = 0x1_0000;
-/// Where tests may have their buffers.
+/// From here on memory is not used.
 pub const BUFFERS: u32 = 0x4_0000;
 
+/// Entries of either queue; there is room for another behind the last.
 pub const QUEUE_ROOM: u32 = 300;
 
-// A control block.
+// What stands in a control block.
+/// The target to be selected.
 pub const SELECT: u32 = 0x00;
+/// Length and address of the messages.
 pub const MSG_OUT_ENTRY: u32 = 0x08;
+/// Length and address of the command.
 pub const COMMAND_ENTRY: u32 = 0x10;
+/// The block move that comes next.
 pub const SAVED_POINTER: u32 = 0x18;
+/// Whether it is completed (1), and with which status, in the two lower bytes.
 pub const STATUS_WORD: u32 = 0x1c;
+/// What is left of a block move that was interrupted.
 pub const PM_ENTRY: u32 = 0x20;
+/// And the one behind it.
 pub const PM_RETURN: u32 = 0x28;
+/// Length and address of each piece of data; they end at the last entry.
 pub const DATA: u32 = 0x40;
+/// Pieces at most.
 pub const PIECES: u32 = 16;
+/// Messages to the target.
 pub const MESSAGE_BYTES: u32 = 0xc0;
+/// The command.
 pub const CDB: u32 = 0xd0;
+/// The block move that was not reached.
 pub const LAST_POINTER: u32 = 0xe0;
+/// Where SCRIPTS go when the command is started.
 pub const GO_START: u32 = 0xf8;
+/// Where they go when the target comes back.
 pub const GO_RESTART: u32 = 0xfc;
 
+/// What a driver writes before SCRIPTS run, by the register's width: 1 or 4 bytes.
+#[must_use]
+pub fn registers(program: &Program) -> Vec<(u8, usize, u32)> {
+    let mismatch = program.address("pm");
+    vec![
+        (ISTAT0, 1, 0x40),
+        (SCID, 1, 0x47),
+        (SIEN0, 1, 0x8f),
+        (SIEN1, 1, 0x04),
+        (DIEN, 1, 0x7d),
+        (CCNTL0, 1, 0x80),
+        (DCNTL, 1, 0x01),
+        (PMJAD1, 4, mismatch),
+        (PMJAD2, 4, mismatch),
+    ]
+}
+
+/// What stands in memory before SCRIPTS run, but for the queues' entries: addresses and words.
+#[must_use]
+pub fn tables(program: &Program) -> Vec<(u32, u32)> {
+    let mut words = vec![
+        (POS, START_QUEUE),
+        (DONE_POS, DONE_QUEUE),
+        (PM_ADDR, program.address("pm_data")),
+        (TARGET_TABLE_ADDR, TARGET_TABLE),
+        (IDLE + GO_START, program.address("unget")),
+    ];
+    words.extend((0..16).map(|target| (TARGET_TABLE + 4 * target, TARGETS + 0x100 * target)));
+    words
+}
+
+/// All of it. It begins at `start`.
+#[must_use]
 pub fn program() -> Program {
     let mut p = Program::at(RAM);
     p.label("start");

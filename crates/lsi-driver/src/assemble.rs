@@ -1,5 +1,10 @@
 //! A tiny assembler for SCRIPTS: one function per instruction, words as the manual's chapter 5 lays them out.
 
+#![allow(
+    missing_docs,
+    reason = "instructions, phases and signals have the manual's names"
+)]
+
 use std::collections::HashMap;
 
 pub const DATA_OUT: u32 = 0;
@@ -65,7 +70,7 @@ impl Program {
     }
 
     pub fn here(&self) -> u32 {
-        self.base + 4 * u32::try_from(self.words.len()).unwrap()
+        self.base + 4 * u32::try_from(self.words.len()).expect("programs are short")
     }
 
     pub fn label(&mut self, name: &'static str) -> &mut Self {
@@ -91,7 +96,7 @@ impl Program {
     }
 
     pub fn move_direct(&mut self, phase: u32, count: usize, addr: u32) -> &mut Self {
-        self.raw(&[phase << 24 | u32::try_from(count).unwrap(), addr])
+        self.raw(&[phase << 24 | u32::try_from(count).expect("programs are short"), addr])
     }
 
     pub fn move_indirect(&mut self, phase: u32, count: u32, pointer: u32) -> &mut Self {

@@ -1,4 +1,6 @@
-//! Where registers are, by the manual and not by the crate's own list.
+//! Where registers are, by the manual and not by the chip's own list.
+
+#![allow(missing_docs, reason = "the names are the manual's")]
 
 pub const SCNTL0: u8 = 0x00;
 pub const SCNTL1: u8 = 0x01;
