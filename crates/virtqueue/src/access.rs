@@ -1,9 +1,12 @@
 //! Bytes of the guest's memory by their address, wherever they are: for devices that follow the guest's pointers
 //! themselves, without a virtqueue.
 //!
-//! The guest may change them at any time: what was read is a copy, and what it says is checked on the copy.
+//! The guest may change them at any time: what was read is a copy, and what it says is checked on the copy. Aligned words are
+//! read and written as words, and once: a guest that takes a word out of memory while we put it there (a mailbox, a queue's entry)
+//! would find it again if a copy wrote it twice, which `memcpy` does with short lengths.
 
 use std::ptr::{NonNull, copy_nonoverlapping};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::GuestMemory;
 
@@ -23,6 +26,10 @@ impl GuestMemory {
     pub fn read(&self, guest_addr: u64, data: &mut [u8]) -> bool {
         self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
             let to = &mut data[at..at + count];
+            // SAFETY: `count` bytes at `host` were looked up.
+            if let Some(word) = unsafe { word_at(host, count) } {
+                return to.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
+            }
             // SAFETY: `count` bytes at `host` were looked up, and `to` is a slice of ours.
             unsafe { copy_nonoverlapping(host.as_ptr(), to.as_mut_ptr(), count) }
         })
@@ -33,6 +40,10 @@ impl GuestMemory {
     pub fn write(&self, guest_addr: u64, data: &[u8]) -> bool {
         self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
             let from = &data[at..at + count];
+            // SAFETY: `count` bytes at `host` were looked up.
+            if let (Some(word), Ok(bytes)) = (unsafe { word_at(host, count) }, from.try_into()) {
+                return word.store(u32::from_ne_bytes(bytes), Ordering::Release);
+            }
             // SAFETY: `count` bytes at `host` were looked up, and `from` is a slice of ours.
             unsafe { copy_nonoverlapping(from.as_ptr(), host.as_ptr(), count) }
         })
@@ -61,9 +72,58 @@ impl GuestMemory {
     }
 }
 
+/// These bytes as a word, if they are an aligned one.
+///
+/// # Safety
+/// There are `count` bytes at `host`, for as long as the word is used.
+unsafe fn word_at<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
+    let word = host.cast::<u32>();
+    // SAFETY: as promised to us, aligned, and any bits are a word; what the guest does there is to us what another thread does.
+    (count == size_of::<u32>() && word.is_aligned())
+        .then(|| unsafe { AtomicU32::from_ptr(word.as_ptr()) })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::word_at;
     use crate::testing::TestMemory;
+
+    /// As a guest's driver and a device that tells it what is done.
+    #[test]
+    fn a_word_that_was_taken_out_does_not_come_back() {
+        let test = TestMemory::with_regions(&[(0x1000, 0x1000)]);
+        let memory = test.guest_memory();
+        let (host, _) = memory.piece(0x1100, 4).unwrap();
+        // SAFETY: it was looked up, and the memory outlives it.
+        let word = unsafe { word_at(host, 4) }.unwrap();
+        let (taken, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    // Once for each that was written.
+                    if taken.load(Ordering::Relaxed).is_multiple_of(2) {
+                        continue;
+                    }
+                    while word.load(Ordering::Acquire) == 0 {}
+                    word.store(0, Ordering::Relaxed);
+                    taken.fetch_add(1, Ordering::Release);
+                }
+            });
+            let until = Instant::now() + Duration::from_millis(300);
+            let mut left = 0;
+            while left == 0 && Instant::now() < until {
+                taken.fetch_add(1, Ordering::Release);
+                assert!(memory.write(0x1100, &[1; 4]));
+                while !taken.load(Ordering::Acquire).is_multiple_of(2) {}
+                left = word.load(Ordering::Relaxed);
+            }
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!(left, 0);
+        });
+    }
 
     #[test]
     fn bytes_are_read_and_written_across_regions() {
