@@ -30,7 +30,11 @@ pub(crate) const MAX_HELD: usize = 2 * MAX_DMA_MAPS as usize;
 /// [`MAX_ASKED`] bounds, is less in any case: else both sides could wait for each other.
 pub(crate) const FULL_OUTPUT_BYTES: usize = 2 * MAX_ASKED * MAX_MESSAGE_BYTES as usize;
 
-/// Messages that are read before the device gets its turn.
+/// What is read at once, unless a message is longer: of writes to registers, which are what guests do most, as many as
+/// [`MESSAGE_BUDGET`] and some more.
+pub(crate) const READ_AHEAD_BYTES: usize = 4096;
+
+/// Messages that are carried out before the device gets its turn.
 pub(crate) const MESSAGE_BUDGET: usize = 64;
 
 /// How long a front-end may take to answer for its memory. QEMU is silent while it is stopped by a signal, or

@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use crate::device::{Host, PciDevice};
+use crate::error::Violation;
 use crate::limits::{MAX_FDS, MESSAGE_BUDGET};
 use crate::session::Session;
 
@@ -106,13 +107,39 @@ impl<D: PciDevice> Server<D> {
     /// Reads, carries out and answers a bounded number of messages. [`Server::run`] is to be called afterwards.
     pub fn readable(&mut self, now_ns: u64) {
         self.session.bus.now_ns = now_ns;
-        for _ in 0..MESSAGE_BUDGET {
+        let mut left = MESSAGE_BUDGET;
+        loop {
+            left = self.carry_out(left);
             // Also after a message that has ended the connection.
-            if !self.wants_read() || !self.read_message() {
-                break;
+            if left == 0 || !self.wants_read() {
+                return;
+            }
+            match self.read() {
+                There::Nothing => return,
+                There::More => {}
+                // A socket that has more is readable again.
+                There::All => {
+                    self.carry_out(left);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries out and answers what has been read, so many messages at most. How many more there might have been.
+    fn carry_out(&mut self, mut left: usize) -> usize {
+        while left > 0 && self.wants_read() {
+            match self.session.carry_out_next(&mut self.device) {
+                Ok(true) => left -= 1,
+                Ok(false) => break,
+                Err(error) => {
+                    self.refuse(&error);
+                    break;
+                }
             }
             self.writable();
         }
+        left
     }
 
     /// Sends what waits to be sent, as much as the socket takes.
@@ -143,23 +170,28 @@ impl<D: PciDevice> Server<D> {
     /// Gives the device its turn, and sends what comes of that. To be called after anything else that is called
     /// here, and after anything that the device may have waited for. True: there is more to do at once.
     pub fn run(&mut self, now_ns: u64) -> bool {
+        // What was read and had to wait: its socket does not become readable for it.
+        self.session.bus.now_ns = now_ns;
+        self.carry_out(MESSAGE_BUDGET);
         let more = self.session.run(&mut self.device, now_ns);
         self.writable();
-        more
+        more || (self.wants_read() && self.session.incoming.is_ready())
     }
 
-    /// Reads until a message is whole and carried out; false when there are no more bytes, or no connection.
-    fn read_message(&mut self) -> bool {
+    /// Reads what is there, if there is a connection.
+    fn read(&mut self) -> There {
         let mut fds = Vec::new();
         loop {
             let Some(socket) = &self.socket else {
-                return false;
+                return There::Nothing;
             };
-            let (count, lost) = match receive(socket, self.session.incoming.wanted(), &mut fds) {
+            let room = self.session.incoming.room();
+            let wanted = room.len();
+            let (count, lost) = match receive(socket, room, &mut fds) {
                 Ok((0, _)) => break,
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return false,
+                Err(Errno::AGAIN) => return There::Nothing,
                 Err(_) => break,
             };
             if lost {
@@ -171,23 +203,37 @@ impl<D: PciDevice> Server<D> {
                 );
                 break;
             }
-            match self.session.received(count, &mut fds, &mut self.device) {
-                Ok(true) => return true,
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(
-                        export = self.device.name(),
-                        %error,
-                        advice = "see what connects to this socket: it does not keep to vfio-user",
-                        "bad message; the front-end is disconnected"
-                    );
-                    break;
-                }
+            // Descriptors end a read early.
+            let all = count < wanted && fds.is_empty();
+            if let Err(error) = self.session.incoming.received(count, &mut fds) {
+                self.refuse(&error);
+                return There::Nothing;
             }
+            return if all { There::All } else { There::More };
         }
         self.disconnect();
-        false
+        There::Nothing
     }
+
+    /// The front-end does not keep to the protocol.
+    fn refuse(&mut self, error: &Violation) {
+        tracing::warn!(
+            export = self.device.name(),
+            %error,
+            advice = "see what connects to this socket: it does not keep to vfio-user",
+            "bad message; the front-end is disconnected"
+        );
+        self.disconnect();
+    }
+}
+
+/// What a read has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    Nothing,
+    All,
+    /// There may be more.
+    More,
 }
 
 /// Reads bytes and descriptors; says how many bytes, and whether descriptors were lost.

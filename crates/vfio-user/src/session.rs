@@ -71,18 +71,12 @@ impl Session {
         self.outgoing.unsent().len() < FULL_OUTPUT_BYTES
     }
 
-    /// The first `count` bytes that [`Incoming::wanted`] asked for are there, with these descriptors. True when
-    /// that was a message, which was carried out then.
+    /// Carries out the next message that has been read. False: there is none.
     ///
     /// # Errors
     /// [`Violation`]: the connection has to end.
-    pub fn received(
-        &mut self,
-        count: usize,
-        fds: &mut Vec<OwnedFd>,
-        device: &mut dyn PciDevice,
-    ) -> Result<bool, Violation> {
-        let Some(mut message) = self.incoming.received(count, fds)? else {
+    pub fn carry_out_next(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
+        let Some(mut message) = self.incoming.next()? else {
             return Ok(false);
         };
         let fds = std::mem::take(&mut message.fds);

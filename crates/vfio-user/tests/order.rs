@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
 use support::{Message, Rig, access};
-use vfio_user::wire::{Header, command};
+use vfio_user::wire::{Header, NO_REPLY, command};
 use vfio_user::{DmaId, Host, PciDevice};
 
 /// Reads its own socket's other end, to see what was sent.
@@ -69,4 +69,19 @@ fn replies_go_before_the_device_has_its_turn() {
     rig.server.run(0);
     let replies = 2 * (Header::BYTES + 16);
     assert_eq!(rig.server.device().0.turns, [(2, replies)]);
+}
+
+/// All were read, so that the socket does not become readable for those that wait.
+#[test]
+fn what_was_read_and_not_carried_out_comes_before_the_next_turn() {
+    let mut rig = Rig::around(Spy::default());
+    rig.agree();
+    let payload = access(0, 0, 1, b"x");
+    let posted = Message::command(1, command::REGION_WRITE, NO_REPLY, &payload);
+    rig.send(&posted.bytes().repeat(100), &[]);
+    rig.server.readable(0);
+    let some = rig.server.device().0.writes;
+    assert!((1..100).contains(&some), "{some}");
+    while rig.server.run(0) {}
+    assert_eq!(rig.server.device().0.writes, 100);
 }
