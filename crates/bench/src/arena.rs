@@ -17,7 +17,7 @@ use crate::load::raw;
 use crate::load::{Load, Measured, measure};
 use crate::progress::Progress;
 use crate::run::connect;
-use crate::server::{Disk, Server, Threads};
+use crate::server::{Disk, FrontEnd, Server, Threads};
 use crate::stats::Summary;
 use crate::storage::Backing;
 
@@ -261,6 +261,7 @@ impl Ground {
             backing: backing.clone(),
             num_queues: self.queues,
             writable: self.writable,
+            front_end: FrontEnd::Blk,
         }];
         if let Some((count, queues)) = crowd {
             disks.extend((0..count).map(|_| crowd::disk(queues)));

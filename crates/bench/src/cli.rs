@@ -13,7 +13,7 @@ use commands::signals;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify};
+use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify, scsi};
 use crate::svg::Figure;
 use crate::table::Table;
 use crate::{compare, handlers, idle, run, targets};
@@ -55,6 +55,9 @@ pub enum Command {
     /// What do many clients of a monitor cost the guest?
     #[command(long_about = help::MONITORS, after_long_help = help::MONITORS_EXAMPLES)]
     Monitors(monitors::Options),
+    /// An emulated SCSI adapter beside virtio: how much of the disk's speed is left?
+    #[command(long_about = help::SCSI, after_long_help = help::SCSI_EXAMPLES)]
+    Scsi(scsi::Options),
     /// A server with many disks and nothing to do: wake-ups, memory per queue
     #[command(long_about = help::IDLE, after_long_help = help::IDLE_EXAMPLES)]
     Idle(idle::Options),
@@ -188,6 +191,7 @@ impl Command {
             Command::Notify(options) => options.setup.svg.as_deref(),
             Command::CompletionRing(options) => options.setup.svg.as_deref(),
             Command::Monitors(options) => options.setup.svg.as_deref(),
+            Command::Scsi(options) => options.setup.svg.as_deref(),
             Command::Compare(options) => options.svg.as_deref(),
             Command::Idle(_) | Command::Run(_) | Command::Targets(_) => None,
         }
@@ -206,6 +210,7 @@ fn measure(command: &Command) -> Result<Report> {
         Command::Notify(options) => notify::run(options)?.into(),
         Command::CompletionRing(options) => completion_ring::run(options)?.into(),
         Command::Monitors(options) => monitors::run(options)?.into(),
+        Command::Scsi(options) => scsi::run(options)?.into(),
         Command::Idle(options) => {
             let report = idle::run(options)?;
             plain(report.table(), report.json())
@@ -336,6 +341,9 @@ mod tests {
             "monitors --clients 129",
             "monitors --rate often",
             "monitors --clients-nice 20",
+            "scsi --depth 65",
+            "scsi --block-kib 2",
+            "scsi --piece-kib 0",
         ] {
             let args = std::iter::once("bench").chain(nonsense.split(' '));
             assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

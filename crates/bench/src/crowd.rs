@@ -3,10 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::client::{Doorbells, DriverRing, Kind, Layout, Requests, Session, Shape, SharedMemory};
+use crate::client::{
+    Commands, Doorbells, DriverRing, Kind, Layout, Requests, Session, Shape, SharedMemory,
+};
 use crate::error::{Error, Result};
 use crate::limits::raise_descriptor_limit;
-use crate::server::{Disk, Server};
+use crate::server::{Disk, FrontEnd, Server};
 use crate::storage::Backing;
 
 /// A queue that is started and never kicked costs less than one that a guest has used.
@@ -25,6 +27,7 @@ pub(crate) fn disk(queues: u8) -> Disk {
         backing: Backing::Null,
         num_queues: u16::from(queues),
         writable: false,
+        front_end: FrontEnd::Blk,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::limits::{descriptors_left, raise_descriptor_limit};
 use crate::procfs;
 use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::server::{Disk, Server};
+use crate::server::{Disk, FrontEnd, Server};
 use crate::storage::{Backing, image_folder};
 pub use report::{Idle, Report};
 
@@ -182,6 +182,7 @@ fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
         backing,
         num_queues: options.queues,
         writable: false,
+        front_end: FrontEnd::Blk,
     })
 }
 

@@ -26,6 +26,18 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Of the server's output in an error.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
+/// What a guest finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrontEnd {
+    /// A virtio disk.
+    #[default]
+    Blk,
+    /// A virtio SCSI controller with the disk.
+    VirtioScsi,
+    /// An LSI53C895A with the disk.
+    Lsi,
+}
+
 /// A disk to serve. Several servers may have the same file: what guests write to it does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
@@ -35,6 +47,8 @@ pub struct Disk {
     pub num_queues: u16,
     /// Whether guests may write to it.
     pub writable: bool,
+    /// What it is behind.
+    pub front_end: FrontEnd,
 }
 
 /// The threads that run a server's disks.
@@ -118,10 +132,14 @@ impl Server {
         };
         for (index, disk) in disks.iter().enumerate() {
             command.arg("--blockdev").arg(blockdev(index, disk));
+            let export = match disk.front_end {
+                FrontEnd::Blk => format!("vhost-user-blk,num-queues={}", disk.num_queues),
+                FrontEnd::VirtioScsi => format!("vhost-user-scsi,num-queues={}", disk.num_queues),
+                // It has no such queues, and one iothread.
+                FrontEnd::Lsi => "vfio-user-lsi53c895a".to_owned(),
+            };
             command.arg("--export").arg(format!(
-                "type=vhost-user-blk,id=e{index},node-name=d{index},{mapping},num-queues={},\
-                 writable={},addr.type=unix,addr.path={}",
-                disk.num_queues,
+                "type={export},id=e{index},node-name=d{index},{mapping},writable={},addr.type=unix,addr.path={}",
                 on_off(disk.writable),
                 literal(&socket(folder.path(), index))
             ));
@@ -329,6 +347,7 @@ mod tests {
             backing: Backing::Null,
             num_queues: 1,
             writable: false,
+            front_end: FrontEnd::Blk,
         };
         let mut server = Server::start(Path::new("/bin/ls"), &[disk]).unwrap();
         let error = server.connect(0).unwrap_err().to_string();
@@ -345,6 +364,7 @@ mod tests {
             backing: Backing::File("/a,b".into(), None),
             num_queues: 1,
             writable: false,
+            front_end: FrontEnd::Blk,
         };
         assert!(blockdev(3, &disk).contains("node-name=d3,filename=/a,,b,cache"));
     }

@@ -144,6 +144,57 @@ fn monitors_has_a_row_for_each_rate_and_who_asks_is_answered() {
     assert_eq!(outcome.bars, rows.len());
 }
 
+/// Every command that came back with a bad status would end it.
+#[test]
+fn scsi_goes_every_way_whole_and_in_pieces() {
+    for client in ["polling", "blocking"] {
+        let line = format!(
+            "scsi --depth 4 --small-depth 8 --block-kib 16 --piece-kib 8 --client {client}"
+        );
+        let outcome = measure(&line);
+        let loads = outcome.json["scsi"]["loads"].as_array().unwrap();
+        let kinds: Vec<_> = loads
+            .iter()
+            .map(|load| (&load["block_bytes"], &load["write"]))
+            .collect();
+        let wanted = [(16384, true), (16384, false), (4096, false)]
+            .map(|(bytes, write)| (Value::from(bytes), Value::from(write)));
+        assert_eq!(
+            kinds,
+            wanted.each_ref().map(|(bytes, write)| (bytes, write))
+        );
+        for load in loads {
+            let small = load["block_bytes"] == 4096;
+            let figures = load["figures"].as_array().unwrap();
+            let ways: Vec<_> = figures
+                .iter()
+                .map(|figure| {
+                    (
+                        figure["way"].as_str().unwrap(),
+                        figure["command_bytes"].as_u64().unwrap(),
+                    )
+                })
+                .collect();
+            let whole = if small { 4096 } else { 16384 };
+            let cut = [("LSI, as of old", 8192), ("LSI, pieces", 8192)];
+            let uncut = ["LSI", "virtio-scsi", "virtio-blk", "host"].map(|way| (way, whole));
+            let wanted: Vec<_> = cut.into_iter().filter(|_| !small).chain(uncut).collect();
+            assert_eq!(ways, wanted);
+            for figure in figures {
+                assert!(figure["commands"].as_u64().unwrap() > 0, "{figure:#}");
+                assert!(
+                    figure["mb_per_s"]["mean"].as_f64().unwrap() > 0.0,
+                    "{figure:#}"
+                );
+                assert!(figure["cpu_us_per_request"]["mean"].is_f64(), "{figure:#}");
+            }
+            let ratios = load["ratios"].as_array().unwrap();
+            assert_eq!(ratios.len(), if small { 3 } else { 4 });
+        }
+        assert_eq!(outcome.bars, 2 * 6);
+    }
+}
+
 #[test]
 fn handlers_has_a_busy_queue_beside_idle_ones_that_only_a_scan_looks_at() {
     let line = "handlers --only server --idle-disks 3 --idle-queues 5";

@@ -96,7 +96,10 @@ impl Program {
     }
 
     pub fn move_direct(&mut self, phase: u32, count: usize, addr: u32) -> &mut Self {
-        self.raw(&[phase << 24 | u32::try_from(count).expect("programs are short"), addr])
+        self.raw(&[
+            phase << 24 | u32::try_from(count).expect("programs are short"),
+            addr,
+        ])
     }
 
     pub fn move_indirect(&mut self, phase: u32, count: u32, pointer: u32) -> &mut Self {

@@ -77,6 +77,25 @@ Examples:\n\
 \x20 blockplane bench monitors --null --repetitions 7\n\
 \x20 blockplane bench monitors --null --rate max --clients-nice 19";
 
+pub(super) const SCSI: &str = "\
+Random writes and reads through an LSI53C895A (over vfio-user, with the SCRIPTS of a driver), through a virtio SCSI \
+controller and as a virtio disk, and on the host itself; a server each, loaded in turn. Last, small reads, in IOPS.
+
+'LSI, as of old' is what emulations of this adapter did until 2008: a write keeps the SCSI bus until the disk has done \
+it, so that nothing else goes on, and requests go in pieces, one after the other. Here the driver asks for both: \
+it does not let writes disconnect, and cuts its requests. 'LSI, pieces' queues writes like reads. 'LSI' \
+sends whole requests as well.
+
+The driver writes a register for each command, which the monitor posts. With --client blocking it also serves an \
+interrupt as Linux does, with two reads of a register that the guest waits for; a polling one looks at its done queue \
+instead. Nobody emulates a processor's exits here: a guest is slower than this client.
+
+± is the standard error of the mean over the repetitions, in percent of it; ratios are of the pairs in each repetition.";
+pub(super) const SCSI_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bench scsi --folder /mnt/disk --svg scsi.svg\n\
+\x20 blockplane bench scsi --null --client blocking --repetitions 9";
+
 pub(super) const IDLE: &str = "\
 Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
 wake-ups, memory per queue, descriptors, threads. Once with null-co behind each disk and once with a \

@@ -83,17 +83,17 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// For calls of all `doorbells`, and the end of `server`, a socket that it closes when it ends.
+    /// For `calls`, which are eventfds, and the end of `server`, a socket that it closes when it ends.
     ///
     /// # Errors
     /// [`Error::Io`] when descriptors have run out.
     pub fn new<'d>(
-        doorbells: impl IntoIterator<Item = &'d Doorbells>,
+        calls: impl IntoIterator<Item = BorrowedFd<'d>>,
         server: BorrowedFd<'_>,
     ) -> Result<Self> {
         let mut waiter = Waiter::empty()?;
-        for doorbells in doorbells {
-            waiter.watch(doorbells.call_fd())?;
+        for call in calls {
+            waiter.watch(call)?;
         }
         // Told each time: the server stays gone.
         epoll::add(
@@ -154,7 +154,8 @@ mod tests {
     fn a_call_wakes_once_and_the_servers_end_always() {
         let doorbells = [Doorbells::new().unwrap(), Doorbells::new().unwrap()];
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut waiter = Waiter::new(&doorbells, ours.as_fd()).unwrap();
+        let mut waiter =
+            Waiter::new(doorbells.iter().map(Doorbells::call_fd), ours.as_fd()).unwrap();
         for doorbells in &doorbells {
             rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
             assert_eq!(waiter.wait(Duration::from_secs(20)).unwrap(), Woken::Called);

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use super::commands::Commands;
 use super::layout::QueuePlace;
 use super::memory::SharedMemory;
 use super::shape::{Buffers, DESC_BYTES, HEADER_BYTES, Shape};
@@ -26,10 +27,10 @@ const T_OUT: u64 = 1;
 const T_FLUSH: u64 = 4;
 
 // Descriptor flags, section 2.7.5.
-const NEXT: u64 = 1;
-const WRITE: u64 = 2;
+pub(super) const NEXT: u64 = 1;
+pub(super) const WRITE: u64 = 2;
 const INDIRECT: u64 = 4;
-const DESC_WORDS: usize = 2;
+pub(super) const DESC_WORDS: usize = 2;
 
 /// What the status byte is until the device has written it: no status of the device's.
 const PENDING: u8 = 0xff;
@@ -126,40 +127,6 @@ impl<'m> Requests<'m> {
         &self.descriptors[words * slot..words * (slot + 1)]
     }
 
-    /// What they have in common.
-    #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    /// What `slot` does.
-    #[inline]
-    #[must_use]
-    pub fn kind(&self, slot: usize) -> Kind {
-        self.kinds[slot]
-    }
-
-    /// The data of `slot`, as words of memory: for the request only while it is in flight.
-    #[must_use]
-    pub fn data(&self, slot: usize) -> &'m [AtomicU64] {
-        let stride = self.shape.data_stride() / 8;
-        &self.data[stride * slot..stride * slot + self.shape.block_bytes as usize / 8]
-    }
-
-    /// Makes `slot` a request of this `kind` at `sector`. Returns its head, to push.
-    #[inline]
-    pub fn aim(&mut self, slot: usize, kind: Kind, sector: u64) -> u16 {
-        if self.kinds[slot] != kind {
-            self.turn(slot, kind);
-        }
-        self.headers[HEADER_WORDS * slot + SECTOR_WORD].store(sector.to_le(), Ordering::Relaxed);
-        self.statuses[slot].store(PENDING, Ordering::Relaxed);
-        // Below the queue's size, which is 16 bits.
-        #[allow(clippy::cast_possible_truncation)]
-        let head = slot as u16 * self.shape.stride();
-        head
-    }
-
     /// Makes it a request of another kind: while it runs, in mixed loads only.
     #[inline(never)]
     fn turn(&mut self, slot: usize, kind: Kind) {
@@ -198,27 +165,6 @@ impl<'m> Requests<'m> {
         }
     }
 
-    /// Which request completed, by its head.
-    ///
-    /// # Errors
-    /// [`Error::Requests`] when none has that head, or it failed.
-    #[inline]
-    pub fn completed(&self, head: u32) -> Result<usize> {
-        // Exact for heads of 16 bits, and whatever else comes out is compared below.
-        let slot = usize::try_from((u64::from(head) * self.reciprocal) >> 32).unwrap_or(usize::MAX);
-        let Some(_) = self.kinds.get(slot) else {
-            return Err(no_request(head));
-        };
-        if slot as u64 * u64::from(self.shape.stride()) != u64::from(head) {
-            return Err(no_request(head));
-        }
-        let status = self.statuses[slot].load(Ordering::Relaxed);
-        if status != STATUS_OK {
-            return Err(self.failed(slot, status));
-        }
-        Ok(slot)
-    }
-
     #[cold]
     fn failed(&self, slot: usize, status: u8) -> Error {
         let sector = self.headers[HEADER_WORDS * slot + SECTOR_WORD].load(Ordering::Relaxed);
@@ -239,14 +185,70 @@ impl<'m> Requests<'m> {
     }
 }
 
+impl Commands for Requests<'_> {
+    fn depth(&self) -> u16 {
+        self.shape.depth
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.shape.block_bytes
+    }
+
+    #[inline]
+    fn kind(&self, slot: usize) -> Kind {
+        self.kinds[slot]
+    }
+
+    fn data(&self, slot: usize) -> &[AtomicU64] {
+        let stride = self.shape.data_stride() / 8;
+        &self.data[stride * slot..stride * slot + self.shape.block_bytes as usize / 8]
+    }
+
+    #[inline]
+    fn aim(&mut self, slot: usize, kind: Kind, sector: u64) -> u16 {
+        if self.kinds[slot] != kind {
+            self.turn(slot, kind);
+        }
+        self.headers[HEADER_WORDS * slot + SECTOR_WORD].store(sector.to_le(), Ordering::Relaxed);
+        self.statuses[slot].store(PENDING, Ordering::Relaxed);
+        // Below the queue's size, which is 16 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        let head = slot as u16 * self.shape.stride();
+        head
+    }
+
+    #[inline]
+    fn completed(&self, head: u32) -> Result<usize> {
+        // Exact for heads of 16 bits, and whatever else comes out is compared below.
+        let slot = usize::try_from((u64::from(head) * self.reciprocal) >> 32).unwrap_or(usize::MAX);
+        let Some(_) = self.kinds.get(slot) else {
+            return Err(no_request(head));
+        };
+        if slot as u64 * u64::from(self.shape.stride()) != u64::from(head) {
+            return Err(no_request(head));
+        }
+        let status = self.statuses[slot].load(Ordering::Relaxed);
+        if status != STATUS_OK {
+            return Err(self.failed(slot, status));
+        }
+        Ok(slot)
+    }
+}
+
 #[cold]
-fn no_request(head: u32) -> Error {
+pub(super) fn no_request(head: u32) -> Error {
     Error::Requests(format!(
         "the server completed a request with head {head}, which there is not"
     ))
 }
 
-fn describe(entry: &[AtomicU64], guest_addr: usize, len: usize, flags: u64, next: usize) {
+pub(super) fn describe(
+    entry: &[AtomicU64],
+    guest_addr: usize,
+    len: usize,
+    flags: u64,
+    next: usize,
+) {
     let next = if flags & NEXT == 0 { 0 } else { next };
     let rest = len as u64 | flags << 32 | (next as u64) << 48;
     entry[0].store((guest_addr as u64).to_le(), Ordering::Relaxed);

@@ -29,8 +29,8 @@ const F_VERSION_1: u64 = 1 << 32;
 const DEMANDED: u64 = F_VERSION_1 | F_PROTOCOL_FEATURES;
 const DEMANDED_PROTOCOL: u64 = PROTOCOL_F_CONFIG;
 /// Taken where they are offered.
-const OPTIONAL: u64 =
-    F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ | F_INDIRECT_DESC | F_EVENT_IDX;
+const OPTIONAL: u64 = F_INDIRECT_DESC | F_EVENT_IDX;
+const OPTIONAL_OF_DISKS: u64 = F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ;
 const OPTIONAL_PROTOCOL: u64 = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK;
 
 /// What server and client agreed on.
@@ -81,30 +81,29 @@ pub struct Session {
 }
 
 impl Session {
-    /// Negotiates over a connected socket.
+    /// Negotiates with a disk over a connected socket.
     ///
     /// # Errors
     /// [`Error::Protocol`] when the server has not what we need; [`Error::Gone`]; [`Error::Io`].
     pub fn negotiate(stream: UnixStream) -> Result<Self> {
-        let mut connection = Connection::new(stream)?;
-        let offered = connection.get_u64(Request::GetFeatures)?;
-        demand("virtio", DEMANDED, offered)?;
-        let features = offered & (DEMANDED | OPTIONAL);
-        let offered = connection.get_u64(Request::GetProtocolFeatures)?;
-        demand("protocol", DEMANDED_PROTOCOL, offered)?;
-        let protocol = offered & (DEMANDED_PROTOCOL | OPTIONAL_PROTOCOL);
-        let payload = Payload::default().u64(protocol);
-        connection.set(Request::SetProtocolFeatures, &payload, None)?;
-        connection.acknowledged = protocol & PROTOCOL_F_REPLY_ACK != 0;
-        connection.set(Request::SetOwner, &Payload::default(), None)?;
-        let num_queues = if protocol & PROTOCOL_F_MQ == 0 {
-            1
-        } else {
-            connection.get_u64(Request::GetQueueNum)?
-        };
-        let payload = Payload::default().u64(features);
-        connection.set(Request::SetFeatures, &payload, None)?;
+        let (mut connection, features, num_queues) = agree(stream, OPTIONAL | OPTIONAL_OF_DISKS)?;
         let agreed = disk(&mut connection, features, num_queues)?;
+        Ok(Session { connection, agreed })
+    }
+
+    /// The same with a SCSI controller. What its disks are like they say themselves.
+    ///
+    /// # Errors
+    /// As for [`Session::negotiate`].
+    pub fn negotiate_scsi(stream: UnixStream) -> Result<Self> {
+        let (connection, features, num_queues) = agree(stream, OPTIONAL)?;
+        let agreed = Agreed {
+            features,
+            capacity_bytes: 0,
+            block_bytes: SECTOR_BYTES,
+            segment_bytes: u32::MAX,
+            num_queues,
+        };
         Ok(Session { connection, agreed })
     }
 
@@ -190,6 +189,29 @@ impl Session {
         self.connection.get(Request::GetVringBase, &payload)?;
         Ok(())
     }
+}
+
+/// Features, of the virtio ones those that are demanded and `optional` ones; and how many queues there are.
+fn agree(stream: UnixStream, optional: u64) -> Result<(Connection, u64, u64)> {
+    let mut connection = Connection::new(stream)?;
+    let offered = connection.get_u64(Request::GetFeatures)?;
+    demand("virtio", DEMANDED, offered)?;
+    let features = offered & (DEMANDED | optional);
+    let offered = connection.get_u64(Request::GetProtocolFeatures)?;
+    demand("protocol", DEMANDED_PROTOCOL, offered)?;
+    let protocol = offered & (DEMANDED_PROTOCOL | OPTIONAL_PROTOCOL);
+    let payload = Payload::default().u64(protocol);
+    connection.set(Request::SetProtocolFeatures, &payload, None)?;
+    connection.acknowledged = protocol & PROTOCOL_F_REPLY_ACK != 0;
+    connection.set(Request::SetOwner, &Payload::default(), None)?;
+    let num_queues = if protocol & PROTOCOL_F_MQ == 0 {
+        1
+    } else {
+        connection.get_u64(Request::GetQueueNum)?
+    };
+    let payload = Payload::default().u64(features);
+    connection.set(Request::SetFeatures, &payload, None)?;
+    Ok((connection, features, num_queues))
 }
 
 fn demand(kind: &str, wanted: u64, offered: u64) -> Result<()> {

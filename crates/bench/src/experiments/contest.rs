@@ -13,7 +13,7 @@ use crate::cpus::Pinned;
 use crate::error::Result;
 use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::server::{Disk, Server};
+use crate::server::{Disk, FrontEnd, Server};
 use crate::stats::Summary;
 use crate::storage::Storage;
 use crate::table::Table;
@@ -65,6 +65,7 @@ pub(crate) fn positions(
             .unwrap_or(1)
             .into(),
         writable: loads.iter().any(|load| load.write),
+        front_end: FrontEnd::Blk,
     };
     let variant = |(name, iothread)| Variant {
         name,

@@ -10,7 +10,7 @@ use super::{ERRORS, Report, Setup, panel};
 use crate::client::{Doorbells, Layout, Session, SharedMemory};
 use crate::error::Result;
 use crate::limits::raise_descriptor_limit;
-use crate::server::{Disk, Server};
+use crate::server::{Disk, FrontEnd, Server};
 use crate::stats::count;
 use crate::storage::Backing;
 use crate::svg::{Figure, Kind};
@@ -60,6 +60,7 @@ pub fn run(options: &Options) -> Result<Report> {
         backing,
         num_queues,
         writable: false,
+        front_end: FrontEnd::Blk,
     };
     let busy = disk(storage.backing.clone(), 1);
     let idle = disk(Backing::Null, u16::from(options.idle_queues));

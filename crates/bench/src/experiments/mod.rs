@@ -13,6 +13,7 @@ mod drive;
 pub mod many_queues;
 pub mod monitors;
 pub mod notify;
+pub mod scsi;
 mod setup;
 
 use serde_json::Value;

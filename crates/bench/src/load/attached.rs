@@ -7,7 +7,8 @@ use super::Load;
 use super::driver::Driver;
 use super::plan::Plan;
 use crate::client::{
-    Buffers, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape, SharedMemory,
+    Buffers, Commands, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape,
+    SharedMemory, Virtqueue,
 };
 use crate::error::Result;
 use crate::random::Random;
@@ -62,31 +63,28 @@ impl Attached {
     }
 
     /// The driver of each queue. Rings are empty only once.
-    pub fn drivers<P: Plan>(&self, mut plan: impl FnMut(u16) -> P) -> Vec<Driver<'_, P>> {
+    pub fn drivers<P: Plan>(
+        &self,
+        mut plan: impl FnMut(u16) -> P,
+    ) -> Vec<Driver<Virtqueue<'_>, Requests<'_>, P>> {
         let event_idx = self.session.agreed().event_idx();
         let queues = (0..u16::MAX).zip(self.queues.iter().zip(&self.doorbells));
         queues
             .map(|(index, (&(place, buffers), doorbells))| {
+                let ring = DriverRing::new(&self.memory, place, event_idx);
                 Driver::new(
-                    DriverRing::new(&self.memory, place, event_idx),
+                    Virtqueue::new(ring, doorbells),
                     Requests::prepare(&self.memory, place, buffers, self.shape),
-                    doorbells,
                     plan(index),
                 )
             })
             .collect()
     }
 
-    /// Random data, so that nothing finds it easy to write.
+    /// See [`scatter`].
     pub fn scatter(&self) {
-        let mut random = Random::new(1);
         for &(place, buffers) in &self.queues {
-            let requests = Requests::prepare(&self.memory, place, buffers, self.shape);
-            for slot in 0..usize::from(self.shape.depth) {
-                for word in requests.data(slot) {
-                    word.store(random.below(u64::MAX), Ordering::Relaxed);
-                }
-            }
+            scatter(&Requests::prepare(&self.memory, place, buffers, self.shape));
         }
     }
 
@@ -95,5 +93,15 @@ impl Attached {
             self.session.stop_queue(index)?;
         }
         Ok(())
+    }
+}
+
+/// Random data, so that nothing finds it easy to write.
+pub(super) fn scatter(requests: &impl Commands) {
+    let mut random = Random::new(1);
+    for slot in 0..usize::from(requests.depth()) {
+        for word in requests.data(slot) {
+            word.store(random.below(u64::MAX), Ordering::Relaxed);
+        }
     }
 }

@@ -4,13 +4,14 @@
 //! server. Per request: a head out of the used ring, a status byte, a block number, a head into the
 //! available ring; per batch: a look at the clock, one index, one look whether to kick.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::Detail;
 use super::meter::{Meter, Tally};
 use super::phases::Phases;
 use super::plan::Plan;
-use crate::client::{Doorbells, DriverRing, Requests, SECTOR_BYTES, Waiter, Woken};
+use crate::client::{Commands, Queue, SECTOR_BYTES, Waiter, Woken};
 use crate::error::{Error, Result};
 
 /// A server that does not answer for this long will not.
@@ -42,46 +43,42 @@ impl Waiting {
 }
 
 /// One queue of a thread.
-pub(crate) struct Driver<'m, P> {
-    ring: DriverRing<'m>,
-    requests: Requests<'m>,
-    doorbells: &'m Doorbells,
+pub(crate) struct Driver<Q, R, P> {
+    queue: Q,
+    requests: R,
     plan: P,
     sent_ns: Vec<u64>,
     sectors_per_block: u64,
     in_flight: u16,
 }
 
-impl<'m, P: Plan> Driver<'m, P> {
-    pub fn new(
-        ring: DriverRing<'m>,
-        requests: Requests<'m>,
-        doorbells: &'m Doorbells,
-        plan: P,
-    ) -> Self {
-        let shape = requests.shape();
+impl<Q: Queue, R: Commands, P: Plan> Driver<Q, R, P> {
+    pub fn new(queue: Q, requests: R, plan: P) -> Self {
         Driver {
-            ring,
+            sent_ns: vec![0; usize::from(requests.depth())],
+            sectors_per_block: u64::from(requests.block_bytes() / SECTOR_BYTES),
+            queue,
             requests,
-            doorbells,
             plan,
-            sent_ns: vec![0; usize::from(shape.depth)],
-            sectors_per_block: u64::from(shape.block_bytes / SECTOR_BYTES),
             in_flight: 0,
         }
     }
 
     /// To be waited on.
-    pub fn doorbells(&self) -> &'m Doorbells {
-        self.doorbells
+    pub fn call_fd(&self) -> BorrowedFd<'_> {
+        self.queue.call_fd()
+    }
+
+    /// What it sends.
+    pub fn requests(&self) -> &R {
+        &self.requests
     }
 
     /// Goes on with another plan; nothing is in flight.
-    pub fn exchange<Q: Plan>(self, plan: Q) -> (Driver<'m, Q>, P) {
+    pub fn exchange<N: Plan>(self, plan: N) -> (Driver<Q, R, N>, P) {
         let driver = Driver {
-            ring: self.ring,
+            queue: self.queue,
             requests: self.requests,
-            doorbells: self.doorbells,
             plan,
             sent_ns: self.sent_ns,
             sectors_per_block: self.sectors_per_block,
@@ -91,39 +88,33 @@ impl<'m, P: Plan> Driver<'m, P> {
     }
 
     #[inline]
-    fn send(&mut self, slot: usize, now_ns: u64) {
+    fn send(&mut self, slot: usize, now_ns: u64) -> Result<()> {
         // A plan that is done leaves the slot empty.
         let Some((block, kind)) = self.plan.next(slot, &self.requests) else {
-            return;
+            return Ok(());
         };
         let head = self
             .requests
             .aim(slot, kind, block * self.sectors_per_block);
-        self.ring.push(head);
+        self.queue.push(head)?;
         self.sent_ns[slot] = now_ns;
         self.in_flight += 1;
+        Ok(())
     }
 
-    #[inline]
-    fn publish(&mut self) {
-        if self.ring.publish() {
-            self.doorbells.kick();
-        }
-    }
-
-    fn start(&mut self, now_ns: u64) {
+    fn start(&mut self, now_ns: u64) -> Result<()> {
         for slot in 0..self.sent_ns.len() {
-            self.send(slot, now_ns);
+            self.send(slot, now_ns)?;
         }
-        self.ring.suppress_calls();
-        self.publish();
+        self.queue.suppress_calls();
+        self.queue.publish()
     }
 
     /// Takes what has completed and sends it again: a function of its own, so that its instructions can
     /// be counted.
     #[inline(never)]
     fn reap(&mut self, meter: &mut Meter<'_>, now_ns: u64) -> Result<()> {
-        let completed = self.ring.completed();
+        let completed = self.queue.completed();
         if completed == 0 {
             return Ok(());
         }
@@ -132,16 +123,16 @@ impl<'m, P: Plan> Driver<'m, P> {
         }
         let again = meter.again();
         for _ in 0..completed {
-            let slot = self.requests.completed(self.ring.pop())?;
+            let slot = self.requests.completed(self.queue.pop())?;
             meter.record(self.requests.kind(slot), self.sent_ns[slot], now_ns);
             self.plan.done(slot, &self.requests)?;
             self.in_flight -= 1;
             if again {
-                self.send(slot, now_ns);
+                self.send(slot, now_ns)?;
             }
         }
-        self.publish();
-        self.ring.suppress_calls();
+        self.queue.publish()?;
+        self.queue.suppress_calls();
         Ok(())
     }
 }
@@ -154,8 +145,8 @@ fn too_many(completed: u16, in_flight: u16) -> Error {
 }
 
 /// The queues of one thread, until the phases or all plans end; returns what was counted.
-pub(crate) fn run<P: Plan>(
-    drivers: &mut [Driver<'_, P>],
+pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
+    drivers: &mut [Driver<Q, R, P>],
     waiter: &mut Waiter,
     waiting: Waiting,
     detail: Detail,
@@ -164,10 +155,10 @@ pub(crate) fn run<P: Plan>(
     let mut meter = Meter::new(phases, detail.latency).with_marks(detail.mark_interval);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
-        driver.start(now_ns);
+        driver.start(now_ns)?;
     }
     loop {
-        if drivers.iter().any(|driver| driver.ring.completed() > 0) {
+        if drivers.iter().any(|driver| driver.queue.completed() > 0) {
             let now_ns = meter.found();
             for driver in &mut *drivers {
                 driver.reap(&mut meter, now_ns)?;
@@ -186,8 +177,8 @@ pub(crate) fn run<P: Plan>(
 }
 
 /// Returns when something has completed, or the phase may have changed.
-fn wait<P: Plan>(
-    drivers: &mut [Driver<'_, P>],
+fn wait<Q: Queue, R: Commands, P: Plan>(
+    drivers: &mut [Driver<Q, R, P>],
     waiter: &mut Waiter,
     waiting: Waiting,
     meter: &mut Meter<'_>,
@@ -197,7 +188,7 @@ fn wait<P: Plan>(
         Waiting::Polling => {
             let mut looks = 0u32;
             let mut since = None;
-            while !drivers.iter().any(|driver| driver.ring.completed() > 0) {
+            while !drivers.iter().any(|driver| driver.queue.completed() > 0) {
                 looks = looks.wrapping_add(1);
                 if looks > EAGER_LOOKS {
                     std::hint::spin_loop();
@@ -216,13 +207,13 @@ fn wait<P: Plan>(
         Waiting::Blocking => {
             let mut ready = false;
             for driver in &mut *drivers {
-                ready |= driver.ring.request_call();
+                ready |= driver.queue.request_call();
             }
             if !ready && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
                 return Err(lost());
             }
             for driver in drivers {
-                driver.ring.suppress_calls();
+                driver.queue.called()?;
             }
         }
     }

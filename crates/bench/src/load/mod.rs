@@ -13,9 +13,11 @@ mod pattern;
 pub(crate) mod phases;
 mod plan;
 pub mod raw;
+mod scsi;
 mod usage;
 mod verify;
 
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -28,10 +30,11 @@ pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};
 use phases::{Phase, Phases, Worker, conduct};
 use plan::Plan;
+pub use scsi::{Manner, measure_lsi, measure_virtio_scsi};
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
-use crate::client::{Agreed, Waiter};
+use crate::client::{Agreed, Commands, Queue, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 
@@ -109,10 +112,10 @@ impl Load {
     }
 }
 
-/// Runs the threads that drive `drivers`; they are there afterwards.
-fn drive<P: Plan + Send>(
-    drivers: &mut [Driver<'_, P>],
-    attached: &Attached,
+/// Runs the threads that drive `drivers`; they are there afterwards. `server` is the socket to it.
+fn drive<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
+    drivers: &mut [Driver<Q, R, P>],
+    server: BorrowedFd<'_>,
     load: &Load,
     warm_up: Duration,
     time: Duration,
@@ -129,8 +132,8 @@ fn drive<P: Plan + Send>(
                 if let Some(cpu) = cpu {
                     pin(cpu)?;
                 }
-                let doorbells = drivers.iter().map(|driver| driver.doorbells());
-                let mut waiter = Waiter::new(doorbells, attached.session.socket())?;
+                let calls = drivers.iter().map(Driver::call_fd);
+                let mut waiter = Waiter::new(calls, server)?;
                 driver::run(drivers, &mut waiter, waiting, detail, phases)
             };
             Box::new(worker) as Worker<'_>
@@ -161,7 +164,8 @@ pub fn measure(
     let walk = |index| Walk::new(load.pattern, attached.blocks, index, load.queues);
     let mut drivers = attached.drivers(walk);
     let mut usage = usage::Watch::new(pid);
-    let threads = drive(&mut drivers, &attached, load, warm_up, time, |phase| {
+    let socket = attached.session.socket();
+    let threads = drive(&mut drivers, socket, load, warm_up, time, |phase| {
         usage.look(phase);
         Ok(())
     })?;
@@ -202,9 +206,8 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
         WriteAndCheck::new(walk, territory(index), load.depth)
     };
     let mut drivers = attached.drivers(plan);
-    drive(&mut drivers, &attached, load, Duration::ZERO, time, |_| {
-        Ok(())
-    })?;
+    let socket = attached.session.socket();
+    drive(&mut drivers, socket, load, Duration::ZERO, time, |_| Ok(()))?;
     let mut verified = Verified::default();
     let mut territories = Vec::new();
     let mut flushing = Vec::new();
@@ -217,14 +220,14 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
         territories.push(plan.territory);
         flushing.push(driver);
     }
-    drive_to_end(&mut flushing, &attached, load)?;
+    drive_to_end(&mut flushing, socket, load)?;
     // To whoever did not write it.
     territories.rotate_left(1);
     let reading = flushing.into_iter().zip(territories);
     let mut reading: Vec<_> = reading
         .map(|(driver, territory)| driver.exchange(ReadBack::new(territory, load.depth)).0)
         .collect();
-    drive_to_end(&mut reading, &attached, load)?;
+    drive_to_end(&mut reading, socket, load)?;
     for driver in reading {
         verified.read_back += driver.exchange(Flush::new(false)).1.checked;
     }
@@ -233,11 +236,11 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
 }
 
 /// For plans that come to an end by themselves.
-fn drive_to_end<P: Plan + Send>(
-    drivers: &mut [Driver<'_, P>],
-    attached: &Attached,
+fn drive_to_end<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
+    drivers: &mut [Driver<Q, R, P>],
+    server: BorrowedFd<'_>,
     load: &Load,
 ) -> Result<()> {
     const NEVER: Duration = Duration::from_secs(1 << 30);
-    drive(drivers, attached, load, Duration::ZERO, NEVER, |_| Ok(())).map(drop)
+    drive(drivers, server, load, Duration::ZERO, NEVER, |_| Ok(())).map(drop)
 }

@@ -1,20 +1,20 @@
 //! What a queue's requests are to be, one after the other.
 
 use super::pattern::Walk;
-use crate::client::{Kind, Requests};
+use crate::client::{Commands, Kind};
 use crate::error::Result;
 
 /// Decides what a free slot does next, and looks at what it has done.
 pub(crate) trait Plan {
     /// The block that `slot` is for now, and what to do with it; its data is ready for a write.
     /// `None` if there is nothing to do for it any more.
-    fn next(&mut self, slot: usize, requests: &Requests<'_>) -> Option<(u64, Kind)>;
+    fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)>;
 
     /// `slot` has completed well.
     ///
     /// # Errors
     /// When what was read is not what it should be.
-    fn done(&mut self, slot: usize, requests: &Requests<'_>) -> Result<()>;
+    fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()>;
 
     /// Whether it has nothing to do for any slot any more.
     fn is_done(&self) -> bool;
@@ -23,12 +23,12 @@ pub(crate) trait Plan {
 /// Load for its own sake: the data does not matter.
 impl Plan for Walk {
     #[inline]
-    fn next(&mut self, _slot: usize, _requests: &Requests<'_>) -> Option<(u64, Kind)> {
+    fn next(&mut self, _slot: usize, _requests: &impl Commands) -> Option<(u64, Kind)> {
         Some(self.step())
     }
 
     #[inline]
-    fn done(&mut self, _slot: usize, _requests: &Requests<'_>) -> Result<()> {
+    fn done(&mut self, _slot: usize, _requests: &impl Commands) -> Result<()> {
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pattern::Walk;
 use super::plan::Plan;
-use crate::client::{Kind, Requests, SECTOR_BYTES};
+use crate::client::{Commands, Kind, SECTOR_BYTES};
 use crate::error::{Error, Result};
 
 const SECTOR_WORDS: usize = SECTOR_BYTES as usize / 8;
@@ -168,7 +168,7 @@ impl WriteAndCheck {
 }
 
 impl Plan for WriteAndCheck {
-    fn next(&mut self, slot: usize, requests: &Requests<'_>) -> Option<(u64, Kind)> {
+    fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)> {
         for _ in 0..TRIES {
             let (block, kind) = self.walk.step();
             let index = usize::try_from(block).ok()?;
@@ -201,7 +201,7 @@ impl Plan for WriteAndCheck {
         None
     }
 
-    fn done(&mut self, slot: usize, requests: &Requests<'_>) -> Result<()> {
+    fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
         let index = self.blocks[slot];
         if requests.kind(slot) == Kind::Read {
             self.territory.check(index, requests.data(slot))?;
@@ -239,7 +239,7 @@ impl ReadBack {
 }
 
 impl Plan for ReadBack {
-    fn next(&mut self, slot: usize, requests: &Requests<'_>) -> Option<(u64, Kind)> {
+    fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)> {
         let generations = &self.territory.generations;
         let rest = generations.get(self.next..)?;
         let index = self.next + rest.iter().position(|&generation| generation != UNKNOWN)?;
@@ -250,7 +250,7 @@ impl Plan for ReadBack {
         Some((self.territory.first_block + index as u64, Kind::Read))
     }
 
-    fn done(&mut self, slot: usize, requests: &Requests<'_>) -> Result<()> {
+    fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
         self.territory
             .check(self.blocks[slot], requests.data(slot))?;
         self.checked += 1;
@@ -275,11 +275,11 @@ impl Flush {
 }
 
 impl Plan for Flush {
-    fn next(&mut self, _slot: usize, _requests: &Requests<'_>) -> Option<(u64, Kind)> {
+    fn next(&mut self, _slot: usize, _requests: &impl Commands) -> Option<(u64, Kind)> {
         (!std::mem::replace(&mut self.sent, true)).then_some((0, Kind::Flush))
     }
 
-    fn done(&mut self, _slot: usize, _requests: &Requests<'_>) -> Result<()> {
+    fn done(&mut self, _slot: usize, _requests: &impl Commands) -> Result<()> {
         Ok(())
     }
 

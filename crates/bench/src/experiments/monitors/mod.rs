@@ -22,7 +22,7 @@ use crate::limits::raise_descriptor_limit;
 use crate::procfs::{Thread, threads};
 use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::server::{Disk, Server, Threads};
+use crate::server::{Disk, FrontEnd, Server, Threads};
 
 /// The server's thread that monitors share; its main thread carries out what they say.
 const MONITORS: &str = "monitors";
@@ -80,6 +80,7 @@ pub fn run(options: &Options) -> Result<Report> {
         backing: storage.backing.clone(),
         num_queues: 1,
         writable: false,
+        front_end: FrontEnd::Blk,
     };
     let folder = tempfile::Builder::new()
         .prefix("bench-")

@@ -1,0 +1,255 @@
+//! Commands of a virtio SCSI controller's queue, as [`super::Requests`] are of a virtio disk's: descriptors are written once, and
+//! to send one again is to write its block's address and push its head. Virtio specification 1.2, section 5.6.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::commands::Commands;
+use super::layout::{Layout, QueuePlace};
+use super::memory::SharedMemory;
+use super::requests::{DESC_WORDS, Kind, NEXT, SECTOR_BYTES, WRITE, describe, no_request};
+use super::scsi::{LBA_AT, ScsiCommands, failed, transfer_cdb};
+use crate::error::{Error, Result};
+
+/// The first queue that takes commands: before it are the control queue and the event queue.
+pub const FIRST_REQUEST_QUEUE: u8 = 2;
+
+/// Request, response, data.
+const CHAIN: u16 = 3;
+
+/// LUN, tag, attribute, priority, reference number; and a CDB of the default length.
+const HEADER_BYTES: usize = 19;
+const REQUEST_BYTES: usize = HEADER_BYTES + 32;
+/// A request's cell. It begins so far behind the cell's beginning that the block's address in its CDB is aligned.
+const REQUEST_STRIDE: usize = 64;
+const REQUEST_AT: usize = 3;
+const CDB_AT: usize = REQUEST_AT + HEADER_BYTES;
+const _: () = assert!((CDB_AT + LBA_AT).is_multiple_of(4));
+
+/// Lengths of sense and data, status qualifier, status, response; and sense data of the default length.
+const RESPONSE_BYTES: usize = 12 + 96;
+const RESPONSE_STRIDE: usize = 112;
+/// Status and response, as one word.
+const STATUS_AT: usize = 10;
+/// Until the device has written both.
+const PENDING: u16 = 0xffff;
+
+/// Where requests, responses and data are.
+#[derive(Clone, Copy, Debug)]
+pub struct ScsiBuffers {
+    requests: usize,
+    responses: usize,
+    data: usize,
+    depth: u16,
+    block_bytes: u32,
+}
+
+impl ScsiBuffers {
+    /// Room for `depth` commands of `block_bytes`.
+    pub fn place(layout: &mut Layout, depth: u16, block_bytes: u32) -> Self {
+        let count = usize::from(depth);
+        ScsiBuffers {
+            requests: layout.pages(REQUEST_STRIDE * count),
+            responses: layout.pages(RESPONSE_STRIDE * count),
+            data: layout.pages(stride(block_bytes) * count),
+            depth,
+            block_bytes,
+        }
+    }
+
+    /// Entries that the queue needs.
+    #[must_use]
+    pub fn queue_size(depth: u16) -> u16 {
+        (depth * CHAIN).next_power_of_two()
+    }
+}
+
+fn stride(block_bytes: u32) -> usize {
+    Layout::whole_pages(block_bytes as usize)
+}
+
+/// As many commands as may be in flight, all for target 0, LUN 0.
+pub struct VirtioScsi<'m> {
+    descriptors: &'m [AtomicU64],
+    requests: &'m [AtomicU8],
+    responses: &'m [AtomicU16],
+    lbas: &'m [AtomicU32],
+    data: &'m [AtomicU64],
+    buffers: ScsiBuffers,
+    kinds: Vec<Kind>,
+}
+
+impl<'m> VirtioScsi<'m> {
+    /// Writes the descriptors of all commands, as reads.
+    #[must_use]
+    pub fn prepare(memory: &'m SharedMemory, place: QueuePlace, buffers: ScsiBuffers) -> Self {
+        let depth = usize::from(buffers.depth);
+        let mut commands = VirtioScsi {
+            descriptors: memory.u64s(place.desc, DESC_WORDS * usize::from(CHAIN) * depth),
+            requests: memory.u8s(buffers.requests, REQUEST_STRIDE * depth),
+            responses: memory.u16s(buffers.responses, RESPONSE_STRIDE / 2 * depth),
+            lbas: memory.u32s(buffers.requests, REQUEST_STRIDE / 4 * depth),
+            data: memory.u64s(buffers.data, stride(buffers.block_bytes) / 8 * depth),
+            buffers,
+            kinds: vec![Kind::Read; depth],
+        };
+        // Target 0, LUN 0, by the flat space of addresses (5.6.6.1).
+        let lun = [1, 0, 0x40, 0, 0, 0, 0, 0];
+        for (slot, request) in commands.requests.chunks_exact(REQUEST_STRIDE).enumerate() {
+            let tag = (slot as u64).to_le_bytes();
+            for (cell, byte) in request[REQUEST_AT..].iter().zip(lun.into_iter().chain(tag)) {
+                cell.store(byte, Ordering::Relaxed);
+            }
+        }
+        for slot in 0..depth {
+            commands.turn(slot, Kind::Read);
+        }
+        commands
+    }
+
+    /// Makes it a command of another kind.
+    #[inline(never)]
+    fn turn(&mut self, slot: usize, kind: Kind) {
+        // A slot is no longer than data segments may be: see `Shape`.
+        let blocks = u16::try_from(self.buffers.block_bytes / SECTOR_BYTES).unwrap_or(u16::MAX);
+        let bytes = match kind {
+            Kind::Flush => 0,
+            Kind::Read | Kind::Write => self.buffers.block_bytes,
+        };
+        self.command(
+            slot,
+            &transfer_cdb(kind, blocks),
+            bytes,
+            kind == Kind::Write,
+        );
+        self.kinds[slot] = kind;
+    }
+
+    /// The CDB of `slot`, and its chain: what the device reads comes before what it writes.
+    fn command(&self, slot: usize, cdb: &[u8], bytes: u32, to_device: bool) {
+        let request = &self.requests[REQUEST_STRIDE * slot + CDB_AT..][..32];
+        for (index, cell) in request.iter().enumerate() {
+            cell.store(cdb.get(index).copied().unwrap_or(0), Ordering::Relaxed);
+        }
+        let base = slot * usize::from(CHAIN);
+        let data = self.buffers.data + stride(self.buffers.block_bytes) * slot;
+        let mut chain = vec![(
+            self.buffers.requests + REQUEST_STRIDE * slot + REQUEST_AT,
+            REQUEST_BYTES,
+            0,
+        )];
+        let response = self.buffers.responses + RESPONSE_STRIDE * slot;
+        chain.push((response, RESPONSE_BYTES, WRITE));
+        match (bytes, to_device) {
+            (0, _) => {}
+            (_, true) => chain.insert(1, (data, bytes as usize, 0)),
+            (_, false) => chain.push((data, bytes as usize, WRITE)),
+        }
+        let entries = self.descriptors[DESC_WORDS * base..].chunks_exact(DESC_WORDS);
+        let last = chain.len() - 1;
+        for (index, (entry, (addr, len, flags))) in entries.zip(chain).enumerate() {
+            let next = if index < last { NEXT } else { 0 };
+            describe(entry, addr, len, flags | next, base + index + 1);
+        }
+    }
+
+    #[inline]
+    fn slot_of(&self, head: u32) -> Result<usize> {
+        let slot = head as usize / usize::from(CHAIN);
+        if slot < self.kinds.len() && head.is_multiple_of(u32::from(CHAIN)) {
+            Ok(slot)
+        } else {
+            Err(no_request(head))
+        }
+    }
+
+    #[inline]
+    fn response(&self, slot: usize) -> &AtomicU16 {
+        &self.responses[(RESPONSE_STRIDE * slot + STATUS_AT) / 2]
+    }
+
+    #[inline]
+    fn lba(&self, slot: usize) -> &AtomicU32 {
+        &self.lbas[(REQUEST_STRIDE * slot + CDB_AT + LBA_AT) / 4]
+    }
+
+    #[inline]
+    fn head(slot: usize) -> u16 {
+        // Below the queue's size, which is 16 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        let head = slot as u16 * CHAIN;
+        head
+    }
+
+    #[cold]
+    fn failed(&self, slot: usize, answer: u16) -> Error {
+        let [status, response] = answer.to_le_bytes();
+        let how = match (answer, response) {
+            (PENDING, _) => "came back without a status".to_owned(),
+            (_, 0) => format!("ended with SCSI status {status:#x}"),
+            _ => format!("ended with response {response} of the controller"),
+        };
+        let lba = u32::from_be(self.lba(slot).load(Ordering::Relaxed));
+        failed(self.kinds[slot], self.buffers.block_bytes, lba, &how)
+    }
+}
+
+impl Commands for VirtioScsi<'_> {
+    fn depth(&self) -> u16 {
+        self.buffers.depth
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.buffers.block_bytes
+    }
+
+    #[inline]
+    fn kind(&self, slot: usize) -> Kind {
+        self.kinds[slot]
+    }
+
+    fn data(&self, slot: usize) -> &[AtomicU64] {
+        let words = stride(self.buffers.block_bytes) / 8;
+        &self.data[words * slot..][..self.buffers.block_bytes as usize / 8]
+    }
+
+    #[inline]
+    fn aim(&mut self, slot: usize, kind: Kind, sector: u64) -> u16 {
+        if self.kinds[slot] != kind {
+            self.turn(slot, kind);
+        }
+        // Disks of 2 TiB and more are not measured.
+        #[allow(clippy::cast_possible_truncation)]
+        let lba = sector as u32;
+        self.lba(slot).store(lba.to_be(), Ordering::Relaxed);
+        self.response(slot).store(PENDING, Ordering::Relaxed);
+        Self::head(slot)
+    }
+
+    #[inline]
+    fn completed(&self, head: u32) -> Result<usize> {
+        let slot = self.slot_of(head)?;
+        match self.response(slot).load(Ordering::Relaxed) {
+            0 => Ok(slot),
+            answer => Err(self.failed(slot, answer)),
+        }
+    }
+}
+
+impl ScsiCommands for VirtioScsi<'_> {
+    fn ask(&mut self, cdb: &[u8], bytes: u32) -> u16 {
+        self.command(0, cdb, bytes, false);
+        self.response(0).store(PENDING, Ordering::Relaxed);
+        // What it was before, it has to become again.
+        self.kinds[0] = Kind::Flush;
+        Self::head(0)
+    }
+
+    fn status(&self, head: u32) -> Result<u8> {
+        let slot = self.slot_of(head)?;
+        let answer = self.response(slot).load(Ordering::Relaxed);
+        match answer.to_le_bytes() {
+            [status, 0] => Ok(status),
+            _ => Err(self.failed(slot, answer)),
+        }
+    }
+}
