@@ -48,7 +48,7 @@ fn what_is_missing_or_too_much_is_named() {
             ("--pidfile=", &["--pidfile"]),
             ("--daemonize=yes", &["--daemonize"]),
             ("serve", &["serve", "DISK"]),
-            ("serve null-co: disk.img", &["serve", "disk.img"]),
+            ("serve null-co: disk.img", &["2 are given", "--device"]),
             ("serve null-co: --size", &["--size"]),
         ],
     );
