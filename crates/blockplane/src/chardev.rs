@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use listener::Listener;
+use listener::{Listener, Peers};
 use options::{ChardevOptions, SocketAddr};
 use qmp::{Door, Presence};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -119,6 +119,10 @@ fn open(
     inherited: &mut Inherited,
     end: BorrowedFd<'_>,
 ) -> Result<Chardev, Failure> {
+    let for_users = |listener: Listener| match &options.users {
+        None => listener,
+        Some(users) => listener.only(users.clone()),
+    };
     let door = match (&options.addr, options.server) {
         (SocketAddr::Unix { path }, false) => {
             let stream = connected(path).map_err(|error| {
@@ -130,9 +134,17 @@ fn open(
             });
             Door::Connected(stream?)
         }
-        (SocketAddr::Unix { path }, true) => listening(Listener::bind(path)?, options, end)?,
-        (SocketAddr::Fd { fd }, _) => listening(inherited.numbered(*fd)?, options, end)?,
-        (SocketAddr::FdName { name }, _) => listening(inherited.named(name)?, options, end)?,
+        (SocketAddr::Unix { path }, true) => {
+            let peers = match &options.users {
+                None => Peers::User,
+                Some(users) => Peers::Users(users.clone()),
+            };
+            listening(Listener::bind_for(path, peers)?, options, end)?
+        }
+        (SocketAddr::Fd { fd }, _) => listening(for_users(inherited.numbered(*fd)?), options, end)?,
+        (SocketAddr::FdName { name }, _) => {
+            listening(for_users(inherited.named(name)?), options, end)?
+        }
     };
     Ok(Chardev {
         options: options.clone(),
@@ -177,8 +189,9 @@ fn first_client(listener: &Listener, end: BorrowedFd<'_>) -> Result<Option<UnixS
         if !fds[1].revents().is_empty() {
             return Ok(None);
         }
-        match listener.socket().accept() {
-            Ok((stream, _)) => return Ok(Some(stream)),
+        match listener.accept() {
+            Ok(Some(stream)) => return Ok(Some(stream)),
+            Ok(None) => {}
             // It has left again.
             Err(error)
                 if matches!(

@@ -38,6 +38,8 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
         directives: &options.directives,
         pidfile: options.pidfile.as_deref(),
         metrics: options.metrics.as_ref(),
+        confinement: &options.confinement,
+        made: &[],
     };
     daemon::run_until_signalled(process, None, service, announce)
 }

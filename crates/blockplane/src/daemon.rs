@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use options::{Daemon, Directive, MetricsAddr, ObjectOptions};
+use options::{Confinement, Daemon, Directive, MetricsAddr, ObjectOptions};
 
 use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
 use crate::pidfile::PidFile;
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, export, node};
+use crate::{Failure, confine, export, node};
 
 pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
     let daemonized = options.daemonize.then(daemonize::fork).transpose()?;
@@ -18,6 +18,8 @@ pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
             directives: &options.directives,
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
+            confinement: &options.confinement,
+            made: &[],
         },
         daemonized,
         service,
@@ -32,6 +34,10 @@ pub(crate) struct Process<'a> {
     pub pidfile: Option<&'a Path>,
     /// Where figures are served.
     pub metrics: Option<&'a MetricsAddr>,
+    /// What it gives away before.
+    pub confinement: &'a Confinement,
+    /// Files that were made for it, and that are removed if it comes to nothing.
+    pub made: &'a [&'a Path],
 }
 
 /// Makes everything, says so, and ends it when a signal comes, or a monitor's client says so. Exit status 0 means that every
@@ -42,8 +48,9 @@ pub(crate) fn run_until_signalled(
     service: Service,
     announce: impl FnOnce(),
 ) -> Result<(), Failure> {
-    let signals = Signals::block()?;
     raise_descriptor_limit();
+    confine::confine(&process)?;
+    let signals = Signals::block()?;
     let mut control = Control::new(signals, service)?;
     let outcome = create(&process, &mut control).and_then(|()| {
         // A daemon's path is meant from where it was started, and its process id is the child's.

@@ -7,6 +7,7 @@ mod attach;
 mod chardev;
 mod check;
 mod configured;
+mod confine;
 mod control;
 mod daemon;
 mod daemonize;

@@ -31,6 +31,8 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
             directives: &directives(options),
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
+            confinement: &options.confinement,
+            made: &made(options, &new),
         },
         None,
         service,
@@ -43,6 +45,17 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
         remove(options, &new);
     }
     ended
+}
+
+/// Those of the disks that are new.
+fn made<'a>(options: &'a Serve, new: &[bool]) -> Vec<&'a Path> {
+    let disks = options.disks.iter().zip(new);
+    disks
+        .filter_map(|(disk, new)| match disk {
+            Disk::Path(path) if *new => Some(&**path),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Makes the disks that are to be made; says of each whether it is new.
@@ -119,6 +132,7 @@ fn directives(options: &Serve) -> Vec<Directive> {
             id: MONITOR.to_owned(),
             addr: SocketAddr::Unix { path: path.clone() },
             server: true,
+            users: None,
             wait: false,
         }));
         directives.push(Directive::Monitor(MonitorOptions {

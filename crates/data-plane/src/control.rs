@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use block::{EngineSettings, Engines, Node};
 use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
+use sandbox::Thread;
 
 use crate::affinity::{AffinityError, bind};
 use crate::controller::{Controller, ControllerError};
@@ -96,6 +97,15 @@ pub enum DataThreadError {
     Stopped(#[from] Stopped),
 }
 
+/// Gives away what a thread of this kind does not need, if the process is confined.
+fn confine(thread: Thread) {
+    if let Err(error) = sandbox::enter(thread) {
+        // It must not go on with more rights than it is said to have.
+        tracing::error!(%error, "a thread cannot be confined");
+        std::process::abort();
+    }
+}
+
 /// What an iothread has done since it was made.
 #[derive(Clone, Debug)]
 pub struct IothreadTotals {
@@ -145,6 +155,7 @@ impl DataThread {
                 max_threads: settings.thread_pool_max,
                 name: format!("worker {id}"),
                 cpus: None,
+                begin: || confine(Thread::Worker),
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
@@ -155,6 +166,7 @@ impl DataThread {
                 [] => None,
                 cpus => Some(bind(&name, cpus)?),
             };
+            confine(Thread::Iothread);
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;

@@ -5,12 +5,14 @@
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    sockopt,
 };
 
 /// Why a socket cannot be listened on.
@@ -59,10 +61,52 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// Who may connect to a socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Peers {
+    /// Whoever may write to it; with a path, as the process's umask says.
+    #[default]
+    AsUmask,
+    /// This process's user, and root: a socket of ours has mode 0600.
+    User,
+    /// Users of these numbers: who else can connect, as the umask says, is let go again.
+    Users(Vec<u32>),
+}
+
+impl Peers {
+    /// The mode of a socket, if it is not the umask's.
+    fn mode(&self) -> Option<Mode> {
+        match self {
+            Peers::AsUmask | Peers::Users(_) => None,
+            Peers::User => Some(Mode::RUSR | Mode::WUSR),
+        }
+    }
+
+    /// Whether one who has connected is to be served.
+    fn admit(&self, stream: &UnixStream) -> bool {
+        let Peers::Users(users) = self else {
+            return true;
+        };
+        match sockopt::socket_peercred(stream) {
+            Ok(peer) if users.contains(&peer.uid.as_raw()) => true,
+            Ok(peer) => {
+                let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero());
+                tracing::warn!(uid, pid, "a user who may not connect here is refused");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "somebody is refused who cannot be asked for a user");
+                false
+            }
+        }
+    }
+}
+
 /// A listening socket; one that was bound here is removed when dropped.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
+    peers: Peers,
     bound: Option<Bound>,
 }
 
@@ -74,11 +118,20 @@ struct Bound {
 }
 
 impl Listener {
-    /// Listens on a path. A socket that nobody answers on any more is replaced, a live one is not.
+    /// Listens on a path, for whoever may write there. A socket that nobody answers on any more is replaced, a
+    /// live one is not.
     ///
     /// # Errors
     /// [`BindError`].
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        Self::bind_for(path, Peers::AsUmask)
+    }
+
+    /// The same for these peers. At no time can others connect.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn bind_for(path: &Path, peers: Peers) -> Result<Self, BindError> {
         let failed = |error| BindError::Bind {
             path: path.to_owned(),
             error,
@@ -99,13 +152,18 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        let listener = UnixListener::bind(path).map_err(failed)?;
+        let listener = match peers.mode() {
+            None => UnixListener::bind(path),
+            Some(mode) => bind_with_mode(path, mode),
+        };
+        let listener = listener.map_err(failed)?;
         let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
         // A daemon leaves its folder, and still has to find the socket to remove it.
         let path = std::path::absolute(path).map_err(failed)?;
         Ok(Listener {
             listener,
+            peers,
             bound: Some(Bound { path, identity }),
         })
     }
@@ -140,8 +198,25 @@ impl Listener {
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
         Ok(Listener {
             listener: UnixListener::from(owned),
+            peers: Peers::AsUmask,
             bound: None,
         })
+    }
+
+    /// From now on only these users are served. (Who may connect to a socket that was inherited is said by whoever made it.)
+    #[must_use]
+    pub fn only(mut self, users: Vec<u32>) -> Self {
+        self.peers = Peers::Users(users);
+        self
+    }
+
+    /// Somebody who has connected; `None` if they may not.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        let (stream, _) = self.listener.accept()?;
+        Ok(self.peers.admit(&stream).then_some(stream))
     }
 
     /// The socket itself.
@@ -150,6 +225,24 @@ impl Listener {
         &self.listener
     }
 }
+
+/// A socket has the mode that its descriptor had when it was bound, less the umask (unix_bind in the kernel); there is
+/// no moment with another one.
+fn bind_with_mode(path: &Path, mode: Mode) -> io::Result<UnixListener> {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    fchmod(&socket, mode)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// As many as the system lets wait.
+const BACKLOG: i32 = -1;
 
 /// Who listens on a socket.
 enum Who {
@@ -189,6 +282,44 @@ impl Drop for Listener {
 #[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_socket_of_ones_own_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let _listener = Listener::bind_for(&path, Peers::User).unwrap();
+        let permissions = std::fs::metadata(&path).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn only_users_that_may_are_served() {
+        let us = rustix::process::getuid().as_raw();
+        let folder = tempfile::tempdir().unwrap();
+        for (index, (users, served)) in [
+            (vec![us], true),
+            (vec![us + 1, us], true),
+            (vec![us + 1], false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let path = folder.path().join(index.to_string());
+            let bound = Listener::bind_for(&path, Peers::Users(users.clone())).unwrap();
+            let client = UnixStream::connect(&path).unwrap();
+            assert_eq!(bound.accept().unwrap().is_some(), served, "{users:?}");
+            drop(client);
+
+            let path = folder.path().join(format!("inherited {index}"));
+            let fd = OwnedFd::from(UnixListener::bind(&path).unwrap());
+            // SAFETY: it is given away.
+            let inherited = unsafe { Listener::inherit(fd.into_raw_fd()) }.unwrap();
+            let inherited = inherited.only(users);
+            let _client = UnixStream::connect(&path).unwrap();
+            assert_eq!(inherited.accept().unwrap().is_some(), served);
+        }
+    }
     use std::os::fd::IntoRawFd;
     use std::os::unix::net::UnixStream;
 

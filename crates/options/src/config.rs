@@ -17,7 +17,7 @@ use std::{
 use place::Lines;
 pub use place::Place;
 
-use crate::{Daemon, LogFormat, LogLevel, MetricsAddr, kind::Written};
+use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, kind::Written};
 
 /// A run that a configuration file describes, and options that add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +30,8 @@ pub struct Configured {
     pub pidfile: Option<PathBuf>,
     /// `--metrics`, which replaces what the file says.
     pub metrics: Option<MetricsAddr>,
+    /// `--sandbox` and `--user`
+    pub confinement: Confinement,
     /// How much to log, if `serve` was asked; else it is not said here.
     pub log_level: Option<LogLevel>,
     /// `--log-format` of `serve`. `None` = as the environment says.
@@ -67,6 +69,7 @@ impl Configured {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
                 metrics,
+                confinement: self.confinement,
                 directives,
             }),
             Err(findings) => Err(ConfigError {
@@ -168,7 +171,7 @@ mod tests {
     /// What is written out says nothing new, but for what has no value to write for its default.
     #[test]
     fn what_the_example_calls_a_default_is_one() {
-        let no_value = ["cpu-affinity", "aio =", "serial", "cache.direct"];
+        let no_value = ["cpu-affinity", "aio =", "serial", "cache.direct", "users"];
         let text: String = with_defaults()
             .lines()
             .filter(|line| !no_value.iter().any(|key| line.starts_with(key)))

@@ -1,7 +1,7 @@
 //! The drop-in face: what the options of qemu-storage-daemon ask for.
 //!
 //! Options are judged in the order of the command line, except `-h`, `-V`, `--daemonize`,
-//! `--pidfile`, `--metrics` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
+//! `--pidfile`, `--metrics`, `--sandbox`, `--user` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
 
 use std::{
     collections::BTreeMap,
@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
-    BlockdevOptions, ChardevOptions, Configured, ExportOptions, Invocation, MetricsAddr,
-    MonitorOptions, ObjectOptions, Problem, UsageError,
+    BlockdevOptions, ChardevOptions, Configured, Confinement, ExportOptions, Invocation,
+    MetricsAddr, MonitorOptions, ObjectOptions, Problem, Sandbox, UsageError, confinement,
     error::shown,
     getopt::{Item, Items, Opt},
     help, json,
@@ -30,6 +30,8 @@ pub struct Daemon {
     pub pidfile: Option<PathBuf>,
     /// `--metrics`: where figures are served.
     pub metrics: Option<MetricsAddr>,
+    /// `--sandbox` and `--user`. The last of each counts.
+    pub confinement: Confinement,
     /// What to create, in this order.
     pub directives: Vec<Directive>,
 }
@@ -72,6 +74,12 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                     return Err(Problem::Conflict { reason }.at(opt.name()));
                 }
             }
+            Item::Option(opt @ Opt::Sandbox, word) => {
+                daemon.confinement.sandbox = sandbox(opt, &word)?;
+            }
+            Item::Option(opt @ Opt::User, name) => {
+                daemon.confinement.user = Some(user(opt, &name)?);
+            }
             other => later.push(other),
         }
     }
@@ -109,6 +117,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             daemonize: daemon.daemonize,
             pidfile: daemon.pidfile,
             metrics: daemon.metrics,
+            confinement: daemon.confinement,
             log_level: None,
             log_format: None,
             written: all,
@@ -135,6 +144,24 @@ fn metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
         };
         problem.at(opt.name())
     })
+}
+
+/// The value of `--sandbox`.
+fn sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
+    word.to_str().and_then(Sandbox::read).ok_or_else(|| {
+        let problem = Problem::BadValue {
+            key: "WHETHER".to_owned(),
+            value: shown(&word.to_string_lossy()),
+            expected: Sandbox::EXPECTED.to_owned(),
+        };
+        problem.at(opt.name())
+    })
+}
+
+/// The value of `--user`.
+fn user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
+    let name = name.to_str().unwrap_or_default();
+    confinement::user(name).map_err(|expected| Problem::NoArgument { expected }.at(opt.name()))
 }
 
 /// The error for a word that is no option. Most likely somebody left out `serve`.

@@ -25,7 +25,9 @@ pub(crate) enum Opt {
     NbdServer,
     Object,
     Pidfile,
+    Sandbox,
     Trace,
+    User,
     Version,
 }
 
@@ -83,7 +85,14 @@ const SPECS: &[Spec] = &[
     spec(Opt::NbdServer, "nbd-server", None, Some("--nbd-server …")),
     spec(Opt::Object, "object", None, Some("--object TYPE,id=NAME,…")),
     spec(Opt::Pidfile, "pidfile", None, Some("--pidfile PATH")),
+    spec(
+        Opt::Sandbox,
+        "sandbox",
+        None,
+        Some("--sandbox on|off|strict"),
+    ),
     spec(Opt::Trace, "trace", Some(b'T'), Some("--trace …")),
+    spec(Opt::User, "user", None, Some("--user USER")),
     spec(Opt::Version, "version", Some(b'V'), None),
 ];
 
@@ -110,6 +119,10 @@ impl Opt {
             }
             Self::Daemonize => "go to the background once everything is started",
             Self::Pidfile => "write the process id to PATH once everything is started",
+            Self::Sandbox => {
+                "give away what is not needed, once it is known what is (default on; strict: a monitor can open no other file than those of the command line)"
+            }
+            Self::User => "become this user, by name or number, before anything is opened",
             Self::Version => "print the version",
             Self::Help => "print this text",
             Self::NbdServer | Self::Trace => return None,
@@ -157,7 +170,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         // What is not qemu-storage-daemon's must not make an abbreviation of its options ambiguous.
         let abbreviates = |spec: &Spec| match spec.opt {
-            Opt::Config | Opt::Metrics => spec.long.as_bytes() == name,
+            Opt::Config | Opt::Metrics | Opt::Sandbox | Opt::User => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&Spec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();

@@ -11,6 +11,7 @@ mod blockdev;
 mod check;
 mod command;
 mod config;
+mod confinement;
 mod cpus;
 mod daemon;
 mod error;
@@ -45,6 +46,7 @@ pub use blockdev::{
 };
 pub use check::Check;
 pub use config::{ConfigError, Configured, Finding, Place};
+pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
 pub use error::{Problem, UsageError};

@@ -21,6 +21,9 @@ pub struct ChardevOptions {
     pub addr: SocketAddr,
     /// `server`: listen; else connect to somebody who does. Default off.
     pub server: bool,
+    /// `users`: numbers of the users who are served, with `server`. `None`: this process's own and root, and for `fd` whoever
+    /// can connect.
+    pub users: Option<Vec<u32>>,
     /// `wait`: go on only when the first client has connected; never without `server`. Default on.
     pub wait: bool,
 }
@@ -59,6 +62,11 @@ pub(crate) const CHARDEV_KEYS: &[Key] = &[
         name: "server",
         value: "on|off",
         help: "listen, or connect to who does (default off)",
+    },
+    Key {
+        name: "users",
+        value: "UID:…",
+        help: "with server=on: serve these users only; the umask has to let them connect (default with a path: who runs blockplane, and root)",
     },
     Key {
         name: "wait",
@@ -129,6 +137,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
             "'wait' is for sockets that somebody connects to; add 'server=on', or remove 'wait'",
         );
     }
+    let users = users(&mut fields, server)?;
     let fd = inherited_socket(&mut fields)?;
     let path = fields.string("path")?;
     let addr = match (path, fd) {
@@ -156,8 +165,34 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         id,
         addr,
         server,
+        users,
         wait: server && wait.unwrap_or(true),
     })
+}
+
+/// Users by number: a name may mean somebody else tomorrow.
+fn users(fields: &mut Fields, server: bool) -> Result<Option<Vec<u32>>, Problem> {
+    let Some(value) = fields.take("users") else {
+        return Ok(None);
+    };
+    if !server {
+        let reason =
+            "'users' is for sockets that somebody connects to; add 'server=on', or remove 'users'";
+        return Err(Problem::Conflict {
+            reason: reason.to_owned(),
+        });
+    }
+    let text = match &value {
+        Value::Text(text) | Value::String(text) | Value::Number(text) => text,
+        _ => "",
+    };
+    let users: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
+    let wrong = |_| {
+        let expected =
+            "numbers of users with colons between them, such as 0:64055 (id -u NAME says them)";
+        fields.bad_text("users", &value.shown(), expected)
+    };
+    users.map(Some).map_err(wrong)
 }
 
 /// A number is one also without quotes.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
 
-use crate::{AioMode, Discard, Locking, MetricsAddr};
+use crate::{AioMode, Confinement, Discard, Locking, MetricsAddr};
 
 /// `blockplane serve`: disks on one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub struct Serve {
     pub pidfile: Option<PathBuf>,
     /// `--metrics`: where figures are served.
     pub metrics: Option<MetricsAddr>,
+    /// `--sandbox` and `--user`
+    pub confinement: Confinement,
     /// `--verbose`, `--quiet`: how much to log.
     pub log_level: LogLevel,
     /// `--log-format`. `None` = as the environment says.

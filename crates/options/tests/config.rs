@@ -384,6 +384,20 @@ fn check_takes_a_file() {
 }
 
 #[test]
+fn what_the_process_gives_away_is_said_beside_the_file() {
+    for option in ["--sandbox=strict", "--user=1"] {
+        assert_eq!(with(&[option], ""), Ok(line(&[option])));
+    }
+    for (text, words) in [
+        ("sandbox = \"off\"\n", "give --sandbox on the command line"),
+        ("user = \"x\"\n", "give --user on the command line"),
+    ] {
+        let error = with(&[], text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn figures_are_served_where_the_file_says_unless_the_command_line_does() {
     let text = "[metrics]\nlisten = \"tcp:127.0.0.1:9465\"\n";
     let expected = line(&["--metrics", "tcp:127.0.0.1:9465"]);

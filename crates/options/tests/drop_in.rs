@@ -7,9 +7,9 @@
 use std::path::PathBuf;
 
 use options::{
-    AioMode, BlockdevOptions, Daemon, Directive, Discard, Driver, ExportKind, ExportOptions,
-    FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions,
-    Problem, RawOptions, SocketAddr, VhostUserBlkOptions, parse,
+    AioMode, BlockdevOptions, Confinement, Daemon, Directive, Discard, Driver, ExportKind,
+    ExportOptions, FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions,
+    ObjectOptions, Problem, RawOptions, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> Daemon {
@@ -1088,6 +1088,27 @@ fn values_that_are_not_text() {
         panic!()
     };
     assert_eq!(daemon.pidfile, Some(path.into()));
+}
+
+#[test]
+fn what_a_process_gives_away() {
+    let of = |args: &[&str]| daemon(args).confinement;
+    assert_eq!(of(&["--pidfile=p"]), Confinement::default());
+    for (word, sandbox) in [
+        ("on", Sandbox::On),
+        ("off", Sandbox::Off),
+        ("strict", Sandbox::Strict),
+    ] {
+        assert_eq!(of(&["--sandbox", word]).sandbox, sandbox);
+    }
+    assert_eq!(of(&["--sandbox=off", "--sandbox=on"]).sandbox, Sandbox::On);
+    let user = Some("nobody".to_owned());
+    assert_eq!(of(&["--user=1", "--user", "nobody"]).user, user);
+    let wrong = error(&["--sandbox", "yes"]);
+    assert!(wrong.contains("expected on, off or strict"), "{wrong}");
+    assert!(error(&["--user="]).contains("expected a user's name"));
+    // No abbreviation is new: those of qemu-storage-daemon's options stay what they are.
+    assert!(error(&["--sand", "on"]).contains("--sand"));
 }
 
 #[test]

@@ -39,10 +39,37 @@ fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
             id,
             addr,
             server,
+            users: None,
             wait,
         });
         let found = directives(&format!("--chardev socket,id=c,{text}"));
         assert_eq!(found, Ok(vec![expected]), "{text}");
+    }
+}
+
+#[test]
+fn a_chardev_is_for_users() {
+    let users = |text: &str| match directives(&format!("--chardev socket,id=c,path=p,{text}")) {
+        Ok(directives) => match directives.into_iter().next() {
+            Some(Directive::Chardev(chardev)) => Ok(chardev.users),
+            other => panic!("{other:?}"),
+        },
+        Err(error) => Err(error.to_string()),
+    };
+    assert_eq!(users("server=on"), Ok(None));
+    assert_eq!(users("server=on,users=0"), Ok(Some(vec![0])));
+    assert_eq!(
+        users("server=on,users=7:4294967295"),
+        Ok(Some(vec![7, u32::MAX]))
+    );
+    let client = users("users=0").unwrap_err();
+    assert!(
+        client.contains("add 'server=on', or remove 'users'"),
+        "{client}"
+    );
+    for wrong in ["root", "0,1", "", "0:", "-1", "4294967296"] {
+        let error = users(&format!("server=on,users={wrong}")).unwrap_err();
+        assert!(error.contains("--chardev: "), "{wrong}: {error}");
     }
 }
 

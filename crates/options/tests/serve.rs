@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use options::{
-    AioMode, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Serve,
-    ServeDevice, SocketAddr, parse,
+    AioMode, Confinement, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MetricsAddr,
+    Sandbox, Serve, ServeDevice, SocketAddr, parse,
 };
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
@@ -56,6 +56,7 @@ fn defaults() {
         discard: Discard::Unmap,
         pidfile: None,
         metrics: None,
+        confinement: Confinement::default(),
         log_level: LogLevel::Info,
         log_format: None,
     };
@@ -107,6 +108,8 @@ fn every_option() {
         "--pidfile",
         "/p",
         "--metrics=unix:/f",
+        "--sandbox=strict",
+        "--user=nobody",
         "-vv",
         "--log-format=json",
     ]);
@@ -138,6 +141,10 @@ fn every_option() {
         metrics: Some(MetricsAddr::Socket(SocketAddr::Unix {
             path: PathBuf::from("/f"),
         })),
+        confinement: Confinement {
+            sandbox: Sandbox::Strict,
+            user: Some("nobody".to_owned()),
+        },
         log_level: LogLevel::Trace,
         log_format: Some(LogFormat::Json),
     };

@@ -105,6 +105,15 @@ impl Mapping {
         // Less than `bytes`, which is a usize.
         let inside = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
         let guard = TruncationGuard::new(region.as_ptr(), bytes)?;
+        // A core dump of ours is no place for a guest's memory. An error says that the kernel has no such thing.
+        // SAFETY: the region is mapped, and its content stays what it is.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                region.as_ptr().cast(),
+                bytes,
+                rustix::mm::Advice::LinuxDontDump,
+            )
+        };
         Ok(Mapping {
             _guard: guard,
             region,
@@ -137,6 +146,17 @@ mod tests {
         let mapping = Mapping::new(file(&bytes), 5000, 4096).unwrap();
         // SAFETY: inside the mapping; shared memory is accessed as volatile.
         assert_eq!(unsafe { mapping.host().read_volatile() }, 7);
+    }
+
+    #[test]
+    fn a_core_dump_is_without_it() {
+        let mapping = Mapping::new(file(&[0; 4096]), 0, 4096).unwrap();
+        // proc_pid_smaps(5): a header with addresses, and at its end the flags, `dd` for this.
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let header = format!("{:x}-", mapping.host().addr());
+        let ours = smaps.lines().skip_while(|line| !line.starts_with(&header));
+        let flags = ours.into_iter().find(|line| line.starts_with("VmFlags:"));
+        assert!(flags.unwrap().contains(" dd"), "{flags:?}");
     }
 
     #[test]

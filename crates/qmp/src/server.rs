@@ -294,8 +294,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         let Some(entrance) = self.doors.get(index) else {
             return;
         };
-        match entrance.listener.socket().accept() {
-            Ok((stream, _)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
+        match entrance.listener.accept() {
+            Ok(Some(stream)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
+            Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(

@@ -181,6 +181,7 @@ fn read(arguments: &Arguments) -> Result<ChardevOptions, String> {
                 path: PathBuf::from(path.unwrap_or_default()),
             },
             server,
+            users: None,
             wait: false,
         }),
     }

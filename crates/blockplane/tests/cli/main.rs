@@ -20,6 +20,7 @@ mod many;
 mod pidfile;
 mod process;
 mod refusals;
+mod sandbox;
 mod serve;
 mod serve_device;
 mod service;

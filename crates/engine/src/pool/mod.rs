@@ -50,7 +50,7 @@ pub trait Job: Send + 'static {
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// How a pool is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PoolSettings {
     /// Threads that stay when there is nothing to do.
     pub min_threads: u32,
@@ -60,6 +60,8 @@ pub struct PoolSettings {
     pub name: String,
     /// The CPUs that the threads may run on; `None`: those of the owner.
     pub cpus: Option<CpuSet>,
+    /// What each thread does before its first job.
+    pub begin: fn(),
 }
 
 impl Default for PoolSettings {
@@ -69,6 +71,7 @@ impl Default for PoolSettings {
             max_threads: DEFAULT_MAX_THREADS,
             name: "worker".to_owned(),
             cpus: None,
+            begin: || (),
         }
     }
 }
@@ -87,6 +90,7 @@ pub struct Pool<J: Job> {
     in_flight: usize,
     name: String,
     cpus: Option<CpuSet>,
+    begin: fn(),
     stack_bytes: usize,
 }
 
@@ -112,6 +116,7 @@ impl<J: Job> Pool<J> {
             max_threads,
             name,
             cpus,
+            begin,
         } = settings;
         check_limits(min_threads, max_threads)?;
         let mut pool = Self {
@@ -121,6 +126,7 @@ impl<J: Job> Pool<J> {
             in_flight: 0,
             name: name.replace('\0', "_"),
             cpus,
+            begin,
             stack_bytes: STACK_BYTES,
         };
         pool.start_min()?;
@@ -200,7 +206,7 @@ impl<J: Job> Pool<J> {
     fn start(&mut self) -> std::io::Result<()> {
         self.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(&self.shared);
-        let cpus = self.cpus;
+        let (cpus, begin) = (self.cpus, self.begin);
         let thread = thread::Builder::new()
             .name(self.name.clone())
             .stack_size(self.stack_bytes)
@@ -209,6 +215,7 @@ impl<J: Job> Pool<J> {
                     // If these CPUs are gone meanwhile, those of the owner have to do.
                     let _ = sched_setaffinity(None, cpus);
                 }
+                begin();
                 worker::run(&shared);
             })?;
         self.threads.push(thread);

@@ -292,7 +292,7 @@ fn limits_that_cannot_be_are_refused_and_change_nothing() {
             min_threads,
             max_threads,
             name: "x".to_owned(),
-            cpus: None,
+            ..PoolSettings::default()
         };
         Pool::<TestJob>::new(settings, Arc::new(|| ())).err()
     };

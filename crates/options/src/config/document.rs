@@ -37,6 +37,14 @@ const ELSEWHERE: &[NotYet] = &[
         name: "daemonize",
         instead: "give --daemonize on the command line",
     },
+    NotYet {
+        name: "sandbox",
+        instead: "give --sandbox on the command line",
+    },
+    NotYet {
+        name: "user",
+        instead: "give --user on the command line",
+    },
 ];
 
 /// Something wrong at a place.

@@ -12,10 +12,11 @@ use super::values::{
     serial, switch,
 };
 use crate::{
-    AioMode, Configured, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS,
-    DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MAX_QUEUE_SIZE,
-    MetricsAddr, Problem, Serve, ServeDevice, UsageError,
+    AioMode, Configured, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
+    DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat,
+    LogLevel, MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, UsageError,
     command::{self, Answer},
+    confinement,
 };
 
 /// Serve disks to a virtual machine
@@ -70,6 +71,17 @@ struct Args {
     /// HTTP, at /metrics, in the format of OpenMetrics. Whoever can connect can read them.
     #[arg(long, value_name = "ADDRESS", value_parser = MetricsAddr::parse)]
     metrics: Option<MetricsAddr>,
+
+    /// Give away what is not needed: files, system calls, privileges
+    ///
+    /// on: with --monitor any file can be opened, which may add disks; else nothing but DISK and what the other options
+    /// name. strict: nothing else in any case. off: everything stays as it was.
+    #[arg(long, value_name = "on|off|strict", value_parser = Sandbox::parse, default_value = "on")]
+    sandbox: Sandbox,
+
+    /// Become this user, by name or number, before anything is opened; only root can
+    #[arg(long, value_name = "USER", value_parser = confinement::user)]
+    user: Option<String>,
 
     /// Log more: connections and queues; twice: everything
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
@@ -262,10 +274,12 @@ enum LockingArg {
 
 /// The grammar. With a configuration only what is said of the process goes together.
 pub(crate) fn grammar() -> clap::Command {
-    const WITH_CONFIG: [&str; 6] = [
+    const WITH_CONFIG: [&str; 8] = [
         "config",
         "pidfile",
         "metrics",
+        "sandbox",
+        "user",
         "verbose",
         "quiet",
         "log_format",
@@ -290,6 +304,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             log_format: args.log_format.map(LogFormatArg::read),
             pidfile: args.pidfile,
             metrics: args.metrics,
+            confinement: Confinement {
+                sandbox: args.sandbox,
+                user: args.user,
+            },
             ..Configured::of(path)
         }));
     }
@@ -378,6 +396,10 @@ fn checked(args: Args) -> Result<Serve, String> {
         },
         pidfile: args.pidfile,
         metrics: args.metrics,
+        confinement: Confinement {
+            sandbox: args.sandbox,
+            user: args.user,
+        },
         log_level: log_level(args.quiet, args.verbose),
         log_format: args.log_format.map(LogFormatArg::read),
     };

@@ -1,0 +1,167 @@
+//! What the running program has given away, as the kernel says it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use rustix::process::Pid;
+
+use crate::front_end::FrontEnd;
+use crate::process::{Folder, Process, words};
+
+const SERVE: &str = "serve disk.img --socket s";
+
+/// A field of each thread's status, by the thread's name (proc_pid_status(5)).
+fn of_threads(pid: Pid, field: &str) -> Vec<(String, String)> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut fields: Vec<_> = threads
+        .map(|thread| {
+            let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+            let value = |key: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(key));
+                line.unwrap().trim_start_matches(':').trim().to_owned()
+            };
+            (value("Name"), value(field))
+        })
+        .collect();
+    fields.sort();
+    fields
+}
+
+fn of(pid: Pid, field: &str, thread: &str) -> String {
+    let threads = of_threads(pid, field);
+    let found = threads.iter().find(|(name, _)| name == thread);
+    found
+        .unwrap_or_else(|| panic!("{thread}: {threads:?}"))
+        .1
+        .clone()
+}
+
+#[test]
+fn every_thread_is_confined_and_an_iothread_more_than_others() {
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    let process = folder.start(SERVE, "s");
+    let pid = process.pid();
+    for field in ["NoNewPrivs", "Seccomp"] {
+        let wanted = if field == "Seccomp" { "2" } else { "1" };
+        for (thread, value) in of_threads(pid, field) {
+            assert_eq!(value, wanted, "{field} of {thread}");
+        }
+    }
+    assert_eq!(of(pid, "Seccomp_filters", "blockplane"), "1");
+    assert_eq!(of(pid, "Seccomp_filters", "IO io0"), "2");
+    let stderr = process.stop().stderr;
+    assert!(stderr.contains("sandbox: files: "), "{stderr}");
+    assert!(!stderr.contains("WARN"), "all of it is there: {stderr}");
+}
+
+#[test]
+fn without_a_sandbox_nothing_is_given_away() {
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    let before = of_threads(rustix::process::getpid(), "CapEff").remove(0).1;
+    let process = folder.start(&format!("{SERVE} --sandbox off"), "s");
+    for (field, wanted) in [("NoNewPrivs", "0"), ("Seccomp", "0"), ("CapEff", &*before)] {
+        for (thread, value) in of_threads(process.pid(), field) {
+            assert_eq!(value, wanted, "{field} of {thread}");
+        }
+    }
+    process.stop();
+}
+
+/// What is not configured is out of reach, and what is made and removed at the end is not.
+#[test]
+fn a_strict_daemon_makes_and_removes_what_it_was_told_to() {
+    let folder = Folder::new();
+    fs::create_dir(folder.join("run")).unwrap();
+    folder.image("disk.img", 1 << 20);
+    folder.image("other.img", 1 << 20);
+    let line = "--sandbox strict --pidfile run/pid --blockdev file,node-name=d,filename=disk.img \
+                --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=run/s,writable=on \
+                --metrics unix:run/metrics \
+                --chardev socket,id=c,path=run/qmp,server=on,wait=off --monitor c";
+    let mut process = Process::spawn(folder.command(words(line)));
+    process.accepts(&folder.join("run/s"));
+    process.until("pidfile", || folder.has("run/pid"));
+    let add = |file: &str| {
+        let file = folder.join(file);
+        folder.run(&format!(
+            "qmp run/qmp blockdev-add driver=file node-name=n read-only=true locking=off filename={}",
+            file.display()
+        ))
+    };
+    let refused = add("other.img");
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("Permission denied"), "{refused:?}");
+    assert_eq!(add("disk.img").code, Some(0), "the disk is there already");
+    process.stop();
+    assert!(!folder.has("run/pid") && !folder.has("run/s") && !folder.has("run/qmp"));
+}
+
+#[test]
+fn a_disk_that_was_made_for_nothing_is_removed() {
+    let folder = Folder::new();
+    fs::create_dir(folder.join("s")).unwrap();
+    let ended = folder.run("serve new.img --size 1M --socket s");
+    ended.failed_naming(&["no socket"]);
+    assert!(!folder.has("new.img"));
+}
+
+/// Nobody but its user reaches a monitor, whatever the umask.
+#[test]
+fn a_monitors_socket_is_its_users_own() {
+    let folder = Folder::new();
+    let line = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor c \
+                --chardev socket,id=d,path=all,server=on,wait=off,users=4294967294 --monitor d";
+    let command = folder.command_after("umask 0; exec \"$0\" \"$@\"", words(line));
+    let mut process = Process::spawn(command);
+    process.accepts(&folder.join("qmp"));
+    process.accepts(&folder.join("all"));
+    let mode = |name| {
+        fs::metadata(folder.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    assert_eq!(mode("qmp") & 0o777, 0o600);
+    assert_eq!(mode("all") & 0o777, 0o777);
+    let answer = folder.run("qmp all query-version");
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert_eq!(folder.run("qmp qmp query-version").code, Some(0));
+    let stderr = process.stop().stderr;
+    assert!(
+        stderr.contains("a user who may not connect here"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn root_serves_as_somebody_else() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    folder.image("roots.img", 1 << 20);
+    fs::set_permissions(folder.join("roots.img"), PermissionsExt::from_mode(0o600)).unwrap();
+    let nobody = 65534;
+    for name in ["disk.img", "."] {
+        chown(folder.join(name), Some(nobody), None).unwrap();
+    }
+    let refused = folder.run("serve roots.img --socket s --user nobody");
+    refused.failed_naming(&["roots.img", "Permission denied"]);
+    folder
+        .run("serve disk.img --socket s --user nobody-at-all")
+        .failed_naming(&["there is no user 'nobody-at-all'"]);
+
+    let process = folder.start(&format!("{SERVE} --user 65534"), "s");
+    for (thread, ids) in of_threads(process.pid(), "Uid") {
+        assert_eq!(ids.split_whitespace().next(), Some("65534"), "{thread}");
+    }
+    for (thread, capabilities) in of_threads(process.pid(), "CapPrm") {
+        assert_eq!(capabilities, format!("{:016x}", 0), "{thread}");
+    }
+    assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
+    process.stop();
+}

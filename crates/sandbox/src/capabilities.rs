@@ -1,0 +1,46 @@
+//! Capabilities (capabilities(7)), if the process has any.
+
+use rustix::io;
+use rustix::thread::{
+    CapabilitySet, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
+
+/// To open disks of other users, as root can, and to pin guest memory.
+pub(crate) const OF_PROCESS: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(OF_IOTHREAD);
+
+/// Buffers that are registered with a ring count as locked memory.
+pub(crate) const OF_IOTHREAD: CapabilitySet = CapabilitySet::IPC_LOCK;
+
+const NAMES: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+    (CapabilitySet::IPC_LOCK, "CAP_IPC_LOCK"),
+];
+
+/// Drops all capabilities of the calling thread but these, and says which of them it had.
+pub(crate) fn keep(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
+    let mut sets = capabilities(None)?;
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        // As long as the kernel knows them: what is executed does not get them back. (Nothing is.)
+        for capability in CapabilitySet::all().difference(wanted).iter() {
+            if capability_is_in_bounding_set(capability).unwrap_or(false) {
+                remove_capability_from_bounding_set(capability)?;
+            }
+        }
+    }
+    let had = sets;
+    sets.permitted &= wanted;
+    sets.effective &= wanted;
+    sets.inheritable = CapabilitySet::empty();
+    // Who has none may not be allowed to ask for less either: a service manager's filter, for instance.
+    if sets != had {
+        set_capabilities(None, sets)?;
+    }
+    let kept = NAMES
+        .iter()
+        .filter(|(capability, _)| sets.effective.contains(*capability));
+    Ok(kept.map(|(_, name)| *name).collect())
+}

@@ -1,0 +1,118 @@
+//! Another user, for a daemon that was started as root.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// Why the process stays who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum UserError {
+    /// Nobody has that name or number.
+    #[error("--user: there is no user '{0}' here; give the name or number of one that exists")]
+    Unknown(String),
+    /// It takes root's rights.
+    #[error(
+        "--user: cannot become '{user}': {error}; only root can, so start as that user instead"
+    )]
+    Refused {
+        /// Who.
+        user: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+struct User {
+    uid: u32,
+    gid: u32,
+    name: CString,
+}
+
+/// Becomes the user of this name or number, with the groups that the user has. The process has one thread.
+///
+/// # Errors
+/// [`UserError`].
+pub fn become_user(name: &str) -> Result<(), UserError> {
+    let unknown = || UserError::Unknown(name.to_owned());
+    let user = find(name).ok_or_else(unknown)?;
+    if rustix::process::geteuid().as_raw() == user.uid && user.uid != 0 {
+        return Ok(());
+    }
+    let switch = || -> io::Result<()> {
+        set_thread_groups(&groups(&user))?;
+        let gid = Gid::from_raw(user.gid);
+        set_thread_res_gid(gid, gid, gid)?;
+        let uid = Uid::from_raw(user.uid);
+        set_thread_res_uid(uid, uid, uid)?;
+        Ok(())
+    };
+    switch().map_err(|error| UserError::Refused {
+        user: name.to_owned(),
+        error,
+    })
+}
+
+/// getpwnam_r(3), or with a number getpwuid_r(3).
+fn find(name: &str) -> Option<User> {
+    let c_name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 16 << 10];
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are valid for as long as the calls take, and the buffer has the size that is said.
+    let result = unsafe {
+        match name.parse::<u32>() {
+            Ok(uid) => libc::getpwuid_r(
+                uid,
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut found,
+            ),
+            Err(_) => libc::getpwnam_r(
+                c_name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut found,
+            ),
+        }
+    };
+    if result != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: it was found, so the entry is filled, and its name lies in the buffer.
+    unsafe {
+        let entry = entry.assume_init();
+        Some(User {
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+            name: std::ffi::CStr::from_ptr(entry.pw_name).to_owned(),
+        })
+    }
+}
+
+/// getgrouplist(3)
+fn groups(user: &User) -> Vec<Gid> {
+    let mut groups = vec![0; 64];
+    loop {
+        let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the list has as many places as is said.
+        let all = unsafe {
+            libc::getgrouplist(
+                user.name.as_ptr(),
+                user.gid,
+                groups.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        if all >= 0 {
+            groups.truncate(count);
+            return groups.into_iter().map(Gid::from_raw).collect();
+        }
+        groups.resize(count.max(groups.len() * 2), 0);
+    }
+}

@@ -1,0 +1,100 @@
+//! A call that a filter refuses: it is named, and the process ends by SIGSYS.
+
+use std::mem::MaybeUninit;
+
+use syscalls::Sysno;
+
+/// From now on.
+pub(crate) fn report() {
+    // SAFETY: all zeroes are a valid action; the handler keeps to what a handler may do.
+    unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = handle as *const () as usize;
+        // The second time it is the kernel's own, which ends the process.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
+        libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// `si_syscall` of sigaction(2), which `libc` has not: behind three ints, alignment, and the address of
+/// the call.
+#[repr(C)]
+struct SigsysInfo {
+    _signo: libc::c_int,
+    _errno: libc::c_int,
+    _code: libc::c_int,
+    _call_addr: *const libc::c_void,
+    syscall: libc::c_int,
+}
+
+extern "C" fn handle(
+    _signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel gives a signal's information, which for SIGSYS has this layout.
+    let number = unsafe { (*info.cast::<SigsysInfo>()).syscall };
+    let mut line = Line::default();
+    line.push(b"blockplane: the sandbox does not let the thread '");
+    let mut name = [0_u8; 16];
+    // SAFETY: the name has at most 16 bytes, and ends with a zero.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    line.push(name.split(|byte| *byte == 0).next().unwrap_or_default());
+    line.push(b"' make the system call ");
+    match usize::try_from(number).ok().and_then(Sysno::new) {
+        Some(call) => line.push(call.name().as_bytes()),
+        None => line.push(b"of this number:"),
+    }
+    line.push(b" (");
+    line.number(number);
+    line.push(b"). Somebody has broken in, or this is our mistake: please report it; --sandbox off goes without.\n");
+    // SAFETY: the bytes are there. Nothing can be done about an error.
+    unsafe {
+        libc::write(2, line.bytes.as_ptr().cast(), line.len);
+        libc::raise(libc::SIGSYS);
+        libc::_exit(128 + libc::SIGSYS);
+    }
+}
+
+/// Text, without an allocation.
+struct Line {
+    bytes: [u8; 256],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line {
+            bytes: [0; 256],
+            len: 0,
+        }
+    }
+}
+
+impl Line {
+    fn push(&mut self, text: &[u8]) {
+        let room = &mut self.bytes[self.len..];
+        let count = text.len().min(room.len());
+        room[..count].copy_from_slice(&text[..count]);
+        self.len += count;
+    }
+
+    fn number(&mut self, number: libc::c_int) {
+        let mut digits = [0; 11];
+        let mut left = number.unsigned_abs();
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            // Less than ten.
+            digits[at] = b'0' + u8::try_from(left % 10).unwrap_or(0);
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            self.push(b"-");
+        }
+        self.push(&digits[at..]);
+    }
+}

@@ -1,0 +1,259 @@
+//! What a confined process can still do. It is for ever, so each test runs itself once more as a process of
+//! its own, and looks at how that ends.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use sandbox::{Access, Files, Rule, Thread, confine, enter};
+
+/// Tells a test that it is the second process, and the folder that it may use.
+const FOLDER: &str = "BLOCKPLANE_SANDBOX_TEST";
+
+/// In the second process: its folder.
+fn inside() -> Option<PathBuf> {
+    std::env::var_os(FOLDER).map(PathBuf::from)
+}
+
+/// Runs a test of this file as a process of its own.
+fn run(test: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["disk", "other"] {
+        fs::write(folder.path().join(name), "data").unwrap();
+    }
+    for name in ["sockets", "elsewhere"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder.path())
+        .output()
+        .unwrap()
+}
+
+/// It came to its end, and found everything as it expected.
+fn succeeds(test: &str) {
+    let output = run(test);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{output:?}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// The sandbox ended it, and said who has tried what.
+fn is_stopped(test: &str, thread: &str, call: &str) {
+    let output = run(test);
+    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let wanted = format!(
+        "blockplane: the sandbox does not let the thread '{thread}' make the system call {call} ("
+    );
+    assert!(text.contains(&wanted), "{text}");
+}
+
+fn named(name: &str, what: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(what);
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
+fn only_what_was_configured_can_be_opened() {
+    let Some(folder) = inside() else {
+        return succeeds("only_what_was_configured_can_be_opened");
+    };
+    let path = |name: &str| folder.join(name);
+    let (disk, sockets, missing) = (path("disk"), path("sockets"), path("missing"));
+    let rules = [
+        (&disk, Access::Write),
+        (&sockets, Access::Sockets),
+        (&missing, Access::Write),
+    ]
+    .map(|(path, access)| Rule { path, access });
+    let confined = confine(Files::Only(&rules)).unwrap();
+    assert!(
+        confined.is_complete(),
+        "this kernel lacks something: {confined}"
+    );
+    assert!(
+        confined
+            .to_string()
+            .starts_with("files: 2 paths (Landlock); "),
+        "{confined}"
+    );
+
+    let write = |name| OpenOptions::new().write(true).open(path(name));
+    write("disk").unwrap().write_all(b"more").unwrap();
+    assert_eq!(fs::read(&disk).unwrap(), b"more");
+    let denied = ErrorKind::PermissionDenied;
+    assert_eq!(write("other").unwrap_err().kind(), denied);
+    assert_eq!(File::open(path("other")).unwrap_err().kind(), denied);
+    assert_eq!(File::create(path("new")).unwrap_err().kind(), denied);
+    assert_eq!(fs::remove_file(&disk).unwrap_err().kind(), denied);
+    // Not "denied": whoever mistypes a name is to hear so.
+    assert_eq!(
+        File::open(&missing).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+
+    let _socket = UnixListener::bind(sockets.join("s")).unwrap();
+    fs::remove_file(sockets.join("s")).unwrap();
+    let elsewhere = UnixListener::bind(path("elsewhere/s"));
+    assert_eq!(elsewhere.unwrap_err().kind(), denied);
+    assert_eq!(File::create(sockets.join("f")).unwrap_err().kind(), denied);
+    // A thread that begins later is no freer.
+    named("later", move || {
+        let open = File::open(folder.join("other"));
+        assert_eq!(open.unwrap_err().kind(), denied);
+    });
+}
+
+#[test]
+fn with_a_monitor_any_file_can_be_opened() {
+    let Some(folder) = inside() else {
+        return succeeds("with_a_monitor_any_file_can_be_opened");
+    };
+    confine(Files::Any).unwrap();
+    assert_eq!(fs::read(folder.join("other")).unwrap(), b"data");
+    File::create(folder.join("new")).unwrap();
+}
+
+#[test]
+fn no_folder_is_made() {
+    let Some(folder) = inside() else {
+        return is_stopped("no_folder_is_made", "no_folder_is_ma", "mkdir");
+    };
+    confine(Files::Any).unwrap();
+    let _ = fs::create_dir(folder.join("folder"));
+}
+
+#[test]
+fn privileges_are_gone() {
+    if inside().is_none() {
+        return succeeds("privileges_are_gone");
+    }
+    let of = |key: &str| {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let had = u64::from_str_radix(&of("CapEff:"), 16).unwrap();
+    let kept = [1_u32, 2, 14].map(|bit| 1 << bit).into_iter().sum::<u64>();
+    let confined = confine(Files::Any).unwrap();
+    assert_eq!(of("NoNewPrivs:"), "1");
+    for key in ["CapEff:", "CapPrm:"] {
+        assert_eq!(of(key), format!("{:016x}", had & kept));
+    }
+    assert_eq!(of("CapInh:"), format!("{:016x}", 0));
+    assert_eq!(
+        confined.to_string().contains("CAP_DAC_OVERRIDE"),
+        had & 2 != 0,
+        "{confined}"
+    );
+    named("IO io0", move || {
+        enter(Thread::Iothread).unwrap();
+        let status = capability_of_this_thread();
+        assert_eq!(status, had & (1 << 14), "only to pin memory");
+    });
+}
+
+/// Without a file, which an iothread cannot open.
+fn capability_of_this_thread() -> u64 {
+    rustix::thread::capabilities(None).unwrap().effective.bits()
+}
+
+#[test]
+fn nothing_is_executed() {
+    if inside().is_none() {
+        return is_stopped("nothing_is_executed", "nothing_is_exec", "execve");
+    }
+    confine(Files::Any).unwrap();
+    let nothing = [std::ptr::null()];
+    // SAFETY: a path, and two lists without entries.
+    unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
+}
+
+#[test]
+fn nothing_becomes_code() {
+    if inside().is_none() {
+        return is_stopped("nothing_becomes_code", "nothing_becomes", "mprotect");
+    }
+    confine(Files::Any).unwrap();
+    let page = 4096;
+    // SAFETY: memory of its own, which nobody uses.
+    unsafe {
+        let (read_write, private) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let at = libc::mmap(std::ptr::null_mut(), page, read_write, private, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        libc::mprotect(at, page, read_write | libc::PROT_EXEC);
+    }
+}
+
+#[test]
+fn an_iothread_makes_no_socket() {
+    if inside().is_none() {
+        return is_stopped("an_iothread_makes_no_socket", "IO io0", "socketpair");
+    }
+    confine(Files::Any).unwrap();
+    named("IO io0", move || {
+        enter(Thread::Iothread).unwrap();
+        let _ = std::os::unix::net::UnixStream::pair();
+    });
+}
+
+#[test]
+fn a_worker_has_no_handlers() {
+    if inside().is_none() {
+        return is_stopped("a_worker_has_no_handlers", "worker io0", "epoll_create1");
+    }
+    confine(Files::Any).unwrap();
+    named("IO io0", || {
+        enter(Thread::Iothread).unwrap();
+        // Its own threads it starts.
+        named("worker io0", || {
+            enter(Thread::Worker).unwrap();
+            let _ = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty());
+        });
+    });
+}
+
+#[test]
+fn without_a_sandbox_threads_give_nothing_away() {
+    let Some(folder) = inside() else {
+        return succeeds("without_a_sandbox_threads_give_nothing_away");
+    };
+    enter(Thread::Worker).unwrap();
+    File::open(folder.join("disk")).unwrap();
+}
+
+#[test]
+fn root_becomes_somebody_else() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    if inside().is_none() {
+        return succeeds("root_becomes_somebody_else");
+    }
+    let unknown = sandbox::become_user("no-such-user")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        unknown,
+        "--user: there is no user 'no-such-user' here; give the name or number of one that exists"
+    );
+    sandbox::become_user("nobody").unwrap();
+    let nobody = rustix::process::getuid();
+    assert!(!nobody.is_root() && rustix::process::geteuid() == nobody);
+    assert!(!rustix::process::getegid().is_root());
+    let back = sandbox::become_user("root").unwrap_err().to_string();
+    assert!(back.contains("only root can"), "{back}");
+    let confined = confine(Files::Any).unwrap().to_string();
+    assert!(confined.contains("capabilities: none"), "{confined}");
+}
