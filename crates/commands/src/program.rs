@@ -46,7 +46,19 @@ pub fn complaint(name: &str, error: &clap::Error) -> String {
     let text = error.render().to_string();
     // A second "error: " and a bare --help would mislead.
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    text.replace("try '--help'", &format!("try 'blockplane {name} --help'"))
+    let text = text.replace("try '--help'", &format!("try 'blockplane {name} --help'"));
+    // It quotes words as they came.
+    printable(&text)
+}
+
+/// A text in which a terminal finds nothing to obey: control characters are written out, but for a line's end.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let shown = |char: char| match char {
+        char if char.is_control() && char != '\n' => char.escape_default().to_string(),
+        char => char.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -68,6 +80,17 @@ mod tests {
             "{said}"
         );
         assert!(said.ends_with("try 'blockplane top --help'."), "{said}");
+    }
+
+    #[test]
+    fn words_in_a_complaint_do_nothing_to_a_terminal() {
+        let error = Words::try_parse_from(["blockplane top", "a\t\u{9b}1m"]).unwrap_err();
+        let said = complaint("top", &error);
+        assert!(
+            said.starts_with("unexpected argument 'a\\t\\u{9b}1m'"),
+            "{said}"
+        );
+        assert!(said.contains('\n'), "{said}");
     }
 
     #[test]

@@ -17,10 +17,12 @@ pub struct UsageError {
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Paths and other words stand in it as they came.
+        let problem = commands::printable(&self.problem.to_string());
         if self.option.is_empty() {
-            write!(f, "{}", self.problem)
+            write!(f, "{problem}")
         } else {
-            write!(f, "{}: {}", self.option, self.problem)
+            write!(f, "{}: {problem}", self.option)
         }
     }
 }

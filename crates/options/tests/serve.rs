@@ -233,6 +233,12 @@ fn errors_name_the_option_and_what_is_right() {
 }
 
 #[test]
+fn words_in_errors_do_nothing_to_a_terminal() {
+    let said = error(&["\u{1b}[2J/"]);
+    assert!(said.contains(r"'\u{1b}[2J/' is a directory"), "{said}");
+}
+
+#[test]
 fn contradictions() {
     assert!(error(&["d", "--size", "1G", "--read-only"]).contains("remove one of them"));
     serve(&["null-co:", "--size", "1G", "--read-only"]);
