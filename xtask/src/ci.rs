@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::{cargo, duplicates, root};
+use crate::{cargo, duplicates, fuzz, root};
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +150,18 @@ pub(crate) fn ci() -> ExitCode {
             steps.not_run(name);
         }
     }
+
+    let mut lints = cargo(&[
+        "clippy",
+        "--release",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    lints.current_dir(root().join("fuzz"));
+    steps.command("fuzzing, lints", lints);
+    steps.step("fuzzing", fuzz::check);
 
     let (table, passed) = steps.summary();
     eprint!("{table}");

@@ -1,11 +1,13 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
-//! `cargo xtask deb` makes the Debian package, `cargo xtask instructions` counts what a request costs.
+//! `cargo xtask deb` makes the Debian package, `cargo xtask instructions` counts what a request costs,
+//! `cargo xtask fuzz` looks for inputs that break something.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
 
 mod ci;
 mod duplicates;
+mod fuzz;
 mod instructions;
 
 use std::path::{Path, PathBuf};
@@ -14,16 +16,21 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests
+  ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
   instructions
           count the instructions that a request costs (needs valgrind)
+  fuzz    look for inputs that break something; see fuzz/README.md
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
+    let command = arguments.next();
+    if command.as_deref() == Some("fuzz") {
+        return fuzz::fuzz(arguments);
+    }
+    match (command.as_deref(), arguments.next()) {
         (Some("ci"), None) => ci::ci(),
         (Some("demo"), None) => demo(),
         (Some("deb"), None) => deb(),

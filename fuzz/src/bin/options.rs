@@ -1,0 +1,3 @@
+//! Command lines: see [`fuzz::words`].
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::words::command_line(bytes));

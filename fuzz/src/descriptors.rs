@@ -1,0 +1,60 @@
+//! Descriptors that a front-end may pass: what is wanted, and what is not.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::input::Input;
+
+/// Bytes of memory that can be shared.
+pub const BYTES: u64 = 64 << 10;
+
+struct Descriptors(Vec<OwnedFd>);
+
+fn all() -> &'static [OwnedFd] {
+    static ALL: OnceLock<Descriptors> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let memory = |len| {
+            let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
+            ftruncate(&fd, len).expect("memory");
+            fd
+        };
+        let event =
+            || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        Descriptors(vec![
+            memory(BYTES),
+            event(),
+            memory(100),
+            event(),
+            ours.into(),
+            theirs.into(),
+        ])
+    });
+    &all.0
+}
+
+/// Memory of [`BYTES`].
+pub fn memory() -> BorrowedFd<'static> {
+    all()[0].as_fd()
+}
+
+/// An eventfd.
+pub fn event() -> BorrowedFd<'static> {
+    all()[1].as_fd()
+}
+
+/// Some.
+pub fn some(input: &mut Input) -> Vec<BorrowedFd<'static>> {
+    let count = match input.below(8) {
+        0..=4 => 1,
+        5 | 6 => 0,
+        _ => input.below(20),
+    };
+    let all = all();
+    (0..count)
+        .map(|_| all[input.below(all.len())].as_fd())
+        .collect()
+}

@@ -1,0 +1,179 @@
+//! A guest's memory, and a look at what has changed of it.
+
+use std::sync::{Arc, OnceLock};
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+use virtqueue::{GuestMemory, Region};
+
+use crate::input::Input;
+
+/// Regions of guest memory: address and bytes. The first two are next to each other, and are mapped apart.
+const REGIONS: [(u64, usize); 3] = [
+    (0x1_0000, 0x8000),
+    (0x1_8000, 0x2000),
+    (0x1_0000_0000, 0x1000),
+];
+
+const PAGE: usize = 4096;
+
+/// What is above a guest address where the front-end sees it.
+const USER: u64 = 0x7f00_0000_0000;
+
+/// Where the mappings are, which stay for ever, each between two pages that nobody may touch.
+struct Mapped([*mut u8; REGIONS.len()]);
+
+// SAFETY: addresses; targets run on one thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+fn mapped() -> &'static Mapped {
+    static MAPPED: OnceLock<Mapped> = OnceLock::new();
+    MAPPED.get_or_init(|| {
+        Mapped(REGIONS.map(|(_, len)| {
+            let whole = len + 2 * PAGE;
+            // SAFETY: a new mapping, whose middle is opened up.
+            unsafe {
+                let none = ProtFlags::empty();
+                let start = mmap_anonymous(std::ptr::null_mut(), whole, none, MapFlags::PRIVATE);
+                let inside = start.expect("memory").byte_add(PAGE);
+                let access = MprotectFlags::READ | MprotectFlags::WRITE;
+                mprotect(inside, len, access).expect("memory");
+                inside.cast()
+            }
+        }))
+    })
+}
+
+/// Guest memory, zero at first.
+pub struct Memory {
+    pub map: Arc<GuestMemory>,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        for ((_, len), host) in REGIONS.iter().zip(mapped().0) {
+            // SAFETY: all of the mapping, of which nobody has a reference.
+            unsafe { host.write_bytes(0, *len) };
+        }
+        Memory { map: Memory::map() }
+    }
+
+    /// The same memory in another map.
+    pub fn map() -> Arc<GuestMemory> {
+        let regions = REGIONS
+            .iter()
+            .zip(mapped().0)
+            .map(|((guest_addr, len), host)| Region {
+                guest_addr: *guest_addr,
+                user_addr: guest_addr + USER,
+                len: *len as u64,
+                host,
+                owner: Arc::new(()),
+            });
+        // SAFETY: mapped for ever, and nobody makes references to it.
+        Arc::new(unsafe { GuestMemory::new(regions.collect()) }.expect("sound regions"))
+    }
+
+    /// All of it, region by region.
+    pub fn snapshot(&self) -> Vec<Vec<u8>> {
+        let copy = |(len, host): (usize, *mut u8)| {
+            let mut bytes = vec![0; len];
+            // SAFETY: all of the mapping.
+            unsafe { std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), len) };
+            bytes
+        };
+        REGIONS
+            .iter()
+            .map(|(_, len)| *len)
+            .zip(mapped().0)
+            .map(copy)
+            .collect()
+    }
+
+    /// Writes what is inside of memory.
+    pub fn write(&self, addr: u64, bytes: &[u8]) {
+        // Byte by byte only over a border of regions.
+        if !self.map.write(addr, bytes) {
+            for (byte, offset) in bytes.iter().zip(0..) {
+                let _ = self.map.write(addr.wrapping_add(offset), &[*byte]);
+            }
+        }
+    }
+
+    pub fn read<const N: usize>(&self, addr: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        assert!(self.map.read(addr, &mut bytes), "{addr:#x}");
+        bytes
+    }
+
+    pub fn read_u16(&self, addr: u64) -> u16 {
+        u16::from_le_bytes(self.read(addr))
+    }
+}
+
+/// What may have changed: host ranges.
+#[derive(Default)]
+pub struct Allowed(Vec<(usize, usize)>);
+
+impl Allowed {
+    pub fn add(&mut self, base: *const u8, len: usize) {
+        self.0.push((base.addr(), base.addr() + len));
+    }
+
+    /// Nothing else has changed since.
+    pub fn check(&self, before: &[Vec<u8>]) {
+        for (before, host) in before.iter().zip(mapped().0) {
+            for (page, old) in before.chunks(PAGE).enumerate() {
+                // SAFETY: within the mapping; nobody writes now.
+                let now = unsafe { std::slice::from_raw_parts(host.add(page * PAGE), old.len()) };
+                if old == now {
+                    continue;
+                }
+                let first = host.addr() + page * PAGE;
+                for (offset, _) in old
+                    .iter()
+                    .zip(now)
+                    .enumerate()
+                    .filter(|(_, (old, now))| old != now)
+                {
+                    let at = first + offset;
+                    let inside = self
+                        .0
+                        .iter()
+                        .any(|(start, end)| (*start..*end).contains(&at));
+                    assert!(
+                        inside,
+                        "a byte was written that was nobody's to write: {offset:#x} of page {page}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Some address: mostly inside memory.
+pub fn address(input: &mut Input) -> u64 {
+    let offset = u64::from(input.u16());
+    match input.below(8) {
+        0..=3 => 0x1_2000 + offset % 0x6000,
+        4 => 0x1_8000 - 64 + offset % 128,
+        5 => 0x1_8000 + offset % 0x2000,
+        6 => 0x1_0000_0000 + offset % 0x1010,
+        _ => input.u64(),
+    }
+}
+
+/// Some length: mostly a short one.
+pub fn length(input: &mut Input) -> u32 {
+    match input.below(10) {
+        0 => 0,
+        1 => 1,
+        2 => 16,
+        3..=5 => 512,
+        6 => 1024,
+        7 => input.byte().into(),
+        8 => input.u16().into(),
+        _ => input.u32(),
+    }
+}

@@ -1,0 +1,24 @@
+//! Fuzzing: one target per interface that others write to. `README.md` says how to run them.
+//!
+//! A target takes any bytes for a sequence of what somebody may do, in an order and with interruptions of its own, and
+//! asserts what must hold whatever they did. A panic, a run without end and memory without bound are findings.
+
+mod descriptors;
+mod disk;
+mod driver;
+mod front_end;
+mod guest;
+mod input;
+pub mod lsi_adapter;
+pub mod lsi_chip;
+mod observed;
+pub mod qmp_bytes;
+pub mod rings;
+mod scripts;
+pub mod scsi_disk;
+mod shared;
+pub mod vfio_socket;
+pub mod vhost_socket;
+pub mod virtio_blk;
+pub mod virtio_scsi;
+pub mod words;

@@ -1,0 +1,351 @@
+//! What is around the chip: memory, shared and not, and targets that look at what they are told.
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
+
+use lsi53c895a::{
+    Abort, Attribute, Bus, Chip, DmaId, Fault, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
+    Reset, Step, Targets, TaskId,
+};
+
+use crate::scripts::{FAR, FAR_BYTES, MEMORY};
+
+const BLOCK: u64 = 512;
+
+/// The largest piece in which the chip moves memory.
+const CHUNK: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Received,
+    Running,
+    /// Aborted, and its memory still in use.
+    HeldOn,
+    Finished,
+}
+
+struct Task {
+    stage: Stage,
+    opcode: u8,
+    phase: Phase,
+    refused: bool,
+    segments: Vec<(*mut u8, usize)>,
+}
+
+enum Asked {
+    Read(usize),
+    Write(Vec<u8>),
+}
+
+pub struct World {
+    pub memory: Box<[u8]>,
+    pub far: Box<[u8]>,
+    /// Accesses to memory that is not shared are refused.
+    pub faults: bool,
+    asked: VecDeque<(DmaId, u64, Asked)>,
+    last_dma: DmaId,
+    tasks: HashMap<TaskId, Task>,
+    /// Those that disks have, in the order in which they came.
+    with_disks: Vec<TaskId>,
+    /// Which name each slot had last.
+    last: [Option<u32>; MAX_TASKS],
+    holds_on: bool,
+    /// What the run has asked of the world.
+    calls: usize,
+}
+
+impl World {
+    /// What disks give to whoever reads.
+    pub const PATTERN: u8 = 0xd5;
+
+    pub fn new(holds_on: bool) -> Self {
+        World {
+            memory: vec![0; MEMORY].into(),
+            far: vec![0; FAR_BYTES].into(),
+            faults: false,
+            asked: VecDeque::new(),
+            last_dma: 0,
+            tasks: HashMap::new(),
+            with_disks: Vec::new(),
+            last: [None; MAX_TASKS],
+            holds_on,
+            calls: 0,
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.with_disks.len()
+    }
+
+    pub fn asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    pub fn begin_run(&mut self) {
+        self.calls = 0;
+    }
+
+    /// An instruction asks for a few things; a reset, or an abort of all, for something per task.
+    pub fn end_run(&mut self, instructions: u32) {
+        let most = 16 * (usize::try_from(instructions).expect("32 bits") + 1) + 2 * MAX_TASKS;
+        assert!(
+            self.calls <= most,
+            "{} calls in {instructions} instructions",
+            self.calls
+        );
+    }
+
+    fn range(bytes: &[u8], from: u64, addr: u64, len: usize) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(addr.checked_sub(from)?).ok()?;
+        let end = start.checked_add(len)?;
+        (end <= bytes.len()).then_some(start..end)
+    }
+
+    /// Answers the oldest access to memory that is not shared, with success unless `how` is 0 or it is nowhere.
+    pub fn answer_memory(&mut self, chip: &mut Chip, how: usize) {
+        let Some((id, addr, what)) = self.asked.pop_front() else {
+            return;
+        };
+        let len = match &what {
+            Asked::Read(len) => *len,
+            Asked::Write(data) => data.len(),
+        };
+        match (World::range(&self.far, FAR, addr, len), what) {
+            (Some(range), Asked::Read(_)) if how != 0 => chip.dma_done(id, Ok(&self.far[range])),
+            (Some(range), Asked::Write(data)) if how != 0 => {
+                self.far[range].copy_from_slice(&data);
+                chip.dma_done(id, Ok(&[]));
+            }
+            _ => chip.dma_done(id, Err(Fault)),
+        }
+    }
+
+    /// A disk is done with one of its tasks.
+    pub fn finish(&mut self, chip: &mut Chip, which: usize, status: u8) {
+        if self.with_disks.is_empty() {
+            return;
+        }
+        let id = self.with_disks.remove(which % self.with_disks.len());
+        let task = self.tasks.get_mut(&id).expect("it runs");
+        if let Phase::DataIn(_) = task.phase {
+            fill(&task.segments);
+        }
+        match task.stage {
+            Stage::Running => task.stage = Stage::Finished,
+            Stage::HeldOn => {
+                self.tasks.remove(&id);
+            }
+            stage => panic!("{stage:?}"),
+        }
+        chip.finished(id, status);
+    }
+
+    /// The front-end takes guest memory back, and gives it again: whoever has it keeps it.
+    pub fn lose_memory(&mut self, chip: &mut Chip) {
+        chip.lose_memory();
+    }
+
+    fn take_name(&mut self, id: TaskId) {
+        let last = &mut self.last[usize::from(id.index)];
+        assert!(
+            last.is_none_or(|last| last < id.generation),
+            "a name is used once"
+        );
+        *last = Some(id.generation);
+    }
+}
+
+/// Reads into a task's memory.
+fn fill(segments: &[(*mut u8, usize)]) {
+    for &(base, len) in segments {
+        // SAFETY: the chip gave this memory for the task, which has not ended.
+        unsafe { base.write_bytes(World::PATTERN, len) };
+    }
+}
+
+impl Bus for World {
+    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+        self.calls += 1;
+        assert!(len > 0);
+        let start = usize::try_from(addr).ok()?;
+        let there = self.memory.get_mut(start..)?;
+        // Guest memory may be in pieces.
+        let len = len.min(there.len()).min(0x2000 - start % 0x2000);
+        (len > 0).then(|| (NonNull::from(&mut there[0]), len))
+    }
+
+    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+        self.calls += 1;
+        assert!(data.len() <= CHUNK);
+        let range = World::range(&self.memory, 0, addr, data.len());
+        if let Some(range) = range.clone() {
+            data.copy_from_slice(&self.memory[range]);
+        }
+        range.is_some()
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        self.calls += 1;
+        assert!(data.len() <= CHUNK);
+        let range = World::range(&self.memory, 0, addr, data.len());
+        if let Some(range) = range.clone() {
+            self.memory[range].copy_from_slice(data);
+        }
+        range.is_some()
+    }
+
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
+        self.calls += 1;
+        assert!(len <= CHUNK);
+        self.ask(addr, Asked::Read(len))
+    }
+
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
+        self.calls += 1;
+        assert!(data.len() <= CHUNK);
+        self.ask(addr, Asked::Write(data.to_vec()))
+    }
+}
+
+impl World {
+    fn ask(&mut self, addr: u64, what: Asked) -> Result<DmaId, Fault> {
+        if self.faults {
+            return Err(Fault);
+        }
+        self.last_dma += 1;
+        self.asked.push_back((self.last_dma, addr, what));
+        Ok(self.last_dma)
+    }
+}
+
+impl Targets for World {
+    fn present(&mut self, target: u8) -> bool {
+        self.calls += 1;
+        assert!(target < 16);
+        target % 8 != 7
+    }
+
+    fn receive(&mut self, id: TaskId, nexus: Nexus, _: Attribute, cdb: &[u8]) -> Phase {
+        self.calls += 1;
+        assert!(nexus.target % 8 != 7 && nexus.lun < 64);
+        let len = [6, 10, 10, 6, 16, 12, 10, 10][usize::from(cdb[0] >> 5)];
+        assert!(
+            cdb.len() == len || matches!(cdb[0] >> 5, 3 | 6 | 7),
+            "{cdb:x?}"
+        );
+        self.take_name(id);
+        let blocks = |count: u16| u64::from(count & 0x7f) * BLOCK;
+        let phase = match cdb[0] {
+            0x03 | 0x12 => Phase::DataIn(u64::from(cdb[4]).min(36)),
+            0x15 => Phase::DataOut(cdb[4].into()),
+            0x28 => Phase::DataIn(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
+            0x2a => Phase::DataOut(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
+            0x88 => Phase::DataIn(u64::from_be_bytes(cdb[2..10].try_into().expect("16 bytes"))),
+            0x8a => Phase::DataOut(u64::from_be_bytes(cdb[2..10].try_into().expect("16 bytes"))),
+            _ => Phase::Status,
+        };
+        // A target does not announce data that it has not.
+        let phase = match phase {
+            Phase::DataIn(0) | Phase::DataOut(0) => Phase::Status,
+            phase => phase,
+        };
+        let task = Task {
+            stage: Stage::Received,
+            opcode: cdb[0],
+            phase,
+            refused: false,
+            segments: Vec::new(),
+        };
+        self.tasks.insert(id, task);
+        phase
+    }
+
+    fn refuse(&mut self, id: TaskId, _: Nexus, _: Refusal) {
+        self.calls += 1;
+        if !self.tasks.contains_key(&id) {
+            self.take_name(id);
+        }
+        let task = self.tasks.entry(id).or_insert(Task {
+            stage: Stage::Received,
+            opcode: 0xff,
+            phase: Phase::Status,
+            refused: true,
+            segments: Vec::new(),
+        });
+        assert_eq!(task.stage, Stage::Received, "it has not run");
+        task.refused = true;
+    }
+
+    fn run(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+        self.calls += 1;
+        let task = self.tasks.get_mut(&id).expect("received before");
+        assert_eq!(task.stage, Stage::Received, "run once");
+        assert!(segments.len() <= MAX_SEGMENTS);
+        task.segments = segments
+            .iter()
+            .map(|piece| (piece.iov_base.cast(), piece.iov_len))
+            .collect();
+        assert!(
+            task.segments
+                .iter()
+                .all(|(base, len)| !base.is_null() && *len > 0)
+        );
+        let sum: u64 = task.segments.iter().map(|(_, len)| *len as u64).sum();
+        assert_eq!(sum, len);
+        if task.refused {
+            assert_eq!(len, 0, "nothing is moved");
+            task.stage = Stage::Finished;
+            return Step::Finished(2);
+        }
+        let wanted = match task.phase {
+            Phase::Status => 0,
+            Phase::DataIn(bytes) | Phase::DataOut(bytes) => bytes,
+        };
+        assert_eq!(len, wanted, "all that it wanted");
+        if task.opcode < 0x20 {
+            if let Phase::DataIn(_) = task.phase {
+                fill(&task.segments);
+            }
+            task.stage = Stage::Finished;
+            return Step::Finished(0);
+        }
+        task.stage = Stage::Running;
+        self.with_disks.push(id);
+        assert!(self.with_disks.len() <= MAX_TASKS);
+        Step::Later
+    }
+
+    fn abort(&mut self, id: TaskId) -> Abort {
+        self.calls += 1;
+        let task = self.tasks.get_mut(&id).expect("received, and not over");
+        match task.stage {
+            Stage::Received => {}
+            Stage::Running if self.holds_on => {
+                task.stage = Stage::HeldOn;
+                return Abort::Later;
+            }
+            Stage::Running => self.with_disks.retain(|running| *running != id),
+            stage => panic!("{stage:?}"),
+        }
+        self.tasks.remove(&id);
+        Abort::Done
+    }
+
+    fn ended(&mut self, id: TaskId, _: bool) {
+        self.calls += 1;
+        let task = self.tasks.remove(&id).expect("it has finished");
+        assert_eq!(task.stage, Stage::Finished);
+    }
+
+    fn reset(&mut self, what: Reset) {
+        self.calls += 1;
+        let is_there = match what {
+            Reset::Bus => {
+                !self.tasks.is_empty()
+                    && !self.tasks.values().all(|task| task.stage == Stage::HeldOn)
+            }
+            _ => false,
+        };
+        assert!(!is_there, "tasks are aborted before");
+    }
+}

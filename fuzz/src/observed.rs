@@ -1,0 +1,117 @@
+//! A ring whose chains are looked at.
+
+use std::collections::HashMap;
+
+use virtqueue::{ChainId, GuestMemory, Queue};
+
+use crate::guest::{Allowed, Memory};
+
+/// A ring whose chains are looked at when they are taken and when they are given back.
+pub struct Observed {
+    pub queue: Queue,
+    /// What the device has: names, and where it may write.
+    pub taken: Vec<(ChainId, Vec<(usize, usize)>)>,
+    /// What it has given back since the last look, and how much it says it has written.
+    pub pushed: Vec<(ChainId, u32)>,
+    /// Where chains were written that were taken since the last look, and are given back.
+    pub answered: Vec<(usize, usize)>,
+    /// Looks at a chain that is given back: whether its last byte that may be written, if there is one, is as it should be.
+    pub on_push: fn(Option<*const u8>) -> bool,
+    /// All memory.
+    regions: HashMap<usize, usize>,
+}
+
+impl Observed {
+    pub fn new(queue: Queue, memory: &Memory) -> Self {
+        let regions = memory.map.regions().iter();
+        Observed {
+            queue,
+            taken: Vec::new(),
+            pushed: Vec::new(),
+            answered: Vec::new(),
+            on_push: |_| true,
+            regions: regions
+                .map(|region| {
+                    (
+                        region.host.addr(),
+                        usize::try_from(region.len).expect("short"),
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    /// Where the device may write for chains that it has.
+    pub fn allow(&self, allowed: &mut Allowed) {
+        for (base, len) in self.taken.iter().flat_map(|(_, writable)| writable) {
+            allowed.add(std::ptr::with_exposed_provenance(*base), *len);
+        }
+    }
+
+    fn inside(&self, base: usize, len: usize) -> bool {
+        let mut regions = self.regions.iter();
+        regions.any(|(start, bytes)| base >= *start && len > 0 && base + len <= start + bytes)
+    }
+}
+
+impl virtqueue::Virtqueue for Observed {
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut virtqueue::Chain,
+    ) -> Result<Option<ChainId>, virtqueue::RingError> {
+        let popped = match &mut self.queue {
+            Queue::Split(queue) => virtqueue::Virtqueue::pop(queue, memory, chain)?,
+            Queue::Packed(queue) => virtqueue::Virtqueue::pop(queue, memory, chain)?,
+        };
+        let Some(id) = popped else {
+            return Ok(None);
+        };
+        let sum = |segments: &[libc::iovec]| -> u64 {
+            segments.iter().map(|one| one.iov_len as u64).sum()
+        };
+        assert!(chain.readable().len() + chain.writable().len() <= virtqueue::MAX_SEGMENTS);
+        assert_eq!(sum(chain.readable()), chain.readable_len());
+        assert_eq!(sum(chain.writable()), chain.writable_len());
+        assert!(chain.readable_len() + chain.writable_len() <= u32::MAX.into());
+        for segment in chain.readable().iter().chain(chain.writable()) {
+            assert!(
+                self.inside(segment.iov_base.addr(), segment.iov_len),
+                "{segment:?}"
+            );
+        }
+        let writable = chain.writable().iter();
+        self.taken.push((
+            id,
+            writable
+                .map(|one| (one.iov_base.addr(), one.iov_len))
+                .collect(),
+        ));
+        Ok(Some(id))
+    }
+
+    fn push(&mut self, id: ChainId, written_bytes: u32) {
+        let room = |writable: &[(usize, usize)]| writable.iter().map(|(_, len)| len).sum::<usize>();
+        let fits = |(taken, writable): &(ChainId, Vec<_>)| {
+            *taken == id && written_bytes as usize <= room(writable)
+        };
+        let named = self.taken.iter().filter(|(taken, _)| *taken == id).count();
+        // A driver may have given the same name to several: then it is most likely the one that is written in full.
+        let is_full =
+            |chain: &(ChainId, Vec<_>)| fits(chain) && room(&chain.1) == written_bytes as usize;
+        let full = self.taken.iter().position(is_full);
+        let at = full.or_else(|| self.taken.iter().position(fits));
+        let (_, writable) = self
+            .taken
+            .remove(at.expect("a chain that it has, and has room"));
+        let last = writable.last();
+        let last = last.map(|(base, len)| std::ptr::with_exposed_provenance(base + len - 1));
+        assert!(named > 1 || (self.on_push)(last), "it has a status");
+        self.pushed.push((id, written_bytes));
+        self.answered.extend(writable);
+        match &mut self.queue {
+            Queue::Split(queue) => virtqueue::Virtqueue::push(queue, id, written_bytes),
+            Queue::Packed(queue) => virtqueue::Virtqueue::push(queue, id, written_bytes),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Split and packed virtqueues, and a driver that writes anything into them at any time between two calls.
+//!
+//! Chains lie in guest memory, whatever their descriptors say; the driver finds what is given back where the specification
+//! says; nothing else of its memory changes. A ring that is broken says so, and works again after a reset.
+
+use virtqueue::{Chain, Queue, RingFeatures, Virtqueue};
+
+use crate::driver::{Driver, buffers};
+use crate::guest::{Allowed, Memory};
+use crate::input::Input;
+use crate::observed::Observed;
+
+const EVENTS: usize = 200;
+
+struct Rig {
+    memory: Memory,
+    driver: Driver,
+    ring: Observed,
+    chain: Chain,
+    is_broken: bool,
+    /// Packed: where the next used descriptor goes, and its wrap counter. Split: the used index.
+    used: u16,
+    used_wrap: bool,
+}
+
+/// A split queue.
+pub fn split(bytes: &[u8]) {
+    run(bytes, false);
+}
+
+/// A packed queue.
+pub fn packed(bytes: &[u8]) {
+    run(bytes, true);
+}
+
+fn run(bytes: &[u8], packed: bool) {
+    let mut input = Input::new(bytes);
+    let flags = input.byte();
+    let features = RingFeatures {
+        event_idx: flags & 1 != 0,
+        indirect: flags & 2 != 0,
+        packed,
+    };
+    let size = match packed {
+        true => [1, 2, 3, 7, 8, 16, 31, 32][usize::from(flags >> 2) % 8],
+        false => [1, 2, 4, 8, 16, 32][usize::from(flags >> 2) % 6],
+    };
+    let memory = Memory::new();
+    let mut driver = Driver::new(0, size, features);
+    let ring = Observed::new(driver.start(&memory), &memory);
+    let mut rig = Rig {
+        memory,
+        driver,
+        ring,
+        chain: Chain::new(),
+        is_broken: false,
+        used: 0,
+        used_wrap: true,
+    };
+    for _ in 0..EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        rig.event(&mut input);
+    }
+}
+
+impl Rig {
+    fn event(&mut self, input: &mut Input) {
+        match input.byte() % 16 {
+            0..=3 => {
+                let (buffers, indirect) = (buffers(input), input.flag());
+                self.driver.add(&self.memory, &buffers, indirect);
+            }
+            4..=6 => self.driver.misbehave(&self.memory, input),
+            7..=9 => {
+                let most = input.below(40);
+                self.step(|rig| rig.pop(most));
+            }
+            10 | 11 => {
+                let (count, from, written) = (input.below(9), input.byte(), input.byte());
+                self.complete(count, from.into(), written.into());
+            }
+            12 => self.step(|rig| {
+                rig.ring.queue.has_available();
+            }),
+            13 => self.step(|rig| rig.ring.queue.disable_kicks()),
+            14 => self.step(|rig| {
+                rig.ring.queue.enable_kicks();
+            }),
+            _ => match input.below(3) {
+                0 => {
+                    self.memory.map = Memory::map();
+                    self.ring
+                        .queue
+                        .remap(&self.memory.map)
+                        .expect("rings are where they were");
+                }
+                1 => self.reset(),
+                _ => self.restart(),
+            },
+        }
+    }
+
+    /// The device does something: it writes only where it may.
+    fn step(&mut self, what: impl FnOnce(&mut Self)) {
+        let before = self.memory.snapshot();
+        let mut allowed = Allowed::default();
+        self.driver.allow(&self.memory, &mut allowed);
+        what(self);
+        self.ring.answered.clear();
+        allowed.check(&before);
+    }
+
+    fn pop(&mut self, most: usize) {
+        for _ in 0..most {
+            if self.is_broken || self.ring.taken.len() > usize::from(self.driver.layout.size) {
+                return;
+            }
+            match self.ring.pop(&self.memory.map, &mut self.chain) {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    self.is_broken = true;
+                }
+            }
+        }
+    }
+
+    /// Gives chains back, and looks for them as a driver would.
+    fn complete(&mut self, count: usize, from: usize, written: u32) {
+        self.step(|rig| {
+            for _ in 0..count
+                .min(rig.ring.taken.len())
+                .min(rig.driver.layout.size.into())
+            {
+                let (id, writable) = &rig.ring.taken[from % rig.ring.taken.len()];
+                let room: usize = writable.iter().map(|(_, len)| len).sum();
+                let written = written.min(u32::try_from(room).expect("32 bits"));
+                rig.ring.push(*id, written);
+            }
+            rig.ring.queue.publish();
+        });
+        let pushed = std::mem::take(&mut self.ring.pushed);
+        let layout = self.driver.layout;
+        for (id, written) in pushed {
+            let found: [u8; 8] = match self.driver.features.packed {
+                true => {
+                    let desc: [u8; 16] = self.memory.read(layout.desc + 16 * u64::from(self.used));
+                    let flags = u16::from_le_bytes([desc[14], desc[15]]);
+                    let wrap = if self.used_wrap { 0x8080 } else { 0 };
+                    assert_eq!(flags & 0x8080, wrap, "used");
+                    self.used += id.descriptors;
+                    if self.used >= layout.size {
+                        (self.used, self.used_wrap) = (self.used - layout.size, !self.used_wrap);
+                    }
+                    [
+                        desc[12], desc[13], 0, 0, desc[8], desc[9], desc[10], desc[11],
+                    ]
+                }
+                false => {
+                    let entry = layout.used + 4 + 8 * u64::from(self.used % layout.size);
+                    self.used = self.used.wrapping_add(1);
+                    self.memory.read(entry)
+                }
+            };
+            let [a, b, c, d, e, f, g, h] = found;
+            assert_eq!(u32::from_le_bytes([a, b, c, d]), u32::from(id.id));
+            assert_eq!(u32::from_le_bytes([e, f, g, h]), written);
+        }
+    }
+
+    /// The driver resets the device.
+    fn reset(&mut self) {
+        self.ring.queue = self.driver.start(&self.memory);
+        self.ring.taken.clear();
+        (self.used, self.used_wrap, self.is_broken) = (0, true, false);
+    }
+
+    /// The queue stops, with nothing in flight, and starts where it stood.
+    fn restart(&mut self) {
+        if self.is_broken || !self.ring.taken.is_empty() {
+            return;
+        }
+        let base = self.ring.queue.base();
+        let used = self.memory.read_u16(self.driver.layout.used + 2);
+        let queue = Queue::new(
+            &self.memory.map,
+            self.driver.layout,
+            self.driver.features,
+            base,
+        );
+        self.ring.queue = queue.expect("it stood there");
+        if !self.driver.features.packed {
+            self.used = used;
+        }
+    }
+}

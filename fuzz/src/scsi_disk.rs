@@ -1,0 +1,388 @@
+//! SCSI disks: any command of any initiator with any data, interleaved, cancelled, and answered in any order.
+//!
+//! Requests are for blocks that are there; only commands that write do so, and not on a unit that may not be written, nor when they
+//! are refused; the initiator gets no byte more than was announced; a command that ends in CHECK CONDITION says why; what is
+//! saved of reservations can be restored; and after a reset the unit gets ready.
+
+mod cdb;
+mod slot;
+
+use std::sync::{Arc, Mutex};
+
+use block::Op;
+use engine::Errno;
+use libc::iovec;
+use scsi::{
+    Nexus, Phase, Ports, Reset, Resume, Status, Step, Target, Task, TransportId, Unit, UnitOptions,
+    View, Waker,
+};
+
+use crate::disk::{Contents, DISK, check, geometry, keeping};
+use crate::input::Input;
+pub(crate) use cdb::cdb;
+use slot::{Slot, Waits};
+
+const EVENTS: usize = 200;
+
+/// Numbers of the units.
+const LUNS: [u16; 2] = [0, 300];
+
+const NEXUSES: u16 = 3;
+
+const TASKS: usize = 6;
+
+/// The most that an initiator has for data.
+const BUFFER: usize = 16 << 10;
+
+/// What the initiator's memory holds where nothing was written.
+const UNTOUCHED: u8 = 0xa5;
+
+#[derive(Default)]
+struct Woken(Mutex<Vec<u64>>);
+
+impl Resume for Woken {
+    fn resume(&self, token: u64) {
+        self.0.lock().expect("one thread").push(token);
+    }
+}
+
+struct Rig {
+    target: Arc<Target>,
+    views: Vec<View>,
+    units: Vec<(Arc<Unit>, bool)>,
+    contents: Vec<Contents>,
+    slots: Vec<Slot>,
+    woken: Arc<Woken>,
+}
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut rig = Rig::new(input.byte());
+    for _ in 0..EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        rig.event(&mut input);
+    }
+    rig.recovers();
+}
+
+fn ports(nexus: u16) -> Ports {
+    Ports {
+        target: 1,
+        initiator: match nexus {
+            0 => TransportId::Parallel { address: 7 },
+            1 => TransportId::Sas(0x5000_0000_0000_0001),
+            _ => TransportId::Iscsi {
+                name: "iqn.2026-11.fuzz".to_owned(),
+            },
+        },
+    }
+}
+
+impl Rig {
+    fn new(flags: u8) -> Self {
+        let options = UnitOptions {
+            logical_block_size: if flags & 1 != 0 { 4096 } else { 512 },
+            read_only: flags & 2 != 0,
+            write_through: flags & 4 != 0,
+            thin: flags & 8 == 0,
+            keeper: keeping().keeper.filter(|_| flags & 16 != 0),
+            ..UnitOptions::default()
+        };
+        let units = [(options, flags & 2 != 0), (keeping(), false)];
+        let units: Vec<_> = units
+            .map(|(options, read_only)| {
+                (
+                    Arc::new(Unit::new(options, geometry()).expect("options")),
+                    read_only,
+                )
+            })
+            .into();
+        let target = Target::new();
+        for (lun, (unit, _)) in LUNS.iter().zip(&units) {
+            target.add(*lun, unit.clone()).expect("nobody is there");
+        }
+        for nexus in 0..NEXUSES {
+            target.attach(Nexus(nexus), &ports(nexus));
+        }
+        let woken = Arc::new(Woken::default());
+        let slot = |token| Slot {
+            task: Task::new(Waker {
+                resume: woken.clone(),
+                token,
+            }),
+            waits: Waits::Idle,
+            lun: 0,
+            opcode: 0,
+            phase: Phase::Status,
+            given: 0,
+            read_only: false,
+            cancelled: false,
+            writes: 0,
+            failures: 0,
+            buffer: vec![UNTOUCHED; BUFFER],
+            list: Vec::new(),
+        };
+        Rig {
+            slots: (0..TASKS as u64).map(slot).collect(),
+            views: (0..NEXUSES).map(|_| View::new(target.clone())).collect(),
+            contents: LUNS.map(|_| Contents::new()).into(),
+            target,
+            units,
+            woken,
+        }
+    }
+
+    fn event(&mut self, input: &mut Input) {
+        match input.byte() % 16 {
+            0..=7 => {
+                let idle = |slot: &Slot| matches!(slot.waits, Waits::Idle);
+                if let Some(at) = self.slots.iter().position(idle) {
+                    self.command(at, input);
+                }
+            }
+            8..=11 => {
+                let (which, how) = (input.byte(), input.byte());
+                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Save(_));
+                let count = self.slots.iter().filter(|slot| busy(slot)).count();
+                if count > 0 {
+                    let mut waiting = (0..TASKS).filter(|at| busy(&self.slots[*at]));
+                    let at = waiting.nth(usize::from(which) % count).expect("counted");
+                    self.complete(at, how);
+                }
+            }
+            12 => {
+                let slot = &mut self.slots[input.below(TASKS)];
+                if !matches!(slot.waits, Waits::Idle) {
+                    slot.cancelled = true;
+                    let under_way = slot.task.cancel();
+                    assert_eq!(
+                        under_way,
+                        matches!(slot.waits, Waits::Disk(_) | Waits::Save(_))
+                    );
+                    if !under_way {
+                        slot.waits = Waits::Idle;
+                    }
+                }
+            }
+            13 => self.wake(),
+            14 => {
+                let nexus = Nexus(input.u16() % NEXUSES);
+                let (unit, read_only) = &mut self.units[input.below(2)];
+                match input.below(9) {
+                    0 => _ = unit.resize((input.below(17) << 12) as u64),
+                    1 => {
+                        *read_only = input.flag();
+                        unit.set_read_only(*read_only);
+                    }
+                    2 => unit.reset(Reset::Unit),
+                    3 => unit.reset(Reset::Bus),
+                    4 => unit.nexus_lost(nexus),
+                    5 => unit.commands_cleared(nexus),
+                    6 => self.target.detach(nexus),
+                    7 => self.target.attach(nexus, &ports(nexus.0)),
+                    _ => _ = unit.resize(DISK as u64),
+                }
+            }
+            _ => {
+                let at = input.below(2);
+                if self.target.remove(LUNS[at]).is_none() {
+                    self.target
+                        .add(LUNS[at], self.units[at].0.clone())
+                        .expect("nobody is there");
+                    for nexus in 0..NEXUSES {
+                        self.target.attach(Nexus(nexus), &ports(nexus));
+                    }
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, at: usize, input: &mut Input) {
+        let cdb = cdb(input);
+        let nexus = input.u16() % NEXUSES;
+        let lun = match input.below(8) {
+            7 => input.u16(),
+            6 => LUNS[1],
+            _ => LUNS[input.below(2)],
+        };
+        let slot = &mut self.slots[at];
+        let read_only = self
+            .units
+            .iter()
+            .zip(LUNS)
+            .find(|(_, number)| *number == lun);
+        slot.read_only = read_only.is_some_and(|((_, read_only), _)| *read_only);
+        (
+            slot.opcode,
+            slot.lun,
+            slot.cancelled,
+            slot.writes,
+            slot.failures,
+        ) = (cdb[0], lun, false, 0, 0);
+        slot.phase =
+            slot.task
+                .receive(&mut self.views[usize::from(nexus)], lun, Nexus(nexus), &cdb);
+        let wanted = match slot.phase {
+            Phase::Status => 0,
+            Phase::DataIn(bytes) | Phase::DataOut(bytes) => {
+                usize::try_from(bytes).expect("64 bits")
+            }
+        };
+        let given = match input.below(8) {
+            0 => usize::from(input.u16()) % BUFFER,
+            1 => wanted.saturating_add(input.below(600)),
+            _ => wanted,
+        }
+        .min(BUFFER);
+        slot.given = given as u64;
+        slot.buffer.fill(UNTOUCHED);
+        if let Phase::DataOut(_) = slot.phase {
+            slot.buffer[..given].fill(0);
+            let bytes = input.bytes(given.min(80));
+            slot.buffer[..bytes.len()].copy_from_slice(bytes);
+        }
+        // In up to four pieces.
+        slot.list.clear();
+        let mut begin = 0;
+        for piece in 0..4 {
+            let left = given - begin;
+            let len = if piece == 3 {
+                left
+            } else {
+                left.min(usize::from(input.u16()))
+            };
+            if len > 0 {
+                slot.list.push(iovec {
+                    iov_base: slot.buffer[begin..].as_mut_ptr().cast(),
+                    iov_len: len,
+                });
+                begin += len;
+            }
+        }
+        let count = u32::try_from(slot.list.len()).expect("four");
+        // SAFETY: the slot keeps list and buffer until the task is over.
+        let step = unsafe { slot.task.run(slot.list.as_mut_ptr(), count, slot.given) };
+        self.step(at, step);
+    }
+
+    fn step(&mut self, at: usize, mut step: Step) {
+        let slot = &mut self.slots[at];
+        loop {
+            step = match step {
+                Step::Submit(request) => {
+                    check(&request);
+                    if !matches!(request.op, Op::Read | Op::Flush) {
+                        assert!(
+                            cdb::WRITERS.contains(&slot.opcode),
+                            "{:#x} {request:?}",
+                            slot.opcode
+                        );
+                        assert!(!slot.read_only, "{:#x} {request:?}", slot.opcode);
+                        slot.writes += 1;
+                    }
+                    slot.waits = Waits::Disk(request);
+                    return;
+                }
+                Step::Wait => {
+                    slot.waits = Waits::Turn;
+                    return;
+                }
+                Step::SaveReservations => {
+                    slot.waits = Waits::Save(slot.task.saving().expect("something to save"));
+                    return;
+                }
+                Step::SettlePreempted => slot.task.completed(Ok(())),
+                Step::Finished => {
+                    slot.waits = Waits::Idle;
+                    return slot.check_end();
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, at: usize, how: u8) {
+        let slot = &mut self.slots[at];
+        let waits = std::mem::replace(&mut slot.waits, Waits::Idle);
+        let result = match (how, waits) {
+            (_, Waits::Idle | Waits::Turn) => return,
+            (0..=239, Waits::Save(saving)) => saving.run(),
+            (0..=239, Waits::Disk(request)) => {
+                let disk = LUNS
+                    .iter()
+                    .position(|lun| *lun == slot.lun)
+                    .expect("it has a disk");
+                self.contents[disk].carry_out(&request);
+                Ok(())
+            }
+            _ => {
+                slot.failures += 1;
+                Err([
+                    Errno::IO,
+                    Errno::NOSPC,
+                    Errno::from_raw_os_error(52),
+                    Errno::NOMEM,
+                ][usize::from(how % 4)])
+            }
+        };
+        let step = slot.task.completed(result);
+        self.step(at, step);
+    }
+
+    /// Tasks whose turn it is go on.
+    fn wake(&mut self) {
+        let woken = std::mem::take(&mut *self.woken.0.lock().expect("one thread"));
+        for token in woken {
+            let at = usize::try_from(token).expect("small");
+            if matches!(self.slots[at].waits, Waits::Turn)
+                && let Some(step) = self.slots[at].task.resumed()
+            {
+                self.step(at, step);
+            }
+        }
+    }
+
+    /// All comes to an end, and then a unit gets ready after a reset.
+    fn recovers(&mut self) {
+        for _ in 0..10_000 {
+            self.wake();
+            match self
+                .slots
+                .iter()
+                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Save(_)))
+            {
+                Some(at) => self.complete(at, 0),
+                None => break,
+            }
+        }
+        assert!(
+            self.slots
+                .iter()
+                .all(|slot| matches!(slot.waits, Waits::Idle)),
+            "nobody waits for ever"
+        );
+        for (at, (unit, _)) in self.units.iter().enumerate() {
+            unit.resize(DISK as u64);
+            if self.target.remove(LUNS[at]).is_none() {
+                self.target.attach(Nexus(0), &ports(0));
+            }
+            let _ = self.target.add(LUNS[at], unit.clone());
+            unit.reset(Reset::Unit);
+        }
+        let nexus = Nexus(0);
+        self.target.attach(nexus, &ports(0));
+        for lun in LUNS {
+            let task = &mut self.slots[0].task;
+            let is_ready = (0..16).any(|_| {
+                task.receive(&mut self.views[0], lun, nexus, &[0; 6]);
+                // SAFETY: there is no data.
+                let step = unsafe { task.run(std::ptr::null_mut(), 0, 0) };
+                assert!(matches!(step, Step::Finished));
+                task.status() == Status::Good
+            });
+            assert!(is_ready, "{:?} {:x?}", task.status(), task.sense());
+        }
+    }
+}

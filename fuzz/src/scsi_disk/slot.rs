@@ -1,0 +1,69 @@
+//! A task of an initiator's, and what must hold at its end.
+
+use block::Request;
+use libc::iovec;
+use scsi::{Phase, Saving, Status, Task};
+
+use super::UNTOUCHED;
+
+/// What a task waits for.
+pub enum Waits {
+    Idle,
+    Disk(Request),
+    Save(Saving),
+    /// Its turn.
+    Turn,
+}
+
+pub struct Slot {
+    pub task: Task,
+    pub waits: Waits,
+    pub lun: u16,
+    pub opcode: u8,
+    pub phase: Phase,
+    pub given: u64,
+    pub read_only: bool,
+    pub cancelled: bool,
+    /// Requests that change the disk, and requests that failed.
+    pub writes: u32,
+    pub failures: u32,
+    pub buffer: Vec<u8>,
+    pub list: Vec<iovec>,
+}
+
+impl Slot {
+    /// The command is over.
+    pub fn check_end(&self) {
+        let task = &self.task;
+        if self.cancelled {
+            return;
+        }
+        let status = task.status();
+        assert_ne!(status, Status::TaskAborted, "nobody has aborted it");
+        assert!(task.transferred() <= self.given);
+        let limit = match self.phase {
+            Phase::DataIn(bytes) => bytes.min(self.given),
+            // The initiator's own data stay as they are.
+            Phase::DataOut(_) => self.given,
+            Phase::Status => 0,
+        };
+        let limit = usize::try_from(limit).expect("64 bits");
+        assert!(task.transferred() <= limit as u64);
+        assert!(
+            self.buffer[limit..].iter().all(|byte| *byte == UNTOUCHED),
+            "what was not announced"
+        );
+        let sense = task.sense();
+        assert_eq!(status == Status::CheckCondition, !sense.is_empty());
+        let key = match sense.first() {
+            None => None,
+            Some(0x70 | 0x71) => Some(sense[2] & 0xf),
+            Some(0x72 | 0x73) => Some(sense[1] & 0xf),
+            Some(other) => panic!("sense data of format {other:#x}"),
+        };
+        let refused = status == Status::ReservationConflict || matches!(key, Some(2 | 5 | 6 | 7));
+        if refused && self.failures == 0 {
+            assert_eq!(self.writes, 0, "{:#x} was refused", self.opcode);
+        }
+    }
+}

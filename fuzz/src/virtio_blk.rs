@@ -1,0 +1,349 @@
+//! The virtio block device: requests of any form in rings of any content, and a disk that answers in any order.
+//!
+//! Requests to the disk are for blocks that are there and name guest memory only; a read-only disk is never written; each chain is
+//! given back once, with a status; memory changes only where a chain may be written; once the disk is done nothing is in
+//! flight. A queue that was broken works again after a reset.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use block::{Op, Request};
+use engine::Errno;
+use virtio_blk::{
+    Admission, Batch, Device, DeviceOptions, MergeLimits, Queue, QueueName, QueueStats, Sink,
+};
+use virtqueue::{Chain, RingFeatures};
+
+use crate::disk::{Contents, DISK, check, geometry};
+use crate::driver::{Buffer, Driver, buffers};
+use crate::guest::{Allowed, Memory, address, length};
+use crate::input::Input;
+use crate::observed::Observed;
+
+const EVENTS: usize = 150;
+
+/// The disk, and what it has not yet done.
+struct Disk {
+    contents: Contents,
+    waiting: Vec<Request>,
+    tokens: HashSet<u64>,
+    room: usize,
+    read_only: bool,
+}
+
+impl Sink for Disk {
+    fn room(&self) -> usize {
+        self.room.saturating_sub(self.waiting.len())
+    }
+
+    unsafe fn submit(&mut self, request: Request) {
+        assert!(self.waiting.len() < self.room, "there is room");
+        assert!(self.tokens.insert(request.token), "one request of a slot");
+        assert!(
+            !self.read_only || matches!(request.op, Op::Read | Op::Flush),
+            "{request:?}"
+        );
+        check(&request);
+        self.waiting.push(request);
+    }
+}
+
+struct Rig {
+    memory: Memory,
+    device: Arc<Device>,
+    stats: QueueStats,
+    driver: Driver,
+    ring: Observed,
+    queue: Queue,
+    chain: Chain,
+    disk: Disk,
+    is_broken: bool,
+    now: u64,
+}
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut rig = Rig::new(input.byte(), input.byte());
+    for _ in 0..EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        rig.event(&mut input);
+    }
+    rig.recovers();
+}
+
+/// A chain without room for a status is not answered.
+fn has_status(last: Option<*const u8>) -> bool {
+    // SAFETY: the chain's memory.
+    last.is_some_and(|last| unsafe { last.read_volatile() } <= 2)
+}
+
+impl Rig {
+    fn new(ring: u8, device: u8) -> Self {
+        let features = RingFeatures {
+            event_idx: ring & 1 != 0,
+            indirect: ring & 2 != 0,
+            packed: ring & 4 != 0,
+        };
+        let size = [4, 8, 16, 32][usize::from(ring >> 3) % 4];
+        let options = DeviceOptions {
+            queue_size: size,
+            read_only: device & 1 != 0,
+            write_through: device & 2 != 0,
+            request_merging: device & 4 != 0,
+            merge_limits: MergeLimits::default(),
+            ..DeviceOptions::default()
+        };
+        let device = Arc::new(Device::new(options, geometry()).expect("options"));
+        device.set_features(device.features());
+        let memory = Memory::new();
+        let mut driver = Driver::new(0, size, features);
+        let mut ring = Observed::new(driver.start(&memory), &memory);
+        ring.on_push = has_status;
+        let stats = QueueStats::new();
+        Rig {
+            queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, 7, &stats),
+            disk: Disk {
+                contents: Contents::new(),
+                waiting: Vec::new(),
+                tokens: HashSet::new(),
+                room: 16,
+                read_only: device.options().read_only,
+            },
+            memory,
+            device,
+            stats,
+            driver,
+            ring,
+            chain: Chain::new(),
+            is_broken: false,
+            now: 0,
+        }
+    }
+
+    fn event(&mut self, input: &mut Input) {
+        match input.byte() % 16 {
+            0..=4 => self.request(input),
+            5 => {
+                let (buffers, indirect) = (buffers(input), input.flag());
+                self.driver.add(&self.memory, &buffers, indirect);
+            }
+            6 | 7 => self.driver.misbehave(&self.memory, input),
+            8..=10 => {
+                let budget = 1 + input.below(20);
+                self.step(|rig| rig.admit(budget));
+            }
+            11 | 12 => {
+                let (which, fails) = (input.byte(), input.byte() & 7 == 7);
+                self.step(|rig| rig.complete(which.into(), fails));
+            }
+            13 => self.step(|rig| {
+                rig.queue.end_batch();
+                rig.ring.queue.publish();
+                rig.ring.queue.enable_kicks();
+            }),
+            14 => self.disk.room = input.below(20),
+            _ => match input.below(5) {
+                0 => self.reset(),
+                1 => _ = self.device.resize((input.below(65) << 10) as u64),
+                2 => self.device.set_merging(MergeLimits::default()),
+                3 => {
+                    _ = self
+                        .device
+                        .write_config(input.byte().into(), input.bytes(2))
+                }
+                _ => self
+                    .device
+                    .set_features(input.u64() & self.device.features()),
+            },
+        }
+    }
+
+    /// A request that mostly means something.
+    fn request(&mut self, input: &mut Input) {
+        let kind = match input.byte() {
+            byte @ 0..=199 => [0u32, 1, 0, 1, 4, 8, 11, 13][usize::from(byte) % 8],
+            byte => u32::from(byte) | u32::from(input.byte()) << 24,
+        };
+        let sector = match input.below(8) {
+            0 => input.u64(),
+            1 => 126 + u64::from(input.byte() % 4),
+            _ => u64::from(input.byte() & 0x7f),
+        };
+        let header = 0x1_1000 + 64 * u64::from(input.byte() & 0x3f);
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&sector.to_le_bytes());
+        self.memory.write(header, &bytes);
+        let mut buffers = vec![Buffer {
+            addr: header,
+            len: 16,
+            writable: false,
+        }];
+        if matches!(kind, 11 | 13) {
+            // A range.
+            let count = match input.below(4) {
+                0 => input.u32(),
+                _ => input.byte().into(),
+            };
+            let flags = if input.below(4) == 0 { input.u32() } else { 0 };
+            let mut range = [0; 16];
+            range[..8].copy_from_slice(&sector.to_le_bytes());
+            range[8..12].copy_from_slice(&count.to_le_bytes());
+            range[12..].copy_from_slice(&flags.to_le_bytes());
+            self.memory.write(header + 16, &range);
+            let len = if input.below(8) == 0 {
+                length(input)
+            } else {
+                16
+            };
+            buffers.push(Buffer {
+                addr: header + 16,
+                len,
+                writable: false,
+            });
+        } else {
+            for _ in 0..input.below(4) {
+                buffers.push(Buffer {
+                    addr: address(input),
+                    len: length(input),
+                    writable: kind != 1,
+                });
+            }
+        }
+        buffers.push(Buffer {
+            addr: header + 63,
+            len: 1,
+            writable: true,
+        });
+        let indirect = input.flag();
+        self.driver.add(&self.memory, &buffers, indirect);
+    }
+
+    /// The device does something: it writes only where it may.
+    fn step(&mut self, what: impl FnOnce(&mut Self)) {
+        let before = self.memory.snapshot();
+        let mut allowed = Allowed::default();
+        self.driver.allow(&self.memory, &mut allowed);
+        self.ring.allow(&mut allowed);
+        what(self);
+        self.ring.allow(&mut allowed);
+        // What was taken and given back within the step has only its status, or its name.
+        for (base, len) in self.ring.answered.drain(..) {
+            allowed.add(std::ptr::with_exposed_provenance(base), len);
+        }
+        allowed.check(&before);
+    }
+
+    fn admit(&mut self, budget: usize) {
+        if self.is_broken {
+            return;
+        }
+        self.now += 1;
+        let batch = Batch {
+            memory: &self.memory.map,
+            now: self.now,
+        };
+        let before = self.ring.taken.len() + self.ring.pushed.len();
+        let admitted = self.queue.admit(
+            &mut self.ring,
+            batch,
+            &mut self.chain,
+            &mut self.disk,
+            budget,
+        );
+        let taken = self.ring.taken.len() + self.ring.pushed.len() - before;
+        assert!(taken <= budget, "no more than the budget");
+        match admitted {
+            Ok(Admission::Budget) => assert_eq!(taken, budget),
+            Ok(Admission::Stalled) => assert!(self.disk.waiting.len() >= self.disk.room),
+            Ok(Admission::Drained) => {}
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                self.is_broken = true;
+            }
+        }
+        if self.queue.take_answered() {
+            assert!(!self.ring.pushed.is_empty());
+        }
+        if !self.is_broken {
+            assert_eq!(self.queue.in_flight() as usize, self.ring.taken.len());
+        }
+        self.ring.pushed.clear();
+    }
+
+    /// The disk has done a request, or not.
+    fn complete(&mut self, which: usize, fails: bool) {
+        if self.disk.waiting.is_empty() {
+            return;
+        }
+        let request = self.disk.waiting.remove(which % self.disk.waiting.len());
+        self.disk.tokens.remove(&request.token);
+        let result = if fails {
+            Err(Errno::IO)
+        } else {
+            self.disk.contents.carry_out(&request);
+            Ok(())
+        };
+        let slot = u32::try_from(request.token & 0xffff_ffff).expect("masked");
+        self.now += 1;
+        let finished = self.queue.complete(&mut self.ring, slot, result, self.now);
+        assert_eq!(finished.requests as usize, self.ring.pushed.len());
+        self.ring.pushed.clear();
+    }
+
+    fn drain(&mut self) {
+        while !self.disk.waiting.is_empty() {
+            self.step(|rig| rig.complete(0, false));
+        }
+        assert_eq!(self.queue.in_flight(), 0);
+        assert!(
+            self.is_broken || self.ring.taken.is_empty(),
+            "each chain is given back"
+        );
+    }
+
+    /// The driver resets the device: what is in flight is waited for.
+    fn reset(&mut self) {
+        self.drain();
+        let size = self.driver.layout.size;
+        self.ring.queue = self.driver.start(&self.memory);
+        self.ring.taken.clear();
+        self.queue = Queue::new(
+            QueueName::new("fuzz", 0),
+            self.device.clone(),
+            size,
+            7,
+            &self.stats,
+        );
+        self.is_broken = false;
+    }
+
+    /// After a reset the next request works.
+    fn recovers(&mut self) {
+        self.reset();
+        self.device.resize(DISK as u64);
+        self.disk.room = 16;
+        self.disk.contents.0[512..1024].fill(0x5a);
+        let buffers = [
+            (0x1_1000, 16, false),
+            (0x1_3000, 512, true),
+            (0x1_103f, 1, true),
+        ];
+        let buffers = buffers.map(|(addr, len, writable)| Buffer {
+            addr,
+            len,
+            writable,
+        });
+        self.memory
+            .write(0x1_1000, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        self.memory.write(0x1_103f, &[0xee]);
+        self.driver.add(&self.memory, &buffers, false);
+        self.step(|rig| rig.admit(2));
+        self.drain();
+        assert_eq!(self.memory.read::<1>(0x1_103f), [0]);
+        assert_eq!(self.memory.read::<512>(0x1_3000), [0x5a; 512]);
+    }
+}

@@ -1,0 +1,377 @@
+//! The virtio SCSI controller: commands, task management and events in rings of any content, disks that answer in any
+//! order, units that come, go and change.
+//!
+//! Requests to disks are for blocks that are there; each chain is given back once; memory changes only where a chain
+//! may be written; once the disks are done nothing is in flight, and every function about commands has its
+//! answer. A queue that was broken works again after a reset.
+
+mod disks;
+mod requests;
+mod ring;
+
+use std::sync::Arc;
+
+use engine::Errno;
+use scsi::{TransportId, Unit};
+use virtio_blk::{Admission, Batch, QueueName, QueueStats};
+use virtio_scsi::{Address, ControlQueue, Device, DeviceOptions, EventQueue, Queue, ToQueue};
+use virtqueue::{Chain, RingFeatures};
+
+use crate::disk::{DISK, geometry, keeping};
+use crate::driver::{Buffer, buffers};
+use crate::guest::{Allowed, Memory, length};
+use crate::input::Input;
+use disks::{Disks, Waits};
+use ring::Ring;
+
+const EVENTS: usize = 150;
+
+const SIZE: u16 = 16;
+
+const DISKS: [Address; 3] = [at(0, 0), at(0, 1), at(3, 300)];
+
+const fn at(target: u8, lun: u16) -> Address {
+    Address { target, lun }
+}
+
+struct Rig {
+    memory: Memory,
+    device: Arc<Device>,
+    units: Vec<Arc<Unit>>,
+    features: RingFeatures,
+    /// Commands, control, events.
+    rings: [Ring; 3],
+    queue: Queue,
+    control: ControlQueue,
+    events: EventQueue,
+    disks: Disks,
+    chain: Chain,
+    now: u64,
+    tag: u64,
+}
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut rig = Rig::new(input.byte());
+    for _ in 0..EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        rig.event(&mut input);
+    }
+    rig.recovers();
+}
+
+fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, EventQueue) {
+    let stats = Arc::new(QueueStats::new());
+    let name = QueueName::new("fuzz", 2);
+    let mut queue = Queue::new(name, device.clone(), SIZE, 7, rings[0].mail.clone(), stats);
+    queue.set_disks(&DISKS);
+    let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
+    (
+        queue,
+        control,
+        EventQueue::new(device.clone(), rings[2].mail.clone()),
+    )
+}
+
+impl Rig {
+    fn new(flags: u8) -> Self {
+        let options = DeviceOptions {
+            request_queues: 1,
+            queue_size: SIZE,
+            initiator: TransportId::Sas(0x3000_0000_0000_0001),
+        };
+        let device = Arc::new(Device::new(options).expect("options"));
+        let unit = |_| Arc::new(Unit::new(keeping(), geometry()).expect("options"));
+        let units: Vec<_> = DISKS.map(unit).into();
+        for (address, unit) in DISKS.iter().zip(&units) {
+            device.add(*address, unit.clone()).expect("nobody is there");
+        }
+        device.set_features(device.features());
+        let features = RingFeatures {
+            event_idx: flags & 1 != 0,
+            indirect: flags & 2 != 0,
+            packed: flags & 4 != 0,
+        };
+        let memory = Memory::new();
+        let rings = [0, 1, 2].map(|index| Ring::new(index, features, &memory));
+        let (queue, control, events) = queues(&device, &rings);
+        Rig {
+            memory,
+            device,
+            units,
+            features,
+            rings,
+            queue,
+            control,
+            events,
+            disks: Disks::new(DISKS.len()),
+            chain: Chain::new(),
+            now: 0,
+            tag: 0,
+        }
+    }
+
+    fn event(&mut self, input: &mut Input) {
+        match input.byte() % 20 {
+            0..=5 => self.command(input),
+            6 | 7 => self.function(input),
+            8 => {
+                let buffer = Buffer {
+                    addr: 0x1_5000,
+                    len: length(input),
+                    writable: true,
+                };
+                self.rings[2].driver.add(&self.memory, &[buffer], false);
+            }
+            9 => {
+                let (which, buffers, indirect) = (input.below(3), buffers(input), input.flag());
+                self.rings[which]
+                    .driver
+                    .add(&self.memory, &buffers, indirect);
+            }
+            10 => {
+                let which = input.below(3);
+                self.rings[which].driver.misbehave(&self.memory, input);
+            }
+            11..=13 => {
+                let budget = 1 + input.below(20);
+                self.step(|rig| rig.admit(budget));
+            }
+            14 | 15 => {
+                let (which, fails) = (input.byte(), input.byte() & 7 == 7);
+                self.step(|rig| rig.complete(which.into(), fails));
+            }
+            16 => self.step(|rig| _ = rig.read_mail()),
+            17 => self.step(|rig| {
+                for ring in &mut rig.rings {
+                    ring.ring.queue.publish();
+                    ring.ring.queue.enable_kicks();
+                }
+            }),
+            18 => self.disks.room = input.below(20),
+            _ => match input.below(6) {
+                0 => self.reset(),
+                1 => {
+                    _ = self
+                        .device
+                        .resize(DISKS[input.below(3)], (input.below(65) << 10) as u64)
+                }
+                2 => {
+                    _ = self
+                        .device
+                        .write_config(input.byte().into(), &input.array::<4>())
+                }
+                3 => self
+                    .device
+                    .set_features(u64::from(input.byte()) & self.device.features()),
+                _ => {
+                    let which = input.below(3);
+                    if self.device.remove(DISKS[which]).is_none() {
+                        self.add(which);
+                    }
+                }
+            },
+        }
+    }
+
+    /// A unit comes: queues hear of it when they have nothing in flight.
+    fn add(&mut self, which: usize) {
+        let added = self.device.add(DISKS[which], self.units[which].clone());
+        added.expect("nobody is there");
+        self.drain();
+        self.queue.set_disks(&DISKS);
+    }
+
+    /// The device does something: it writes only where it may.
+    fn step(&mut self, what: impl FnOnce(&mut Self)) {
+        let before = self.memory.snapshot();
+        let mut allowed = Allowed::default();
+        for ring in &self.rings {
+            ring.driver.allow(&self.memory, &mut allowed);
+            ring.ring.allow(&mut allowed);
+        }
+        what(self);
+        for ring in &mut self.rings {
+            ring.ring.allow(&mut allowed);
+            for (base, len) in ring.ring.answered.drain(..) {
+                allowed.add(std::ptr::with_exposed_provenance(base), len);
+            }
+            ring.ring.pushed.clear();
+        }
+        allowed.check(&before);
+        if !self.rings[0].is_broken {
+            assert_eq!(
+                self.queue.in_flight() as usize,
+                self.rings[0].ring.taken.len()
+            );
+        }
+    }
+
+    fn admit(&mut self, budget: usize) {
+        self.now += 1;
+        let batch = Batch {
+            memory: &self.memory.map,
+            now: self.now,
+        };
+        let [commands, control, events] = &mut self.rings;
+        if !commands.is_broken {
+            let (ring, disks) = (&mut commands.ring, &mut self.disks);
+            let before = ring.taken.len() + ring.pushed.len();
+            let admitted = self
+                .queue
+                .admit(ring, batch, &mut self.chain, disks, budget);
+            let stalled = matches!(admitted, Ok(Admission::Stalled));
+            assert!(!stalled || self.queue.has_deferred() && disks.waiting.len() >= disks.room);
+            let after = ring.taken.len() + ring.pushed.len();
+            // Those that come to an end meanwhile may have been taken before.
+            assert!(
+                after <= before + 2 * budget + usize::from(SIZE),
+                "no more than the budget"
+            );
+            commands.is_broken = admitted.is_err();
+            if commands.is_broken {
+                self.queue.end_admissions();
+            }
+            self.queue.take_answered();
+        }
+        if !control.is_broken {
+            let admitted =
+                self.control
+                    .admit(&mut control.ring, &self.memory.map, &mut self.chain, budget);
+            control.is_broken = admitted.is_err();
+            self.control.take_answered();
+        }
+        if !events.is_broken {
+            let admitted = self.events.admit(&mut events.ring, batch, &mut self.chain);
+            events.is_broken = admitted.is_err();
+            self.events.take_answered();
+        }
+    }
+
+    /// A disk has done a request, or not.
+    fn complete(&mut self, which: usize, fails: bool) {
+        if self.disks.waiting.is_empty() {
+            return;
+        }
+        let (token, waits) = self.disks.waiting.remove(which % self.disks.waiting.len());
+        self.disks.tokens.remove(&token);
+        let result = match waits {
+            _ if fails => Err(Errno::IO),
+            Waits::Save(saving) => saving.run(),
+            Waits::Disk(disk, request) => {
+                self.disks.contents[disk].carry_out(&request);
+                Ok(())
+            }
+        };
+        let slot = u32::try_from(token & 0xffff_ffff).expect("masked");
+        self.now += 1;
+        let ring = &mut self.rings[0].ring;
+        self.queue
+            .complete(ring, slot, result, self.now, &mut self.disks);
+    }
+
+    /// True if there was any.
+    fn read_mail(&mut self) -> bool {
+        let [commands, control, events] = &mut self.rings;
+        let letters = [
+            commands.mail.take(),
+            control.mail.take(),
+            events.mail.take(),
+        ];
+        let any = letters.iter().any(|letters| !letters.is_empty());
+        for letter in letters.into_iter().flatten() {
+            let ring = &mut commands.ring;
+            match letter {
+                ToQueue::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
+                ToQueue::Cancel(cancel) => {
+                    self.queue.cancel(ring, &cancel, &mut self.disks);
+                    if commands.is_broken {
+                        self.queue.end_admissions();
+                    }
+                }
+                ToQueue::Cancelled(outcome) => self.control.cancelled(&mut control.ring, &outcome),
+                ToQueue::Events => {}
+            }
+        }
+        any
+    }
+
+    /// Disks do what they were asked, and all mail is read.
+    fn drain(&mut self) {
+        self.disks.room = 16;
+        for _ in 0..1000 {
+            let mut idle = self.disks.waiting.is_empty();
+            self.step(|rig| {
+                rig.queue.submit_deferred(&mut rig.disks);
+                rig.complete(0, false);
+                idle &= !rig.read_mail();
+            });
+            if idle && !self.queue.has_deferred() {
+                break;
+            }
+        }
+        assert_eq!(self.queue.in_flight(), 0);
+        assert!(
+            self.rings[0].is_broken || self.rings[0].ring.taken.is_empty(),
+            "each command is answered"
+        );
+    }
+
+    /// The driver resets the device: what is in flight is waited for.
+    fn reset(&mut self) {
+        self.drain();
+        // No command is taken any more: functions have nothing left to wait for.
+        self.step(|rig| {
+            rig.queue.end_admissions();
+            rig.read_mail();
+        });
+        assert!(
+            self.rings[1].is_broken || self.rings[1].ring.taken.is_empty(),
+            "each function is answered"
+        );
+        self.device.reset();
+        self.device.set_features(self.device.features());
+        self.rings = [0, 1, 2].map(|index| Ring::new(index, self.features, &self.memory));
+        (self.queue, self.control, self.events) = queues(&self.device, &self.rings);
+    }
+
+    /// After a reset the next command works.
+    fn recovers(&mut self) {
+        for (which, address) in DISKS.into_iter().enumerate() {
+            if self.device.unit(address).is_none() {
+                self.add(which);
+            }
+            self.units[which].resize(DISK as u64);
+        }
+        self.reset();
+        // INQUIRY, which no unit attention is in the way of.
+        let mut bytes = DISKS[2].encode().to_vec();
+        bytes.extend([0; 11]);
+        bytes.extend([0x12, 0, 0, 0, 36, 0]);
+        bytes.resize(19 + 32, 0);
+        self.memory.write(0x1_3000, &bytes);
+        self.memory.write(0x1_5000, &[0xee; 12]);
+        let buffers = [
+            (0x1_3000, 51, false),
+            (0x1_5000, 108, true),
+            (0x1_6000, 36, true),
+        ];
+        let buffers = buffers.map(|(addr, len, writable)| Buffer {
+            addr,
+            len,
+            writable,
+        });
+        self.rings[0].driver.add(&self.memory, &buffers, false);
+        self.step(|rig| rig.admit(2));
+        self.drain();
+        assert_eq!(
+            self.memory.read::<12>(0x1_5000),
+            [0; 12],
+            "GOOD, nothing left over"
+        );
+        assert_eq!(&self.memory.read::<16>(0x1_6000)[8..], b"BLKPLANE");
+    }
+}

@@ -1,0 +1,52 @@
+//! Disks that look at what they are asked, and take their time.
+
+use std::collections::HashSet;
+
+use block::Request;
+use scsi::Saving;
+use virtio_scsi::Sink;
+
+use crate::disk::{Contents, check};
+
+/// What a slot waits for.
+pub enum Waits {
+    Disk(usize, Request),
+    Save(Saving),
+}
+
+pub struct Disks {
+    pub contents: Vec<Contents>,
+    pub waiting: Vec<(u64, Waits)>,
+    pub tokens: HashSet<u64>,
+    pub room: usize,
+}
+
+impl Disks {
+    pub fn new(count: usize) -> Self {
+        Disks {
+            contents: (0..count).map(|_| Contents::new()).collect(),
+            waiting: Vec::new(),
+            tokens: HashSet::new(),
+            room: 16,
+        }
+    }
+}
+
+impl Sink for Disks {
+    fn room(&self, _: usize) -> usize {
+        self.room.saturating_sub(self.waiting.len())
+    }
+
+    unsafe fn submit(&mut self, disk: usize, request: Request) {
+        assert!(self.waiting.len() < self.room, "there is room");
+        assert!(self.tokens.insert(request.token), "one request of a slot");
+        check(&request);
+        self.waiting
+            .push((request.token, Waits::Disk(disk, request)));
+    }
+
+    fn save(&mut self, saving: Saving, token: u64) {
+        assert!(self.tokens.insert(token), "one request of a slot");
+        self.waiting.push((token, Waits::Save(saving)));
+    }
+}

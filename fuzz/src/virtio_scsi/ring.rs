@@ -1,0 +1,47 @@
+//! A ring with its driver, and with what its queue is told.
+
+use std::sync::{Arc, Mutex};
+
+use virtio_scsi::{Port, ToQueue};
+use virtqueue::RingFeatures;
+
+use super::SIZE;
+use crate::driver::Driver;
+use crate::guest::Memory;
+use crate::observed::Observed;
+
+/// What was sent to a queue and not handled yet.
+#[derive(Default)]
+pub struct Mail(Mutex<Vec<ToQueue>>);
+
+impl Port for Mail {
+    fn send(&self, message: ToQueue) {
+        self.0.lock().expect("one thread").push(message);
+    }
+}
+
+impl Mail {
+    pub fn take(&self) -> Vec<ToQueue> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
+
+/// A ring with its driver.
+pub struct Ring {
+    pub driver: Driver,
+    pub ring: Observed,
+    pub mail: Arc<Mail>,
+    pub is_broken: bool,
+}
+
+impl Ring {
+    pub fn new(index: u64, features: RingFeatures, memory: &Memory) -> Self {
+        let mut driver = Driver::new(index, SIZE, features);
+        Ring {
+            ring: Observed::new(driver.start(memory), memory),
+            driver,
+            mail: Arc::default(),
+            is_broken: false,
+        }
+    }
+}

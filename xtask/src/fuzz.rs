@@ -1,0 +1,205 @@
+//! `cargo xtask fuzz`: builds the targets in `fuzz/`, runs them, keeps what they learn, and says how to see a finding again.
+//!
+//! A target is a program with libFuzzer in it. Its corpus is a file in `fuzz/corpora`; it works on a folder of
+//! the same inputs below the build folder, which grows from run to run. `--save` puts what is worth
+//! keeping back into the file.
+
+mod corpus;
+mod job;
+mod options;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use crate::root;
+use job::Job;
+use options::Options;
+
+/// How long each target runs on new inputs for `cargo xtask ci`, after those of its corpus.
+const CI_TIME: Duration = Duration::from_secs(8);
+
+/// Targets that run at the same time for `cargo xtask ci`.
+const CI_JOBS: usize = 2;
+
+/// Targets, and where things are.
+pub(crate) struct Fuzz {
+    /// Built programs.
+    programs: PathBuf,
+    /// Folders of inputs, logs and findings.
+    work: PathBuf,
+    targets: Vec<String>,
+}
+
+/// `cargo xtask fuzz …`.
+pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let options = match Options::parse(arguments) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("fuzz: {error}\n\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("fuzz: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool, String> {
+    let fuzz = Fuzz::build(options.target.as_deref())?;
+    if let Some(input) = &options.replay {
+        let target = options.target.as_deref().unwrap_or_default();
+        return fuzz.replay(target, input);
+    }
+    let mut all_well = true;
+    let share = options.time / u32::try_from(fuzz.targets.len()).unwrap_or(1);
+    for target in &fuzz.targets {
+        let mut jobs = Vec::new();
+        for number in 0..options.jobs {
+            jobs.push(Job::start(&fuzz, target, number, share)?);
+        }
+        all_well &= job::wait(jobs, true);
+        if options.save {
+            fuzz.save(target)?;
+        }
+    }
+    Ok(all_well)
+}
+
+/// Every target: its corpus, and a few seconds of new inputs.
+pub(crate) fn check() -> bool {
+    let checked = Fuzz::build(None).and_then(|fuzz| {
+        let mut all_well = true;
+        for targets in fuzz.targets.chunks(CI_JOBS) {
+            let jobs: Result<Vec<_>, _> = targets
+                .iter()
+                .map(|target| Job::start(&fuzz, target, 0, CI_TIME))
+                .collect();
+            all_well &= job::wait(jobs?, false);
+        }
+        Ok(all_well)
+    });
+    checked.unwrap_or_else(|error| {
+        eprintln!("fuzz: {error}");
+        false
+    })
+}
+
+impl Fuzz {
+    /// Builds one target, or all of them.
+    fn build(target: Option<&str>) -> Result<Self, String> {
+        let folder = root().join("fuzz");
+        let known = targets(&folder)?;
+        let targets = match target {
+            None => known,
+            Some(target) if known.iter().any(|known| known == target) => vec![target.to_owned()],
+            Some(target) => {
+                return Err(format!(
+                    "no target '{target}'; there are {}",
+                    known.join(", ")
+                ));
+            }
+        };
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // `.cargo/config.toml` there has the flags; the environment's would take their place.
+        build
+            .args(["build", "--release", "--quiet"])
+            .current_dir(&folder)
+            .env_remove("RUSTFLAGS");
+        for target in &targets {
+            build.args(["--bin", target]);
+        }
+        let built = build
+            .status()
+            .map_err(|error| format!("cannot start cargo: {error}"))?;
+        if !built.success() {
+            return Err("the targets cannot be built".to_owned());
+        }
+        let output = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(output) => {
+                std::path::absolute(PathBuf::from(output)).map_err(|error| error.to_string())?
+            }
+            None => folder.join("target"),
+        };
+        Ok(Fuzz {
+            programs: output.join(host()?).join("release"),
+            work: output.join("fuzzing"),
+            targets,
+        })
+    }
+
+    fn program(&self, target: &str) -> Command {
+        Command::new(self.programs.join(target))
+    }
+
+    /// Where a target keeps the inputs that it works on.
+    fn inputs(&self, target: &str) -> PathBuf {
+        self.work.join("inputs").join(target)
+    }
+
+    /// Its inputs in the repository.
+    fn corpus(target: &str) -> PathBuf {
+        root()
+            .join("fuzz/corpora")
+            .join(target)
+            .with_extension("corpus")
+    }
+
+    fn replay(&self, target: &str, input: &Path) -> Result<bool, String> {
+        let status = self.program(target).arg(input).status();
+        Ok(status
+            .map_err(|error| format!("cannot start {target}: {error}"))?
+            .success())
+    }
+
+    /// Puts those inputs into the repository that together reach all that all of them reach.
+    fn save(&self, target: &str) -> Result<(), String> {
+        let (all, chosen) = (self.inputs(target), self.work.join("chosen").join(target));
+        let _ = std::fs::remove_dir_all(&chosen);
+        std::fs::create_dir_all(&chosen)
+            .map_err(|error| format!("{}: {error}", chosen.display()))?;
+        let merged = self
+            .program(target)
+            .arg("-set_cover_merge=1")
+            .args([&chosen, &all])
+            .output();
+        if !merged.is_ok_and(|merged| merged.status.success()) {
+            return Err(format!("{target}: the inputs cannot be compared"));
+        }
+        let file = Fuzz::corpus(target);
+        let (count, bytes) = corpus::pack(&chosen, &file)?;
+        eprintln!(
+            "{target}: {count} inputs of {bytes} bytes in {}",
+            file.display()
+        );
+        Ok(())
+    }
+}
+
+/// Each program in `fuzz/src/bin` is one.
+fn targets(folder: &Path) -> Result<Vec<String>, String> {
+    let bin = folder.join("src/bin");
+    let entries = std::fs::read_dir(&bin).map_err(|error| format!("{}: {error}", bin.display()))?;
+    let mut targets: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned))
+        .collect();
+    targets.sort();
+    Ok(targets)
+}
+
+/// What the compiler calls this machine.
+fn host() -> Result<String, String> {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("rustc: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "rustc -vV names no host".to_owned())
+}

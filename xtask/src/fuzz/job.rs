@@ -1,0 +1,166 @@
+//! One process that fuzzes, and waiting for several.
+
+use std::fs::File;
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Fuzz, corpus};
+
+/// How long one input may take.
+const INPUT_TIME: Duration = Duration::from_secs(20);
+
+/// Memory of one process, in MiB.
+const MEMORY_MIB: usize = 1024;
+
+/// Bytes of an input that is made up.
+const LONGEST_INPUT: usize = 2048;
+
+/// How often progress is told.
+const LOOK_TIME: Duration = Duration::from_secs(10);
+
+/// A process, and where it leaves what it has to say.
+pub(crate) struct Job {
+    target: String,
+    child: Child,
+    log: PathBuf,
+    findings: PathBuf,
+    started: Instant,
+}
+
+impl Job {
+    /// Fuzzes for so long, beginning with the corpus.
+    pub(crate) fn start(
+        fuzz: &Fuzz,
+        target: &str,
+        number: usize,
+        time: Duration,
+    ) -> Result<Self, String> {
+        let inputs = fuzz.inputs(target);
+        corpus::unpack(&Fuzz::corpus(target), &inputs)?;
+        let (logs, findings) = (fuzz.work.join("logs"), fuzz.work.join("findings"));
+        for folder in [&logs, &findings] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let log = logs.join(format!("{target}-{number}.log"));
+        let file = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut command = fuzz.program(target);
+        command
+            .arg(format!("-max_total_time={}", time.as_secs().max(1)))
+            .arg(format!("-timeout={}", INPUT_TIME.as_secs()))
+            .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
+            .arg(format!("-max_len={LONGEST_INPUT}"))
+            .arg(format!("-artifact_prefix={}/{target}-", findings.display()))
+            .arg("-print_final_stats=1");
+        let words = crate::root().join("fuzz/words").join(target);
+        if words.exists() {
+            command.arg(format!("-dict={}", words.display()));
+        }
+        let child = command
+            .arg(&inputs)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn();
+        Ok(Job {
+            target: target.to_owned(),
+            child: child.map_err(|error| format!("cannot start {target}: {error}"))?,
+            log,
+            findings,
+            started: Instant::now(),
+        })
+    }
+
+    /// What the log says last: inputs, edges that were reached, and inputs that are kept.
+    fn progress(&self) -> String {
+        let log = self.text();
+        let line = log
+            .lines()
+            .rev()
+            .find(|line| line.starts_with('#'))
+            .unwrap_or_default();
+        let after = |name: &str| {
+            let rest = line.split_once(name).map_or("", |(_, rest)| rest);
+            rest.split_whitespace()
+                .next()
+                .unwrap_or("0")
+                .split('/')
+                .next()
+                .unwrap_or("0")
+                .to_owned()
+        };
+        let count = log
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        let count = count.map_or_else(|| after("#"), |count| count.trim().to_owned());
+        format!(
+            "{:<12} {:>5} s  {:>10} inputs  {:>6} edges  {:>5} kept",
+            self.target,
+            self.started.elapsed().as_secs(),
+            count,
+            after("cov: "),
+            after("corp: ")
+        )
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// What it found: the message, the input, and how to see it again.
+    fn tell_finding(&self) {
+        let log = self.text();
+        let from = log
+            .lines()
+            .position(|line| line.contains("panicked at") || line.contains("ERROR: libFuzzer"));
+        eprintln!("\n{}: a finding", self.target);
+        for line in log.lines().skip(from.unwrap_or(0)).take(12) {
+            eprintln!("  {line}");
+        }
+        let written = log
+            .lines()
+            .find_map(|line| line.split_once("Test unit written to "));
+        match written {
+            Some((_, input)) => eprintln!(
+                "  see it again: cargo xtask fuzz {} --replay {input}",
+                self.target
+            ),
+            None => eprintln!(
+                "  all that it said: {}; inputs: {}",
+                self.log.display(),
+                self.findings.display()
+            ),
+        }
+    }
+}
+
+/// Waits for all of them; true if none has found anything.
+pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
+    let mut all_well = true;
+    let mut told = Instant::now();
+    while !jobs.is_empty() {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut still = Vec::new();
+        for mut job in jobs {
+            match job.child.try_wait() {
+                Ok(None) => still.push(job),
+                Ok(Some(status)) if status.success() => eprintln!("{}", job.progress()),
+                _ => {
+                    job.tell_finding();
+                    all_well = false;
+                }
+            }
+        }
+        jobs = still;
+        if chatty && told.elapsed() >= LOOK_TIME && stderr().is_terminal() {
+            told = Instant::now();
+            for job in &jobs {
+                eprintln!("{}", job.progress());
+            }
+        }
+    }
+    all_well
+}
