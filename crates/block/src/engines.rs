@@ -309,23 +309,19 @@ impl Engines {
         self.room(&filter.below).min(self.null.room(0))
     }
 
-    /// The submit phase: hands pending requests to the kernel. Whether there were any.
+    /// The submit phase: hands pending requests to the kernel.
     #[inline(always)]
-    pub fn flush_batch(&mut self) -> bool {
-        let mut pending = false;
+    pub fn flush_batch(&mut self) {
         if let Some(aio) = self.aio.get_mut()
             && aio.pending() > 0
         {
-            pending = true;
             aio.submit();
         }
         if let Some(ring) = self.ring.get_mut()
             && ring.pending() > 0
         {
-            pending = true;
             ring.submit();
         }
-        pending
     }
 
     /// Whether anything carries requests to the kernel. Null disks and worker threads do without.

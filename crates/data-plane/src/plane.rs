@@ -202,12 +202,19 @@ impl StoragePlane {
         self.flush_batch();
     }
 
-    /// Hands what is pending to the kernel, and tells other threads.
+    /// Hands what is pending to the kernel, if anything does that here.
     #[inline(always)]
     fn flush_batch(&mut self) {
-        if self.engines.flush_batch() {
-            self.submits.update(&self.engines);
+        if self.engines.has_carriers() {
+            self.flush_carriers();
         }
+    }
+
+    /// And tells other threads, also of full batches that were handed over before.
+    #[inline(never)]
+    fn flush_carriers(&mut self) {
+        self.engines.flush_batch();
+        self.submits.update(&self.engines);
     }
 
     /// One turn at each active queue; true when one was left with work.
@@ -248,7 +255,7 @@ impl StoragePlane {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 vring.unpublished = false;
-                if vring.publish(self.given_back_at, || self.trace.signals(place)) {
+                if vring.publish(&self.given_back_at, || self.trace.signals(place)) {
                     self.lists.stall(vring, place);
                 }
                 if vring.stopping.is_some() {
@@ -256,6 +263,16 @@ impl StoragePlane {
                 }
             } else {
                 self.run_controller(place);
+            }
+        }
+    }
+
+    /// Test knob: what is published late counts before more is taken, as ever.
+    #[cold]
+    fn end_batches(&mut self) {
+        for place in &self.lists.unpublished {
+            if let Some(vring) = self.vrings.get_mut(*place) {
+                vring.end_batch();
             }
         }
     }
@@ -590,7 +607,9 @@ impl Plane for StoragePlane {
     }
 
     fn notify(&mut self, _: &mut PlaneContext<Self>) {
-        if !self.late_notify {
+        if self.late_notify {
+            self.end_batches();
+        } else {
             self.publish();
         }
     }
@@ -637,12 +656,7 @@ impl Plane for StoragePlane {
             let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
             self.arm_timer_for(cx, look_ns);
         }
-        let found = self.engines.prepare_to_block() || parked.found;
-        if !found && self.engines.has_carriers() {
-            // Full batches were handed over before the submit phase.
-            self.submits.update(&self.engines);
-        }
-        found
+        self.engines.prepare_to_block() || parked.found
     }
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use block::{Engines, Node, Request};
+use counters::Clock;
 use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats};
-use virtqueue::Chain;
+use virtqueue::{Chain, GuestMemory};
 
 use crate::scsi::{Scsi, ScsiSetup};
 use crate::vring::ADMIT_BUDGET;
@@ -38,6 +39,7 @@ pub(crate) enum Served {
 pub(crate) struct Blk {
     pub queue: virtio_blk::Queue,
     pub node: Arc<Node>,
+    pub clock: Clock,
 }
 
 impl Blk {
@@ -46,11 +48,13 @@ impl Blk {
     pub fn admit(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: Batch<'_>,
+        memory: &GuestMemory,
         chain: &mut Chain,
         engines: &mut Engines,
     ) -> Result<Admission, AdmitError> {
-        let Blk { queue, node } = self;
+        let Blk { queue, node, clock } = self;
+        let now = clock.now();
+        let batch = Batch { memory, now };
         let sink = &mut NodeSink { engines, node };
         match ring {
             virtqueue::Queue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),

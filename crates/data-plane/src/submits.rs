@@ -1,10 +1,9 @@
 //! What an iothread hands over to the kernel.
 
 use block::{Engines, Submits};
-use counters::Counter;
+use counters::{COUNTED, Counter};
 
-/// Kept by the iothread, read by any thread: as of the last submit phase that had something to do, and exact
-/// when the iothread blocks. On cache lines of its own.
+/// Kept by the iothread, read by any thread: as of the last submit phase. On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SubmitTotals {
@@ -19,15 +18,17 @@ pub struct SubmitTotals {
 
 impl SubmitTotals {
     /// As the engines have it now.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn update(&self, engines: &Engines) {
         let Submits {
             requests,
             calls,
             largest_batch,
         } = engines.submits();
-        self.calls.set(calls);
-        self.requests.set(requests);
-        self.largest_batch.set(largest_batch);
+        if COUNTED && self.calls.get() != calls {
+            self.calls.set(calls);
+            self.requests.set(requests);
+            self.largest_batch.set(largest_batch);
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use block::Node;
 use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
-use virtio_blk::{Admission, Batch, Finished, QueueName, QueueStats, Stamp};
+use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
 
 use block::Engines;
@@ -141,6 +141,7 @@ impl Vring {
             Serves::Blk { device, node } => Served::Blk(Blk {
                 queue: virtio_blk::Queue::new(name, device, size, token, &stats),
                 node,
+                clock: Clock::new(),
             }),
             Serves::Scsi(setup) => {
                 let remote = remote.clone();
@@ -269,9 +270,7 @@ impl Vring {
         let Served::Blk(blk) = &mut self.served else {
             return self.admit_scsi(chain, engines);
         };
-        let (memory, now) = (&*self.memory, self.clock.now());
-        let admission = blk.admit(&mut self.ring, Batch { memory, now }, chain, engines);
-        match admission {
+        match blk.admit(&mut self.ring, &self.memory, chain, engines) {
             Ok(admission) => Some(admission),
             Err(error) => {
                 self.break_down(&error);
@@ -320,13 +319,13 @@ impl Vring {
     /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. `now` is when
     /// what is published was completed. True when the queue has something to hand over that found no room.
     #[inline]
-    pub fn publish(&mut self, now: u64, signals: impl FnOnce()) -> bool {
+    pub fn publish(&mut self, now: &u64, signals: impl FnOnce()) -> bool {
         let wanted = self.ring.publish();
         if tracepoints::notify::enabled() {
             self.trace_notify(wanted && self.call.is_some());
         }
         let Served::Blk(Blk { queue, .. }) = &mut self.served else {
-            return self.publish_scsi(wanted, now, signals);
+            return self.publish_scsi(wanted, *now, signals);
         };
         // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
         queue.end_batch();
@@ -336,6 +335,13 @@ impl Vring {
             queue.stats().notifications().add(1);
         }
         false
+    }
+
+    /// What was completed so far counts from now on.
+    pub fn end_batch(&mut self) {
+        if let Served::Blk(Blk { queue, .. }) = &mut self.served {
+            queue.end_batch();
+        }
     }
 
     /// For tracers: what the disk has completed since this was last counted.

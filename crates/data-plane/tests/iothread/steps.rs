@@ -9,9 +9,12 @@ use data_plane::{Message, StartError, StoragePlane, VringSetup};
 use engine::AioSettings;
 use event_loop::testing::FakePoller;
 use event_loop::{IoThread, PollSettings};
+use virtio_blk::Kind;
 use virtqueue::GuestMemory;
 
-use crate::guest::{GET_ID, Guest, IN, OUT, counted, disk_by, event, file_disk, null_disk};
+use crate::guest::{
+    GET_ID, Guest, IN, OUT, REQUEST_BYTES, counted, disk_by, event, file_disk, null_disk,
+};
 
 /// A loop that only moves when told to; its poller never blocks.
 pub struct Steps {
@@ -141,6 +144,35 @@ fn late_notification_comes_behind_the_submit_phase_and_is_no_default() {
         steps.iterate();
         assert_eq!(guest.driver.used_idx(), 1);
         assert_eq!(counted(&guest.call), 1);
+    }
+}
+
+#[test]
+fn what_is_told_late_counts_as_it_does_otherwise() {
+    for late in [false, true] {
+        let mut steps = Steps::new(128);
+        steps.iothread.plane().set_late_notify(late);
+        let mut guest = Guest::new(64, false);
+        let setup = guest.setup(&null_disk(0), 0);
+        let stats = setup.stats.clone();
+        let place = started(&mut steps, setup);
+        // More are taken in each iteration that gives some back.
+        for round in 1..=5 {
+            for tag in 0..3 {
+                guest.read(tag, tag);
+            }
+            guest.driver.publish();
+            steps.send(Message::Enable(place, true));
+            steps.iterate();
+            assert_eq!(stats.turns().get(), round);
+            guest.take_done();
+        }
+        steps.iterate();
+        guest.take_done();
+        let reads = stats.of(Kind::Read);
+        assert_eq!(reads.latency.total(), 15);
+        assert_eq!(reads.bytes.get(), 15 * u64::from(REQUEST_BYTES));
+        assert_eq!(stats.in_flight().get(), 0);
     }
 }
 
