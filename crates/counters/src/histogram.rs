@@ -18,6 +18,9 @@ const LINEAR: usize = PER_POWER;
 /// Ticks of the narrowest bucket, as a power of two.
 const NARROWEST_BITS: u32 = 4;
 
+/// No bucket is so far from any other.
+pub const BEYOND: u64 = 1 << 32;
+
 /// Counts of durations. All-zero bytes are an empty one.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -26,18 +29,20 @@ pub struct Histogram([Counter; BUCKETS]);
 impl Histogram {
     /// Counts `count` durations of so many ticks.
     pub fn add(&self, ticks: u64, count: u64) {
-        let bucket = self.usual(ticks).unwrap_or_else(|| {
+        let bucket = self.usual(ticks, 0).unwrap_or_else(|| {
             let linear = usize::try_from(ticks >> NARROWEST_BITS).unwrap_or(usize::MAX);
             self.0[..LINEAR].get(linear).unwrap_or(&self.0[BUCKETS - 1])
         });
         bucket.add(count);
     }
 
-    /// Where a duration counts that is neither very short nor very long.
+    /// Where a duration counts that is neither very short nor very long. `None` as well unless `beyond` is 0: a multiple
+    /// of [`BEYOND`], for who has one more reason to take another way, and one comparison for both.
     #[inline(always)]
     #[must_use]
-    pub fn usual(&self, ticks: u64) -> Option<&Counter> {
-        self.0[LINEAR..].get(behind_linear(ticks))
+    pub fn usual(&self, ticks: u64, beyond: u64) -> Option<&Counter> {
+        let bucket = behind_linear(ticks).wrapping_add(beyond);
+        self.0[LINEAR..].get(usize::try_from(bucket).unwrap_or(usize::MAX))
     }
 
     /// All counts together.
@@ -67,14 +72,14 @@ impl Default for Histogram {
 /// The upper bits of a floating-point number are a logarithm with a linear fraction, and the processor makes one
 /// in two instructions.
 #[inline(always)]
-fn behind_linear(ticks: u64) -> usize {
+fn behind_linear(ticks: u64) -> u64 {
     const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PER_POWER_BITS;
     let upper_bits = |number: f64| number.to_bits() >> SHIFT;
     let first = upper_bits(f64::from(1_u32 << (PER_POWER_BITS + NARROWEST_BITS)));
     // Signed numbers are what processors convert; one that was too large for them is far away as well.
     #[allow(clippy::cast_precision_loss)]
     let ticks = upper_bits(ticks.cast_signed() as f64);
-    usize::try_from(ticks.wrapping_sub(first)).unwrap_or(usize::MAX)
+    ticks.wrapping_sub(first)
 }
 
 /// The first duration behind a bucket.
@@ -115,6 +120,18 @@ mod tests {
             let begin = end(index - 1);
             prop_assert!(begin <= ticks && ticks < end(index));
             prop_assert!((end(index) - begin) * 16 <= begin);
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_has_no_usual_bucket() {
+        let histogram = Histogram::default();
+        for ticks in [0, 15, 256, 1000, (1 << 38) - 1, 1 << 38, u64::MAX] {
+            let usual = (256..1 << 38).contains(&ticks);
+            assert_eq!(histogram.usual(ticks, 0).is_some(), usual, "{ticks}");
+            for beyond in [BEYOND, 2 * BEYOND, u64::MAX - BEYOND + 1] {
+                assert!(histogram.usual(ticks, beyond).is_none(), "{ticks}");
+            }
         }
     }
 

@@ -20,4 +20,4 @@ pub const COUNTED: bool = !cfg!(uncounted);
 pub use bins::{Bins, Boundaries, BoundariesError, MAX_BOUNDARIES};
 pub use clock::{Clock, Scale};
 pub use counter::Counter;
-pub use histogram::{BUCKETS, Histogram};
+pub use histogram::{BEYOND, BUCKETS, Histogram};

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use counters::{Bins, Boundaries, Counter};
+use counters::{BEYOND, Bins, Boundaries, Counter};
 
 use crate::Kind;
 
@@ -17,7 +17,7 @@ type KindBins = [Option<Arc<Bins>>; Kind::ALL.len()];
 /// The histograms of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Histograms<'a> {
-    /// Which choice the queue has to hold; 0: none. Only changed under the lock.
+    /// Which choice the queue has to hold, a multiple of [`BEYOND`]; 0: none. Only changed under the lock.
     current: &'a Counter,
     chosen: &'a Mutex<Chosen>,
 }
@@ -25,7 +25,7 @@ pub struct Histograms<'a> {
 /// What was chosen for a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
-    /// How often anything was chosen.
+    /// How often anything was chosen, times [`BEYOND`].
     choices: u64,
     bins: KindBins,
 }
@@ -41,7 +41,7 @@ impl<'a> Histograms<'a> {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut chosen = self.lock();
         chosen.bins[kind as usize] = bins;
-        chosen.choices += 1;
+        chosen.choices += BEYOND;
         self.current.set(chosen.choices);
     }
 
@@ -52,9 +52,14 @@ impl<'a> Histograms<'a> {
     }
 
     /// Whether a queue has anything to do here: to count in bins, or to give them up.
-    #[inline(always)]
     pub(crate) fn wanted(self) -> bool {
-        self.current.get() != 0
+        self.beyond() != 0
+    }
+
+    /// The same for who looks for a [usual](counters::Histogram::usual) bucket: not 0 when there is.
+    #[inline(always)]
+    pub(crate) fn beyond(self) -> u64 {
+        self.current.get()
     }
 
     fn lock(self) -> MutexGuard<'a, Chosen> {

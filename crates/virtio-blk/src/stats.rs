@@ -330,32 +330,26 @@ fn enter(sums: (Stamp, u64, u64), at: Moment, stats: &QueueStats, held: &mut Hel
     pages[0].queue.in_flight.set(at.in_flight.into());
     // The bits of its kind are taken off together with the time.
     let ticks = now.wrapping_add(index as u64).wrapping_sub(stamp.0);
-    if let Some(bucket) = kind.latency.usual(ticks) {
+    if let Some(bucket) = kind.latency.usual(ticks, stats.histograms().beyond()) {
         bucket.add(requests);
         kind.ticks.add(ticks.wrapping_mul(requests));
     } else {
-        enter_unusual(kind, stamp.ticks_until(now), requests);
-    }
-    if stats.histograms().wanted() {
-        enter_chosen(stamp, requests, now, stats, held);
+        enter_unusual(stamp, requests, now, stats, held);
     }
 }
 
-/// The same for very short and very long times. A clock that is behind another gives rise to one that is both.
+/// The same for very short and very long times, and where histograms were chosen that are to have them as well. A clock that
+/// is behind another gives rise to a time that is both short and long. What is known before is found out anew,
+/// so that nothing has to be kept for this.
 #[cold]
 #[inline(never)]
-fn enter_unusual(kind: &KindStats, ticks: u64, requests: u64) {
-    kind.latency.add(ticks, requests);
-    kind.ticks.add(ticks.wrapping_mul(requests));
-}
-
-/// The same in histograms that somebody chose. It comes last and finds out anew what is known before, so that
-/// nothing has to be kept for it where there are none.
-#[cold]
-#[inline(never)]
-fn enter_chosen(stamp: Stamp, requests: u64, now: u64, stats: &QueueStats, held: &mut Held) {
+fn enter_unusual(stamp: Stamp, requests: u64, now: u64, stats: &QueueStats, held: &mut Held) {
     let (kind, ticks) = (stamp.kind(), stamp.ticks_until(now));
-    held.add(stats.histograms(), kind, ticks, requests);
+    stats.of(kind).latency.add(ticks, requests);
+    stats.of(kind).ticks.add(ticks.wrapping_mul(requests));
+    if stats.histograms().wanted() {
+        held.add(stats.histograms(), kind, ticks, requests);
+    }
 }
 
 #[cfg(test)]
