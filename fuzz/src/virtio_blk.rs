@@ -238,6 +238,8 @@ impl Rig {
     }
 
     fn admit(&mut self, budget: usize) {
+        // What was completed counts before more is taken.
+        self.queue.end_batch();
         if self.is_broken {
             return;
         }

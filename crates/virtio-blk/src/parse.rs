@@ -11,8 +11,8 @@ use virtqueue::Chain;
 
 use crate::stats::Kind;
 use crate::wire::{
-    HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_BARRIER,
-    T_DISCARD, T_FLUSH, T_GET_ID, T_IN, T_OUT, T_WRITE_ZEROES,
+    HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_DISCARD,
+    T_FLUSH, T_GET_ID, T_OUT, T_WRITE_ZEROES,
 };
 
 /// A chain that is no request at all: there is nowhere to put a status. The queue is broken.
@@ -29,30 +29,66 @@ pub enum RequestError {
     TooMany(u16),
 }
 
-/// What a chain asks for.
+/// What a request asks for that is neither a read nor a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// Over already, with this status. What is of no kind counts nowhere.
     Done { kind: Option<Kind>, status: Status },
     /// `GET_ID`.
     GetId,
-    /// Data to move.
-    Transfer { op: Op, offset: u64, len: u64 },
     /// A flush, discard or write-zeroes.
     NoData { op: Op, offset: u64, len: u64 },
 }
 
 /// A request as it stands in the guest's memory.
-#[derive(Debug)]
-pub(crate) struct Parse<'a> {
-    /// Where the status byte goes.
+pub(crate) struct Frame<'a> {
+    pub header: RequestHeader,
+    pub reply: Reply,
+    /// The device-readable segments, with the header.
+    pub readable: &'a mut [iovec],
+    pub readable_len: u64,
+    /// The device-writable segments before the status. None of them is empty.
+    pub read: &'a [iovec],
+    pub read_len: u64,
+}
+
+/// Where a request's answer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply {
+    /// The status byte.
     pub status: *mut u8,
     /// Device-writable bytes, status included: what a used entry says was written.
     pub writable: u32,
-    pub what: Parsed,
-    /// The data segments: of a write, what follows the header, else what precedes the status. None of
-    /// them is empty.
-    pub data: &'a [iovec],
+}
+
+impl<'a> Frame<'a> {
+    /// Cuts header and status off a chain's data.
+    #[inline(always)]
+    pub fn of(chain: &'a mut Chain) -> Result<Self, RequestError> {
+        let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
+        let (readable, writable) = chain.parts_mut();
+        let header = read_header(readable, readable_len)?;
+        let Some(last) = writable.last_mut() else {
+            return Err(RequestError::NoStatus);
+        };
+        last.iov_len -= 1;
+        let status = last.iov_base.cast::<u8>().wrapping_add(last.iov_len);
+        let only_status = last.iov_len == 0;
+        let count = writable.len() - usize::from(only_status);
+        // A chain has at most 2^32 - 1 bytes.
+        let bytes = u32::try_from(writable_len).unwrap_or(u32::MAX);
+        Ok(Frame {
+            header,
+            reply: Reply {
+                status,
+                writable: bytes,
+            },
+            readable,
+            readable_len,
+            read: &writable[..count],
+            read_len: writable_len - 1,
+        })
+    }
 }
 
 /// What of a device each of its requests is checked against.
@@ -66,54 +102,8 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Parses a chain, and cuts header and status off its data.
-    #[inline(always)]
-    pub fn parse<'a>(&self, chain: &'a mut Chain) -> Result<Parse<'a>, RequestError> {
-        let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
-        let (readable, writable) = chain.parts_mut();
-        let header = read_header(readable, readable_len)?;
-        let Some(last) = writable.last_mut() else {
-            return Err(RequestError::NoStatus);
-        };
-        last.iov_len -= 1;
-        let status = last.iov_base.cast::<u8>().wrapping_add(last.iov_len);
-        let only_status = last.iov_len == 0;
-        let (what, data) = match header.kind & !T_BARRIER {
-            T_OUT if !self.read_only => {
-                let len = readable_len - HEADER_BYTES as u64;
-                let what = self.transfer(Op::Write, header.sector, len);
-                (what, without_header(readable))
-            }
-            kind => {
-                let what = if kind == T_IN {
-                    self.transfer(Op::Read, header.sector, writable_len - 1)
-                } else {
-                    self.other(kind, readable, readable_len)
-                };
-                let count = writable.len() - usize::from(only_status);
-                (what, &writable[..count])
-            }
-        };
-        Ok(Parse {
-            status,
-            // A chain has at most 2^32 - 1 bytes.
-            writable: u32::try_from(writable_len).unwrap_or(u32::MAX),
-            what,
-            data,
-        })
-    }
-
-    #[inline]
-    fn transfer(&self, op: Op, sector: u64, len: u64) -> Parsed {
-        match self.checked_range(sector, len) {
-            None => done(Kind::of(op), Status::IoErr),
-            Some(_) if len == 0 => done(Kind::of(op), Status::Ok),
-            Some(offset) => Parsed::Transfer { op, offset, len },
-        }
-    }
-
-    #[inline(never)]
-    fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
+    /// What is asked for, if it is neither a read nor a write that is allowed.
+    pub fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
         match kind {
             T_OUT => done(Kind::Write, Status::IoErr),
             T_FLUSH => Parsed::NoData {
@@ -186,7 +176,7 @@ impl Checks {
 
     /// The byte offset of a range that is whole blocks within the disk.
     #[inline]
-    fn checked_range(&self, sector: u64, len: u64) -> Option<u64> {
+    pub fn checked_range(&self, sector: u64, len: u64) -> Option<u64> {
         let offset = sector.checked_mul(SECTOR_BYTES)?;
         let end = offset.checked_add(len)?;
         (end <= self.capacity_bytes && (offset | len) & self.block_mask == 0).then_some(offset)
@@ -234,8 +224,9 @@ fn scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, Reque
     Ok(RequestHeader::from_words(low, sector))
 }
 
+/// The data of a write: what follows the header in the device-readable segments.
 #[inline]
-fn without_header(readable: &mut [iovec]) -> &[iovec] {
+pub(crate) fn without_header(readable: &mut [iovec]) -> &[iovec] {
     let mut skip = HEADER_BYTES;
     let mut index = 0;
     while let Some(segment) = readable.get_mut(index) {

@@ -10,11 +10,11 @@ use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::MergeBuffer;
 use crate::name::QueueName;
-use crate::parse::{Checks, Parse, Parsed, RequestError, copy_to};
+use crate::parse::{Checks, Frame, Parsed, Reply, RequestError, copy_to, without_header};
 use crate::probes;
 use crate::slots::{self, NONE, Slots};
 use crate::stats::{Group, Kind, Moment, QueueStats, Stamp};
-use crate::wire::Status;
+use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
 /// Segments that a request may have beyond those that we announce: a buffer across the border of two
 /// memory regions is one descriptor of the guest's and two segments of ours. Few requests meet one
@@ -147,7 +147,7 @@ impl Queue {
     }
 
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the sink.
+    /// ring, the rest goes to the sink. What was completed before [counts](Self::end_batch) already.
     ///
     /// # Errors
     /// When the guest broke the queue. Requests before the breaking one were submitted.
@@ -160,9 +160,10 @@ impl Queue {
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        if COUNTED && !self.group.is_empty() {
-            self.end_batch_early();
-        }
+        debug_assert!(
+            self.group.is_empty(),
+            "what was finished is told by how many are in flight"
+        );
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
         // Whatever the clock does: generations are told apart by it.
@@ -215,36 +216,97 @@ impl Queue {
         if tracepoints::request_start::enabled() {
             probes::started(&self.name, source.chain, id);
         }
-        let parse = self.checks.parse(source.chain)?;
-        match parse.what {
-            Parsed::Transfer { op, offset, len } => {
-                if parse.data.len() > self.slots.max_segments() {
-                    // More segments than we announce, and than borders explain.
-                    self.counts(Kind::of(op), Status::IoErr);
-                    self.answer(source.ring, id, &parse, Status::IoErr);
-                    return Ok(());
-                }
-                // Reads and writes are all there is here, and two are told apart at once.
-                let kind = if op == Op::Read {
-                    Kind::Read
-                } else {
-                    Kind::Write
-                };
-                let slot = self.take_slot(id, kind, &parse, (offset, len), parse.data);
-                let Some(slot) = slot else {
-                    return Err(self.too_many());
-                };
-                if merging {
-                    if !self.merge.takes(op) {
-                        self.submit_merged(sink);
-                    }
-                    self.merge.push(op, offset, slot);
-                } else {
-                    self.submit(op, slot, sink);
-                }
+        let Frame {
+            header,
+            reply,
+            readable,
+            readable_len,
+            read,
+            read_len,
+        } = Frame::of(source.chain)?;
+        let (ring, sector) = (&mut *source.ring, header.sector);
+        match header.kind & !T_BARRIER {
+            T_IN => {
+                self.transfer::<false>(ring, id, reply, (sector, read_len), read, sink, merging)
             }
+            T_OUT if !self.checks.read_only => {
+                let len = readable_len - HEADER_BYTES as u64;
+                let data = without_header(readable);
+                self.transfer::<true>(ring, id, reply, (sector, len), data, sink, merging)
+            }
+            _ => {
+                // Put together anew: what is not asked for otherwise is in registers.
+                let frame = Frame {
+                    header,
+                    reply,
+                    readable,
+                    readable_len,
+                    read,
+                    read_len,
+                };
+                self.start_other(ring, id, frame, sink, merging)
+            }
+        }
+    }
+
+    /// A read, or a write: code for each, so that nothing has to remember which it is.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "they are in registers")]
+    fn transfer<const WRITE: bool>(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        reply: Reply,
+        (sector, len): (u64, u64),
+        data: &[iovec],
+        sink: &mut impl Sink,
+        merging: bool,
+    ) -> Result<(), RequestError> {
+        let (op, kind) = match WRITE {
+            true => (Op::Write, Kind::Write),
+            false => (Op::Read, Kind::Read),
+        };
+        let range = self.checks.checked_range(sector, len);
+        let Some(offset) = range.filter(|_| len > 0 && data.len() <= self.slots.max_segments())
+        else {
+            // Without data there is nothing to do. More segments than we announce, and than borders explain, are refused.
+            let status = match range {
+                Some(_) if len == 0 => Status::Ok,
+                _ => Status::IoErr,
+            };
+            self.counts(kind, status);
+            self.answer(ring, id, reply, status);
+            return Ok(());
+        };
+        let Some(slot) = self.take_slot(id, kind, reply, (offset, len), data) else {
+            return Err(self.too_many());
+        };
+        if merging {
+            if !self.merge.takes(op) {
+                self.submit_merged(sink);
+            }
+            self.merge.push(op, offset, slot);
+        } else {
+            self.submit(op, slot, sink);
+        }
+        Ok(())
+    }
+
+    /// The same for what is neither a read nor a write. Out of line, so that they have the registers.
+    #[inline(never)]
+    fn start_other(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        frame: Frame<'_>,
+        sink: &mut impl Sink,
+        merging: bool,
+    ) -> Result<(), RequestError> {
+        let Frame { header, reply, .. } = frame;
+        let kind = header.kind & !T_BARRIER;
+        match self.checks.other(kind, frame.readable, frame.readable_len) {
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(id, Kind::of(op), &parse, (offset, len), &[]);
+                let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[]);
                 let Some(slot) = slot else {
                     return Err(self.too_many());
                 };
@@ -257,29 +319,24 @@ impl Queue {
                 if let Some(kind) = kind {
                     self.counts(kind, status);
                 }
-                self.answer(source.ring, id, &parse, status);
+                self.answer(ring, id, reply, status);
             }
             Parsed::GetId => {
-                self.get_id(parse.data);
-                self.answer(source.ring, id, &parse, Status::Ok);
+                self.get_id(frame.read);
+                self.answer(ring, id, reply, Status::Ok);
             }
         }
         Ok(())
     }
 
     /// Finishes a request that needs no disk.
-    fn answer(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        id: ChainId,
-        parse: &Parse<'_>,
-        status: Status,
-    ) {
+    #[inline(never)]
+    fn answer(&mut self, ring: &mut impl Virtqueue, id: ChainId, reply: Reply, status: Status) {
         if tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
         }
-        write_status(parse.status, status);
-        ring.push(id, parse.writable);
+        write_status(reply.status, status);
+        ring.push(id, reply.writable);
         self.answered = true;
     }
 
@@ -303,14 +360,14 @@ impl Queue {
         &mut self,
         id: ChainId,
         kind: Kind,
-        parse: &Parse<'_>,
+        reply: Reply,
         (offset, len): (u64, u64),
         data: &[iovec],
     ) -> Option<u32> {
         let (index, slot) = self.slots.take(data)?;
         slot.id = id;
-        slot.status = parse.status;
-        slot.written = parse.writable;
+        slot.status = reply.status;
+        slot.written = reply.writable;
         slot.stamp = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
@@ -490,13 +547,6 @@ impl Queue {
         }
     }
 
-    /// Requests are taken before the batch ends: what was finished is told by how many are in flight.
-    #[cold]
-    #[inline(never)]
-    fn end_batch_early(&mut self) {
-        self.end_batch();
-    }
-
     #[inline(always)]
     fn moment(&self, now: u64) -> Moment {
         let in_flight = self.slots.in_flight();
@@ -527,14 +577,11 @@ fn hand_over(
     stats: &QueueStats,
     sink: &mut impl Sink,
 ) {
-    let (offset, len, iov) = slots.with_segments(slot);
     let fua = match op {
-        Op::Write | Op::WriteZeroes { .. } => {
-            stats.highest_offset().raise(offset + len);
-            !device.write_cache()
-        }
+        Op::Write | Op::WriteZeroes { .. } => writes(slots, slot, device, stats),
         Op::Read | Op::Flush | Op::Discard => false,
     };
+    let (offset, len, iov) = slots.with_segments(slot);
     // A request has at most a ring's worth of segments.
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();
@@ -553,6 +600,15 @@ fn hand_over(
             token,
         })
     };
+}
+
+/// A write is handed over: how far it reaches counts. Whether it is to be stable when it completes. Out of line, so that
+/// reads have the registers.
+#[inline(never)]
+fn writes(slots: &Slots, slot: u32, device: &Device, stats: &QueueStats) -> bool {
+    let slot = slots.get(slot);
+    stats.highest_offset().raise(slot.offset + slot.len);
+    !device.write_cache()
 }
 
 #[inline]

@@ -143,7 +143,7 @@ fn failures_among_what_succeeds_are_in_no_group() {
 }
 
 #[test]
-fn requests_that_are_taken_before_a_batch_ends_are_not_among_the_finished() {
+fn requests_that_are_taken_before_others_are_published_are_not_among_the_finished() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.read(0, 1);
     rig.read(10, 1);
@@ -151,6 +151,7 @@ fn requests_that_are_taken_before_a_batch_ends_are_not_among_the_finished() {
     rig.admit_all();
     rig.now = 1500;
     rig.complete_all();
+    rig.queue.end_batch();
     for sector in [20, 30, 40] {
         rig.read(sector, 1);
     }
