@@ -1,10 +1,11 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
-//! `cargo xtask deb` makes the Debian package, `cargo xtask instructions` counts what a request costs,
-//! `cargo xtask fuzz` looks for inputs that break something.
+//! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
+//! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
 
+mod bench_guest;
 mod ci;
 mod duplicates;
 mod fuzz;
@@ -19,6 +20,8 @@ usage: cargo xtask COMMAND
   ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
+  bench-guest [null-co | file]
+          compare disks in one guest: QEMU's own LSI 53C895A and ours, virtio-scsi and virtio-blk
   instructions
           count the instructions that a request costs (needs valgrind)
   fuzz    look for inputs that break something; see fuzz/README.md
@@ -30,9 +33,12 @@ fn main() -> ExitCode {
     if command.as_deref() == Some("fuzz") {
         return fuzz::fuzz(arguments);
     }
-    match (command.as_deref(), arguments.next()) {
+    match (command.as_deref(), arguments.next().as_deref()) {
         (Some("ci"), None) => ci::ci(),
         (Some("demo"), None) => demo(),
+        (Some("bench-guest"), only @ (None | Some("null-co" | "file"))) => {
+            bench_guest::bench_guest(only)
+        }
         (Some("deb"), None) => deb(),
         (Some("instructions"), None) => instructions::instructions(),
         _ => {

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::monitor;
 use crate::server::ServerOptions;
 
-/// Of the second disk of a host adapter: a kernel looks for partitions with many requests on a larger one.
+/// Of the slow disk: a kernel looks for partitions with many requests on a larger one.
 const SLOW_DISK_BYTES: u64 = 4096;
 
 /// `blockplane serve`.
@@ -49,11 +50,15 @@ pub(crate) fn daemon_command(
     let on_off = |on| if on { "on" } else { "off" };
     let literal = |text: &str| text.replace(',', ",,");
     let mut command = Command::new(program);
-    command.arg("--blockdev").arg(format!(
-        "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
-        literal(&image),
-        on_off(options.read_only)
-    ));
+    command.arg("--blockdev").arg(if options.null {
+        format!("driver=null-co,node-name=d,size={}", options.size_bytes)
+    } else {
+        format!(
+            "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
+            literal(&image),
+            on_off(options.read_only)
+        )
+    });
     if options.monitor {
         // Before the export: who sees that listen may rely on the monitor.
         let path = literal(&monitor::beside(socket).display().to_string());
@@ -75,7 +80,7 @@ pub(crate) fn daemon_command(
                 export.push_str(&format!(",serial={serial}"));
             }
         }
-        Device::Controller => {
+        Device::Controller { slow } => {
             export.insert_str(0, "type=vhost-user-scsi,luns.0.node-name=d,");
             export.push_str(&format!(
                 ",num-queues={},iothread.0=t0,iothread.1=t1,luns.0.serial={},luns.1.node-name=null,\
@@ -83,21 +88,30 @@ pub(crate) fn daemon_command(
                 options.num_queues, options.serial
             ));
             beside(&mut command, options)?;
+            if let Some(latency) = slow {
+                export.push_str(",luns.3.node-name=slow,luns.3.target=1");
+                slow_disk(&mut command, latency);
+            }
         }
         Device::HostAdapter { slow } => {
             export.insert_str(0, "type=vfio-user-lsi53c895a,luns.0.node-name=d,");
             export.push_str(&format!(",luns.0.serial={}", options.serial));
             if let Some(latency) = slow {
                 export.push_str(",luns.1.node-name=slow,luns.1.target=1");
-                command.arg("--blockdev").arg(format!(
-                    "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={}",
-                    latency.as_nanos()
-                ));
+                slow_disk(&mut command, latency);
             }
         }
     }
     command.arg("--export").arg(export);
     Ok(command)
+}
+
+/// A node called `slow`, each of whose requests takes so long.
+fn slow_disk(command: &mut Command, latency: Duration) {
+    command.arg("--blockdev").arg(format!(
+        "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={}",
+        latency.as_nanos()
+    ));
 }
 
 /// What a controller has beside the disk.

@@ -9,7 +9,10 @@ pub enum Device {
     VirtioBlk,
     /// A virtio SCSI controller, over vhost-user, with the disk as target 0 LUN 0, an empty one as LUN 1, and one of the
     /// same size as target 2 LUN 5; there is a node `spare` to be added. Needs a server with a monitor.
-    Controller,
+    Controller {
+        /// If there is another disk, as target 1 LUN 0: what each of its requests takes. It reads as zeroes.
+        slow: Option<Duration>,
+    },
     /// An LSI 53C895A, over vfio-user, with the disk at target 0. Needs a server with a monitor.
     HostAdapter {
         /// If there is a second disk, at target 1: what each of its requests takes. It reads as zeroes.
@@ -30,7 +33,7 @@ impl Device {
     /// Processors of the guest: virtio has a queue for each.
     pub(crate) const fn cpus(self, num_queues: u16) -> u16 {
         match self {
-            Self::VirtioBlk | Self::Controller => num_queues,
+            Self::VirtioBlk | Self::Controller { .. } => num_queues,
             Self::HostAdapter { .. } => 2,
         }
     }

@@ -48,7 +48,7 @@ const SG3_UTILS: [&str; 19] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 14] = [
+const SCRIPTS: [(&str, &str); 15] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -71,6 +71,7 @@ const SCRIPTS: [(&str, &str); 14] = [
     ("scripts/sense.sh", include_str!("init/sense.sh")),
     ("scripts/sg3.sh", include_str!("init/sg3.sh")),
     ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
+    ("scripts/contest.sh", include_str!("init/contest.sh")),
     ("scripts/booted.sh", include_str!("init/booted.sh")),
 ];
 
@@ -138,6 +139,32 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
         .map_err(writing())?;
     fs::rename(&unfinished, &path).map_err(Error::io(format!("rename to {}", path.display())))?;
     Ok(path)
+}
+
+/// Writes the archive at `base` to `to`, with `program` and its libraries behind it, as `/tools/NAME`.
+///
+/// The kernel unpacks archives one after the other; what they both have is the second's.
+pub(crate) fn extend(base: &Path, name: &str, program: &Path, to: &Path) -> Result<()> {
+    fs::copy(base, to).map_err(Error::io(format!("copy to {}", to.display())))?;
+    let writing = || Error::io(format!("write {}", to.display()));
+    let file = fs::File::options()
+        .append(true)
+        .open(to)
+        .map_err(writing())?;
+    let mut archive = Archive::new(BufWriter::new(file));
+    archive
+        .executable(&format!("tools/{name}"), &read(program)?)
+        .map_err(writing())?;
+    for library in shared_libraries(program)? {
+        let name = library.trim_start_matches('/');
+        archive
+            .executable(name, &read(Path::new(&library))?)
+            .map_err(writing())?;
+    }
+    archive
+        .finish()
+        .and_then(|mut out| std::io::Write::flush(&mut out))
+        .map_err(writing())
 }
 
 /// busybox without shared libraries: the guest's shell must not depend on what else we copy.

@@ -20,9 +20,11 @@
 //! # }
 //! ```
 
+mod attach;
 mod boot_disk;
 mod cache;
 mod command;
+mod contest;
 mod cpio;
 mod demo;
 mod device;
@@ -40,6 +42,7 @@ mod server;
 
 pub use boot_disk::boot_disk;
 pub use cache::{disk_folder, target_dir};
+pub use contest::{CELLS, Cell, Contest, DISKS, contest};
 pub use demo::demo;
 pub use device::{Chipset, Device};
 pub use error::{Error, Result};

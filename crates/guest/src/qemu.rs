@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::device::{Chipset, Device};
+use crate::device::Chipset;
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::report::{Event, Report};
@@ -26,16 +26,11 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Machine {
     pub(crate) emulator: Emulator,
     pub(crate) chipset: Chipset,
-    pub(crate) device: Device,
+    /// QEMU's options for the disks, see [`attach`](crate::attach).
+    pub(crate) disks: Vec<String>,
     pub(crate) start: Start,
     /// Virtual CPUs.
     pub(crate) cpus: u16,
-    /// The server's socket.
-    pub(crate) socket: PathBuf,
-    /// Virtqueues that the driver may use.
-    pub(crate) num_queues: u16,
-    /// Whether they may be packed ones.
-    pub(crate) packed: bool,
     /// Where QEMU's monitor listens, if it is to have one; then also a slot that disks can be plugged into.
     pub(crate) monitor: Option<PathBuf>,
     /// From start to the scenario's end.
@@ -155,7 +150,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
             .map(str::to_owned),
         );
     }
-    arguments.extend(disk_arguments(machine));
+    arguments.extend_from_slice(&machine.disks);
     if let Some(monitor) = &machine.monitor {
         let monitor = path(monitor).replace(',', ",,");
         arguments.extend([
@@ -165,36 +160,6 @@ fn arguments(machine: &Machine) -> Vec<String> {
         arguments.extend(["-device", "pcie-root-port,id=slot0,chassis=1"].map(str::to_owned));
     }
     arguments
-}
-
-/// The device, connected to its server.
-fn disk_arguments(machine: &Machine) -> Vec<String> {
-    let socket = machine.socket.display().to_string();
-    match machine.device {
-        Device::VirtioBlk | Device::Controller => {
-            let packed = if machine.packed { "on" } else { "off" };
-            let num_queues = machine.num_queues;
-            let device = if machine.device == Device::Controller {
-                format!("vhost-user-scsi-pci,chardev=disk,num_queues={num_queues}")
-            } else {
-                format!("vhost-user-blk-pci,chardev=disk,num-queues={num_queues},packed={packed}")
-            };
-            vec![
-                "-chardev".to_owned(),
-                // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
-                format!("socket,id=disk,path={}", socket.replace(',', ",,")),
-                "-device".to_owned(),
-                device,
-            ]
-        }
-        // Only JSON can say where its socket is.
-        Device::HostAdapter { .. } => vec![
-            "-device".to_owned(),
-            format!(
-                r#"{{"driver": "vfio-user-pci", "socket": {{"type": "unix", "path": "{socket}"}}}}"#
-            ),
-        ],
-    }
 }
 
 /// A running QEMU; killed when dropped.

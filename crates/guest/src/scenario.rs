@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::attach;
 use crate::cache::Cache;
 use crate::device::{Chipset, Device};
 use crate::emulator::Emulator;
@@ -153,7 +154,7 @@ impl<'a> Boot<'a> {
         progress.now("preparing the kernel");
         let parts = parts()?;
         let emulator = match options.device {
-            Device::VirtioBlk | Device::Controller => Emulator::installed()?,
+            Device::VirtioBlk | Device::Controller { .. } => Emulator::installed()?,
             Device::HostAdapter { .. } => {
                 progress.now("preparing a QEMU that has vfio-user");
                 Emulator::with_vfio_user(&Cache::lock()?)?
@@ -171,12 +172,9 @@ impl<'a> Boot<'a> {
         let machine = Machine {
             emulator,
             chipset: self.chipset,
-            device: options.device,
+            disks: attach::arguments(self.server, "disk"),
             start,
             cpus: options.device.cpus(options.num_queues),
-            socket: self.server.socket().to_owned(),
-            num_queues: options.num_queues,
-            packed: options.packed,
             monitor: self.monitor.clone(),
             limit: self.limit,
         };

@@ -68,6 +68,9 @@ pub fn blockplane() -> Result<Program> {
 pub struct ServerOptions {
     /// The image; created if it does not exist.
     pub disk: PathBuf,
+    /// Whether there is nothing behind the disk: what is written is lost, and reads bring what was in memory. Needs a
+    /// monitor.
+    pub null: bool,
     /// Its size.
     pub size_bytes: u64,
     /// Virtqueues; at least 1.
@@ -91,6 +94,7 @@ impl ServerOptions {
     pub fn new(disk: &Path, size_bytes: u64) -> Self {
         Self {
             disk: disk.to_owned(),
+            null: false,
             size_bytes,
             num_queues: 1,
             serial: "BP-GUEST-0001".to_owned(),

@@ -12,7 +12,7 @@ fn a_guest_uses_the_units_of_a_controller() {
     let mut options = ServerOptions::new(&folder.path().join("disk.img"), SIZE_BYTES);
     options.num_queues = 4;
     options.monitor = true;
-    options.device = Device::Controller;
+    options.device = Device::Controller { slow: None };
     let server = Server::start(&guest::blockplane().unwrap(), &options)
         .unwrap_or_else(|error| panic!("{error}"));
     let report = Boot::new(&server, Scenario::Controller)

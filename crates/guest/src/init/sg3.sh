@@ -37,9 +37,7 @@ pages() {
     asks 255 $((4 + ${#serial})) 12 01 80 00 ff 00
     bytes 0 00 80 "$(printf %04x ${#serial})" "$(printf %s "$serial" | hexdump -v -e '1/1 "%02x"')"
     well sg_vpd -p 0x83
-    says 'vendor id: BLKPLANE' "vendor specific: $serial" 'Relative target port: 0x1'
-    # What a bus of that time has no name for, the adapter's disks have none of.
-    [ "$driver" = sym53c8xx ] || says 'designator type: NAA'
+    says 'vendor id: BLKPLANE' "vendor specific: $serial" 'designator type: NAA' 'Relative target port: 0x1'
     asks 255 64 12 01 86 00 ff 00
     bytes 0 00 86 003c 00 07 01
     well sg_vpd -p 0xb0
