@@ -65,6 +65,22 @@ impl Chip {
         Place::Outside
     }
 
+    /// The two words that an instruction begins with: mostly out of the chip's own memory, for every instruction.
+    pub(crate) fn load_instruction<H: Bus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<[u8; 8], Pause> {
+        if let Place::Ram(offset) = self.place(addr, 8)
+            && let Some(bytes) = self.ram[offset..].first_chunk()
+        {
+            return Ok(*bytes);
+        }
+        let mut bytes = [0; 8];
+        self.load(host, addr, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Does this address lie in one of the chip's windows?
     pub(crate) fn is_own(&self, addr: u64) -> bool {
         !matches!(self.place(addr, 1), Place::Outside)

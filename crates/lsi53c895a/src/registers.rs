@@ -193,14 +193,17 @@ impl Registers {
         self.get(at) & bits == bits
     }
 
+    /// The four bytes of a register that begins at a multiple of four, as all of that width do.
     pub fn get32(&self, at: u8) -> u32 {
-        u32::from_le_bytes([0, 1, 2, 3].map(|i| self.get(at.wrapping_add(i))))
+        debug_assert!(at.is_multiple_of(4));
+        let bytes = self.bytes[usize::from(at & 0xfc)..].first_chunk();
+        u32::from_le_bytes(*bytes.expect("four bytes before the end"))
     }
 
     pub fn set32(&mut self, at: u8, value: u32) {
-        for (i, byte) in (0u8..).zip(value.to_le_bytes()) {
-            self.set(at.wrapping_add(i), byte);
-        }
+        debug_assert!(at.is_multiple_of(4));
+        let bytes = self.bytes[usize::from(at & 0xfc)..].first_chunk_mut();
+        *bytes.expect("four bytes before the end") = value.to_le_bytes();
     }
 
     /// The low three bytes, for counters.

@@ -105,9 +105,7 @@ impl Chip {
         let at = self.regs.get32(DSP);
         let base = u64::from(self.regs.get32(SFS)) << 32;
         if self.cpu.latched == 0 {
-            let mut bytes = [0; 8];
-            self.load(host, base | u64::from(at), &mut bytes)?;
-            let [a, b, c, d, e, f, g, h] = bytes;
+            let [a, b, c, d, e, f, g, h] = self.load_instruction(host, base | u64::from(at))?;
             let first = u32::from_le_bytes([a, b, c, d]);
             if first == 0 {
                 // An empty word is passed over. Firmware relies on it: a data phase of no bytes in its template.

@@ -158,11 +158,20 @@ impl Tasks {
 
     /// The task of this name, as the initiator names it.
     pub fn find(&self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
-        let index = self
-            .slots
-            .iter()
-            .position(|slot| slot.is_alive() && slot.nexus == nexus && slot.tag == tag)?;
-        Some(self.id(index))
+        // There are few most of the time, and slots that were used last are used again: those behind are not looked at.
+        let mut left = self.slots.len() - self.free.len();
+        let mut slots = self.slots.iter().enumerate();
+        while left > 0 {
+            let (index, slot) = slots.next()?;
+            if slot.state == State::Free {
+                continue;
+            }
+            left -= 1;
+            if slot.is_alive() && slot.nexus == nexus && slot.tag == tag {
+                return Some(self.id(index));
+            }
+        }
+        None
     }
 
     fn id(&self, index: usize) -> TaskId {

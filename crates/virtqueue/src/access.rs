@@ -24,7 +24,7 @@ impl GuestMemory {
     /// Reads as many bytes as `data` has. False, and nothing read, if a part of them is in no region.
     #[must_use]
     pub fn read(&self, guest_addr: u64, data: &mut [u8]) -> bool {
-        self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
+        self.for_pieces(guest_addr, data.len(), |host, at, count| {
             let to = &mut data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
             if let Some(word) = unsafe { word_at(host, count) } {
@@ -38,7 +38,7 @@ impl GuestMemory {
     /// Writes `data`. False, and nothing written, if a part of it would be in no region.
     #[must_use]
     pub fn write(&self, guest_addr: u64, data: &[u8]) -> bool {
-        self.for_pieces(guest_addr, data.len(), &mut |host, at, count| {
+        self.for_pieces(guest_addr, data.len(), |host, at, count| {
             let from = &data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
             if let (Some(word), Ok(bytes)) = (unsafe { word_at(host, count) }, from.try_into()) {
@@ -51,7 +51,25 @@ impl GuestMemory {
 
     /// Calls with each piece of `len` bytes: where it is, how many bytes come before it, and how many it has. False, and
     /// nothing called, if a part of them is in no region.
+    #[inline]
     fn for_pieces(
+        &self,
+        guest_addr: u64,
+        len: usize,
+        mut piece: impl FnMut(NonNull<u8>, usize, usize),
+    ) -> bool {
+        match self.piece(guest_addr, len as u64) {
+            // Nearly always.
+            Some((host, here)) if here == len as u64 => {
+                piece(host, 0, len);
+                true
+            }
+            _ => self.for_some_pieces(guest_addr, len, &mut piece),
+        }
+    }
+
+    #[cold]
+    fn for_some_pieces(
         &self,
         guest_addr: u64,
         len: usize,

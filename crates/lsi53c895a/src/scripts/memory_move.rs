@@ -4,7 +4,7 @@ use super::{Pause, Progress, signed24};
 use crate::chip::Chip;
 use crate::memory::CHUNK;
 use crate::ports::Bus;
-use crate::registers::{DMODE, DRS, DSA, DSPS, MMRS, MMWS, TEMP, dmode};
+use crate::registers::{DMODE, DRS, DSA, DSPS, MMRS, MMWS, SCRATCHC, TEMP, dmode};
 
 /// A memory move under way.
 #[derive(Clone, Copy)]
@@ -124,6 +124,16 @@ impl Chip {
             (false, false) => MMWS,
         };
         let addr = u64::from(self.regs.get32(upper)) << 32 | u64::from(addr);
+        if count == 4 && is_plain(register) {
+            if is_load {
+                let mut bytes = [0; 4];
+                self.load(host, addr, &mut bytes)?;
+                self.regs.set32(register, u32::from_le_bytes(bytes));
+                return Ok(());
+            }
+            let bytes = self.regs.get32(register).to_le_bytes();
+            return self.store(host, addr, &bytes);
+        }
         let mut bytes = [0; 4];
         let bytes = &mut bytes[..count];
         if is_load {
@@ -141,6 +151,12 @@ impl Chip {
 }
 
 /// Up to the next border of a window or a mapping.
+/// Words that hold what was written to them, and nothing else happens: those that programs keep their addresses in.
+fn is_plain(register: u8) -> bool {
+    const LAST_SCRATCH: u8 = 0x9c;
+    matches!(register, DSA | TEMP | SCRATCHC..=LAST_SCRATCH)
+}
+
 fn piece(addr: u32) -> usize {
     // 1 KiB: the smallest window in memory.
     0x400 - usize::try_from(addr & 0x3ff).expect("small")
