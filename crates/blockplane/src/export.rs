@@ -4,6 +4,7 @@ mod controller;
 mod lsi;
 mod pr_file;
 mod queues;
+mod requests;
 mod unit;
 mod virtio_scsi;
 
@@ -105,6 +106,7 @@ fn start_blk(
         name: options.node_name.clone(),
         form: Form::Blk(device),
         node,
+        stats: Vec::new(),
     };
     objects.exports.push(Export {
         options: options.clone(),

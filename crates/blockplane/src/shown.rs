@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::Node;
 use data_plane::ControllerHandle;
 use vhost_user::Server;
-use virtio_blk::Device;
+use virtio_blk::{Device, QueueStats};
 use virtio_scsi::Address;
 
 /// The node that an export shows: another opening of it may take its place.
@@ -86,6 +86,14 @@ pub(crate) struct ShownDisk {
     pub name: String,
     pub form: Form,
     pub node: Shown,
+    /// What is counted of a SCSI unit, by the iothreads that run its queues, in their order. Of a disk that is an export by
+    /// itself the export counts.
+    pub stats: Vec<Arc<QueueStats>>,
+}
+
+/// Figures of a unit, nothing counted yet: an iothread's are its own.
+pub(crate) fn figures_of_unit(iothreads: usize) -> Vec<Arc<QueueStats>> {
+    (0..iothreads).map(|_| Arc::default()).collect()
 }
 
 /// What serves an export.

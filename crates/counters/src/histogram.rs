@@ -58,6 +58,18 @@ impl Histogram {
         let ends = (0..).map(end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
+
+    /// The same of several together.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
+        let mut sums = [0_u64; BUCKETS];
+        for histogram in all {
+            for (sum, count) in sums.iter_mut().zip(&histogram.0) {
+                *sum = sum.wrapping_add(count.get());
+            }
+        }
+        let ends = (0..).map(end);
+        ends.zip(sums).filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 impl Default for Histogram {

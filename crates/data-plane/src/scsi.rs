@@ -10,7 +10,8 @@ use block::{Engines, Node, Request};
 use event_loop::Remote;
 use virtio_blk::{Admission, Batch, QueueName, QueueStats, Stamp};
 use virtio_scsi::{
-    Address, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue, ToQueue,
+    Address, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue, QueueDisk,
+    ToQueue,
 };
 use virtqueue::{Chain, GuestMemory};
 
@@ -34,6 +35,9 @@ pub struct ScsiDisk {
     pub address: Address,
     /// The disk.
     pub node: Arc<Node>,
+    /// What the queue's commands to it are counted in, beside the queue's own figures: other queues do so as well if they
+    /// run on the same iothread.
+    pub stats: Arc<QueueStats>,
     /// Who hears of failed requests, beside the log.
     pub reports: Option<Arc<ExportReports>>,
 }
@@ -157,7 +161,7 @@ impl Scsi {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new(name, device, size, place, port, stats);
-                queue.set_disks(&addresses(&disks));
+                queue.set_disks(&counted(&disks));
                 Role::Commands { queue, disks }
             }
         };
@@ -189,7 +193,7 @@ impl Scsi {
     pub fn set_disks(&mut self, new: Vec<ScsiDisk>) -> Vec<ScsiDisk> {
         match &mut self.role {
             Role::Commands { queue, disks } => {
-                queue.set_disks(&addresses(&new));
+                queue.set_disks(&counted(&new));
                 std::mem::replace(disks, new)
             }
             Role::Control(_) | Role::Events(_) => new,
@@ -339,8 +343,12 @@ impl Scsi {
     }
 }
 
-fn addresses(disks: &[ScsiDisk]) -> Vec<Address> {
-    disks.iter().map(|disk| disk.address).collect()
+fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+    let disk = |disk: &ScsiDisk| QueueDisk {
+        address: disk.address,
+        stats: disk.stats.clone(),
+    };
+    disks.iter().map(disk).collect()
 }
 
 /// The disk could not do it.

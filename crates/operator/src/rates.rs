@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::histogram::Histogram;
-use crate::sample::{Counters, Iothread, Queue, Sample};
+use crate::sample::{Counters, Figures, Iothread, Lun, Sample};
 
 /// Between two looks.
 #[derive(Clone, Debug)]
@@ -23,6 +23,16 @@ pub(crate) struct Export {
     pub connected: bool,
     pub load: Load,
     pub queues: Vec<OneQueue>,
+    pub luns: Vec<OneLun>,
+}
+
+/// A unit of a SCSI controller.
+#[derive(Clone, Debug)]
+pub(crate) struct OneLun {
+    pub target: u64,
+    pub lun: u64,
+    pub node: String,
+    pub load: Load,
 }
 
 /// A queue.
@@ -72,22 +82,36 @@ impl Rates {
             for queue in &export.queues {
                 let before =
                     before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
-                let one = Load::between(before, queue);
+                let one = Load::between(before.map(|before| &before.figures), &queue.figures);
                 load.add(&one);
                 queues.push(OneQueue {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
-                    used: queue.running || queue.counters != Counters::default(),
+                    used: queue.running || queue.figures.counters != Counters::default(),
                     load: one,
                 });
             }
+            let luns = export.luns.iter().map(|lun| {
+                // What another disk did at this place is none of its own.
+                let same = |before: &&Lun| {
+                    (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
+                };
+                let before = before.and_then(|before| before.luns.iter().find(same));
+                OneLun {
+                    target: lun.target,
+                    lun: lun.lun,
+                    node: lun.node.clone(),
+                    load: Load::between(before.map(|before| &before.figures), &lun.figures),
+                }
+            });
             Export {
                 id: export.id.clone(),
                 node: export.node.clone(),
                 connected: export.connected,
                 load,
                 queues,
+                luns: luns.collect(),
             }
         });
         let iothreads = now.iothreads.iter().map(|thread| {
@@ -137,6 +161,9 @@ impl Rates {
             let mut one = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
             self.describe(&export.load, &mut one);
             one["queues"] = queues.into();
+            if !export.luns.is_empty() {
+                one["luns"] = export.luns.iter().map(|lun| self.lun(lun)).collect();
+            }
             one
         });
         let exports: Vec<Value> = exports.collect();
@@ -152,6 +179,12 @@ impl Rates {
         });
         let iothreads: Vec<Value> = iothreads.collect();
         json!({"seconds": self.time.as_secs_f64(), "exports": exports, "iothreads": iothreads})
+    }
+
+    fn lun(&self, lun: &OneLun) -> Value {
+        let mut one = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
+        self.describe(&lun.load, &mut one);
+        one
     }
 
     fn describe(&self, load: &Load, into: &mut Value) {
@@ -178,8 +211,8 @@ impl Rates {
 }
 
 impl Load {
-    fn between(before: Option<&Queue>, now: &Queue) -> Self {
-        let none = Queue::default();
+    fn between(before: Option<&Figures>, now: &Figures) -> Self {
+        let none = Figures::default();
         let before = before.unwrap_or(&none);
         Load {
             counters: now.counters.since(before.counters),

@@ -23,6 +23,18 @@ pub(crate) struct Export {
     pub node: String,
     pub connected: bool,
     pub queues: Vec<Queue>,
+    /// Of a SCSI controller.
+    pub luns: Vec<Lun>,
+}
+
+/// A unit of a SCSI controller.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lun {
+    pub target: u64,
+    pub lun: u64,
+    pub node: String,
+    /// As of a queue; units have no turns.
+    pub figures: Figures,
 }
 
 /// A queue of an export.
@@ -31,6 +43,12 @@ pub(crate) struct Queue {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
+    pub figures: Figures,
+}
+
+/// What a queue or unit counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
     /// Requests in flight.
     pub depth: u64,
     /// How often it had its turn, with requests waiting.
@@ -107,10 +125,29 @@ fn export(entry: &Value) -> Export {
         node: text(&entry["node-name"]),
         connected: entry["connected"] == true,
         queues: list(&entry["queues"]).iter().map(queue).collect(),
+        luns: list(&entry["luns"]).iter().map(lun).collect(),
     }
 }
 
 fn queue(entry: &Value) -> Queue {
+    Queue {
+        index: count(&entry["index"]),
+        iothread: text(&entry["iothread"]),
+        running: entry["running"] == true,
+        figures: figures(entry),
+    }
+}
+
+fn lun(entry: &Value) -> Lun {
+    Lun {
+        target: count(&entry["target"]),
+        lun: count(&entry["lun"]),
+        node: text(&entry["node-name"]),
+        figures: figures(entry),
+    }
+}
+
+fn figures(entry: &Value) -> Figures {
     let stats = &entry["stats"];
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
@@ -120,10 +157,7 @@ fn queue(entry: &Value) -> Queue {
     }
     let failed = ["rd", "wr", "flush", "unmap"]
         .map(|kind| count(&stats[format!("failed_{kind}_operations")]));
-    Queue {
-        index: count(&entry["index"]),
-        iothread: text(&entry["iothread"]),
-        running: entry["running"] == true,
+    Figures {
         depth: count(&entry["depth"]),
         turns: count(&entry["turns"]),
         counters: Counters {

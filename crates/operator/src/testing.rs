@@ -3,14 +3,21 @@
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
-use crate::sample::{Counters, Export, Iothread, Queue, Sample};
+use crate::sample::{Counters, Export, Figures, Iothread, Queue, Sample};
 
 fn queue(index: u64, operations: u64) -> Queue {
-    let count = |share: u64| operations * share / 100;
     Queue {
         index,
         iothread: format!("io{index}"),
         running: true,
+        figures: figures(operations),
+    }
+}
+
+/// Three quarters of the operations read.
+pub(crate) fn figures(operations: u64) -> Figures {
+    let count = |share: u64| operations * share / 100;
+    Figures {
         depth: 16,
         turns: operations / 4,
         counters: Counters {
@@ -36,6 +43,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
             node: "d".to_owned(),
             connected: id == "busy",
             queues,
+            luns: Vec::new(),
         };
         Sample {
             at: at + Duration::from_secs(2) * index,

@@ -35,7 +35,7 @@ pub struct Options {
     /// Print JSON, for scripts; of the queues those that a front-end has used
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// Show each running queue, with the iothread that it runs on
+    /// Show each running queue, with the iothread that it runs on, and each SCSI unit
     #[arg(long)]
     pub queues: bool,
     /// Draw a picture of it in this file as well

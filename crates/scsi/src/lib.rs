@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod asked;
 mod attention;
 mod buffer;
 mod bytes;
@@ -65,6 +66,7 @@ mod task_set;
 mod unit;
 mod vpd;
 
+pub use asked::Asked;
 pub use exclusive::{Resume, Waker};
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use keeper::{Keeper, Saving};

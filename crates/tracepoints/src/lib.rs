@@ -36,6 +36,12 @@ probes! {
     /// A request was answered without asking the disk.
     request_answer(export: str, queue: u64, head: u64, status: u64);
 
+    /// A SCSI command was taken off its ring, right after its `request_start`: whom it is for, and its operation code.
+    scsi_command(export: str, queue: u64, head: u64, target: u64, lun: u64, opcode: u64);
+
+    /// It is over: the controller's response, the unit's status, and its sense data as `0xKKCCQQ` (key, code, qualifier).
+    scsi_status(export: str, queue: u64, head: u64, response: u64, status: u64, sense: u64);
+
     /// A queue shows its guest so many used entries, and signals it or not.
     notify(export: str, queue: u64, completions: u64, signalled: u64);
 

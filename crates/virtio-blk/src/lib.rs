@@ -17,6 +17,7 @@ mod probes;
 mod queue;
 mod slots;
 mod stats;
+mod tally;
 mod wire;
 mod zero_pages;
 
@@ -26,6 +27,8 @@ pub use histograms::Histograms;
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use name::QueueName;
 pub use parse::RequestError;
+pub use probes::request_type;
 pub use queue::{Admission, AdmitError, Batch, Finished, Queue, Sink};
 pub use stats::{Kind, KindStats, QueueStats, Stamp};
+pub use tally::Tally;
 pub use wire::Status;

@@ -11,6 +11,18 @@ use crate::slots::{NONE, Slots};
 use crate::stats::Kind;
 use crate::wire::{HEADER_BYTES, Status, T_DISCARD, T_FLUSH, T_IN, T_OUT, T_WRITE_ZEROES};
 
+/// What VIRTIO calls a request for this, which is what tracers see as its kind.
+#[must_use]
+pub fn request_type(op: Op) -> u32 {
+    match op {
+        Op::Read => T_IN,
+        Op::Write => T_OUT,
+        Op::Flush => T_FLUSH,
+        Op::Discard => T_DISCARD,
+        Op::WriteZeroes { .. } => T_WRITE_ZEROES,
+    }
+}
+
 /// A chain was taken off the ring and not looked at yet. One without a header is about to break the queue.
 #[cold]
 pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
@@ -44,18 +56,11 @@ pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
 #[cold]
 pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
     let slot = slots.get(index);
-    let kind = match op {
-        Op::Read => T_IN,
-        Op::Write => T_OUT,
-        Op::Flush => T_FLUSH,
-        Op::Discard => T_DISCARD,
-        Op::WriteZeroes { .. } => T_WRITE_ZEROES,
-    };
     request_submit::fire(
         name.export(),
         name.index().into(),
         slot.id.id.into(),
-        kind.into(),
+        request_type(op).into(),
         slot.offset / SECTOR_BYTES,
         slot.len,
     );

@@ -45,7 +45,8 @@ impl Kind {
 
     /// What a request counts as.
     #[inline(always)]
-    pub(crate) fn of(op: Op) -> Self {
+    #[must_use]
+    pub fn of(op: Op) -> Self {
         match op {
             Op::Read => Kind::Read,
             Op::Write | Op::WriteZeroes { .. } => Kind::Write,

@@ -31,7 +31,7 @@ pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES
 pub use error::{AdmitError, RequestError};
 pub use event::EventQueue;
 pub use port::{Port, ToQueue};
-pub use queue::{Queue, Sink};
+pub use queue::{Queue, QueueDisk, Sink};
 /// What [`Sink::save`] takes.
 pub use scsi::Saving;
 pub use wire::Response;

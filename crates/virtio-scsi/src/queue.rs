@@ -2,6 +2,7 @@
 
 mod answer;
 mod cancelling;
+mod probes;
 mod stats;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use crate::slots::{Slots, State};
 use crate::table::Table;
 use crate::wire::Response;
 use cancelling::Fence;
+use stats::Counts;
 
 /// Where block requests go.
 pub trait Sink {
@@ -38,6 +40,16 @@ pub trait Sink {
 
     /// Saves reservations on a thread that may wait, for the task that the token names as for a request.
     fn save(&mut self, saving: Saving, token: u64);
+}
+
+/// A disk as a queue knows it.
+#[derive(Clone)]
+pub struct QueueDisk {
+    /// That of its unit.
+    pub address: Address,
+    /// What the queue's commands to it are counted in, beside the queue's own figures. Other queues count there as well
+    /// if they run on the same thread.
+    pub stats: Arc<QueueStats>,
 }
 
 /// The commands of one virtqueue.
@@ -66,7 +78,7 @@ pub struct Queue {
     fences: Vec<Fence>,
     /// When what is done now is done, in ticks.
     now: u64,
-    stats: Arc<QueueStats>,
+    counts: Counts,
 }
 
 // SAFETY: the requests that wait point to tasks and lists in its slots, and to guest memory that is held for them.
@@ -90,7 +102,7 @@ impl Queue {
             name,
             token_base: u64::from(token) << 32,
             sizes: device.sizes(),
-            table: Table::new(&device, &[]),
+            table: Table::new(&device, []),
             slots: Slots::new(size, port.clone()),
             device,
             port,
@@ -102,14 +114,16 @@ impl Queue {
             cancelling: Vec::new(),
             fences: Vec::new(),
             now: 0,
-            stats,
+            counts: Counts::new(stats),
         }
     }
 
-    /// Its disks from now on, each with the address of its unit. Nothing is in flight.
-    pub fn set_disks(&mut self, addresses: &[Address]) {
+    /// Its disks from now on. Nothing is in flight.
+    pub fn set_disks(&mut self, disks: &[QueueDisk]) {
         debug_assert_eq!(self.in_flight(), 0, "commands name disks by their places");
+        let addresses = disks.iter().map(|disk| disk.address);
         self.table = Table::new(&self.device, addresses);
+        self.counts.disks = disks.iter().map(|disk| disk.stats.clone()).collect();
     }
 
     /// Commands of the guest that are not finished.
@@ -162,8 +176,7 @@ impl Queue {
     ) -> Result<Admission, AdmitError> {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
         let admission = self.drain(ring, batch, chain, sink, budget);
-        self.stats.turns().add(1);
-        self.stats.in_flight().set(self.in_flight().into());
+        self.counts.end_turn(self.in_flight());
         admission
     }
 
@@ -224,10 +237,12 @@ impl Queue {
         slot.generation = self.generation;
         slot.taken = batch.now;
         let (lun, tag, attribute) = (parse.lun, slot.tag, slot.attribute);
-        let place = Address::decode(lun).and_then(|address| {
-            slot.address = address;
-            self.table.find(address)
-        });
+        let address = Address::decode(lun);
+        slot.address = address.unwrap_or(Address { target: 0, lun: 0 });
+        if probes::wanted() {
+            probes::started(&self.name, slot);
+        }
+        let place = address.and_then(|address| self.table.find(address));
         let Some(place) = place else {
             self.pass_fences(None);
             self.refuse(ring, index, Response::BadTarget);
@@ -330,7 +345,11 @@ impl Queue {
             self.deferred.push_back((index, request));
             return;
         }
-        self.asks(index, &request);
+        let slot = self.slots.get_mut(index);
+        self.counts.asks(slot, disk, &request);
+        if tracepoints::request_submit::enabled() {
+            probes::submitted(&self.name, slot, &request);
+        }
         request.token = self.token_base | u64::from(index);
         // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
         unsafe { sink.submit(disk, request) };
@@ -348,7 +367,7 @@ impl Queue {
     ) {
         self.now = now;
         if result.is_err() {
-            self.failed(slot);
+            self.counts.failed(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.completed(result);
         if self.carry_out(ring, slot, step, sink) {
@@ -402,7 +421,13 @@ impl Queue {
     #[must_use]
     #[inline]
     pub fn stats(&self) -> &QueueStats {
-        &self.stats
+        &self.counts.queue
+    }
+
+    /// What was completed so far is published, `now` in ticks.
+    #[inline]
+    pub fn end_batch(&mut self, now: u64) {
+        self.counts.end_batch(self.in_flight(), now);
     }
 }
 

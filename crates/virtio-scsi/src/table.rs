@@ -25,13 +25,13 @@ pub(crate) struct Table {
 
 impl Table {
     /// The targets of a device, and units with disks in the order of these.
-    pub fn new(device: &Device, addresses: &[Address]) -> Self {
+    pub fn new(device: &Device, addresses: impl IntoIterator<Item = Address>) -> Self {
         let targets: Vec<(u8, View)> = device
             .targets()
             .into_iter()
             .map(|(number, target)| (number, View::new(target)))
             .collect();
-        let disks = addresses.iter().map(|&address| Disk {
+        let disks = addresses.into_iter().map(|address| Disk {
             address,
             target: place_of(&targets, address.target).unwrap_or(usize::MAX),
             tasks: TaskSet::default(),

@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use block::{Op, Request};
-use counters::Clock;
+use block::Request;
 use data_plane::{Carriers, Controller, Errno, ExportReports, SOURCES};
 use event_loop::Interest;
 use listener::Listener;
@@ -15,6 +14,7 @@ use vfio_user::{PciDevice, Server};
 use virtio_blk::{Kind, QueueStats};
 
 use super::queues::tell_connected;
+use super::requests::Requests;
 use crate::figures::Figures;
 
 // The places of what is watched.
@@ -30,18 +30,10 @@ const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 pub(super) struct Told {
     pub events: Handle,
     pub figures: Arc<Figures>,
+    /// Those of each disk.
+    pub disks: Vec<Arc<QueueStats>>,
     /// Of each disk.
     pub reports: Vec<ExportReports>,
-}
-
-/// A request that an engine has.
-#[derive(Clone, Copy)]
-struct Asked {
-    disk: usize,
-    kind: Kind,
-    bytes: u64,
-    /// In ticks.
-    since: u64,
 }
 
 /// The adapter, its front-end, and where the next one comes from.
@@ -51,21 +43,20 @@ pub(super) struct LsiController {
     /// No front-end is taken before.
     accept_from_ns: Option<u64>,
     told: Told,
-    /// By slot.
-    asked: Vec<Option<Asked>>,
-    clock: Clock,
+    requests: Requests,
 }
 
 impl LsiController {
     pub fn new(adapter: Adapter, listener: Listener, told: Told) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
+        let queue = told.figures.queues[0].stats.clone();
+        let requests = Requests::new(adapter.name(), queue, told.disks.clone());
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
             accept_from_ns: None,
             told,
-            asked: Vec::new(),
-            clock: Clock::new(),
+            requests,
         })
     }
 
@@ -112,22 +103,13 @@ impl LsiController {
             figures.queues[0].stats.size().set(size.into());
         }
     }
-
-    fn count(&self, asked: &Asked) {
-        let figures = self.stats().of(asked.kind);
-        let ticks = self.clock.now().saturating_sub(asked.since);
-        figures.bytes.add(asked.bytes);
-        figures.ticks.add(ticks);
-        figures.latency.add(ticks, 1);
-        self.stats().last_ticks().set(self.clock.now());
-    }
 }
 
 /// The engines, and what is kept of each request.
 struct Counted<'a, 'b> {
     carriers: &'a mut Carriers<'b>,
-    asked: &'a mut Vec<Option<Asked>>,
-    stats: &'a QueueStats,
+    requests: &'a mut Requests,
+    /// In ticks.
     now: u64,
 }
 
@@ -137,26 +119,7 @@ impl Sink for Counted<'_, '_> {
     }
 
     unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
-        let kind = match request.op {
-            Op::Read => Kind::Read,
-            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
-            Op::Flush => Kind::Flush,
-            Op::Discard => Kind::Unmap,
-        };
-        if kind == Kind::Write {
-            let end = request.offset + request.len;
-            self.stats.highest_offset().raise(end);
-        }
-        let index = slot as usize;
-        if self.asked.len() <= index {
-            self.asked.resize(index + 1, None);
-        }
-        self.asked[index] = Some(Asked {
-            disk,
-            kind,
-            bytes: request.len,
-            since: self.now,
-        });
+        self.requests.submitted(disk, slot, &request, self.now);
         // SAFETY: as promised to us.
         unsafe { self.carriers.submit(disk, slot, request) };
     }
@@ -212,7 +175,7 @@ impl Controller for LsiController {
     }
 
     fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
-        let now = self.clock.now();
+        let now = self.requests.now();
         let stats = &self.told.figures.queues[0].stats;
         let adapter = self.server.device().0;
         if !adapter.wants_submit() {
@@ -220,8 +183,7 @@ impl Controller for LsiController {
         }
         let all = adapter.submit(&mut Counted {
             carriers,
-            asked: &mut self.asked,
-            stats,
+            requests: &mut self.requests,
             now,
         });
         stats.turns().add(1);
@@ -230,15 +192,9 @@ impl Controller for LsiController {
     }
 
     fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
-        let asked = self.asked.get_mut(slot as usize).and_then(Option::take);
-        if let Some(asked) = asked {
-            match result {
-                Ok(()) => self.count(&asked),
-                Err(errno) => {
-                    self.stats().of(asked.kind).failed.add(1);
-                    self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
-                }
-            }
+        let asked = self.requests.completed(slot, result.is_ok());
+        if let (Some(asked), Err(errno)) = (asked, result) {
+            self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
         }
         let adapter = self.server.device().0;
         adapter.completed(slot, result);

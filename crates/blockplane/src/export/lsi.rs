@@ -12,7 +12,7 @@ use super::unit::unit;
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
-use crate::shown::{Form, Serving, Shown, ShownDisk};
+use crate::shown::{Form, Serving, Shown, ShownDisk, figures_of_unit};
 
 /// Tasks that the chip has at a time.
 const TASKS: u16 = 256;
@@ -29,6 +29,7 @@ pub(super) fn start(
     let mut nodes = Vec::new();
     let mut shown = Vec::new();
     let mut reports = Vec::new();
+    let mut figures_of_disks = Vec::new();
     for lun in &kind.luns {
         let node = objects.node(&lun.node_name)?;
         let unit = Arc::new(unit(&options.id, lun, &node, options.writethrough)?);
@@ -38,10 +39,13 @@ pub(super) fn start(
             lun: number,
             unit: unit.clone(),
         });
+        let stats = figures_of_unit(1);
+        figures_of_disks.push(stats[0].clone());
         shown.push(ShownDisk {
             name: lun.node_name.clone(),
             form: Form::Scsi(unit),
             node: Shown::new(node.clone()),
+            stats,
         });
         reports.push(ExportReports::new(
             objects.reports.clone(),
@@ -54,6 +58,7 @@ pub(super) fn start(
     let told = Told {
         events: objects.events.clone(),
         figures: figures.clone(),
+        disks: figures_of_disks,
         reports,
     };
     let controller = LsiController::new(Adapter::new(&options.id, &disks)?, listener, told)?;

@@ -7,6 +7,7 @@ use data_plane::{ExportReports, Reports, ScsiDisk, ScsiSetup, Serves};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
+use virtio_blk::QueueStats;
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 
 use super::listener;
@@ -15,7 +16,7 @@ use super::unit::{unit, world_wide_name};
 use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
-use crate::shown::{Form, Serving, Shown, ShownDisk};
+use crate::shown::{Form, Serving, Shown, ShownDisk, figures_of_unit};
 
 /// Starts serving a controller.
 pub(super) fn start(
@@ -23,14 +24,14 @@ pub(super) fn start(
     kind: &VhostUserScsiOptions,
     objects: &mut Objects,
 ) -> Result<(), Failure> {
-    let controller = Controller::new(options, kind, objects.reports.clone())?;
+    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    let controller = Controller::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in &kind.scsi.luns {
         let node = objects.node(&lun.node_name)?;
         controller.insert(controller.disk(lun, node)?)?;
     }
     let listener = listener(&kind.scsi.addr, objects)?;
-    let iothreads = objects.iothreads_of(&options.iothreads)?;
     let queues = kind.num_queues + FIXED_QUEUES;
     let figures = Arc::new(Figures::new(queues, kind.queue_size, &iothreads));
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
@@ -62,6 +63,8 @@ pub(crate) struct Controller {
     name: String,
     device: Arc<Device>,
     write_through: bool,
+    /// How many run its queues.
+    iothreads: usize,
     reports: Reports,
     disks: Mutex<Vec<Disk>>,
 }
@@ -73,6 +76,8 @@ pub(crate) struct Disk {
     unit: Arc<Unit>,
     name: String,
     node: Shown,
+    /// By iothread.
+    stats: Vec<Arc<QueueStats>>,
     reports: Arc<ExportReports>,
 }
 
@@ -80,6 +85,7 @@ impl Controller {
     fn new(
         options: &ExportOptions,
         kind: &VhostUserScsiOptions,
+        iothreads: usize,
         reports: Reports,
     ) -> Result<Self, Failure> {
         let device = DeviceOptions {
@@ -91,6 +97,7 @@ impl Controller {
             name: options.id.clone(),
             device: Arc::new(Device::new(device)?),
             write_through: options.writethrough,
+            iothreads,
             reports,
             disks: Mutex::default(),
         })
@@ -111,16 +118,19 @@ impl Controller {
                 unit: disk.unit.clone(),
             },
             node: disk.node.clone(),
+            stats: disk.stats.clone(),
         });
         disks.collect()
     }
 
     /// Its disks, for a queue.
-    fn served(&self) -> Vec<ScsiDisk> {
+    fn served(&self, queue: u16) -> Vec<ScsiDisk> {
+        let iothread = usize::from(queue) % self.iothreads;
         let disks = self.disks();
         let disks = disks.iter().map(|disk| ScsiDisk {
             address: disk.address,
             node: disk.node.get(),
+            stats: disk.stats[iothread].clone(),
             reports: Some(disk.reports.clone()),
         });
         disks.collect()
@@ -135,6 +145,7 @@ impl Controller {
             unit: Arc::new(unit),
             name: lun.node_name.clone(),
             node: Shown::new(node),
+            stats: figures_of_unit(self.iothreads),
             reports: Arc::new(reports),
         })
     }
@@ -223,14 +234,14 @@ impl Target for ScsiTarget {
     }
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
-        let controller = self.controller.clone();
+        let (controller, index) = (self.controller.clone(), setup.index);
         let serves = Serves::Scsi(ScsiSetup {
             device: self.device().clone(),
-            index: setup.index,
-            disks: controller.served(),
+            index,
+            disks: controller.served(index),
         });
         self.queues.start(setup, serves, move |queue| {
-            queue.set_disks(controller.served())
+            queue.set_disks(controller.served(index))
         })
     }
 }

@@ -7,9 +7,10 @@ use metrics::{Family, Format, Kind as Type, Labels, Text};
 use virtio_blk::{Kind, QueueStats};
 
 use super::latency::{Latency, seconds};
+use super::luns;
 use super::seen::{Seen, SeenIothread};
 
-const fn family(
+pub(super) const fn family(
     name: &'static str,
     kind: Type,
     unit: Option<&'static str>,
@@ -23,8 +24,8 @@ const fn family(
     }
 }
 
-const SECONDS: Option<&str> = Some("seconds");
-const BYTES: Option<&str> = Some("bytes");
+pub(super) const SECONDS: Option<&str> = Some("seconds");
+pub(super) const BYTES: Option<&str> = Some("bytes");
 
 /// A queue's figures, read once: what is said twice is the same.
 struct Queue<'a> {
@@ -71,12 +72,14 @@ pub(super) fn write(seen: &Seen, format: Format) -> String {
                 index: index.to_string(),
                 iothread: &queue.iothread,
                 stats: &queue.stats,
-                latencies: Kind::ALL.map(|kind| Latency::of(queue.stats.of(kind), scale)),
+                latencies: Kind::ALL
+                    .map(|kind| Latency::of([queue.stats.of(kind)].into_iter(), scale)),
             })
         })
         .collect();
     queue_states(&queues, &mut text);
     requests(&queues, &mut text);
+    luns::write(seen, scale, &mut text);
     iothreads(&seen.iothreads, &mut text);
     text.family(family(
         "blockplane_node_size_bytes",
@@ -91,7 +94,7 @@ pub(super) fn write(seen: &Seen, format: Format) -> String {
 }
 
 /// It runs, or has ever done something. The others would be most of the text, and say nothing.
-fn was_used(stats: &QueueStats) -> bool {
+pub(super) fn was_used(stats: &QueueStats) -> bool {
     let did = |kind: &Kind| {
         let stats = stats.of(*kind);
         stats.failed.get() + stats.invalid.get() > 0

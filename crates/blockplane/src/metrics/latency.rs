@@ -3,7 +3,7 @@
 //! What is counted has 16 buckets for each power of two of the clock's ticks. One of them that reaches beyond
 //! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
 
-use counters::Scale;
+use counters::{Histogram, Scale};
 use virtio_blk::KindStats;
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
@@ -20,9 +20,12 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    pub fn of(stats: &KindStats, scale: Scale) -> Self {
-        let counts = stats.latency.counts();
+    /// Of one that counts, or several together.
+    pub fn of<'a>(stats: impl Iterator<Item = &'a KindStats> + Clone, scale: Scale) -> Self {
+        let counts = Histogram::sum(stats.clone().map(|stats| &stats.latency));
+        let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
         let counts: Vec<(f64, u64)> = counts
+            .into_iter()
             .map(|(end, count)| (seconds(scale.to_ns(end)), count))
             .collect();
         let bounds = POWERS.map(|power| 2.0_f64.powi(power));
@@ -38,7 +41,7 @@ impl Latency {
         Latency {
             below,
             operations: sum + above,
-            seconds: seconds(scale.to_ns(stats.ticks.get())),
+            seconds: seconds(scale.to_ns(ticks)),
         }
     }
 }
@@ -61,7 +64,7 @@ mod tests {
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
             stats.latency.add(ticks, 3);
         }
-        let latency = Latency::of(stats, Scale::new());
+        let latency = Latency::of([stats].into_iter(), Scale::new());
         assert_eq!(latency.operations, 12);
         assert_eq!(latency.below.len(), 25);
         assert_eq!(

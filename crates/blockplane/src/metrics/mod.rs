@@ -6,6 +6,7 @@
 
 mod families;
 mod latency;
+mod luns;
 mod seen;
 
 use std::sync::{Arc, Mutex, PoisonError};

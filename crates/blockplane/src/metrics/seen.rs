@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use data_plane::{IothreadTotals, Lost, thread_cpu_time_ns};
+use virtio_blk::QueueStats;
 
 use crate::figures::Figures;
 use crate::objects::{Export, Iothread, Objects};
@@ -22,6 +23,16 @@ pub(super) struct SeenExport {
     pub name: String,
     pub node: String,
     pub figures: Arc<Figures>,
+    pub luns: Vec<SeenLun>,
+}
+
+/// A SCSI unit.
+pub(super) struct SeenLun {
+    pub target: u16,
+    pub lun: u16,
+    pub node: String,
+    /// By iothread.
+    pub stats: Vec<Arc<QueueStats>>,
 }
 
 pub(super) struct SeenIothread {
@@ -43,6 +54,7 @@ impl Seen {
             name: export.options.id.clone(),
             node: export.options.node_name.clone(),
             figures: export.figures.clone(),
+            luns: luns(export),
         };
         let iothread = |iothread: &Iothread| SeenIothread {
             name: iothread.options.id.clone(),
@@ -62,6 +74,18 @@ impl Seen {
             lost: objects.reports.lost(),
         }
     }
+}
+
+fn luns(export: &Export) -> Vec<SeenLun> {
+    let luns = export.options.kind.scsi().map(|scsi| &scsi.luns);
+    let luns = luns.into_iter().flatten().zip(&export.disks);
+    let seen = luns.map(|(lun, disk)| SeenLun {
+        target: lun.target,
+        lun: lun.lun,
+        node: lun.node_name.clone(),
+        stats: disk.stats.clone(),
+    });
+    seen.collect()
 }
 
 impl SeenIothread {

@@ -6,14 +6,16 @@ use qmp::Error;
 use serde_json::{Value, json};
 
 use super::errors::refused;
-use super::property::{Property, Tuned};
+use super::property::{Class, Property, Tuned};
 use crate::Failure;
 use crate::objects::{Iothread, polling};
 
 impl Tuned for Iothread {
     type Options = IothreadOptions;
-    const TYPE: &'static str = "iothread";
-    const PROPERTIES: &'static [Property<Self, IothreadOptions>] = PROPERTIES;
+
+    fn class(&self) -> &'static Class<Self> {
+        &IOTHREAD
+    }
 
     fn options(&self) -> &IothreadOptions {
         &self.options
@@ -40,6 +42,11 @@ impl Tuned for Iothread {
         }
     }
 }
+
+pub(super) const IOTHREAD: Class<Iothread> = Class {
+    name: "iothread",
+    properties: PROPERTIES,
+};
 
 const PROPERTIES: &[Property<Iothread, IothreadOptions>] = &[
     Property::fixed("type", "string", |_| "iothread".into()),

@@ -18,12 +18,18 @@ pub(super) struct Property<T, O> {
 /// Takes a property over from options that were checked, and makes it effective.
 pub(super) type Set<T, O> = fn(&mut T, O) -> Result<(), Failure>;
 
+/// A type of things with properties.
+pub(super) struct Class<T: Tuned> {
+    pub name: &'static str,
+    pub properties: &'static [Property<T, T::Options>],
+}
+
 /// Something with properties.
 pub(super) trait Tuned: Sized + 'static {
     type Options: 'static;
-    /// What its type is called.
-    const TYPE: &'static str;
-    const PROPERTIES: &'static [Property<Self, Self::Options>];
+
+    /// What it is one of.
+    fn class(&self) -> &'static Class<Self>;
 
     /// As it was made, and changed since.
     fn options(&self) -> &Self::Options;
@@ -64,20 +70,31 @@ pub(super) fn info(name: &str, r#type: &str) -> Value {
     json!({"name": name, "type": r#type})
 }
 
-/// All properties of a type.
-pub(super) fn list<T: Tuned>() -> Value {
-    let all = T::PROPERTIES.iter();
-    all.map(|property| info(property.name, property.r#type))
-        .collect()
+impl<T: Tuned> Class<T> {
+    /// All properties.
+    pub fn list(&self) -> Value {
+        let all = self.properties.iter();
+        all.map(|property| info(property.name, property.r#type))
+            .collect()
+    }
+
+    fn property(&self, name: &str) -> Result<&Property<T, T::Options>, Error> {
+        let found = self
+            .properties
+            .iter()
+            .find(|property| property.name == name);
+        found.ok_or_else(|| no_property(self.name, name))
+    }
 }
 
 pub(super) fn get<T: Tuned>(of: &T, name: &str) -> Result<Value, Error> {
-    Ok((property::<T>(name)?.get)(of.options()))
+    Ok((of.class().property(name)?.get)(of.options()))
 }
 
 pub(super) fn set<T: Tuned>(of: &mut T, name: &str, value: &Value) -> Result<(), Error> {
-    let property = property::<T>(name)?;
-    let set = property.set.ok_or_else(|| not_writable(T::TYPE, name))?;
+    let class = of.class();
+    let property = class.property(name)?;
+    let set = property.set.ok_or_else(|| not_writable(class.name, name))?;
     let expected = match property.r#type {
         "int" if !(value.is_i64() || value.is_u64()) => Some("integer"),
         "bool" if !value.is_boolean() => Some("boolean"),
@@ -90,11 +107,6 @@ pub(super) fn set<T: Tuned>(of: &mut T, name: &str, value: &Value) -> Result<(),
     }
     let new = of.checked(name, value)?;
     set(of, new).map_err(|failure| super::errors::failed(&failure))
-}
-
-fn property<T: Tuned>(name: &str) -> Result<&'static Property<T, T::Options>, Error> {
-    let found = T::PROPERTIES.iter().find(|property| property.name == name);
-    found.ok_or_else(|| no_property(T::TYPE, name))
 }
 
 pub(super) fn no_property(r#type: &str, name: &str) -> Error {

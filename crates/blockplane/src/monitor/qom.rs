@@ -3,10 +3,12 @@
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
+use super::export_properties::CLASSES;
+use super::iothread_properties::IOTHREAD;
 use super::property::{self, Tuned, info, no_property, not_writable};
 use super::text;
 use crate::control::Control;
-use crate::objects::{Export, Iothread, Objects};
+use crate::objects::Objects;
 
 /// What a path names.
 enum Place {
@@ -50,12 +52,16 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "qom-list-properties",
             arguments: Object::of(vec![Member::required("typename", Type::Str)]),
             returns: info(),
-            run: Run::InBand(|_, arguments| match text(arguments, "typename") {
-                Iothread::TYPE => Ok(property::list::<Iothread>()),
-                Export::TYPE => Ok(property::list::<Export>()),
-                other => Err(Error::device_not_found(format!(
-                    "Class '{other}' not found"
-                ))),
+            run: Run::InBand(|_, arguments| {
+                let name = text(arguments, "typename");
+                if name == IOTHREAD.name {
+                    return Ok(IOTHREAD.list());
+                }
+                let mut exports = CLASSES.iter();
+                match exports.find(|class| class.name == name) {
+                    Some(class) => Ok(class.list()),
+                    None => Err(Error::device_not_found(format!("Class '{name}' not found"))),
+                }
             }),
         },
     ]
@@ -67,24 +73,12 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     vec![("ObjectPropertyInfo", Definition::Object(info))]
 }
 
-/// Disks with virtqueues have them; what a SCSI controller's have, its guest sets.
-fn has_properties(export: &Export) -> bool {
-    export.options.kind.name() == Export::TYPE
-}
-
-fn with_properties(objects: &Objects) -> impl Iterator<Item = &Export> {
-    objects
-        .exports
-        .iter()
-        .filter(|export| has_properties(export))
-}
-
 /// Finds what a path names: from the root, or the last part of an iothread's alone.
 fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
     let iothread = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
     let export = |id: &str| {
         let mut exports = objects.exports.iter();
-        exports.position(|e| e.options.id == id && has_properties(e))
+        exports.position(|e| e.options.id == id)
     };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts.as_slice() {
@@ -101,10 +95,9 @@ fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
 
 fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
-    let children = |ids: &mut dyn Iterator<Item = &String>, r#type: &str| {
-        let r#type = format!("child<{type}>");
+    let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
         let mut children = vec![info("type", "string")];
-        children.extend(ids.map(|id| info(id, &r#type)));
+        children.extend(found.map(|(id, class)| info(id, &format!("child<{class}>"))));
         children.into()
     };
     Ok(match place(objects, text(arguments, "path"))? {
@@ -113,23 +106,23 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
             info("objects", "child<container>"),
             info("exports", "child<container>")
         ]),
-        Place::Objects => children(
-            &mut objects.iothreads.iter().map(|i| &i.options.id),
-            Iothread::TYPE,
-        ),
-        Place::Exports => children(
-            &mut with_properties(objects).map(|e| &e.options.id),
-            Export::TYPE,
-        ),
-        Place::Iothread(_) => property::list::<Iothread>(),
-        Place::Export(_) => property::list::<Export>(),
+        Place::Objects => {
+            let all = objects.iothreads.iter();
+            children(&mut all.map(|i| (&i.options.id, IOTHREAD.name)))
+        }
+        Place::Exports => {
+            let all = objects.exports.iter();
+            children(&mut all.map(|e| (&e.options.id, e.class().name)))
+        }
+        Place::Iothread(index) => objects.iothreads[index].class().list(),
+        Place::Export(index) => objects.exports[index].class().list(),
     })
 }
 
 fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = text(arguments, "property");
-    let has_export = || with_properties(objects).any(|e| e.options.id == name);
+    let has_export = || objects.exports.iter().any(|e| e.options.id == name);
     match (place(objects, text(arguments, "path"))?, name) {
         (Place::Iothread(index), _) => property::get(&objects.iothreads[index], name),
         (Place::Export(index), _) => property::get(&objects.exports[index], name),

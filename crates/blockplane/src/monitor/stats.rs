@@ -1,6 +1,7 @@
 //! Statistics: of exports, their queues, and nodes.
 
 mod figures;
+mod luns;
 
 use std::sync::atomic::Ordering;
 
@@ -43,10 +44,12 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::optional("connected", Type::Bool),
         stats(),
         Member::optional("queues", Type::list_of("BlockQueueStats")),
+        Member::optional("luns", Type::list_of("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
     let mut definitions = figures::definitions();
     definitions.push(("BlockQueueStats", Definition::Object(queue)));
+    definitions.push(("BlockLunStats", Definition::Object(luns::definition())));
     definitions.push(("BlockStats", Definition::Object(entry)));
     definitions
 }
@@ -83,18 +86,22 @@ fn export(export: &Export, scale: Scale) -> Value {
                 "turns": stats.turns().get(),
                 "notifications": stats.notifications().get(),
                 "stats": stats_of([&**stats].into_iter(), scale),
-                "latency": figures::latencies(stats, scale),
+                "latency": figures::latencies([&**stats].into_iter(), scale),
             })
         })
         .collect();
-    json!({
+    let mut entry = json!({
         "export": export.options.id,
         "device": "",
         "node-name": export.options.node_name,
         "connected": figures.connected.load(Ordering::Relaxed),
         "stats": stats_of(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
-    })
+    });
+    if let Some(luns) = luns::luns(export, scale) {
+        entry["luns"] = luns.into();
+    }
+    entry
 }
 
 /// Of queues of one export.
@@ -104,21 +111,14 @@ fn stats_of<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Sca
     stats
 }
 
-fn sum(exports: &[&Export]) -> Sum {
-    let queues = exports.iter().flat_map(|export| &export.figures.queues);
-    Sum::of(queues.map(|queue| &*queue.stats))
-}
-
 /// A node, as the field shows it: with the node that it is a part of as its `parent`. Its figures are those
-/// of its exports.
+/// of the exports and units that show it.
 fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
-    let exports: Vec<&Export> = exports
-        .filter(|export| export.options.shows(name))
-        .collect();
+    let stats = exports.flat_map(|export| luns::of_node(export, name));
     let mut entry = json!({
-        "stats": sum(&exports).describe(scale),
+        "stats": Sum::of(stats).describe(scale),
         "node-name": name,
     });
     let below = open.below().unwrap_or_default();

@@ -23,11 +23,19 @@ pub const BLOCK: usize = 4096;
 pub const SLOTS: usize = 8;
 
 const ENTRIES: u16 = 64;
-/// `VIRTIO_BLK_F_FLUSH`, `VIRTIO_BLK_F_CONFIG_WCE`, `VHOST_USER_F_PROTOCOL_FEATURES`,
-/// `VIRTIO_F_VERSION_1`
-const FEATURES: u64 = 1 << 9 | 1 << 11 | 1 << 30 | 1 << 32;
+/// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
+const SCSI_FEATURES: u64 = 1 << 30 | 1 << 32;
+/// And `VIRTIO_BLK_F_FLUSH`, `VIRTIO_BLK_F_CONFIG_WCE`
+const BLK_FEATURES: u64 = 1 << 9 | 1 << 11 | SCSI_FEATURES;
 /// `MQ`, `REPLY_ACK`, `CONFIG`
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
+/// A SCSI command, and its response with sense data of the default size (VIRTIO 1.2, section 5.6.6.1).
+const COMMAND_BYTES: usize = 51;
+const RESPONSE_BYTES: u32 = 108;
+/// Where its status is in that.
+const SCSI_STATUS: u64 = 10;
+const READ_10: u8 = 0x28;
+const WRITE_10: u8 = 0x2a;
 /// What is in a status byte before the device writes one.
 const NO_STATUS: u8 = 0xff;
 
@@ -58,6 +66,15 @@ pub struct Guest {
 impl Guest {
     /// Connected, with that many queues running.
     pub fn connect(socket: &Path, queues: u32) -> Self {
+        Guest::with_features(socket, queues, BLK_FEATURES)
+    }
+
+    /// The same to a SCSI controller, whose first two queues are not for commands.
+    pub fn connect_scsi(socket: &Path, queues: u32) -> Self {
+        Guest::with_features(socket, queues + 2, SCSI_FEATURES)
+    }
+
+    fn with_features(socket: &Path, queues: u32, features: u64) -> Self {
         let mut guest = Guest {
             wire: Wire::connect(socket),
             memory: TestMemory::new(1 << 20),
@@ -70,7 +87,7 @@ impl Guest {
         guest
             .wire
             .message(SET_PROTOCOL_FEATURES, VERSION, &protocol, &[]);
-        guest.must(SET_FEATURES, &u64s(&[FEATURES]), &[]);
+        guest.must(SET_FEATURES, &u64s(&[features]), &[]);
         let memory = guest.memory.guest_memory();
         let regions: Vec<_> = memory
             .regions()
@@ -189,6 +206,34 @@ impl Guest {
         queue.asked[slot] = Some(queue.ring.add(&buffers));
     }
 
+    /// A SCSI command from the first to the last, and its status. Reads and writes have one block.
+    #[track_caller]
+    pub fn command(&mut self, index: u32, (target, lun): (u8, u8), cdb: &[u8]) -> u8 {
+        let queue = &mut self.queues[index as usize];
+        let Slot {
+            header,
+            data,
+            status,
+        } = queue.slots[0];
+        let mut request = vec![1, target, 0x40, lun];
+        request.resize(19, 0);
+        request.extend(cdb);
+        request.resize(COMMAND_BYTES, 0);
+        self.memory.write(header, &request);
+        let len = u32::try_from(BLOCK).unwrap();
+        let mut buffers = vec![Buffer::readable(
+            header,
+            u32::try_from(COMMAND_BYTES).unwrap(),
+        )];
+        buffers.extend((cdb[0] == WRITE_10).then(|| Buffer::readable(data, len)));
+        buffers.push(Buffer::writable(status, RESPONSE_BYTES));
+        buffers.extend((cdb[0] == READ_10).then(|| Buffer::writable(data, len)));
+        queue.asked[0] = Some(queue.ring.add(&buffers));
+        self.submit(index);
+        self.watch(index, 0);
+        self.memory.read(status + SCSI_STATUS, 1)[0]
+    }
+
     /// A request that is none: half a header, and nothing to answer in.
     pub fn ask_nonsense(&mut self, index: u32) {
         let queue = &mut self.queues[index as usize];
@@ -276,9 +321,9 @@ impl Queue {
             packed: false,
         };
         let slot = |_| Slot {
-            header: memory.alloc(16, 16),
+            header: memory.alloc(COMMAND_BYTES as u64, 16),
             data: memory.alloc(BLOCK as u64, BLOCK as u64),
-            status: memory.alloc(1, 1),
+            status: memory.alloc(RESPONSE_BYTES.into(), 1),
         };
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         Queue {

@@ -46,6 +46,20 @@ fn an_export_comes_and_goes_by_a_monitor() {
     assert_eq!(stats[0]["connected"], json!(true));
     assert_eq!(stats[0]["stats"]["wr_operations"], json!(3));
     assert_eq!(stats[0]["stats"]["wr_bytes"], json!(3 * 4096));
+    let units = &stats[0]["luns"];
+    assert_eq!(units[0]["stats"]["wr_operations"], json!(3));
+    assert_eq!(
+        (&units[1]["lun"], &units[1]["stats"]["wr_operations"]),
+        (&json!(1), &json!(0))
+    );
+    let boundaries = json!({"id": "e", "boundaries": [u64::MAX]});
+    client.done("block-latency-histogram-set", boundaries);
+    carry_out(&mut driver, transfer(0x28, 0, Some(0), 0, 8, BUFFERS));
+    let stats = client.done("query-blockstats", json!({}));
+    assert_eq!(
+        stats[0]["stats"]["rd_latency_histogram"]["bins"],
+        json!([1, 0])
+    );
     let refused = client.fails("block-export-del", json!({"id": "e"}));
     assert!(refused.contains("still in use"), "{refused}");
     client.done("block-export-del", json!({"id": "e", "mode": "hard"}));

@@ -18,6 +18,7 @@
 //! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
 //! - `anything`: a client that says all there is to say, in right types and wrong ones.
+//! - `scsi`: what guests did to the units of a controller, in all that tells figures.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
 
 #![allow(
@@ -49,6 +50,7 @@ mod process;
 mod reopen;
 mod resize;
 mod scraper;
+mod scsi;
 mod shell;
 mod stats;
 mod top;

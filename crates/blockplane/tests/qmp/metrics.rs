@@ -210,8 +210,17 @@ fn a_scrape_asks_no_iothread() {
 #[test]
 fn the_documentation_and_the_dashboard_name_what_there_is() {
     let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
+    let scsi = "--export vhost-user-scsi,id=s,node-name=d,addr.type=unix,addr.path=s.sock";
+    let (program, mut client) = start(&folder, &format!("{} {scsi}", line(&folder)));
     let guest = worked(&folder);
+    let mut unit = Guest::connect_scsi(&folder.join("s.sock"), 1);
+    // The first is told that the unit was switched on.
+    for status in [2, 0] {
+        assert_eq!(
+            unit.command(2, (0, 0), &[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0]),
+            status
+        );
+    }
     shown(&mut client);
     let found = Figures::scrape(&folder.join("m"), OPENMETRICS).names();
     drop(guest);

@@ -55,6 +55,7 @@ fn disk(address: Address, node: &Arc<Node>) -> ScsiDisk {
     ScsiDisk {
         address,
         node: node.clone(),
+        stats: Arc::default(),
         reports: None,
     }
 }

@@ -53,7 +53,7 @@ Watch a running daemon: what each disk and each iothread did in the last interva
   POLL HIT  of the times that the iothread polled, so many found
             something before it went to sleep
 
-Keys: q ends it, space holds the figures, tab shows each queue, left and right change the order, up and down scroll; \
+Keys: q ends it, space holds the figures, tab shows each queue and SCSI unit, left and right change the order, up and down scroll; \
 Ctrl-Z suspends it. Where nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes \
 the colours off. With --once it shows one interval and ends, as a table or as JSON; the JSON has those queues that a \
 front-end has used.

@@ -172,7 +172,7 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
     )
 }
 
-/// Exports in the order that is wanted, each with its queues below it if these are wanted.
+/// Exports in the order that is wanted, each with its units and its queues below it if these are wanted.
 fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
     let mut exports: Vec<&Export> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.value(b).total_cmp(&view.sort.value(a)));
@@ -180,6 +180,10 @@ fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
     for export in exports {
         disks.push((export.id.clone(), &export.load));
         if view.queues {
+            disks.extend(export.luns.iter().map(|lun| {
+                let name = format!("  {}:{} {}", lun.target, lun.lun, lun.node);
+                (name, &lun.load)
+            }));
             let running = export.queues.iter().filter(|queue| queue.running);
             disks.extend(running.map(|queue| {
                 let name = format!("  {} {}", queue.index, queue.iothread);

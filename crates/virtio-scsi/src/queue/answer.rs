@@ -3,7 +3,7 @@
 use scsi::Status;
 use virtqueue::Virtqueue;
 
-use super::Queue;
+use super::{Queue, probes};
 use crate::guest_bytes::copy_to;
 use crate::slots::Slot;
 use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
@@ -13,6 +13,9 @@ impl Queue {
     #[cold]
     pub(super) fn refuse(&mut self, ring: &mut impl Virtqueue, index: u32, response: Response) {
         let slot = self.slots.get(index);
+        if probes::end_wanted() {
+            probes::refused(&self.name, slot, response);
+        }
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
         self.give_back(ring, index, 0);
@@ -31,9 +34,6 @@ impl Queue {
                 let sense = slot.task.sense();
                 // SAFETY: its memory map is held until it is given back.
                 unsafe { respond(slot, status, Response::Ok, residual, sense) };
-                if status == Status::Good {
-                    self.count(slot);
-                }
                 transferred
             }
             Some(response) => {
@@ -42,6 +42,10 @@ impl Queue {
                 0
             }
         };
+        self.counts.finished(slot, self.now);
+        if probes::end_wanted() {
+            probes::finished(&self.name, slot, self.now);
+        }
         let read = if slot.reads { transferred } else { 0 };
         let (place, attribute, ends_others) =
             (slot.place, slot.attribute, slot.cancelled.is_some());

@@ -1,55 +1,104 @@
-//! What is counted: commands that ask the disk, by what they ask first.
+//! What is counted: commands that ask the disk, by what they ask first, and those that it is spared, by what they
+//! would have asked. Each counts for its queue and for its disk.
 
-use block::{Op, Request};
-use virtio_blk::Kind;
+use std::sync::Arc;
 
-use super::Queue;
+use block::Request;
+use scsi::{Asked, Status};
+use virtio_blk::{Kind, QueueStats, Tally};
+
 use crate::slots::Slot;
 
-impl Queue {
-    /// A command asks its disk for something.
-    #[inline]
-    pub(super) fn asks(&mut self, index: u32, request: &Request) {
-        let kind = match request.op {
-            Op::Read => Kind::Read,
-            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
-            Op::Flush => Kind::Flush,
-            Op::Discard => Kind::Unmap,
-        };
-        let slot = self.slots.get_mut(index);
-        slot.kind.get_or_insert(kind);
-        slot.bytes += request.len;
-        if kind == Kind::Write {
-            let end = request.offset + request.len;
-            self.stats.highest_offset().raise(end);
+/// A queue's figures, and those of its disks.
+pub(super) struct Counts {
+    pub queue: Arc<QueueStats>,
+    /// By their places.
+    pub disks: Vec<Arc<QueueStats>>,
+    tally: Tally,
+}
+
+impl Counts {
+    pub fn new(queue: Arc<QueueStats>) -> Self {
+        Counts {
+            queue,
+            disks: Vec::new(),
+            tally: Tally::default(),
         }
     }
 
-    /// A command was carried out.
+    /// A command asks its disk for something.
     #[inline]
-    pub(super) fn count(&self, slot: &Slot) {
-        let Some(kind) = slot.kind else {
+    pub fn asks(&self, slot: &mut Slot, disk: usize, request: &Request) {
+        let (kind, disk) = (Kind::of(request.op), &self.disks[disk]);
+        if slot.kind.is_none() {
+            slot.kind = Some(kind);
+            disk.in_flight().add(1);
+        }
+        slot.bytes += request.len;
+        if kind == Kind::Write {
+            let end = request.offset + request.len;
+            self.queue.highest_offset().raise(end);
+            disk.highest_offset().raise(end);
+        }
+    }
+
+    /// A command is over, `now` in ticks.
+    #[inline]
+    pub fn finished(&mut self, slot: &Slot, now: u64) {
+        let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) else {
+            return self.was_spared(slot);
+        };
+        let disk = &self.disks[disk];
+        disk.in_flight()
+            .set(disk.in_flight().get().saturating_sub(1));
+        if slot.cancelled.is_none() && slot.task.status() == Status::Good {
+            let ticks = now.saturating_sub(slot.taken);
+            self.tally.add(&self.queue, kind, slot.bytes, ticks);
+            disk.of(kind).succeeded(slot.bytes, ticks);
+            disk.last_ticks().set(now);
+        }
+    }
+
+    /// It was answered without its disk: as refused, or as done, which took no time.
+    #[cold]
+    fn was_spared(&mut self, slot: &Slot) {
+        let (None, Some(asked)) = (slot.cancelled, Asked::by(&slot.cdb)) else {
             return;
         };
-        let ticks = self.now.saturating_sub(slot.taken);
-        let figures = self.stats.of(kind);
-        figures.bytes.add(slot.bytes);
-        figures.ticks.add(ticks);
-        figures.latency.add(ticks, 1);
+        let kind = Kind::of(asked.op);
+        let disk = slot.place.disk.map(|disk| &self.disks[disk]);
+        if slot.task.status() == Status::Good {
+            self.tally.add(&self.queue, kind, 0, 0);
+            if let Some(disk) = disk {
+                disk.of(kind).succeeded(0, 0);
+            }
+        } else {
+            for stats in [Some(&self.queue), disk].into_iter().flatten() {
+                stats.of(kind).invalid.add(1);
+            }
+        }
     }
 
     /// The disk has failed.
     #[cold]
-    pub(super) fn failed(&self, index: u32) {
-        if let Some(kind) = self.slots.get(index).kind {
-            self.stats.of(kind).failed.add(1);
+    pub fn failed(&self, slot: &Slot) {
+        if let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) {
+            self.queue.of(kind).failed.add(1);
+            self.disks[disk].of(kind).failed.add(1);
         }
     }
 
-    /// What was completed so far is published, `now` in ticks.
+    /// What was completed so far is published, and so many commands are in flight.
     #[inline]
-    pub fn end_batch(&mut self, now: u64) {
-        self.stats.last_ticks().set(now);
-        self.stats.in_flight().set(self.in_flight().into());
+    pub fn end_batch(&self, in_flight: u32, now: u64) {
+        self.queue.last_ticks().set(now);
+        self.queue.in_flight().set(in_flight.into());
+    }
+
+    /// The queue had its turn.
+    #[inline]
+    pub fn end_turn(&self, in_flight: u32) {
+        self.queue.turns().add(1);
+        self.queue.in_flight().set(in_flight.into());
     }
 }

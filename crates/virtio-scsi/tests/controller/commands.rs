@@ -5,7 +5,8 @@ use engine::Errno;
 use virtio_blk::Kind;
 
 use crate::harness::{
-    Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, pattern, unit,
+    Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, disks, pattern,
+    unit,
 };
 
 const OVERRUN: u8 = 1;
@@ -159,6 +160,25 @@ fn an_error_of_the_disk_becomes_sense_data_and_is_counted() {
     let stats = &rig.queues[0].stats;
     assert_eq!(stats.of(Kind::Read).failed.get(), 1);
     assert_eq!(stats.of(Kind::Read).latency.total(), 0);
+    let of_disks = rig.queues[0].counted.iter();
+    let failed: Vec<u64> = of_disks
+        .map(|disk| disk.stats.of(Kind::Read).failed.get())
+        .collect();
+    assert_eq!(failed, [0, 0, 1]);
+}
+
+#[test]
+fn what_is_refused_or_done_without_the_disk_is_counted_by_what_was_asked() {
+    let mut rig = Rig::new();
+    let (beyond, _) = rig.command(DISKS[1], &cdb10(READ, BLOCKS as u32, 1), &[], BLOCK);
+    assert_eq!(beyond.status, 2);
+    rig.command(DISKS[1], &cdb10(WRITE, 0, 0), &[], 0);
+    rig.command(DISKS[1], &[0xc0, 0, 0, 0, 0, 0], &[], 0);
+    let queue = &rig.queues[0];
+    for stats in [&queue.stats, &queue.counted[1].stats] {
+        let of = |kind| (stats.of(kind).latency.total(), stats.of(kind).invalid.get());
+        assert_eq!(Kind::ALL.map(of), [(0, 1), (1, 0), (0, 0), (0, 0)]);
+    }
 }
 
 #[test]
@@ -180,6 +200,36 @@ fn commands_are_counted_by_what_they_ask_of_the_disk() {
     assert_eq!(stats.highest_offset().get(), 6 * BLOCK as u64);
     assert_eq!(stats.last_ticks().get(), 1000);
     assert_eq!(stats.in_flight().get(), 0);
+    // Each disk has its own.
+    for (disk, [reads, writes, flushes], end) in
+        [(0, [0, 1, 0], 6), (1, [1, 0, 1], 0), (2, [0, 0, 0], 0)]
+    {
+        let stats = &rig.queues[0].counted[disk].stats;
+        let of = [Kind::Read, Kind::Write, Kind::Flush].map(|kind| stats.of(kind).latency.total());
+        assert_eq!(of, [reads, writes, flushes], "{disk}");
+        assert_eq!(stats.highest_offset().get(), end * BLOCK as u64);
+        assert_eq!(stats.in_flight().get(), 0);
+    }
+}
+
+#[test]
+fn a_disk_knows_how_many_commands_it_has() {
+    let mut rig = Rig::new();
+    for disk in [1, 1, 2] {
+        rig.ask(DISKS[disk], &cdb10(READ, 0, 1), &[], BLOCK);
+    }
+    rig.admit(0, 10).unwrap();
+    let depths = |rig: &Rig| {
+        let counted = rig.queues[0].counted.iter();
+        counted
+            .map(|disk| disk.stats.in_flight().get())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(depths(&rig), [0, 2, 1]);
+    let queue = &mut rig.queues[0];
+    let (_, request) = queue.disks.submitted.remove(0);
+    queue.complete(&request, Ok(()));
+    assert_eq!(depths(&rig), [0, 1, 1]);
 }
 
 #[test]
@@ -253,7 +303,9 @@ fn a_table_of_disks_is_exchanged() {
     let (answer, _) = rig.command(new, &cdb10(READ, 0, 1), &[], BLOCK);
     assert_eq!(answer.status, 2, "no disk is known for it");
     let queue = &mut rig.queues[0];
-    queue.queue.set_disks(&[DISKS[0], DISKS[1], DISKS[2], new]);
+    queue
+        .queue
+        .set_disks(&disks(&[DISKS[0], DISKS[1], DISKS[2], new]));
     queue.disks.bytes.push(pattern(8, BLOCKS));
     let (answer, data) = rig.command(new, &cdb10(READ, 0, 1), &[], BLOCK);
     assert_eq!((answer, data), (GOOD, pattern(8, 1)));

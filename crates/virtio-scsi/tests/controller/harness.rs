@@ -8,8 +8,8 @@ use libc::iovec;
 use scsi::{Identity, Saving, TransportId, Unit, UnitOptions};
 use virtio_blk::{Admission, Batch, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue, Sink,
-    ToQueue,
+    Address, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue, QueueDisk,
+    Sink, ToQueue,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures, SplitQueue};
@@ -28,6 +28,15 @@ pub const DISKS: [Address; 3] = [at(0, 0), at(0, 1), at(3, 300)];
 
 pub const fn at(target: u8, lun: u16) -> Address {
     Address { target, lun }
+}
+
+/// Disks at these places, with nothing counted.
+pub fn disks(addresses: &[Address]) -> Vec<QueueDisk> {
+    let disk = |&address| QueueDisk {
+        address,
+        stats: Arc::default(),
+    };
+    addresses.iter().map(disk).collect()
 }
 
 /// What was sent to a queue and not handled yet.
@@ -136,6 +145,8 @@ pub struct Requests {
     pub chain: Chain,
     pub now: u64,
     pub stats: Arc<QueueStats>,
+    /// Its disks' own figures.
+    pub counted: Vec<QueueDisk>,
 }
 
 pub struct Rig {
@@ -207,7 +218,8 @@ impl Rig {
             let (mail, stats) = (Arc::new(Mail::default()), Arc::new(QueueStats::new()));
             let name = QueueName::new("test", index);
             let mut queue = Queue::new(name, device.clone(), 128, 7, mail.clone(), stats.clone());
-            queue.set_disks(&DISKS);
+            let counted = disks(&DISKS);
+            queue.set_disks(&counted);
             Requests {
                 ring: driver.device_queue(),
                 driver,
@@ -221,6 +233,7 @@ impl Rig {
                 chain: Chain::new(),
                 now: 0,
                 stats,
+                counted,
             }
         });
         let queues = queues.collect();

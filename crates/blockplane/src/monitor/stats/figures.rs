@@ -86,21 +86,22 @@ impl Sum {
     }
 }
 
-/// How long requests of a queue took, by kind.
-pub(super) fn latencies(queue: &QueueStats, scale: Scale) -> Value {
+/// How long requests of these queues took, by kind.
+pub(super) fn latencies<'a>(
+    queues: impl Iterator<Item = &'a QueueStats> + Clone,
+    scale: Scale,
+) -> Value {
     let kinds = Kind::ALL.into_iter();
     let members = kinds.map(|kind| {
-        (
-            kind.name().to_owned(),
-            latency(&queue.of(kind).latency, scale),
-        )
+        let counts = Histogram::sum(queues.clone().map(|queue| &queue.of(kind).latency));
+        (kind.name().to_owned(), latency(counts, scale))
     });
     Value::Object(members.collect())
 }
 
-fn latency(histogram: &Histogram, scale: Scale) -> Value {
-    let (bounds, counts): (Vec<u64>, Vec<u64>) = histogram
-        .counts()
+fn latency(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale) -> Value {
+    let (bounds, counts): (Vec<u64>, Vec<u64>) = counts
+        .into_iter()
         .map(|(end, count)| (scale.to_ns(end), count))
         .unzip();
     json!({"bounds": bounds, "counts": counts})

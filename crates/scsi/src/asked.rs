@@ -1,0 +1,64 @@
+//! What a command's bytes say that it asks of the medium, for those who count and trace.
+
+use block::Op;
+
+use crate::cdb::Cdb;
+
+/// Before anything is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// What to do.
+    pub op: Op,
+    /// The first logical block; 0 where a command names none, or several.
+    pub lba: u64,
+}
+
+impl Asked {
+    /// Of the commands that disks have. `None`: it asks nothing of the medium, as far as the operation code says.
+    #[must_use]
+    pub fn by(cdb: &[u8]) -> Option<Self> {
+        let cdb = Cdb::new(cdb);
+        let op = match cdb.opcode() {
+            // READ, VERIFY
+            0x08 | 0x28 | 0x88 | 0xa8 | 0x2f | 0x8f | 0xaf => Op::Read,
+            // WRITE, WRITE AND VERIFY, COMPARE AND WRITE, ORWRITE
+            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x89 | 0x8b => Op::Write,
+            // WRITE SAME
+            0x41 | 0x93 => Op::WriteZeroes {
+                unmap: cdb.bit(1, 3),
+            },
+            // SYNCHRONIZE CACHE
+            0x35 | 0x91 => Op::Flush,
+            // UNMAP
+            0x42 => Op::Discard,
+            _ => return None,
+        };
+        let lba = match op {
+            Op::Discard => 0,
+            _ => cdb.range().lba,
+        };
+        Some(Asked { op, lba })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_told_by_their_codes() {
+        let asked = |op, lba| Some(Asked { op, lba });
+        let zeroes = Op::WriteZeroes { unmap: true };
+        for (cdb, expected) in [
+            (&[0x28, 0, 0, 0, 1, 2, 0, 0, 8, 0][..], asked(Op::Read, 258)),
+            (&[0x0a, 0xe1, 0, 7, 1, 0], asked(Op::Write, 0x1_0007)),
+            (&[0x41, 8, 0, 0, 0, 9, 0, 0, 1, 0], asked(zeroes, 9)),
+            (&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], asked(Op::Flush, 0)),
+            (&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], asked(Op::Discard, 0)),
+            (&[0x12, 0, 0, 0, 36, 0], None),
+            (&[], None),
+        ] {
+            assert_eq!(Asked::by(cdb), expected, "{cdb:x?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Counting for devices whose requests are not taken and finished in groups.
+
+use crate::histograms::Held;
+use crate::stats::{Kind, KindStats, QueueStats};
+
+/// What a running queue needs to count its requests one by one.
+#[derive(Debug, Default)]
+pub struct Tally {
+    held: Held,
+}
+
+impl Tally {
+    /// A request has succeeded after so many ticks.
+    #[inline]
+    pub fn add(&mut self, stats: &QueueStats, kind: Kind, bytes: u64, ticks: u64) {
+        stats.of(kind).succeeded(bytes, ticks);
+        if stats.histograms().wanted() {
+            self.add_chosen(stats, kind, ticks);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_chosen(&mut self, stats: &QueueStats, kind: Kind, ticks: u64) {
+        self.held.add(stats.histograms(), kind, ticks, 1);
+    }
+}
+
+impl KindStats {
+    /// A request has succeeded after so many ticks.
+    #[inline]
+    pub fn succeeded(&self, bytes: u64, ticks: u64) {
+        self.bytes.add(bytes);
+        self.ticks.add(ticks);
+        self.latency.add(ticks, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use counters::{Boundaries, Scale};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_tallied_is_in_the_figures_and_in_chosen_bins() {
+        let (stats, mut tally) = (QueueStats::new(), Tally::default());
+        tally.add(&stats, Kind::Write, 4096, 100);
+        let boundaries = Boundaries::new(vec![u64::MAX], Scale::new()).unwrap();
+        let chosen = Some(Arc::new(boundaries));
+        stats.histograms().set(Kind::Write, chosen);
+        tally.add(&stats, Kind::Write, 512, 50);
+        let write = stats.of(Kind::Write);
+        assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 150));
+        assert_eq!(write.latency.total(), 2);
+        let bins = stats.histograms().of(Kind::Write).unwrap();
+        assert_eq!(bins.counts().sum::<u64>(), 1, "since it was chosen");
+    }
+}

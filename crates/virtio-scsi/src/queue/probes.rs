@@ -1,0 +1,120 @@
+//! What tracers see of a command: code that runs only while one is attached.
+
+use block::{Request, SECTOR_BYTES};
+use counters::Scale;
+use scsi::{Asked, Status};
+use tracepoints::{
+    request_answer, request_complete, request_start, request_submit, scsi_command, scsi_status,
+};
+use virtio_blk::{Kind, QueueName, request_type};
+
+use crate::slots::Slot;
+use crate::wire::Response;
+
+/// What `request_start` calls a command that asks nothing of the medium: this and its operation code.
+const OTHER: u64 = 0x100;
+
+/// What `request_complete` and `request_answer` say: done, or not.
+fn outcome(done: bool) -> u64 {
+    match done {
+        true => virtio_blk::Status::Ok as u64,
+        false => virtio_blk::Status::IoErr as u64,
+    }
+}
+
+/// Whether anybody wants to see commands.
+#[inline(always)]
+pub(super) fn wanted() -> bool {
+    request_start::enabled() || scsi_command::enabled()
+}
+
+/// A command was taken off the ring and not looked at yet.
+#[cold]
+pub(super) fn started(name: &QueueName, slot: &Slot) {
+    let (queue, head) = (name.index().into(), slot.id.id.into());
+    let opcode = u64::from(slot.cdb[0]);
+    let asked = Asked::by(&slot.cdb);
+    let kind = asked.map_or(OTHER | opcode, |asked| request_type(asked.op).into());
+    let lba = asked.map_or(0, |asked| asked.lba);
+    request_start::fire(name.export(), queue, head, kind, lba, slot.data_len);
+    let (target, lun) = (slot.address.target.into(), slot.address.lun.into());
+    scsi_command::fire(name.export(), queue, head, target, lun, opcode);
+}
+
+/// A block request of it goes to the disk.
+#[cold]
+pub(super) fn submitted(name: &QueueName, slot: &Slot, request: &Request) {
+    request_submit::fire(
+        name.export(),
+        name.index().into(),
+        slot.id.id.into(),
+        request_type(request.op).into(),
+        request.offset / SECTOR_BYTES,
+        request.len,
+    );
+}
+
+/// Whether anybody wants to see what becomes of commands.
+#[inline(always)]
+pub(super) fn end_wanted() -> bool {
+    request_complete::enabled() || request_answer::enabled() || scsi_status::enabled()
+}
+
+/// It is over, `now` in ticks, and the guest is about to be told.
+#[cold]
+pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
+    let (queue, head) = (name.index().into(), slot.id.id.into());
+    let status = slot.task.status();
+    let done = outcome(slot.cancelled.is_none() && status == Status::Good);
+    match slot.kind {
+        Some(kind) => {
+            let op = match kind {
+                Kind::Read => block::Op::Read,
+                Kind::Write => block::Op::Write,
+                Kind::Flush => block::Op::Flush,
+                Kind::Unmap => block::Op::Discard,
+            };
+            let latency_ns = Scale::new().to_ns(now.saturating_sub(slot.taken));
+            let kind = request_type(op).into();
+            request_complete::fire(name.export(), queue, head, kind, done, latency_ns);
+        }
+        None => request_answer::fire(name.export(), queue, head, done),
+    }
+    let (response, status, sense) = match slot.cancelled {
+        Some(response) => (response, 0, 0),
+        None => (Response::Ok, status as u64, short(slot.task.sense())),
+    };
+    scsi_status::fire(name.export(), queue, head, response as u64, status, sense);
+}
+
+/// It never came to a task.
+#[cold]
+pub(super) fn refused(name: &QueueName, slot: &Slot, response: Response) {
+    let (queue, head) = (name.index().into(), slot.id.id.into());
+    request_answer::fire(name.export(), queue, head, outcome(false));
+    scsi_status::fire(name.export(), queue, head, response as u64, 0, 0);
+}
+
+/// Key, code and qualifier of sense data in one number, as they are read: `0x052400`.
+fn short(sense: &[u8]) -> u64 {
+    let byte = |at: usize| u64::from(sense.get(at).copied().unwrap_or(0));
+    let (key, code, qualifier) = match byte(0) & 0x7f {
+        0x72 | 0x73 => (byte(1), byte(2), byte(3)),
+        _ => (byte(2), byte(12), byte(13)),
+    };
+    (key & 0xf) << 16 | code << 8 | qualifier
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn sense_data_is_short_in_both_formats() {
+        let mut fixed = [0; 18];
+        (fixed[0], fixed[2], fixed[12], fixed[13]) = (0x70, 0x25, 0x24, 1);
+        assert_eq!(short(&fixed), 0x05_24_01);
+        assert_eq!(short(&[0x72, 0x05, 0x24, 1, 0, 0, 0, 0]), 0x05_24_01);
+        assert_eq!(short(&[]), 0);
+    }
+}
