@@ -48,7 +48,7 @@ const SG3_UTILS: [&str; 19] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 15] = [
+const SCRIPTS: [(&str, &str); 17] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -67,6 +67,11 @@ const SCRIPTS: [(&str, &str); 15] = [
     (
         "scripts/host_adapter.sh",
         include_str!("init/host_adapter.sh"),
+    ),
+    ("scripts/load.sh", include_str!("init/load.sh")),
+    (
+        "scripts/controller_resets.sh",
+        include_str!("init/controller_resets.sh"),
     ),
     ("scripts/sense.sh", include_str!("init/sense.sh")),
     ("scripts/sg3.sh", include_str!("init/sg3.sh")),

@@ -40,6 +40,8 @@ pub enum Scenario {
     /// The disks of a [`Device::Controller`] are found and used; asks `add`, `delete` and `grow`, for units to come, go and
     /// become larger.
     Controller,
+    /// A new disk behind a [`Device::Controller`] with a slow one beside it, which are used while units are reset.
+    ControllerResets,
     /// A new disk behind a [`Device::HostAdapter`] with a slow one beside it. Asks `before_large` and `after_large`,
     /// between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the driver gives it.
     HostAdapter,
@@ -60,6 +62,7 @@ impl Scenario {
             Self::Resize => "resize",
             Self::HotPlug => "hot_plug",
             Self::Controller => "controller",
+            Self::ControllerResets => "controller_resets",
             Self::HostAdapter => "host_adapter",
             Self::Sg3Utils => "sg3",
             Self::Booted => "booted",

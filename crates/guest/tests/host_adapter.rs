@@ -29,7 +29,7 @@ fn figures(server: &Server) -> Value {
     serde_json::from_str::<Value>(&reply).unwrap()["return"][0].take()
 }
 
-/// Tagged queueing, files by many writers at once, resets of the device and the bus, and a command that is
+/// Tagged queueing, files by many writers at once, resets of the device, the bus and the adapter, and a command that is
 /// called back.
 #[test]
 fn linux_uses_the_disk_with_many_commands_at_once_and_through_resets_and_aborts() {

@@ -1,8 +1,7 @@
 # A SCSI disk behind a host adapter: used by many writers at once, also while it and the bus are reset, and a second
 # one, at target 1, that takes so long that the kernel calls a command back.
 
-writers=24
-mib=1048576
+. /scripts/load.sh
 
 look_scsi() {
     device=/sys/block/$disk/device
@@ -19,73 +18,12 @@ look_scsi() {
     expect cache "$(tr ' ' _ < "/sys/block/$disk/queue/write_cache")"
 }
 
-# The bytes of file $1: each has its own.
-bytes_of() { piece $mib $(($1 * 65521)); }
-
-# Writes file $1 by direct I/O in pieces of another size than its neighbours'.
-write_file() {
-    bytes_of "$1" > "/tmp/file-$1"
-    dd if="/tmp/file-$1" of="/mnt/file-$1" bs=$((4096 << ($1 % 5))) oflag=direct conv=notrunc status=none
-}
-
-# Fails unless file $1 reads back from the disk as it was written.
-read_file() {
-    bytes_of "$1" > "/tmp/file-$1"
-    dd if="/mnt/file-$1" bs=$((4096 << (($1 + 2) % 5))) iflag=direct status=none | cmp - "/tmp/file-$1"
-}
-
-# Runs $1 for each file, all at the same time.
-all_at_once() {
-    jobs=
-    for number in $(seq $writers); do
-        "$1" "$number" &
-        jobs="$jobs $!"
-    done
-    for job in $jobs; do wait "$job" || return 1; done
-}
-
-write_all() {
-    all_at_once write_file
-    sync
-}
-
-read_all() {
-    umount /mnt
-    mount_rw
-    all_at_once read_file
-    fact files $writers
-}
-
 # The host counts them: 64 requests of 64 KiB each, while nobody else writes.
 large_requests() {
     sync
     ask before_large
     dd if=/pattern of="/dev/${disk}2" bs=64k count=64 iflag=fullblock oflag=direct conv=notrunc status=none
     ask after_large
-}
-
-# Waits until a reset or an abort is in the kernel's log $2 times.
-logged() {
-    for _ in $(seq 300); do
-        [ "$(dmesg | grep -c "$1")" -ge "$2" ] && return 0
-        usleep 100000
-    done
-    dmesg | tail -n 20
-    echo "the kernel has not logged: $1"
-    return 1
-}
-
-# It has no more than these 4 KiB: the kernel looks for partitions in them with one request.
-read_slow() { dd if="/dev/$slow" of=/dev/null bs=4096 iflag=direct status=none; }
-
-# Waits until disk $1 has at least $2 commands.
-busy() {
-    for _ in $(seq 500); do
-        [ "$(cat "/sys/block/$1/device/device_busy")" -ge "$2" ] && return 0
-        usleep 10000
-    done
-    echo "$1 has $(cat "/sys/block/$1/device/device_busy") commands, not $2"
-    return 1
 }
 
 # All that the driver has room for is at the disk at the same time: the host sees it there.
@@ -132,6 +70,14 @@ reset_bus() {
     wait $writing
 }
 
+# As the kernel does when nothing else has helped: the driver starts the adapter anew, and the kernel waits for ten
+# seconds.
+reset_host() {
+    reset host 'HOST RESET operation complete'
+    wait $reading
+    wait $writing
+}
+
 # The kernel aborts what is not done in a second, and the disk is there as before.
 abort() {
     device=/sys/block/$slow/device
@@ -163,6 +109,8 @@ step read_all
 step many_in_flight
 step reset_device
 step reset_bus
+step read_all
+step reset_host
 step read_all
 step abort
 step unmount

@@ -1,0 +1,67 @@
+# Two disks of a SCSI controller, one of them slow, are used by many at once while units are reset, and while a command takes
+# longer than the kernel gives it.
+
+. /scripts/load.sh
+
+# What was under way is sent once more, and nothing is lost: neither of the slow disk's nor of the other one's.
+reset_slow() {
+    all_at_once write_file &
+    writing=$!
+    read_slow &
+    reading=$!
+    busy "$slow" 1
+    busy "$disk" 1
+    /tools/sg_reset --no-esc --device "/dev/$slow"
+    wait $reading
+    wait $writing
+}
+
+# The same unit again and again while all write to it.
+reset_busy() {
+    for number in 1 2 3; do
+        all_at_once write_file &
+        writing=$!
+        busy "$disk" 4
+        /tools/sg_reset --no-esc --device "/dev/$disk"
+        wait $writing
+    done
+}
+
+# Linux' driver for the controller has no other resets: they fail, and nobody is disturbed.
+other_resets() {
+    all_at_once write_file &
+    writing=$!
+    busy "$disk" 1
+    for kind in target bus host; do
+        if /tools/sg_reset --no-esc --$kind "/dev/$disk"; then
+            echo "there is a reset of the $kind"
+            return 1
+        fi
+    done
+    wait $writing
+}
+
+# The driver calls nothing back: it relies on the device to answer some time.
+patience() {
+    echo 1 > "/sys/block/$slow/device/timeout"
+    read_slow
+    echo 30 > "/sys/block/$slow/device/timeout"
+    fact slow_state "$(cat "/sys/block/$slow/device/state")"
+}
+
+disk=$(disk_of_target 0) || fail find "no disk at target 0"
+slow=$(disk_of_target 1) || fail find "no disk at target 1"
+
+step partition
+step format
+step mount_rw
+step write_all
+step reset_slow
+step read_all
+step reset_busy
+step read_all
+step other_resets
+step patience
+step read_all
+step unmount
+step check_filesystem
