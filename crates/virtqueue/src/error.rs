@@ -7,6 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::inflight::InflightError;
+
 /// The parts of a virtqueue: three of a split one (section 2.7), three of a packed one
 /// (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,4 +241,7 @@ pub enum RingError {
         /// The most segments that are taken.
         max: usize,
     },
+    /// What is recorded of the queue cannot be used.
+    #[error(transparent)]
+    Inflight(#[from] InflightError),
 }

@@ -10,6 +10,8 @@
 //! - [`split`]: the split virtqueue itself: pop, push, publish, kicks.
 //! - [`packed`]: the packed virtqueue, which does the same in another form.
 //! - [`queue`]: one of either form.
+//! - [`InflightRegion`]: where a queue of either form records what it has taken, for whoever starts it
+//!   after a crash; [`TrackedQueue`]: a queue that does.
 //! - [`virtqueue`]: what a device needs of a queue of either form.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
@@ -23,20 +25,24 @@ mod buffers;
 pub mod chain;
 mod descriptor;
 mod error;
+mod inflight;
 pub mod memory;
 pub mod packed;
 pub mod queue;
 mod ring;
 pub mod split;
 pub mod testing;
+mod tracked;
 pub mod virtqueue;
 mod walk;
 
 pub use chain::{Chain, MAX_SEGMENTS};
 pub use error::{Ring, RingError};
+pub use inflight::{InflightError, InflightRegion};
 pub use memory::{GuestMemory, MemoryError, Region};
 pub use packed::PackedQueue;
 pub use queue::Queue;
 pub use split::{RingFeatures, RingLayout, SplitQueue};
+pub use tracked::TrackedQueue;
 pub use virtqueue::{ChainId, Virtqueue};
 pub use walk::MAX_CHAIN_DESCRIPTORS;

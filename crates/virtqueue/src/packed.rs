@@ -16,14 +16,17 @@ mod position;
 mod ring;
 mod walk;
 
-use position::Position;
-use ring::{EventArea, PackedView, UsedEntry};
+pub(crate) use position::Position;
+pub(crate) use ring::{PackedDescriptor, PackedView};
+
+use ring::{EventArea, UsedEntry};
 use walk::Walk;
 
 use crate::buffers::Buffers;
 use crate::chain::Chain;
 use crate::descriptor::F_WRITE;
 use crate::error::RingError;
+use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
 use crate::split::{RingFeatures, RingLayout};
 use crate::virtqueue::{ChainId, Virtqueue};
@@ -155,6 +158,59 @@ impl PackedQueue {
         Ok(Some(ChainId { id, descriptors }))
     }
 
+    /// Takes a chain once more, which was popped by a server that is gone, from a copy of its descriptors.
+    pub(crate) fn pop_again(
+        &mut self,
+        memory: &GuestMemory,
+        descriptors: &[PackedDescriptor],
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        chain.clear();
+        let mut walk = Walk {
+            ring: &self.ring,
+            memory,
+            buffers: Buffers::new(memory, self.region_hint),
+            indirect: self.features.indirect,
+            taken: 0,
+        };
+        walk.recorded(descriptors, chain)?;
+        self.region_hint = walk.buffers.finish(chain)?;
+        Ok(())
+    }
+
+    /// The guest finds its next used entry at `used`, and the `taken` descriptors from there on were
+    /// taken by a server that is gone. Used entries that it had written among them, and that
+    /// the guest does not see yet, are not there any more.
+    pub(crate) fn seek(&mut self, used: Position, taken: u16) {
+        (self.next_used, self.published) = (used, used);
+        self.taken = taken;
+        let mut at = used;
+        for _ in 0..taken {
+            before_store();
+            self.ring.make_available(at);
+            at = at.advance(1, self.ring.size());
+        }
+        self.next_avail = at;
+    }
+
+    /// The ring.
+    #[inline]
+    pub(crate) fn ring(&self) -> &PackedView {
+        &self.ring
+    }
+
+    /// The descriptor that the driver makes available next.
+    #[inline]
+    pub(crate) fn avail_position(&self) -> Position {
+        self.next_avail
+    }
+
+    /// Where the guest will look for its next used entry once all that was pushed is published.
+    #[inline]
+    pub(crate) fn used_position(&self) -> Position {
+        self.next_used
+    }
+
     /// Fills a used entry: the chain is done, and `written_bytes` were written to the beginning of
     /// its writable segments. The guest does not see it yet.
     #[inline]
@@ -171,6 +227,7 @@ impl PackedQueue {
         if self.unpublished == 0 {
             self.first_used = entry;
         } else {
+            before_store();
             self.ring.store_used(self.next_used.index, entry);
         }
         self.unpublished += descriptors;
@@ -188,6 +245,7 @@ impl PackedQueue {
             return false;
         }
         let (old, new) = (self.published, self.next_used);
+        before_store();
         self.ring.store_first_used(old.index, self.first_used);
         self.published = new;
         self.taken -= self.unpublished;

@@ -5,9 +5,11 @@
 //! [`Virtqueue`](crate::Virtqueue).
 
 use crate::error::RingError;
+use crate::inflight::InflightRegion;
 use crate::memory::GuestMemory;
 use crate::packed::PackedQueue;
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
+use crate::tracked::TrackedQueue;
 
 /// A started virtqueue of either form.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub enum Queue {
     Split(SplitQueue),
     /// The packed form.
     Packed(PackedQueue),
+    /// Either form, with a record of what is in flight.
+    Tracked(Box<TrackedQueue>),
 }
 
 impl Queue {
@@ -39,6 +43,36 @@ impl Queue {
         })
     }
 
+    /// The same for a queue that records what it takes in `region`. If that has a record already, the queue goes
+    /// on from there: what was in flight is taken first, in its order, and the record says where that
+    /// was, whatever `base` is.
+    ///
+    /// # Errors
+    /// [`RingError`] for what cannot be started, and for a record that contradicts the rings.
+    pub fn tracked(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u32,
+        region: InflightRegion,
+    ) -> Result<Queue, RingError> {
+        let low = (base & 0xffff) as u16;
+        let tracked = TrackedQueue::new(memory, layout, features, low, region)?;
+        Ok(Queue::Tracked(Box::new(tracked)))
+    }
+
+    /// Nothing is taken any more but what was in flight when the queue was started.
+    pub fn finish(&mut self) {
+        if let Queue::Tracked(queue) = self {
+            queue.finish();
+        }
+    }
+
+    /// Whether there is something that was in flight when the queue was started, and was not taken again yet.
+    pub fn has_unfinished(&self) -> bool {
+        matches!(self, Queue::Tracked(queue) if queue.has_unfinished())
+    }
+
     /// Finds the rings again after the memory map changed.
     ///
     /// # Errors
@@ -47,6 +81,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.remap(memory),
             Queue::Packed(queue) => queue.remap(memory),
+            Queue::Tracked(queue) => queue.remap(memory),
         }
     }
 
@@ -56,6 +91,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.has_available(),
             Queue::Packed(queue) => queue.has_available(),
+            Queue::Tracked(queue) => queue.has_available(),
         }
     }
 
@@ -65,6 +101,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.publish(),
             Queue::Packed(queue) => queue.publish(),
+            Queue::Tracked(queue) => queue.publish(),
         }
     }
 
@@ -74,6 +111,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.disable_kicks(),
             Queue::Packed(queue) => queue.disable_kicks(),
+            Queue::Tracked(queue) => queue.disable_kicks(),
         }
     }
 
@@ -84,6 +122,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.enable_kicks(),
             Queue::Packed(queue) => queue.enable_kicks(),
+            Queue::Tracked(queue) => queue.enable_kicks(),
         }
     }
 
@@ -93,6 +132,7 @@ impl Queue {
         match self {
             Queue::Split(queue) => queue.next_avail(),
             Queue::Packed(queue) => queue.next_avail(),
+            Queue::Tracked(queue) => queue.next_avail(),
         }
     }
 
@@ -105,6 +145,7 @@ impl Queue {
             Queue::Packed(queue) => {
                 u32::from(queue.next_avail()) | u32::from(queue.published()) << 16
             }
+            Queue::Tracked(queue) => queue.base(),
         }
     }
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::buffers::Buffers;
 use crate::chain::Chain;
 use crate::error::RingError;
+use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
 use crate::ring::RingView;
 use crate::virtqueue::{ChainId, Virtqueue};
@@ -156,6 +157,19 @@ impl SplitQueue {
         if head >= size {
             return Err(RingError::HeadOutOfRange { head, size });
         }
+        self.walk(memory, head, chain)?;
+        self.next_avail = self.next_avail.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Appends the segments of the chain that begins at `head`, which is below the queue size.
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &GuestMemory,
+        head: u16,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
         let walk = Walk {
             rings: &self.rings,
             memory,
@@ -163,8 +177,30 @@ impl SplitQueue {
             indirect: self.features.indirect,
         };
         self.region_hint = walk.chain(head, chain)?;
-        self.next_avail = self.next_avail.wrapping_add(1);
-        Ok(Some(head))
+        Ok(())
+    }
+
+    /// Takes a chain once more, which was popped by a server that is gone.
+    pub(crate) fn pop_again(
+        &mut self,
+        memory: &GuestMemory,
+        head: u16,
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        chain.clear();
+        self.walk(memory, head, chain)
+    }
+
+    /// The available index is where it was after `taken` chains that are not given back.
+    pub(crate) fn seek(&mut self, taken: u16) {
+        self.next_avail = self.published.wrapping_add(taken);
+        self.avail_idx = self.next_avail;
+    }
+
+    /// `used.idx` as the guest sees it.
+    #[inline]
+    pub(crate) fn published(&self) -> u16 {
+        self.published
     }
 
     /// Reads the available index. True when there are chains before it.
@@ -211,6 +247,7 @@ impl SplitQueue {
         if old == new {
             return false;
         }
+        before_store();
         self.rings.store_used_idx(new);
         self.published = new;
         // The driver first says what it waits for and then looks at the index once more; we first

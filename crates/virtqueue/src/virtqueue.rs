@@ -11,7 +11,8 @@ use crate::memory::GuestMemory;
 /// How a chain is called between its pop and its push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainId {
-    /// Split: the first descriptor. Packed: the driver's name for the buffer, any number.
+    /// Split: the first descriptor. Packed: the driver's name for the buffer, any number; in a queue
+    /// that [records](crate::InflightRegion) what it takes, where it has recorded the chain.
     pub id: u16,
     /// Packed: how many descriptors of the ring the chain takes. Split: 0, nobody needs it.
     pub descriptors: u16,

@@ -68,7 +68,13 @@ impl Position {
     /// Whether a descriptor at this position with these flags was made available in this lap.
     #[inline]
     pub fn is_available(self, flags: u16) -> bool {
-        flags & (F_AVAIL | F_USED) == if self.wrap { F_AVAIL } else { F_USED }
+        flags & (F_AVAIL | F_USED) == self.available_flags()
+    }
+
+    /// The flags, of those two, of a descriptor that was made available at this position.
+    #[inline]
+    pub fn available_flags(self) -> u16 {
+        if self.wrap { F_AVAIL } else { F_USED }
     }
 
     /// The flags of a used descriptor at this position, without `WRITE`.

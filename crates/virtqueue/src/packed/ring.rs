@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::descriptor::DESCRIPTOR_LEN_BYTES;
 use crate::error::{Ring, RingError};
 use crate::memory::GuestMemory;
+use crate::packed::Position;
 use crate::ring::find;
 use crate::split::{MAX_QUEUE_SIZE, RingLayout};
 
@@ -25,7 +26,7 @@ const EVENT_LEN_BYTES: usize = 4;
 
 /// A descriptor: `struct pvirtq_desc` (section 2.8.13) in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PackedDescriptor {
+pub(crate) struct PackedDescriptor {
     pub addr: u64,
     pub len: u32,
     pub id: u16,
@@ -48,7 +49,7 @@ impl PackedDescriptor {
 
 /// What a used entry says: the second word of a descriptor. The first is not looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UsedEntry {
+pub(crate) struct UsedEntry {
     pub len: u32,
     pub id: u16,
     pub flags: u16,
@@ -64,7 +65,7 @@ impl UsedEntry {
 
 /// What one side asks of the other: when to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EventArea {
+pub(crate) struct EventArea {
     /// A position, for [`FLAGS_DESC`](super::FLAGS_DESC).
     pub position: u16,
     /// `RING_EVENT_FLAGS_*`.
@@ -73,7 +74,7 @@ pub(super) struct EventArea {
 
 /// Checked host addresses, and what keeps them mapped.
 #[derive(Debug)]
-pub(super) struct PackedView {
+pub(crate) struct PackedView {
     desc: NonNull<u8>,
     driver: NonNull<u8>,
     device: NonNull<u8>,
@@ -145,6 +146,15 @@ impl PackedView {
     pub fn store_first_used(&self, index: u16, entry: UsedEntry) {
         self.word(index, 1)
             .store(entry.to_word(), Ordering::Release);
+    }
+
+    /// Makes a descriptor what it was before a used entry overwrote it, as far as the guest looks at it.
+    pub fn make_available(&self, at: Position) {
+        let word = self.word(at.index, 1);
+        let rest = u64::from_le(word.load(Ordering::Relaxed));
+        let flags = (rest >> 48) as u16 & !(F_AVAIL | F_USED) | at.available_flags();
+        let rest = rest & !(0xffff << 48) | u64::from(flags) << 48;
+        word.store(rest.to_le(), Ordering::Release);
     }
 
     /// When the driver wants to be signalled.

@@ -63,6 +63,26 @@ impl Walk<'_> {
         }
     }
 
+    /// Appends the segments of a chain from a copy of its descriptors, which may be anybody's.
+    pub fn recorded(
+        &mut self,
+        descriptors: &[PackedDescriptor],
+        chain: &mut Chain,
+    ) -> Result<(), RingError> {
+        if let [table] = descriptors
+            && table.flags & F_INDIRECT != 0
+        {
+            return self.indirect_table(0, table, chain);
+        }
+        for (index, descriptor) in (0..).zip(descriptors) {
+            if descriptor.flags & F_INDIRECT != 0 {
+                return Err(RingError::IndirectInChain { index });
+            }
+            self.buffer(index, descriptor, chain)?;
+        }
+        Ok(())
+    }
+
     /// Appends the segments of an indirect table. In it, no flag but WRITE means anything, and in
     /// the descriptor that refers to it, WRITE does not (section 2.8.7).
     #[inline(always)]

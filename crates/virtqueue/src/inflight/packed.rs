@@ -1,0 +1,288 @@
+//! The record of a packed queue.
+//!
+//! Used entries overwrite descriptors of chains that are still in flight, so that a record has copies of all
+//! descriptors of each. Entries are handed out from a list of free ones; the entries of a chain stay
+//! linked as they were in that list. What changes when a batch is published, the free list and the used
+//! position, is there twice: as it will be, and as it was. Which of them counts is told by the
+//! descriptor at the old position, in which the guest sees the batch or does not.
+//!
+//! All of the links that matter here are kept in this process as well; those in the region are
+//! written only.
+
+use super::{InflightError, InflightRegion};
+use crate::packed::{PackedDescriptor, PackedView, Position};
+
+/// Version, number of entries, head of the free list, and the old one.
+const LISTS: usize = 8;
+/// Used position and old one, then their wrap counters.
+const POSITIONS: usize = 16;
+// Of an entry. Its first word: in flight, next, last, number of descriptors.
+const NEXT: usize = 2;
+const COUNTER: usize = 8;
+/// Name, flags and length.
+const REST: usize = 16;
+const ADDR: usize = 24;
+
+/// A chain that was in flight.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// Where its record begins: how [`PackedTracker`] calls it.
+    pub entry: u16,
+    /// As the driver made them available.
+    pub descriptors: Vec<PackedDescriptor>,
+}
+
+/// What is known of an entry without a look at the region.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// The entry behind it, in the list of free ones or in its chain.
+    next: u16,
+    /// Of a head: the last entry of its chain.
+    last: u16,
+    /// Of a head: how the driver calls its chain.
+    id: u16,
+}
+
+/// Writes the record.
+#[derive(Debug)]
+pub(crate) struct PackedTracker {
+    region: InflightRegion,
+    entries: Box<[Entry]>,
+    /// The first free entry; as many as there are entries: none.
+    free: u16,
+    used: Position,
+    /// Of the chain that is taken next.
+    counter: u64,
+}
+
+impl PackedTracker {
+    /// Goes on with what the region has, or begins a new record, for a queue whose used position is `used`.
+    /// Also returns the chains in flight, in the order in which they were taken; `None` for a
+    /// new record.
+    pub fn start(
+        region: InflightRegion,
+        ring: &PackedView,
+        used: Position,
+    ) -> Result<(Self, Option<Vec<Recorded>>), InflightError> {
+        assert!(region.is_packed(), "the region has the queue's form");
+        let was_used = region.was_used(ring.size())?;
+        let entries = vec![Entry::default(); region.entries().into()].into();
+        let mut tracker = PackedTracker {
+            region,
+            entries,
+            free: 0,
+            used,
+            counter: 0,
+        };
+        if was_used {
+            let chains = tracker.recover(ring)?;
+            return Ok((tracker, Some(chains)));
+        }
+        for entry in 0..tracker.region.entries() {
+            tracker.region.set_in_flight(entry, false);
+        }
+        tracker.store_positions(used, used);
+        // With its last step the record counts.
+        tracker.link_free(&vec![true; tracker.entries.len()]);
+        Ok((tracker, None))
+    }
+
+    /// Where the guest finds its next used entry.
+    pub fn used(&self) -> Position {
+        self.used
+    }
+
+    fn recover(&mut self, ring: &PackedView) -> Result<Vec<Recorded>, InflightError> {
+        let (entries, size) = (self.region.entries(), ring.size());
+        let [_, _, free, mut old_free] = fields(self.region.u64(LISTS));
+        let [used, old_used, wraps, _] = fields(self.region.u64(POSITIONS));
+        let [wrap, old_wrap] = wraps.to_le_bytes();
+        let position = |index, wrap| {
+            let wrap = wrap != 0;
+            (index < size)
+                .then_some(Position { index, wrap })
+                .ok_or(InflightError::OutOfRange { index, size })
+        };
+        let (used, old) = (position(used, wrap)?, position(old_used, old_wrap)?);
+        self.used = old;
+        if used != old && !old.is_available(ring.flags(old.index)) {
+            // The guest sees the last batch: what was to be then is so.
+            (self.used, old_free) = (used, free);
+        }
+        // What is free is not in flight. A list that leads nowhere is noticed below.
+        let mut at = old_free;
+        for _ in 0..entries {
+            if at >= entries {
+                break;
+            }
+            self.region.set_in_flight(at, false);
+            at = self.region.u16(self.region.offset(at) + NEXT);
+        }
+        let mut is_free = vec![true; entries.into()];
+        let mut chains = Vec::new();
+        let mut left = size;
+        for entry in 0..entries {
+            if !self.region.in_flight(entry) {
+                continue;
+            }
+            let counter = self.region.u64(self.region.offset(entry) + COUNTER);
+            let chain = self.chain(entry, &mut left, &mut is_free)?;
+            chains.push((counter, chain));
+        }
+        self.store_lists(old_free, old_free);
+        self.store_positions(self.used, self.used);
+        self.link_free(&is_free);
+        chains.sort_unstable_by_key(|(counter, chain)| (*counter, chain.entry));
+        self.counter = chains.last().map_or(0, |(last, _)| last.wrapping_add(1));
+        Ok(chains.into_iter().map(|(_, chain)| chain).collect())
+    }
+
+    /// The chain whose record begins at `entry`; `left` more descriptors may be in flight.
+    fn chain(
+        &mut self,
+        entry: u16,
+        left: &mut u16,
+        is_free: &mut [bool],
+    ) -> Result<Recorded, InflightError> {
+        let size = self.region.entries();
+        let [_, _, _, count] = fields(self.region.u64(self.region.offset(entry)));
+        let error = InflightError::Chain {
+            entry,
+            descriptors: count,
+        };
+        *left = left
+            .checked_sub(count)
+            .filter(|_| count > 0)
+            .ok_or_else(|| error.clone())?;
+        let mut descriptors = Vec::new();
+        let (mut at, mut last) = (entry, entry);
+        for _ in 0..count {
+            let free = is_free
+                .get_mut(usize::from(at))
+                .ok_or(InflightError::OutOfRange { index: at, size })?;
+            if !std::mem::take(free) {
+                return Err(error);
+            }
+            let offset = self.region.offset(at);
+            let rest = self.region.u64(offset + REST);
+            let [id, flags, ..] = fields(rest);
+            descriptors.push(PackedDescriptor {
+                addr: self.region.u64(offset + ADDR),
+                len: (rest >> 32) as u32,
+                id,
+                flags,
+            });
+            let next = self.region.u16(offset + NEXT);
+            self.entries[usize::from(at)].next = next;
+            (last, at) = (at, next);
+        }
+        let id = descriptors.last().map_or(0, |last| last.id);
+        let head = &mut self.entries[usize::from(entry)];
+        (head.last, head.id) = (last, id);
+        Ok(Recorded { entry, descriptors })
+    }
+
+    /// Makes the list of free entries anew. Until it is whole, the old one leads to free entries only.
+    fn link_free(&mut self, is_free: &[bool]) {
+        let end = self.region.entries();
+        self.free = end;
+        for entry in (0..end).rev().filter(|entry| is_free[usize::from(*entry)]) {
+            self.set_next(entry, self.free);
+            self.free = entry;
+        }
+        self.store_lists(self.free, self.free);
+    }
+
+    /// A chain of `descriptors` descriptors was taken off the ring at `at`, and nothing was done with it
+    /// yet. Returns how it is called here.
+    #[inline]
+    pub fn taken(&mut self, ring: &PackedView, mut at: Position, descriptors: u16) -> u16 {
+        let head = self.free;
+        let (mut entry, mut last, mut id) = (head, head, 0);
+        for _ in 0..descriptors {
+            let offset = self.region.offset(entry);
+            let descriptor = ring.descriptor(at.index);
+            id = descriptor.id;
+            let rest =
+                u64::from(id) | u64::from(descriptor.flags) << 16 | u64::from(descriptor.len) << 32;
+            self.region.store_u64(offset + REST, rest);
+            self.region.store_u64(offset + ADDR, descriptor.addr);
+            at = at.advance(1, ring.size());
+            (last, entry) = (entry, self.entries[usize::from(entry)].next);
+        }
+        let first = &mut self.entries[usize::from(head)];
+        (first.last, first.id) = (last, id);
+        let offset = self.region.offset(head);
+        self.region.store_u64(offset + COUNTER, self.counter);
+        self.counter = self.counter.wrapping_add(1);
+        let word = word([1, first.next, last, descriptors]);
+        self.region.store_u64(offset, word);
+        // Until here it is free.
+        self.free = entry;
+        self.store_lists(entry, entry);
+        head
+    }
+
+    /// How the driver calls a chain.
+    #[inline]
+    pub fn id(&self, entry: u16) -> u16 {
+        self.entries[usize::from(entry)].id
+    }
+
+    /// These are done, and the guest is about to see it, and to look for its next used entry at `used`.
+    #[inline]
+    pub fn link(&mut self, batch: &[u16], used: Position) {
+        let old = self.free;
+        for &head in batch {
+            let last = self.entries[usize::from(head)].last;
+            self.set_next(last, self.free);
+            self.free = head;
+        }
+        self.store_lists(self.free, old);
+        self.store_positions(used, self.used);
+        self.used = used;
+    }
+
+    /// The guest sees that these are done.
+    #[inline]
+    pub fn seen(&mut self, batch: &[u16]) {
+        for &head in batch {
+            self.region.set_in_flight(head, false);
+        }
+        self.store_lists(self.free, self.free);
+        // The last step: as long as the positions differ, the ring is asked.
+        self.store_positions(self.used, self.used);
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u16, next: u16) {
+        self.entries[usize::from(entry)].next = next;
+        self.region
+            .store_u16(self.region.offset(entry) + NEXT, next);
+    }
+
+    #[inline]
+    fn store_lists(&self, free: u16, old: u16) {
+        let lists = u64::from(free) << 32 | u64::from(old) << 48;
+        let form = self.region.used_form();
+        self.region.store_u64(LISTS, form | lists);
+    }
+
+    #[inline]
+    fn store_positions(&self, used: Position, old: Position) {
+        let wraps = u16::from_le_bytes([used.wrap.into(), old.wrap.into()]);
+        let positions = word([used.index, old.index, wraps, 0]);
+        self.region.store_u64(POSITIONS, positions);
+    }
+}
+
+/// The four fields of a word, in the order of their addresses.
+fn fields(word: u64) -> [u16; 4] {
+    [0, 16, 32, 48].map(|bit| (word >> bit & 0xffff) as u16)
+}
+
+/// The other way round.
+#[inline]
+fn word([a, b, c, d]: [u16; 4]) -> u64 {
+    u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
+}

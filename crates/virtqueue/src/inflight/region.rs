@@ -1,0 +1,205 @@
+//! One queue's part of the buffer, as words.
+//!
+//! Layouts: `QueueRegionSplit` and `QueueRegionPacked` of the vhost-user specification, little-endian as
+//! everything around them. Only back-ends on the same host read them.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+
+use super::InflightError;
+use super::steps::before_store;
+
+/// Regions begin at cache lines: two queues' iothreads do not share one.
+const ALIGN_BYTES: usize = 64;
+
+const VERSION: usize = 8;
+const DESC_NUM: usize = 10;
+/// The only form that there is. 0: nothing was recorded yet.
+const VERSION_1: u16 = 1;
+
+/// Bytes of a region before its entries, and of an entry.
+fn form(packed: bool) -> (usize, usize) {
+    if packed { (32, 32) } else { (16, 16) }
+}
+
+/// Where what is in flight in one queue is recorded.
+#[derive(Clone)]
+pub struct InflightRegion {
+    host: NonNull<u8>,
+    packed: bool,
+    entries: u16,
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointer is to memory shared with another process, which is accessed with atomics only
+// and stays mapped as long as `_owner`; no thread is special to it.
+unsafe impl Send for InflightRegion {}
+// SAFETY: as above.
+unsafe impl Sync for InflightRegion {}
+
+impl fmt::Debug for InflightRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InflightRegion {
+            packed, entries, ..
+        } = self;
+        write!(
+            f,
+            "InflightRegion {{ packed: {packed}, entries: {entries} }}"
+        )
+    }
+}
+
+impl InflightRegion {
+    /// Bytes of the region of a queue of either form with `entries` descriptors: where the next one
+    /// begins.
+    #[must_use]
+    pub fn len_bytes(packed: bool, entries: u16) -> usize {
+        let (header, entry) = form(packed);
+        (header + entry * usize::from(entries)).next_multiple_of(ALIGN_BYTES)
+    }
+
+    /// The region at `host`, which is aligned to eight bytes. Zeroes are a new one.
+    ///
+    /// # Panics
+    /// If it is not aligned.
+    ///
+    /// # Safety
+    /// [`len_bytes`](Self::len_bytes) bytes at `host` stay mapped, readable and writable, as long as
+    /// `owner` lives, and nobody in this process holds a Rust reference to them.
+    #[must_use]
+    pub unsafe fn new(
+        host: NonNull<u8>,
+        packed: bool,
+        entries: u16,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        assert!(host.cast::<u64>().is_aligned(), "a region is made of words");
+        InflightRegion {
+            host,
+            packed,
+            entries,
+            _owner: owner,
+        }
+    }
+
+    /// Nothing is recorded any more, if nothing is in flight: the next start is where the front-end says.
+    pub fn forget(&self) {
+        if (0..self.entries).all(|entry| !self.in_flight(entry)) {
+            self.store_u16(VERSION, 0);
+        }
+    }
+
+    /// Whether something says that it is recorded here.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.u16(VERSION) != 0
+    }
+
+    /// Entries.
+    pub(super) fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Whether it is of a packed queue.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.packed
+    }
+
+    /// Whether something was recorded here before, by whoever keeps to the same form.
+    pub(super) fn was_used(&self, size: u16) -> Result<bool, InflightError> {
+        let (version, found, entries) = (self.u16(VERSION), self.u16(DESC_NUM), self.entries);
+        if size > entries {
+            return Err(InflightError::TooFew { entries, size });
+        }
+        match version {
+            0 => Ok(false),
+            VERSION_1 if found == entries => Ok(true),
+            VERSION_1 => Err(InflightError::Entries {
+                found,
+                expected: entries,
+            }),
+            _ => Err(InflightError::Version { version }),
+        }
+    }
+
+    /// What is recorded counts from now on. The last step of making a new region.
+    pub(super) fn use_it(&self) {
+        self.store_u16(DESC_NUM, self.entries);
+        self.store_u16(VERSION, VERSION_1);
+    }
+
+    /// Version and number of entries as the lower half of their word.
+    pub(super) fn used_form(&self) -> u64 {
+        u64::from(VERSION_1) | u64::from(self.entries) << 16
+    }
+
+    /// Whether the entry is the head of a chain that is in flight.
+    pub(super) fn in_flight(&self, entry: u16) -> bool {
+        self.u8_at(self.offset(entry)).load(Ordering::Acquire) == 1
+    }
+
+    /// The chain that begins at the entry is in flight, or is not.
+    #[inline]
+    pub(super) fn set_in_flight(&self, entry: u16, in_flight: bool) {
+        before_store();
+        self.u8_at(self.offset(entry))
+            .store(u8::from(in_flight), Ordering::Release);
+    }
+
+    /// Where an entry begins.
+    #[inline]
+    pub(super) fn offset(&self, entry: u16) -> usize {
+        assert!(
+            entry < self.entries,
+            "entries are checked when they are read"
+        );
+        let (header, len) = form(self.packed);
+        header + len * usize::from(entry)
+    }
+
+    #[inline]
+    pub(super) fn u16(&self, offset: usize) -> u16 {
+        u16::from_le(self.u16_at(offset).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(super) fn u64(&self, offset: usize) -> u64 {
+        u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
+    }
+
+    // Release keeps a store behind all before it in the program, those to the rings included: that order is
+    // what counts here.
+
+    #[inline]
+    pub(super) fn store_u16(&self, offset: usize, value: u16) {
+        before_store();
+        self.u16_at(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn store_u64(&self, offset: usize, value: u64) {
+        before_store();
+        self.u64_at(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    fn u8_at(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: offsets are those of a field of the header or of an entry below `entries`, which `new`
+        // was promised; the region stays mapped as long as `self`, and is accessed with atomics only.
+        unsafe { AtomicU8::from_ptr(self.host.add(offset).as_ptr()) }
+    }
+
+    #[inline]
+    fn u16_at(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as for `u8_at`; fields are aligned to their size, the region to eight bytes.
+        unsafe { AtomicU16::from_ptr(self.host.add(offset).cast().as_ptr()) }
+    }
+
+    #[inline]
+    fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as for `u16_at`.
+        unsafe { AtomicU64::from_ptr(self.host.add(offset).cast().as_ptr()) }
+    }
+}

@@ -1,0 +1,118 @@
+//! The record of a split queue.
+//!
+//! Each head has an entry: whether its chain is in flight, and which one it was in the order of taking.
+//! The chains of the batch that is being published are in a list besides, for the moment in which
+//! the guest sees that they are done and their entries still say that they are in flight.
+
+use super::{InflightError, InflightRegion};
+
+const LAST_BATCH_HEAD: usize = 12;
+const USED_IDX: usize = 14;
+// Of an entry.
+const NEXT: usize = 6;
+const COUNTER: usize = 8;
+
+/// Writes the record.
+#[derive(Debug)]
+pub(crate) struct SplitTracker {
+    region: InflightRegion,
+    /// Of the chain that is taken next.
+    counter: u64,
+    last_batch_head: u16,
+}
+
+impl SplitTracker {
+    /// Goes on with what the region has, or begins a new record, for a queue of `size` whose used index is
+    /// `used_idx`. Also returns the heads in flight, in the order in which they were taken; `None`
+    /// for a new record.
+    pub fn start(
+        region: InflightRegion,
+        size: u16,
+        used_idx: u16,
+    ) -> Result<(Self, Option<Vec<u16>>), InflightError> {
+        assert!(!region.is_packed(), "the region has the queue's form");
+        let used = region.was_used(size)?;
+        let mut tracker = SplitTracker {
+            region,
+            counter: 0,
+            last_batch_head: 0,
+        };
+        if used {
+            let heads = tracker.recover(size, used_idx)?;
+            return Ok((tracker, Some(heads)));
+        }
+        let region = &tracker.region;
+        for head in 0..region.entries() {
+            region.set_in_flight(head, false);
+        }
+        region.store_u16(LAST_BATCH_HEAD, 0);
+        region.store_u16(USED_IDX, used_idx);
+        region.use_it();
+        Ok((tracker, None))
+    }
+
+    fn recover(&mut self, size: u16, used_idx: u16) -> Result<Vec<u16>, InflightError> {
+        let region = &self.region;
+        let recorded = region.u16(USED_IDX);
+        // The guest saw the last batch, and not all of it was struck out.
+        let batch = used_idx.wrapping_sub(recorded);
+        if batch > size {
+            return Err(InflightError::UsedIndex {
+                used_idx,
+                recorded,
+                size,
+            });
+        }
+        let mut head = region.u16(LAST_BATCH_HEAD);
+        self.last_batch_head = head;
+        for _ in 0..batch {
+            if head >= size {
+                return Err(InflightError::OutOfRange { index: head, size });
+            }
+            region.set_in_flight(head, false);
+            head = region.u16(region.offset(head) + NEXT);
+        }
+        region.store_u16(USED_IDX, used_idx);
+        let mut heads = Vec::new();
+        for head in (0..region.entries()).filter(|head| region.in_flight(*head)) {
+            if head >= size {
+                return Err(InflightError::OutOfRange { index: head, size });
+            }
+            heads.push((region.u64(region.offset(head) + COUNTER), head));
+        }
+        heads.sort_unstable();
+        self.counter = heads
+            .last()
+            .map_or(0, |(counter, _)| counter.wrapping_add(1));
+        Ok(heads.into_iter().map(|(_, head)| head).collect())
+    }
+
+    /// A chain was taken, and nothing was done with it yet.
+    #[inline]
+    pub fn taken(&mut self, head: u16) {
+        let entry = self.region.offset(head);
+        self.region.store_u64(entry + COUNTER, self.counter);
+        self.counter = self.counter.wrapping_add(1);
+        self.region.set_in_flight(head, true);
+    }
+
+    /// These are done, and the guest is about to see it.
+    #[inline]
+    pub fn link(&mut self, batch: &[u16]) {
+        for &head in batch {
+            let entry = self.region.offset(head);
+            self.region.store_u16(entry + NEXT, self.last_batch_head);
+            self.region.store_u16(LAST_BATCH_HEAD, head);
+            self.last_batch_head = head;
+        }
+    }
+
+    /// The guest sees that these are done: the used index is `used_idx`.
+    #[inline]
+    pub fn seen(&mut self, batch: &[u16], used_idx: u16) {
+        for &head in batch {
+            self.region.set_in_flight(head, false);
+        }
+        self.region.store_u16(USED_IDX, used_idx);
+    }
+}

@@ -1,0 +1,182 @@
+//! Records that are refused, that are anything, and that are forgotten.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+/// A word of the record: its four 16-bit fields.
+fn set(outside: &Outside, word: usize, fields: [u16; 4]) {
+    let bits = (0..).step_by(16).zip(fields);
+    let value = bits.fold(0, |word, (bit, field)| word | u64::from(field) << bit);
+    outside.record[word].store(value, Ordering::Relaxed);
+}
+
+#[track_caller]
+fn refused(outside: &Outside, base: u16) -> InflightError {
+    match outside.device(base).map(|_| ()) {
+        Err(RingError::Inflight(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_record_that_contradicts_the_queue_is_refused() {
+    for features in [SPLIT, PACKED] {
+        let outside = Outside::new(features, 8, 0x8000);
+        set(&outside, 1, [2, 10, 0, 0]);
+        assert_eq!(
+            refused(&outside, 0x8000),
+            InflightError::Version { version: 2 }
+        );
+        set(&outside, 1, [1, 9, 0, 0]);
+        let error = InflightError::Entries {
+            found: 9,
+            expected: 10,
+        };
+        assert_eq!(refused(&outside, 0x8000), error);
+        let mut outside = Outside::new(features, 8, 0x8000);
+        outside.entries = 7;
+        let error = InflightError::TooFew {
+            entries: 7,
+            size: 8,
+        };
+        assert_eq!(refused(&outside, 0x8000), error);
+    }
+}
+
+#[test]
+fn a_split_record_of_other_rings_is_refused() {
+    let outside = Outside::new(SPLIT, 8, 3);
+    set(&outside, 1, [1, 10, 0, 0xfff0]);
+    let error = InflightError::UsedIndex {
+        used_idx: 3,
+        recorded: 0xfff0,
+        size: 8,
+    };
+    assert_eq!(refused(&outside, 3), error);
+    // The last batch begins at an entry that no head has.
+    set(&outside, 1, [1, 10, 9, 2]);
+    assert_eq!(
+        refused(&outside, 3),
+        InflightError::OutOfRange { index: 9, size: 8 }
+    );
+}
+
+#[test]
+fn a_packed_record_with_chains_that_cannot_be_is_refused() {
+    let record = || {
+        let outside = Outside::new(PACKED, 4, 0x8000);
+        // Nothing is free, and the queue is at its beginning.
+        set(&outside, 1, [1, 6, 6, 6]);
+        set(&outside, 2, [0, 0, 0x0101, 0]);
+        outside
+    };
+    let outside = record();
+    set(&outside, 2, [4, 0, 0x0101, 0]);
+    let beyond = InflightError::OutOfRange { index: 4, size: 4 };
+    assert_eq!(refused(&outside, 0x8000), beyond);
+    // Entries are four words behind a header of four.
+    let entry = |entry: u16| 4 + 4 * usize::from(entry);
+    for (next, descriptors) in [(1, 0), (1, 5), (0, 2)] {
+        let outside = record();
+        set(&outside, entry(0), [1, next, 0, descriptors]);
+        let error = InflightError::Chain {
+            entry: 0,
+            descriptors,
+        };
+        assert_eq!(refused(&outside, 0x8000), error, "{next} {descriptors}");
+    }
+    let outside = record();
+    set(&outside, entry(0), [1, 1, 1, 2]);
+    set(&outside, entry(1), [1, 6, 1, 1]);
+    let error = InflightError::Chain {
+        entry: 1,
+        descriptors: 1,
+    };
+    assert_eq!(refused(&outside, 0x8000), error, "two have one entry");
+}
+
+#[test]
+fn any_record_at_all_harms_nobody() {
+    let mut started = [0; 2];
+    for seed in 0..3000 {
+        let mut random = Random(seed);
+        let (features, size, base) = match seed % 2 {
+            0 => (SPLIT, 8, 8),
+            _ => (PACKED, 5, 0x8000),
+        };
+        let mut outside = Outside::new(features, size, base);
+        for _ in 0..6 {
+            outside.ask(random.below(6));
+        }
+        // Small numbers lead further than large ones.
+        for word in 0..outside.record.len() {
+            let mut field = || u16::try_from(random.below(12)).unwrap();
+            set(&outside, word, [field(), field(), field(), field()]);
+        }
+        let entries = outside.entries;
+        let mut field = || u16::try_from(random.below(8)).unwrap();
+        set(&outside, 1, [1, entries, field(), field()]);
+        if features.packed {
+            set(&outside, 2, [field() % 5, field() % 5, field(), field()]);
+        }
+        let Ok(mut device) = outside.device(base) else {
+            continue;
+        };
+        started[usize::from(features.packed)] += 1;
+        let memory = outside.memory.guest_memory();
+        for _ in 0..40 {
+            match device.queue.pop(&memory, &mut device.chain) {
+                Ok(Some(id)) => device.held.push((id, 0)),
+                Ok(None) => device.give_back(random.below(64)),
+                Err(_) => break,
+            }
+            if random.below(4) == 0 {
+                device.queue.publish();
+            }
+        }
+        outside.memory.check_canaries();
+    }
+    assert!(
+        started.iter().all(|count| *count > 20),
+        "nearly all are refused at once: {started:?} are not"
+    );
+}
+
+#[test]
+fn what_is_forgotten_begins_where_the_front_end_says() {
+    for (features, base, other) in [(SPLIT, 100, 7), (PACKED, 0x8003, 0x0002)] {
+        let mut outside = Outside::new(features, 8, base);
+        let mut device = outside.device(base).unwrap();
+        outside.ask(2);
+        device.take(&outside);
+        outside.region().forget();
+        let mut device = outside.device(other).unwrap();
+        assert!(device.queue.has_unfinished(), "it was in flight");
+        finish(&mut outside, &mut device, &mut Random(1));
+        // With nothing in flight.
+        outside.region().forget();
+        let device = outside.device(other).unwrap();
+        assert_eq!(device.queue.next_avail(), other);
+    }
+}
+
+#[test]
+fn a_queue_that_finishes_takes_what_was_in_flight_and_nothing_else() {
+    for (features, base) in [(SPLIT, 9), (PACKED, 0x8003)] {
+        let mut outside = Outside::new(features, 8, base);
+        let mut device = outside.device(base).unwrap();
+        outside.ask(1);
+        outside.ask(4);
+        device.take(&outside);
+        drop(device);
+        let mut device = outside.device(base).unwrap();
+        let before = device.queue.next_avail();
+        device.queue.finish();
+        assert!(device.queue.has_available());
+        assert_eq!(device.take(&outside), Some(0));
+        assert_ne!(device.queue.next_avail(), before, "progress shows");
+        assert_eq!(device.take(&outside), None);
+        assert!(!device.queue.has_available());
+    }
+}

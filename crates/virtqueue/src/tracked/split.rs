@@ -1,0 +1,102 @@
+//! A split queue with its record.
+
+use crate::chain::Chain;
+use crate::error::RingError;
+use crate::inflight::{InflightRegion, SplitTracker};
+use crate::memory::GuestMemory;
+use crate::split::{RingFeatures, RingLayout, SplitQueue};
+use crate::virtqueue::ChainId;
+
+#[derive(Debug)]
+pub(super) struct TrackedSplit {
+    pub queue: SplitQueue,
+    tracker: SplitTracker,
+    /// Heads that were in flight and are to be taken again, the first one last.
+    pub again: Vec<u16>,
+    /// Heads that were pushed and are not published.
+    batch: Vec<u16>,
+    /// Nothing else is taken any more.
+    pub finishing: bool,
+}
+
+impl TrackedSplit {
+    pub fn new(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u16,
+        region: InflightRegion,
+    ) -> Result<Self, RingError> {
+        let mut queue = SplitQueue::new(memory, layout, features, base)?;
+        let (tracker, heads) = SplitTracker::start(region, layout.size, queue.published())?;
+        let mut again = Vec::new();
+        if let Some(heads) = heads {
+            // Not more than the size, which is a u16.
+            queue.seek(u16::try_from(heads.len()).unwrap_or(layout.size));
+            again = heads;
+            again.reverse();
+        }
+        Ok(TrackedSplit {
+            queue,
+            tracker,
+            again,
+            batch: Vec::with_capacity(layout.size.into()),
+            finishing: false,
+        })
+    }
+
+    #[inline]
+    pub fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        if !self.again.is_empty() || self.finishing {
+            return self.pop_again(memory, chain);
+        }
+        let Some(head) = self.queue.pop(memory, chain)? else {
+            return Ok(None);
+        };
+        self.tracker.taken(head);
+        Ok(Some(id(head)))
+    }
+
+    #[cold]
+    fn pop_again(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        let Some(&head) = self.again.last() else {
+            return Ok(None);
+        };
+        self.queue.pop_again(memory, head, chain)?;
+        self.again.pop();
+        Ok(Some(id(head)))
+    }
+
+    #[inline]
+    pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        self.queue.push(chain.id, written_bytes);
+        self.batch.push(chain.id);
+    }
+
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return false;
+        }
+        self.tracker.link(&self.batch);
+        let signal = self.queue.publish();
+        self.tracker.seen(&self.batch, self.queue.published());
+        self.batch.clear();
+        signal
+    }
+}
+
+fn id(head: u16) -> ChainId {
+    ChainId {
+        id: head,
+        descriptors: 0,
+    }
+}
