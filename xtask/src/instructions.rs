@@ -28,9 +28,10 @@ const BUILDS: [(&str, &str, &str); 3] = [
 ];
 
 /// What the guest does.
-const GUESTS: [(&str, &[&str]); 2] = [
+const GUESTS: [(&str, &[&str]); 3] = [
     ("polls", &[]),
     ("waits for signals, and kicks", &["blocking"]),
+    ("polls, what is in flight is recorded", &["recorded"]),
 ];
 
 /// What the loop executes counts, except the guest's turns within.

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use std::sync::mpsc::channel;
 
 use block::{Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, NullOptions};
@@ -29,13 +29,14 @@ use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
 use virtio_blk::{Device, DeviceOptions, QueueName};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
-use virtqueue::{GuestMemory, RingFeatures};
+use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 
 const USAGE: &str =
-    "usage: request_cost DEPTH REQUESTS [sequential] [blocking] [io_uring] [fixed] [FILE]
+    "usage: request_cost DEPTH REQUESTS [sequential] [blocking] [recorded] [io_uring] [fixed] [FILE]
   DEPTH       requests that the guest has in flight: a power of two up to 256
   sequential  the requests of a batch are neighbours, else they are random
   blocking    the guest waits for a signal, and kicks when it is asked to
+  recorded    what is in flight is recorded, for a server that follows a crash
   io_uring    a ring carries the requests to FILE, else Linux AIO
   fixed       the guest's memory is known to the ring
   FILE        a file of at least 16 MiB on a file system with direct I/O, else a null disk";
@@ -52,6 +53,7 @@ struct Load {
     requests: u64,
     sequential: bool,
     blocking: bool,
+    recorded: bool,
     fixed: bool,
     node: NodeOptions,
 }
@@ -64,6 +66,7 @@ impl Load {
             requests: args.next()?.parse().ok()?,
             sequential: false,
             blocking: false,
+            recorded: false,
             fixed: false,
             node: NodeOptions::Null(NullOptions {
                 size: DISK_BYTES,
@@ -76,6 +79,7 @@ impl Load {
             match arg.as_str() {
                 "sequential" => load.sequential = true,
                 "blocking" => load.blocking = true,
+                "recorded" => load.recorded = true,
                 "fixed" => load.fixed = true,
                 "io_uring" => aio = Aio::IoUring,
                 path => {
@@ -240,6 +244,17 @@ impl Poller for Turns {
     }
 }
 
+/// Memory for a record, as a front-end would share it.
+fn record() -> InflightRegion {
+    let words = InflightRegion::len_bytes(false, QUEUE_SIZE) / size_of::<AtomicU64>();
+    let memory: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+    // SAFETY: as many bytes as a record has, all of them atomics, kept by the owner.
+    unsafe {
+        let host = NonNull::from(&memory[0]).cast();
+        InflightRegion::new(host, false, QUEUE_SIZE, Arc::new(memory))
+    }
+}
+
 /// The name is what is counted by it.
 #[inline(never)]
 fn iteration(iothread: &mut IoThread<StoragePlane>) -> io::Result<bool> {
@@ -283,6 +298,7 @@ fn main() -> Result<(), Error> {
         layout: driver.layout(),
         features,
         base: 0,
+        inflight: load.recorded.then(record),
         kick: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         call: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         err: None,

@@ -182,7 +182,13 @@ impl Lists {
                     stalled.push(place);
                     false
                 }
-                None => false,
+                None => {
+                    if vring.stopping.is_some() && !vring.unpublished {
+                        vring.unpublished = true;
+                        unpublished.push(place);
+                    }
+                    false
+                }
             };
             if took {
                 vring.empty_looks = 0;

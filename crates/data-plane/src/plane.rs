@@ -393,10 +393,13 @@ impl StoragePlane {
         if let Some(kick) = vring.kick.take() {
             cx.delete(kick);
         }
-        vring.stopping = Some(reply);
+        vring.begin_stop(reply);
         self.engines.hold_no_more(place);
-        vring.end_admissions();
-        self.lists.remove(vring, place);
+        if vring.runs() {
+            self.lists.activate(vring, place);
+        } else {
+            self.lists.remove(vring, place);
+        }
         // The notify phase ends it, now or after its last completion.
         self.lists.mark_unpublished(vring, place);
     }
@@ -431,9 +434,10 @@ impl StoragePlane {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
         };
-        if vring.in_flight() > 0 {
+        if vring.in_flight() > 0 || vring.runs() {
             return;
         }
+        self.lists.remove(vring, place);
         if let Some(reply) = vring.stopping.take() {
             // Whoever uses the rings next expects to be kicked.
             vring.enable_kicks();

@@ -130,6 +130,10 @@ macro_rules! with_ring {
         match $ring {
             virtqueue::Queue::Split($form) => $call,
             virtqueue::Queue::Packed($form) => $call,
+            virtqueue::Queue::Tracked(tracked) => {
+                let $form = &mut **tracked;
+                $call
+            }
         }
     };
 }

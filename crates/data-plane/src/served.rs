@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Engines, Node, Request};
 use counters::Clock;
 use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats};
-use virtqueue::{Chain, GuestMemory};
+use virtqueue::{Chain, GuestMemory, TrackedQueue};
 
 use crate::scsi::{Scsi, ScsiSetup};
 use crate::vring::ADMIT_BUDGET;
@@ -59,7 +59,23 @@ impl Blk {
         match ring {
             virtqueue::Queue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
             virtqueue::Queue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
+            virtqueue::Queue::Tracked(ring) => admit_tracked(queue, ring, batch, chain, sink),
         }
+    }
+}
+
+/// Out of line, so that queues without a record have the registers.
+#[inline(never)]
+fn admit_tracked(
+    queue: &mut virtio_blk::Queue,
+    ring: &mut TrackedQueue,
+    batch: Batch<'_>,
+    chain: &mut Chain,
+    sink: &mut NodeSink<'_>,
+) -> Result<Admission, AdmitError> {
+    match ring {
+        TrackedQueue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
+        TrackedQueue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
     }
 }
 

@@ -12,7 +12,9 @@ use block::Node;
 use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
-use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, RingLayout};
+use virtqueue::{
+    Chain, GuestMemory, InflightRegion, RingError, RingFeatures, RingLayout, TrackedQueue,
+};
 
 use block::Engines;
 
@@ -40,6 +42,8 @@ pub struct VringSetup {
     pub features: RingFeatures,
     /// Where it stands, as `SET_VRING_BASE` says.
     pub base: u32,
+    /// Where it records what it takes, and what was in flight when another process had it; `None`: nowhere.
+    pub inflight: Option<InflightRegion>,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
@@ -127,6 +131,7 @@ impl Vring {
             layout,
             features,
             base,
+            inflight,
             kick,
             call,
             err,
@@ -136,7 +141,10 @@ impl Vring {
             reports,
         } = setup;
         let size = layout.size;
-        let ring = virtqueue::Queue::new(&memory, layout, features, base)?;
+        let ring = match inflight {
+            None => virtqueue::Queue::new(&memory, layout, features, base)?,
+            Some(region) => virtqueue::Queue::tracked(&memory, layout, features, base, region)?,
+        };
         let served = match serves {
             Serves::Blk { device, node } => Served::Blk(Blk {
                 queue: virtio_blk::Queue::new(name, device, size, token, &stats),
@@ -182,7 +190,21 @@ impl Vring {
 
     /// Whether requests may be taken from it.
     pub fn runs(&self) -> bool {
-        self.enabled && !self.broken && self.stopping.is_none()
+        self.enabled && !self.broken && (self.stopping.is_none() || self.finishes())
+    }
+
+    /// What was in flight when the disk's queue was started is carried out before it stops: whoever uses the
+    /// rings next may not know of the record.
+    #[cold]
+    fn finishes(&self) -> bool {
+        matches!(self.served, Served::Blk(_)) && self.ring.has_unfinished()
+    }
+
+    /// It takes nothing new any more. `reply` hears where it stands once it has drained.
+    pub fn begin_stop(&mut self, reply: Sender<u32>) {
+        self.stopping = Some(reply);
+        self.ring.finish();
+        self.end_admissions();
     }
 
     pub fn in_flight(&self) -> u32 {
@@ -310,6 +332,9 @@ impl Vring {
                 queue.complete_alone(ring, slot, result, now)
             }
             virtqueue::Queue::Packed(ring) => queue.complete(ring, slot, result, now),
+            virtqueue::Queue::Tracked(ring) => {
+                complete_tracked::<ALONE>(queue, ring, slot, result, now)
+            }
         };
         if taken < self.generation {
             self.release(taken, requests, engines);
@@ -497,6 +522,23 @@ impl Vring {
             signal(err);
         }
         self.end_admissions();
+    }
+}
+
+/// Out of line, so that queues without a record have the registers.
+#[inline(never)]
+fn complete_tracked<const ALONE: bool>(
+    queue: &mut virtio_blk::Queue,
+    ring: &mut TrackedQueue,
+    slot: u32,
+    result: Result<(), engine::Errno>,
+    now: u64,
+) -> Finished {
+    match ring {
+        TrackedQueue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
+        TrackedQueue::Split(ring) => queue.complete(ring, slot, result, now),
+        TrackedQueue::Packed(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
+        TrackedQueue::Packed(ring) => queue.complete(ring, slot, result, now),
     }
 }
 

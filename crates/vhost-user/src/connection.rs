@@ -20,9 +20,10 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
-use virtqueue::{GuestMemory, RingFeatures};
+use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
+use crate::inflight::{InflightBuffer, InflightShape};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Vring};
@@ -44,6 +45,8 @@ pub(crate) struct Connection {
     table: MemoryTable,
     memory: Option<Arc<GuestMemory>>,
     vrings: Vec<Vring>,
+    /// Where queues record what they take, if the front-end keeps it for us.
+    inflight: Option<InflightBuffer>,
     /// To tell the front-end of changes.
     channel: Option<BackendChannel>,
     /// What comes with the message that is read next.
@@ -60,6 +63,7 @@ impl Connection {
             table: MemoryTable::default(),
             memory: None,
             vrings,
+            inflight: None,
             channel: None,
             channel_ahead: None,
         }
@@ -99,6 +103,34 @@ impl Connection {
     fn eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
         passed_fds::checked(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
+            Error::InvalidParam
+        })
+    }
+
+    /// What a front-end says of the buffer that records requests in flight.
+    fn inflight_shape(&self, said: &VhostUserInflight, packed: bool) -> Result<InflightShape> {
+        let (queues, size) = (self.target.num_queues(), self.target.max_queue_size());
+        InflightShape::checked(said, packed, queues, size).map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(),
+                %error,
+                "bad buffer for requests in flight"
+            );
+            Error::InvalidParam
+        })
+    }
+
+    /// Where a queue records what it takes.
+    fn inflight_region(&self, index: u8) -> Result<Option<InflightRegion>> {
+        let Some(buffer) = &self.inflight else {
+            return Ok(None);
+        };
+        let region = buffer.region(u16::from(index), self.ring_features().packed);
+        region.map(Some).map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), queue = index, %error,
+                "a queue is started that the buffer for requests in flight has no room for"
+            );
             Error::InvalidParam
         })
     }
@@ -324,13 +356,16 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        let base = self.vring(index)?.stop();
+        let vring = self.vring(index)?;
+        let base = vring.stop();
+        vring.forget_inflight();
         Ok(VhostUserVringState::new(index, base))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let features = self.ring_features();
         let target = self.target.clone();
+        let inflight = self.inflight_region(index)?;
         let memory = self.memory.clone().ok_or_else(|| {
             tracing::warn!(
                 export = target.name(),
@@ -340,7 +375,14 @@ impl VhostUserBackendReqHandlerMut for Connection {
         })?;
         let kick = self.eventfd("kick", fd)?;
         let vring = self.vring(u32::from(index))?;
-        match vring.start(u16::from(index), kick, &memory, features, &*target) {
+        match vring.start(
+            u16::from(index),
+            kick,
+            &memory,
+            features,
+            inflight,
+            &*target,
+        ) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
                 if vring.fail_to_start() {
@@ -455,6 +497,40 @@ impl VhostUserBackendReqHandlerMut for Connection {
         self.use_memory(changed)
     }
 
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        // The driver may not have chosen yet.
+        let packed = self.target.packed_queues();
+        let shape = self.inflight_shape(wanted, packed)?;
+        let file = shape.make().map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), %error, shape = ?shape,
+                advice = "see `ulimit -n` and the memory that the daemon may have",
+                "cannot make the buffer that records requests in flight"
+            );
+            Error::ReqHandlerError(error)
+        })?;
+        Ok((shape.described(), file))
+    }
+
+    fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
+        if self.vrings.iter().any(Vring::runs) {
+            return Err(Error::InvalidOperation(
+                "queues are running: GET_VRING_BASE stops them",
+            ));
+        }
+        let shape = self.inflight_shape(buffer, self.ring_features().packed)?;
+        let mapped = InflightBuffer::map(shape, buffer, file).map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), %error,
+                advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
+                "bad buffer for requests in flight"
+            );
+            Error::InvalidParam
+        })?;
+        self.inflight = Some(mapped);
+        Ok(())
+    }
+
     // What follows belongs to features that are not offered: the `vhost` crate refuses the
     // messages before they come here, or they have no meaning for a disk.
 
@@ -464,14 +540,6 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
         Err(Error::InvalidOperation("no shared objects"))
-    }
-
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(Error::InvalidOperation("INFLIGHT_SHMFD was not offered"))
-    }
-
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("INFLIGHT_SHMFD was not offered"))
     }
 
     fn set_device_state_fd(
@@ -503,4 +571,5 @@ fn offered_protocol_features() -> VhostUserProtocolFeatures {
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::BACKEND_REQ
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD
 }

@@ -10,6 +10,7 @@
 mod backend_channel;
 mod connection;
 mod front_ends;
+mod inflight;
 mod memory;
 mod server;
 mod target;

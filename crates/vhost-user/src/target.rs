@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, RingError, RingFeatures, RingLayout};
+use virtqueue::{GuestMemory, InflightRegion, RingError, RingFeatures, RingLayout};
 
 /// A device that a front-end may be connected to.
 ///
@@ -49,6 +49,8 @@ pub struct QueueSetup {
     pub features: RingFeatures,
     /// Where it stands, as `SET_VRING_BASE` says.
     pub base: u32,
+    /// Where it records what it takes, for whoever starts it after a crash; `None`: nowhere.
+    pub inflight: Option<InflightRegion>,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with; `None`: it polls.

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, RingFeatures, RingLayout};
+use virtqueue::{GuestMemory, InflightRegion, RingFeatures, RingLayout};
 
 use crate::target::{QueueSetup, StartError, StartedQueue, Target};
 
@@ -37,6 +37,8 @@ pub(crate) struct Vring {
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
     running: Option<Box<dyn StartedQueue>>,
+    /// Where the queue that runs records what it takes.
+    inflight: Option<InflightRegion>,
     start_failed: bool,
 }
 
@@ -77,6 +79,7 @@ impl Vring {
         kick: Option<OwnedFd>,
         memory: &Arc<GuestMemory>,
         features: RingFeatures,
+        inflight: Option<InflightRegion>,
         target: &dyn Target,
     ) -> Result<(), StartError> {
         if let Some(running) = &self.running {
@@ -91,6 +94,7 @@ impl Vring {
             layout,
             features,
             base: self.base,
+            inflight: inflight.clone(),
             kick,
             call: self.call.take(),
             err: self.err.take(),
@@ -99,6 +103,7 @@ impl Vring {
         match started {
             Ok(started) => {
                 self.running = Some(started);
+                self.inflight = inflight;
                 self.start_failed = false;
                 // Front-ends expect a call when a queue starts: one that was meant for the connection
                 // before may never have reached the guest.
@@ -145,6 +150,14 @@ impl Vring {
         !std::mem::replace(&mut self.start_failed, true)
     }
 
+    /// The front-end hears where the queue has stopped, and will say it when it starts it again: with nothing in
+    /// flight there is nothing to be recorded.
+    pub fn forget_inflight(&mut self) {
+        if let Some(inflight) = self.inflight.take() {
+            inflight.forget();
+        }
+    }
+
     /// Stops the queue if it runs, and says where it stopped.
     pub fn stop(&mut self) -> u32 {
         if let Some(base) = self.running.take().and_then(StartedQueue::stop) {
@@ -156,6 +169,7 @@ impl Vring {
     /// Stops the queue and forgets what the front-end said.
     pub fn reset(&mut self) {
         self.stop();
+        self.forget_inflight();
         *self = Vring {
             start_failed: self.start_failed,
             ..Vring::default()

@@ -43,6 +43,6 @@ pub use memory::{GuestMemory, MemoryError, Region};
 pub use packed::PackedQueue;
 pub use queue::Queue;
 pub use split::{RingFeatures, RingLayout, SplitQueue};
-pub use tracked::TrackedQueue;
+pub use tracked::{TrackedPacked, TrackedQueue, TrackedSplit};
 pub use virtqueue::{ChainId, Virtqueue};
 pub use walk::MAX_CHAIN_DESCRIPTORS;

@@ -12,7 +12,9 @@ use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::tracked::TrackedQueue;
 
 /// A started virtqueue of either form.
+// With a tag of its own: a look at which one it is takes one comparison.
 #[derive(Debug)]
+#[repr(u8)]
 pub enum Queue {
     /// The split form.
     Split(SplitQueue),

@@ -157,19 +157,25 @@ impl SplitQueue {
         if head >= size {
             return Err(RingError::HeadOutOfRange { head, size });
         }
-        self.walk(memory, head, chain)?;
+        let walk = Walk {
+            rings: &self.rings,
+            memory,
+            buffers: Buffers::new(memory, self.region_hint),
+            indirect: self.features.indirect,
+        };
+        self.region_hint = walk.chain(head, chain)?;
         self.next_avail = self.next_avail.wrapping_add(1);
         Ok(Some(head))
     }
 
-    /// Appends the segments of the chain that begins at `head`, which is below the queue size.
-    #[inline(always)]
-    fn walk(
+    /// Takes a chain once more, which was popped by a server that is gone. `head` is below the queue size.
+    pub(crate) fn pop_again(
         &mut self,
         memory: &GuestMemory,
         head: u16,
         chain: &mut Chain,
     ) -> Result<(), RingError> {
+        chain.clear();
         let walk = Walk {
             rings: &self.rings,
             memory,
@@ -178,17 +184,6 @@ impl SplitQueue {
         };
         self.region_hint = walk.chain(head, chain)?;
         Ok(())
-    }
-
-    /// Takes a chain once more, which was popped by a server that is gone.
-    pub(crate) fn pop_again(
-        &mut self,
-        memory: &GuestMemory,
-        head: u16,
-        chain: &mut Chain,
-    ) -> Result<(), RingError> {
-        chain.clear();
-        self.walk(memory, head, chain)
     }
 
     /// The available index is where it was after `taken` chains that are not given back.

@@ -8,8 +8,8 @@
 mod packed;
 mod split;
 
-use packed::TrackedPacked;
-use split::TrackedSplit;
+pub use packed::TrackedPacked;
+pub use split::TrackedSplit;
 
 use crate::chain::Chain;
 use crate::error::RingError;
@@ -20,26 +20,19 @@ use crate::virtqueue::{ChainId, Virtqueue};
 
 /// A virtqueue of either form with a record of what is in flight.
 #[derive(Debug)]
-pub struct TrackedQueue(Form);
-
-#[derive(Debug)]
-enum Form {
+pub enum TrackedQueue {
+    /// The split form.
     Split(TrackedSplit),
+    /// The packed form.
     Packed(TrackedPacked),
 }
 
 /// Calls a function of whichever form it is.
 macro_rules! form {
     ($queue:expr, |$form:ident| $call:expr) => {
-        match &$queue.0 {
-            Form::Split($form) => $call,
-            Form::Packed($form) => $call,
-        }
-    };
-    (mut $queue:expr, |$form:ident| $call:expr) => {
-        match &mut $queue.0 {
-            Form::Split($form) => $call,
-            Form::Packed($form) => $call,
+        match $queue {
+            TrackedQueue::Split($form) => $call,
+            TrackedQueue::Packed($form) => $call,
         }
     };
 }
@@ -52,15 +45,15 @@ impl TrackedQueue {
         base: u16,
         region: InflightRegion,
     ) -> Result<Self, RingError> {
-        Ok(TrackedQueue(if features.packed {
-            Form::Packed(TrackedPacked::new(memory, layout, features, base, region)?)
+        Ok(if features.packed {
+            TrackedQueue::Packed(TrackedPacked::new(memory, layout, features, base, region)?)
         } else {
-            Form::Split(TrackedSplit::new(memory, layout, features, base, region)?)
-        }))
+            TrackedQueue::Split(TrackedSplit::new(memory, layout, features, base, region)?)
+        })
     }
 
     pub(crate) fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        form!(mut self, |form| form.queue.remap(memory))
+        form!(self, |form| form.queue.remap(memory))
     }
 
     #[inline]
@@ -74,22 +67,22 @@ impl TrackedQueue {
     }
 
     pub(crate) fn finish(&mut self) {
-        form!(mut self, |form| form.finishing = true);
+        form!(self, |form| form.finishing = true);
     }
 
     #[inline]
     pub(crate) fn publish(&mut self) -> bool {
-        form!(mut self, |form| form.publish())
+        form!(self, |form| form.publish())
     }
 
     #[inline]
     pub(crate) fn disable_kicks(&mut self) {
-        form!(mut self, |form| form.queue.disable_kicks());
+        form!(self, |form| form.queue.disable_kicks());
     }
 
     #[inline]
     pub(crate) fn enable_kicks(&mut self) -> bool {
-        form!(mut self, |form| form.queue.enable_kicks()) || self.has_unfinished()
+        form!(self, |form| form.queue.enable_kicks()) || self.has_unfinished()
     }
 
     /// Changes with every pop; and is where the next chain is taken, once those are that were in flight.
@@ -103,9 +96,9 @@ impl TrackedQueue {
     }
 
     pub(crate) fn base(&self) -> u32 {
-        match &self.0 {
-            Form::Split(form) => u32::from(form.queue.next_avail()),
-            Form::Packed(form) => {
+        match self {
+            TrackedQueue::Split(form) => u32::from(form.queue.next_avail()),
+            TrackedQueue::Packed(form) => {
                 u32::from(form.queue.next_avail()) | u32::from(form.queue.published()) << 16
             }
         }
@@ -119,11 +112,11 @@ impl Virtqueue for TrackedQueue {
         memory: &GuestMemory,
         chain: &mut Chain,
     ) -> Result<Option<ChainId>, RingError> {
-        form!(mut self, |form| form.pop(memory, chain))
+        form!(self, |form| form.pop(memory, chain))
     }
 
     #[inline]
     fn push(&mut self, chain: ChainId, written_bytes: u32) {
-        form!(mut self, |form| form.push(chain, written_bytes));
+        form!(self, |form| form.push(chain, written_bytes));
     }
 }

@@ -41,6 +41,7 @@ impl Queues {
             layout: setup.layout,
             features: setup.features,
             base: setup.base,
+            inflight: setup.inflight,
             kick: setup.kick,
             call: setup.call,
             err: setup.err,

@@ -7,7 +7,7 @@
 //! nothing where the offender hears it himself; and SIGTERM ends the daemon with status 0, also
 //! while the offender is connected and in the middle of it.
 //!
-//! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `memory` (with
+//! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `inflight`, `memory` (with
 //! `placement` and `gone`), `rings` (with `changing`), `packed` and `requests`; `cargo test --test hostile
 //! survived -- --nocapture` prints them with what was observed. `floods` does one thing many times.
 
@@ -28,6 +28,7 @@ mod descriptors;
 mod floods;
 mod gone;
 mod guest;
+mod inflight;
 mod memory;
 mod messages;
 mod packed;
@@ -60,6 +61,16 @@ fn descriptors_survived() {
 #[test]
 fn descriptors_and_sigterm() {
     each_stops_in_good_order(descriptors::rows());
+}
+
+#[test]
+fn inflight_survived() {
+    one_daemon_survives(inflight::rows());
+}
+
+#[test]
+fn inflight_and_sigterm() {
+    each_stops_in_good_order(inflight::rows());
 }
 
 #[test]

@@ -227,7 +227,10 @@ fn features() -> Vec<Row> {
         )
         .on(READ_ONLY),
     );
-    for (what, features) in [("all bits", u64::MAX), ("bit 12, INFLIGHT_SHMFD", 1 << 12)] {
+    for (what, features) in [
+        ("all bits", u64::MAX),
+        ("bit 14, INBAND_NOTIFICATIONS", 1 << 14),
+    ] {
         rows.push(row(
             format!("SET_PROTOCOL_FEATURES: {what}"),
             Dropped,

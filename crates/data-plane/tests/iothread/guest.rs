@@ -137,6 +137,7 @@ impl Guest {
             layout: self.driver.layout(),
             features: self.driver.features(),
             base,
+            inflight: None,
             kick: Some(self.kick.try_clone().unwrap()),
             call: Some(self.call.try_clone().unwrap()),
             err: Some(self.err.try_clone().unwrap()),

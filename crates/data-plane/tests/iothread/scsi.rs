@@ -108,6 +108,7 @@ impl Controller {
                 layout: ring.driver.layout(),
                 features: ring.driver.features(),
                 base: 0,
+                inflight: None,
                 kick: Some(ring.kick.try_clone().unwrap()),
                 call: Some(ring.call.try_clone().unwrap()),
                 err: None,

@@ -9,6 +9,7 @@
 //! All of the links that matter here are kept in this process as well; those in the region are
 //! written only.
 
+use super::region::PACKED_BYTES;
 use super::{InflightError, InflightRegion};
 use crate::packed::{PackedDescriptor, PackedView, Position};
 
@@ -79,7 +80,7 @@ impl PackedTracker {
             return Ok((tracker, Some(chains)));
         }
         for entry in 0..tracker.region.entries() {
-            tracker.region.set_in_flight(entry, false);
+            tracker.region.set_in_flight(tracker.offset(entry), false);
         }
         tracker.store_positions(used, used);
         // With its last step the record counts.
@@ -115,17 +116,18 @@ impl PackedTracker {
             if at >= entries {
                 break;
             }
-            self.region.set_in_flight(at, false);
-            at = self.region.u16(self.region.offset(at) + NEXT);
+            let entry = self.offset(at);
+            self.region.set_in_flight(entry, false);
+            at = self.region.u16(entry + NEXT);
         }
         let mut is_free = vec![true; entries.into()];
         let mut chains = Vec::new();
         let mut left = size;
         for entry in 0..entries {
-            if !self.region.in_flight(entry) {
+            if !self.region.in_flight(self.offset(entry)) {
                 continue;
             }
-            let counter = self.region.u64(self.region.offset(entry) + COUNTER);
+            let counter = self.region.u64(self.offset(entry) + COUNTER);
             let chain = self.chain(entry, &mut left, &mut is_free)?;
             chains.push((counter, chain));
         }
@@ -145,7 +147,7 @@ impl PackedTracker {
         is_free: &mut [bool],
     ) -> Result<Recorded, InflightError> {
         let size = self.region.entries();
-        let [_, _, _, count] = fields(self.region.u64(self.region.offset(entry)));
+        let [_, _, _, count] = fields(self.region.u64(self.offset(entry)));
         let error = InflightError::Chain {
             entry,
             descriptors: count,
@@ -163,7 +165,7 @@ impl PackedTracker {
             if !std::mem::take(free) {
                 return Err(error);
             }
-            let offset = self.region.offset(at);
+            let offset = self.offset(at);
             let rest = self.region.u64(offset + REST);
             let [id, flags, ..] = fields(rest);
             descriptors.push(PackedDescriptor {
@@ -180,6 +182,12 @@ impl PackedTracker {
         let head = &mut self.entries[usize::from(entry)];
         (head.last, head.id) = (last, id);
         Ok(Recorded { entry, descriptors })
+    }
+
+    /// Where an entry begins.
+    #[inline]
+    fn offset(&self, entry: u16) -> usize {
+        self.region.entry::<PACKED_BYTES>(entry)
     }
 
     /// Makes the list of free entries anew. Until it is whole, the old one leads to free entries only.
@@ -200,7 +208,7 @@ impl PackedTracker {
         let head = self.free;
         let (mut entry, mut last, mut id) = (head, head, 0);
         for _ in 0..descriptors {
-            let offset = self.region.offset(entry);
+            let offset = self.offset(entry);
             let descriptor = ring.descriptor(at.index);
             id = descriptor.id;
             let rest =
@@ -210,9 +218,9 @@ impl PackedTracker {
             at = at.advance(1, ring.size());
             (last, entry) = (entry, self.entries[usize::from(entry)].next);
         }
+        let offset = self.offset(head);
         let first = &mut self.entries[usize::from(head)];
         (first.last, first.id) = (last, id);
-        let offset = self.region.offset(head);
         self.region.store_u64(offset + COUNTER, self.counter);
         self.counter = self.counter.wrapping_add(1);
         let word = word([1, first.next, last, descriptors]);
@@ -247,7 +255,7 @@ impl PackedTracker {
     #[inline]
     pub fn seen(&mut self, batch: &[u16]) {
         for &head in batch {
-            self.region.set_in_flight(head, false);
+            self.region.set_in_flight(self.offset(head), false);
         }
         self.store_lists(self.free, self.free);
         // The last step: as long as the positions differ, the ring is asked.
@@ -257,8 +265,7 @@ impl PackedTracker {
     #[inline]
     fn set_next(&mut self, entry: u16, next: u16) {
         self.entries[usize::from(entry)].next = next;
-        self.region
-            .store_u16(self.region.offset(entry) + NEXT, next);
+        self.region.store_u16(self.offset(entry) + NEXT, next);
     }
 
     #[inline]

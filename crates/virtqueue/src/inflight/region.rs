@@ -20,10 +20,9 @@ const DESC_NUM: usize = 10;
 /// The only form that there is. 0: nothing was recorded yet.
 const VERSION_1: u16 = 1;
 
-/// Bytes of a region before its entries, and of an entry.
-fn form(packed: bool) -> (usize, usize) {
-    if packed { (32, 32) } else { (16, 16) }
-}
+/// Bytes of a region before its entries, and of an entry: of split queues, and of packed ones.
+pub(super) const SPLIT_BYTES: usize = 16;
+pub(super) const PACKED_BYTES: usize = 32;
 
 /// Where what is in flight in one queue is recorded.
 #[derive(Clone)]
@@ -57,8 +56,8 @@ impl InflightRegion {
     /// begins.
     #[must_use]
     pub fn len_bytes(packed: bool, entries: u16) -> usize {
-        let (header, entry) = form(packed);
-        (header + entry * usize::from(entries)).next_multiple_of(ALIGN_BYTES)
+        let bytes = if packed { PACKED_BYTES } else { SPLIT_BYTES };
+        (bytes * (1 + usize::from(entries))).next_multiple_of(ALIGN_BYTES)
     }
 
     /// The region at `host`, which is aligned to eight bytes. Zeroes are a new one.
@@ -87,7 +86,13 @@ impl InflightRegion {
 
     /// Nothing is recorded any more, if nothing is in flight: the next start is where the front-end says.
     pub fn forget(&self) {
-        if (0..self.entries).all(|entry| !self.in_flight(entry)) {
+        let in_flight = |index| {
+            self.in_flight(match self.packed {
+                true => self.entry::<PACKED_BYTES>(index),
+                false => self.entry::<SPLIT_BYTES>(index),
+            })
+        };
+        if !(0..self.entries).any(in_flight) {
             self.store_u16(VERSION, 0);
         }
     }
@@ -135,28 +140,24 @@ impl InflightRegion {
         u64::from(VERSION_1) | u64::from(self.entries) << 16
     }
 
-    /// Whether the entry is the head of a chain that is in flight.
-    pub(super) fn in_flight(&self, entry: u16) -> bool {
-        self.u8_at(self.offset(entry)).load(Ordering::Acquire) == 1
+    /// Where an entry begins, in a form whose entries (and header) have `BYTES`.
+    #[inline(always)]
+    pub(super) fn entry<const BYTES: usize>(&self, index: u16) -> usize {
+        assert!(index < self.entries, "what is read is checked");
+        BYTES * (1 + usize::from(index))
     }
 
-    /// The chain that begins at the entry is in flight, or is not.
+    /// Whether the entry at `offset` is the head of a chain that is in flight.
+    pub(super) fn in_flight(&self, offset: usize) -> bool {
+        self.u8_at(offset).load(Ordering::Acquire) == 1
+    }
+
+    /// The chain whose head has the entry at `offset` is in flight, or is not.
     #[inline]
-    pub(super) fn set_in_flight(&self, entry: u16, in_flight: bool) {
+    pub(super) fn set_in_flight(&self, offset: usize, in_flight: bool) {
         before_store();
-        self.u8_at(self.offset(entry))
+        self.u8_at(offset)
             .store(u8::from(in_flight), Ordering::Release);
-    }
-
-    /// Where an entry begins.
-    #[inline]
-    pub(super) fn offset(&self, entry: u16) -> usize {
-        assert!(
-            entry < self.entries,
-            "entries are checked when they are read"
-        );
-        let (header, len) = form(self.packed);
-        header + len * usize::from(entry)
     }
 
     #[inline]

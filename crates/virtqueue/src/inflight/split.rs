@@ -4,6 +4,7 @@
 //! The chains of the batch that is being published are in a list besides, for the moment in which
 //! the guest sees that they are done and their entries still say that they are in flight.
 
+use super::region::SPLIT_BYTES;
 use super::{InflightError, InflightRegion};
 
 const LAST_BATCH_HEAD: usize = 12;
@@ -43,7 +44,7 @@ impl SplitTracker {
         }
         let region = &tracker.region;
         for head in 0..region.entries() {
-            region.set_in_flight(head, false);
+            region.set_in_flight(region.entry::<SPLIT_BYTES>(head), false);
         }
         region.store_u16(LAST_BATCH_HEAD, 0);
         region.store_u16(USED_IDX, used_idx);
@@ -69,16 +70,21 @@ impl SplitTracker {
             if head >= size {
                 return Err(InflightError::OutOfRange { index: head, size });
             }
-            region.set_in_flight(head, false);
-            head = region.u16(region.offset(head) + NEXT);
+            let entry = region.entry::<SPLIT_BYTES>(head);
+            region.set_in_flight(entry, false);
+            head = region.u16(entry + NEXT);
         }
         region.store_u16(USED_IDX, used_idx);
         let mut heads = Vec::new();
-        for head in (0..region.entries()).filter(|head| region.in_flight(*head)) {
+        for head in 0..region.entries() {
+            let entry = region.entry::<SPLIT_BYTES>(head);
+            if !region.in_flight(entry) {
+                continue;
+            }
             if head >= size {
                 return Err(InflightError::OutOfRange { index: head, size });
             }
-            heads.push((region.u64(region.offset(head) + COUNTER), head));
+            heads.push((region.u64(entry + COUNTER), head));
         }
         heads.sort_unstable();
         self.counter = heads
@@ -90,17 +96,17 @@ impl SplitTracker {
     /// A chain was taken, and nothing was done with it yet.
     #[inline]
     pub fn taken(&mut self, head: u16) {
-        let entry = self.region.offset(head);
+        let entry = self.region.entry::<SPLIT_BYTES>(head);
         self.region.store_u64(entry + COUNTER, self.counter);
         self.counter = self.counter.wrapping_add(1);
-        self.region.set_in_flight(head, true);
+        self.region.set_in_flight(entry, true);
     }
 
     /// These are done, and the guest is about to see it.
     #[inline]
     pub fn link(&mut self, batch: &[u16]) {
         for &head in batch {
-            let entry = self.region.offset(head);
+            let entry = self.region.entry::<SPLIT_BYTES>(head);
             self.region.store_u16(entry + NEXT, self.last_batch_head);
             self.region.store_u16(LAST_BATCH_HEAD, head);
             self.last_batch_head = head;
@@ -111,7 +117,8 @@ impl SplitTracker {
     #[inline]
     pub fn seen(&mut self, batch: &[u16], used_idx: u16) {
         for &head in batch {
-            self.region.set_in_flight(head, false);
+            let entry = self.region.entry::<SPLIT_BYTES>(head);
+            self.region.set_in_flight(entry, false);
         }
         self.region.store_u16(USED_IDX, used_idx);
     }

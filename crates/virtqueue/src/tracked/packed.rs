@@ -6,22 +6,23 @@ use crate::inflight::{InflightRegion, PackedTracker, Recorded};
 use crate::memory::GuestMemory;
 use crate::packed::{PackedQueue, Position};
 use crate::split::{RingFeatures, RingLayout};
-use crate::virtqueue::ChainId;
+use crate::virtqueue::{ChainId, Virtqueue};
 
+/// A packed virtqueue with a record of what is in flight.
 #[derive(Debug)]
-pub(super) struct TrackedPacked {
-    pub queue: PackedQueue,
+pub struct TrackedPacked {
+    pub(super) queue: PackedQueue,
     tracker: PackedTracker,
     /// Chains that were in flight and are to be taken again, the first one last.
-    pub again: Vec<Recorded>,
+    pub(super) again: Vec<Recorded>,
     /// Where chains are recorded that were pushed and are not published.
     batch: Vec<u16>,
     /// Nothing else is taken any more.
-    pub finishing: bool,
+    pub(super) finishing: bool,
 }
 
 impl TrackedPacked {
-    pub fn new(
+    pub(super) fn new(
         memory: &GuestMemory,
         layout: RingLayout,
         features: RingFeatures,
@@ -58,23 +59,6 @@ impl TrackedPacked {
         })
     }
 
-    #[inline]
-    pub fn pop(
-        &mut self,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<Option<ChainId>, RingError> {
-        if !self.again.is_empty() || self.finishing {
-            return self.pop_again(memory, chain);
-        }
-        let at = self.queue.avail_position();
-        let Some(ChainId { descriptors, .. }) = self.queue.pop(memory, chain)? else {
-            return Ok(None);
-        };
-        let id = self.tracker.taken(self.queue.ring(), at, descriptors);
-        Ok(Some(ChainId { id, descriptors }))
-    }
-
     #[cold]
     fn pop_again(
         &mut self,
@@ -95,15 +79,7 @@ impl TrackedPacked {
     }
 
     #[inline]
-    pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
-        let entry = chain.id;
-        let id = self.tracker.id(entry);
-        self.queue.push(ChainId { id, ..chain }, written_bytes);
-        self.batch.push(entry);
-    }
-
-    #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         if self.batch.is_empty() {
             return false;
         }
@@ -112,5 +88,32 @@ impl TrackedPacked {
         self.tracker.seen(&self.batch);
         self.batch.clear();
         signal
+    }
+}
+
+impl Virtqueue for TrackedPacked {
+    #[inline]
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        if !self.again.is_empty() || self.finishing {
+            return self.pop_again(memory, chain);
+        }
+        let at = self.queue.avail_position();
+        let Some(ChainId { descriptors, .. }) = self.queue.pop(memory, chain)? else {
+            return Ok(None);
+        };
+        let id = self.tracker.taken(self.queue.ring(), at, descriptors);
+        Ok(Some(ChainId { id, descriptors }))
+    }
+
+    #[inline]
+    fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        let entry = chain.id;
+        let id = self.tracker.id(entry);
+        self.queue.push(ChainId { id, ..chain }, written_bytes);
+        self.batch.push(entry);
     }
 }

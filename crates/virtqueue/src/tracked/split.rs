@@ -5,22 +5,23 @@ use crate::error::RingError;
 use crate::inflight::{InflightRegion, SplitTracker};
 use crate::memory::GuestMemory;
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
-use crate::virtqueue::ChainId;
+use crate::virtqueue::{ChainId, Virtqueue};
 
+/// A split virtqueue with a record of what is in flight.
 #[derive(Debug)]
-pub(super) struct TrackedSplit {
-    pub queue: SplitQueue,
+pub struct TrackedSplit {
+    pub(super) queue: SplitQueue,
     tracker: SplitTracker,
     /// Heads that were in flight and are to be taken again, the first one last.
-    pub again: Vec<u16>,
+    pub(super) again: Vec<u16>,
     /// Heads that were pushed and are not published.
     batch: Vec<u16>,
     /// Nothing else is taken any more.
-    pub finishing: bool,
+    pub(super) finishing: bool,
 }
 
 impl TrackedSplit {
-    pub fn new(
+    pub(super) fn new(
         memory: &GuestMemory,
         layout: RingLayout,
         features: RingFeatures,
@@ -45,22 +46,6 @@ impl TrackedSplit {
         })
     }
 
-    #[inline]
-    pub fn pop(
-        &mut self,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<Option<ChainId>, RingError> {
-        if !self.again.is_empty() || self.finishing {
-            return self.pop_again(memory, chain);
-        }
-        let Some(head) = self.queue.pop(memory, chain)? else {
-            return Ok(None);
-        };
-        self.tracker.taken(head);
-        Ok(Some(id(head)))
-    }
-
     #[cold]
     fn pop_again(
         &mut self,
@@ -76,13 +61,7 @@ impl TrackedSplit {
     }
 
     #[inline]
-    pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
-        self.queue.push(chain.id, written_bytes);
-        self.batch.push(chain.id);
-    }
-
-    #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         if self.batch.is_empty() {
             return false;
         }
@@ -91,6 +70,30 @@ impl TrackedSplit {
         self.tracker.seen(&self.batch, self.queue.published());
         self.batch.clear();
         signal
+    }
+}
+
+impl Virtqueue for TrackedSplit {
+    #[inline(always)]
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        if !self.again.is_empty() || self.finishing {
+            return self.pop_again(memory, chain);
+        }
+        let Some(head) = self.queue.pop(memory, chain)? else {
+            return Ok(None);
+        };
+        self.tracker.taken(head);
+        Ok(Some(id(head)))
+    }
+
+    #[inline]
+    fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        self.queue.push(chain.id, written_bytes);
+        self.batch.push(chain.id);
     }
 }
 
