@@ -3,8 +3,9 @@
 use crate::device::Device;
 use crate::server::Server;
 
-/// The options of `server`'s device; `name` is unique in its machine.
-pub(crate) fn arguments(server: &Server, name: &str) -> Vec<String> {
+/// The options of `server`'s device; `name` is unique in its machine. `reconnects`: QEMU connects again when the server has
+/// gone.
+pub(crate) fn arguments(server: &Server, name: &str, reconnects: bool) -> Vec<String> {
     let options = server.options();
     let socket = server.socket().display().to_string();
     let num_queues = options.num_queues;
@@ -25,6 +26,9 @@ pub(crate) fn arguments(server: &Server, name: &str) -> Vec<String> {
         }
     };
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
-    let chardev = format!("socket,id={name},path={}", socket.replace(',', ",,"));
+    let mut chardev = format!("socket,id={name},path={}", socket.replace(',', ",,"));
+    if reconnects {
+        chardev.push_str(",reconnect=1");
+    }
     vec!["-chardev".to_owned(), chardev, "-device".to_owned(), device]
 }

@@ -102,7 +102,7 @@ pub fn contest(
         options.monitor = true;
         options.device = device;
         let server = Server::start(&Program::Blockplane(blockplane.to_owned()), &options)?;
-        disks.extend(attach::arguments(&server, name));
+        disks.extend(attach::arguments(&server, name, false));
         servers.push(server);
     }
     let machine = Machine {

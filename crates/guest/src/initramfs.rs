@@ -60,6 +60,7 @@ const SCRIPTS: [(&str, &str); 17] = [
         "scripts/readonly_boot.sh",
         include_str!("init/readonly_boot.sh"),
     ),
+    ("scripts/crashes.sh", include_str!("init/crashes.sh")),
     ("scripts/discard.sh", include_str!("init/discard.sh")),
     ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
     ("scripts/controller.sh", include_str!("init/controller.sh")),

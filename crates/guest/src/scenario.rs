@@ -34,6 +34,9 @@ pub enum Scenario {
     /// A new disk of a server with a monitor: asks `grow` for twice its size, then `shrink` for the first, and
     /// sees both while it is up.
     Resize,
+    /// A new disk, written and read back all the time while it asks `crashes`, for the server to be killed and started
+    /// again. Wants [`Boot::reconnecting`].
+    Crashes,
     /// A new disk, and a slot for a second one: asks `plug`, uses what appears, asks `unplug`, sees that it
     /// goes, and asks `gone`. Wants [`Boot::monitor`].
     HotPlug,
@@ -60,6 +63,7 @@ impl Scenario {
             Self::ReadonlyBoot => "readonly_boot",
             Self::Discard => "discard",
             Self::Resize => "resize",
+            Self::Crashes => "crashes",
             Self::HotPlug => "hot_plug",
             Self::Controller => "controller",
             Self::ControllerResets => "controller_resets",
@@ -77,6 +81,7 @@ pub struct Boot<'a> {
     scenario: Scenario,
     serial: String,
     monitor: Option<PathBuf>,
+    reconnects: bool,
     chipset: Chipset,
     from_disk: bool,
     limit: Duration,
@@ -91,6 +96,7 @@ impl<'a> Boot<'a> {
             scenario,
             serial: server.serial().to_owned(),
             monitor: None,
+            reconnects: false,
             chipset: Chipset::Q35,
             from_disk: false,
             limit: LIMIT,
@@ -109,6 +115,13 @@ impl<'a> Boot<'a> {
     #[must_use]
     pub fn monitor(mut self, socket: &Path) -> Self {
         self.monitor = Some(socket.to_owned());
+        self
+    }
+
+    /// QEMU connects again, within a second, to a server that has gone.
+    #[must_use]
+    pub fn reconnecting(mut self) -> Self {
+        self.reconnects = true;
         self
     }
 
@@ -175,7 +188,7 @@ impl<'a> Boot<'a> {
         let machine = Machine {
             emulator,
             chipset: self.chipset,
-            disks: attach::arguments(self.server, "disk"),
+            disks: attach::arguments(self.server, "disk", self.reconnects),
             start,
             cpus: options.device.cpus(options.num_queues),
             monitor: self.monitor.clone(),

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,8 @@ impl ServerOptions {
 /// A running server; killed when dropped without [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    child: Mutex<Child>,
+    program: Program,
     command: String,
     log: File,
     // The socket is in a short path: its length is limited to 107 bytes (unix(7)).
@@ -129,28 +131,14 @@ impl Server {
             .tempdir()
             .map_err(Error::io("create a folder for the socket"))?;
         let socket = folder.path().join("disk.sock");
-        let mut command = match program {
-            Program::Blockplane(path) if !options.monitor => serve_command(path, options, &socket),
-            Program::Blockplane(path) => {
-                daemon_command(path, options, &socket, Some(&options.serial))?
-            }
-            Program::QemuStorageDaemon(path) => daemon_command(path, options, &socket, None)?,
-        };
         let log =
             tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
-        let output = || {
-            log.try_clone()
-                .map_err(Error::io("share a file with the server"))
-        };
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(output()?)
-            .stderr(output()?)
-            .spawn()
-            .map_err(Error::io(format!("start {command:?}")))?;
+        let mut command = command(program, options, &socket)?;
+        let child = spawn(&mut command, &log)?;
         let is_qsd = matches!(program, Program::QemuStorageDaemon(_));
-        let mut server = Self {
-            child,
+        let server = Self {
+            child: Mutex::new(child),
+            program: program.clone(),
             command: format!("{command:?}"),
             log,
             folder,
@@ -182,7 +170,7 @@ impl Server {
     /// The process.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child().id()
     }
 
     /// The serial number that a guest sees.
@@ -217,24 +205,48 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Server`] with its output.
-    pub fn check_running(&mut self) -> Result<()> {
-        match self
-            .child
-            .try_wait()
-            .map_err(Error::io("wait for the server"))?
-        {
+    pub fn check_running(&self) -> Result<()> {
+        let ended = self.child().try_wait();
+        match ended.map_err(Error::io("wait for the server"))? {
             None => Ok(()),
             Some(status) => Err(self.failed(format!("ended by itself: {status}"))),
         }
+    }
+
+    /// Kills it, without a chance to do anything, and starts it anew; again and again, as a supervisor does, while the
+    /// kernel still carries out what it had asked for and so keeps the image locked.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if it had ended before, or does not listen again; [`Error::Io`].
+    pub fn crash(&self) -> Result<()> {
+        self.check_running()?;
+        let deadline = Instant::now() + SERVER_LIMIT;
+        loop {
+            let mut child = self.child();
+            // One that has ended cannot be killed.
+            let _ = child.kill();
+            child.wait().map_err(Error::io("wait for the server"))?;
+            let mut command = command(&self.program, &self.options, &self.socket())?;
+            *child = spawn(&mut command, &self.log)?;
+            drop(child);
+            match self.wait_until_listening() {
+                Err(_) if Instant::now() < deadline => {}
+                listening => return listening,
+            }
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it with SIGTERM and returns what it printed.
     ///
     /// # Errors
     /// [`Error::Server`] if it had ended before, does not end, or its status is not 0.
-    pub fn stop(mut self) -> Result<String> {
+    pub fn stop(self) -> Result<String> {
         self.check_running()?;
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM)
                 .map_err(|errno| Error::io("signal the server")(errno.into()))?;
         }
@@ -249,7 +261,7 @@ impl Server {
     }
 
     /// Looks at the kernel's list: connecting would make us the server's first client.
-    fn wait_until_listening(&mut self) -> Result<()> {
+    fn wait_until_listening(&self) -> Result<()> {
         let socket = self.socket();
         let deadline = Instant::now() + SERVER_LIMIT;
         while Instant::now() < deadline {
@@ -264,14 +276,11 @@ impl Server {
         Err(self.failed(format!("does not listen after {SERVER_LIMIT:?}")))
     }
 
-    fn wait_until_ended(&mut self) -> Result<ExitStatus> {
+    fn wait_until_ended(&self) -> Result<ExitStatus> {
         let deadline = Instant::now() + SERVER_LIMIT;
         while Instant::now() < deadline {
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .map_err(Error::io("wait for the server"))?
-            {
+            let ended = self.child().try_wait();
+            if let Some(status) = ended.map_err(Error::io("wait for the server"))? {
                 return Ok(status);
             }
             thread::sleep(POLL_INTERVAL);
@@ -304,9 +313,32 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Both fail only if it has ended already, which is what we want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
     }
+}
+
+fn command(program: &Program, options: &ServerOptions, socket: &Path) -> Result<Command> {
+    Ok(match program {
+        Program::Blockplane(path) if !options.monitor => serve_command(path, options, socket),
+        Program::Blockplane(path) => daemon_command(path, options, socket, Some(&options.serial))?,
+        Program::QemuStorageDaemon(path) => daemon_command(path, options, socket, None)?,
+    })
+}
+
+/// Starts a server whose output goes to `log`.
+fn spawn(command: &mut Command, log: &File) -> Result<Child> {
+    let output = || {
+        log.try_clone()
+            .map_err(Error::io("share a file with the server"))
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(output()?)
+        .stderr(output()?)
+        .spawn()
+        .map_err(Error::io(format!("start {command:?}")))
 }
 
 /// Whether /proc/net/unix (proc_net(5)) has a listening socket at `path`.

@@ -41,7 +41,7 @@ fn assert_same_data(wrote: &Report, read: &Report, num_queues: usize) {
 #[test]
 fn one_server_process_serves_one_guest_after_the_other() {
     let (_folder, options) = disk(1);
-    let mut server = start(&options);
+    let server = start(&options);
     let first = boot(&server, Scenario::FirstBoot);
     assert_eq!(first.fact("queues"), Some("1"));
     assert_eq!(first.fact("size_bytes"), Some("268435456"));

@@ -37,7 +37,7 @@ fn a_guest_that_finds_another_serial_fails_the_run() {
 /// The guest is cut off while it boots: this is about the limit, not about requests in flight.
 #[test]
 fn a_guest_that_takes_too_long_is_ended_and_its_server_lives_on() {
-    let (_folder, mut server) = serve();
+    let (_folder, server) = serve();
     let error = Boot::new(&server, Scenario::FirstBoot)
         .limit(Duration::from_millis(500))
         .run()
