@@ -48,7 +48,7 @@ const SG3_UTILS: [&str; 19] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 17] = [
+const SCRIPTS: [(&str, &str); 18] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
