@@ -192,7 +192,11 @@ impl Rig {
             base,
         );
         self.ring.queue = queue.expect("it stood there");
-        if !self.driver.features.packed {
+        if self.driver.features.packed {
+            // A base of 0 may be taken for that of a new queue, see `PackedQueue::new`; nothing is in flight.
+            let next = self.ring.queue.next_avail();
+            (self.used, self.used_wrap) = (next & 0x7fff, next & 0x8000 != 0);
+        } else {
             self.used = used;
         }
     }

@@ -75,34 +75,14 @@ impl Job {
 
     /// What the log says last: inputs, edges that were reached, and inputs that are kept.
     fn progress(&self) -> String {
-        let log = self.text();
-        let line = log
-            .lines()
-            .rev()
-            .find(|line| line.starts_with('#'))
-            .unwrap_or_default();
-        let after = |name: &str| {
-            let rest = line.split_once(name).map_or("", |(_, rest)| rest);
-            rest.split_whitespace()
-                .next()
-                .unwrap_or("0")
-                .split('/')
-                .next()
-                .unwrap_or("0")
-                .to_owned()
-        };
-        let count = log
-            .lines()
-            .rev()
-            .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
-        let count = count.map_or_else(|| after("#"), |count| count.trim().to_owned());
+        let Progress {
+            inputs,
+            edges,
+            kept,
+        } = Progress::read(&self.text());
+        let (target, seconds) = (&self.target, self.started.elapsed().as_secs());
         format!(
-            "{:<12} {:>5} s  {:>10} inputs  {:>6} edges  {:>5} kept",
-            self.target,
-            self.started.elapsed().as_secs(),
-            count,
-            after("cov: "),
-            after("corp: ")
+            "{target:<12} {seconds:>5} s  {inputs:>10} inputs  {edges:>6} edges  {kept:>5} kept"
         )
     }
 
@@ -137,6 +117,37 @@ impl Job {
     }
 }
 
+/// How far a log says that its process is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Progress {
+    inputs: u64,
+    edges: u64,
+    kept: u64,
+}
+
+impl Progress {
+    /// Lines are like `#1234 NEW cov: 56 ft: 78 corp: 9/1011b …`.
+    fn read(log: &str) -> Self {
+        let number = |text: &str| {
+            let digits = text
+                .trim_start()
+                .split(|char: char| !char.is_ascii_digit())
+                .next();
+            digits.and_then(|digits| digits.parse().ok())
+        };
+        let line = |line: &str| {
+            let inputs = number(line.strip_prefix('#')?)?;
+            let after = |name| line.split_once(name).and_then(|(_, rest)| number(rest));
+            Some(Progress {
+                inputs,
+                edges: after("cov:")?,
+                kept: after("corp:").unwrap_or(0),
+            })
+        };
+        log.lines().rev().find_map(line).unwrap_or_default()
+    }
+}
+
 /// Waits for all of them; true if none has found anything.
 pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
     let mut all_well = true;
@@ -163,4 +174,26 @@ pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
         }
     }
     all_well
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_what_the_last_line_with_numbers_says() {
+        let log = "#2 INITED cov: 3 ft: 4 corp: 1/1b\n#1234\tDONE   cov: 56 ft: 78 corp: 9/1011b lim: 4\n\
+                   ###### End of recommended dictionary. ######\n";
+        let (inputs, edges, kept) = (1234, 56, 9);
+        let read = Progress::read(log);
+        assert_eq!(
+            read,
+            Progress {
+                inputs,
+                edges,
+                kept
+            }
+        );
+        assert_eq!(Progress::read("INFO: nothing yet"), Progress::default());
+    }
 }
