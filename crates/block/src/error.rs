@@ -37,12 +37,10 @@ pub enum NodeError {
         /// What it is.
         found: &'static str,
     },
-    /// Some other process (or export) has it.
+    /// Some other process (or node) has it.
     #[error(
-        "{}: failed to get {}\"{permission}\" lock: is another process using the image? \
-         (stop it, open the image read-only in both, or say locking=off when they are known to \
-         cooperate)",
-        path.display(), if *shared { "shared " } else { "" }
+        "{}: failed to get {}\"{permission}\" lock: {}",
+        path.display(), if *shared { "shared " } else { "" }, who_has_it(*here)
     )]
     Locked {
         /// The image.
@@ -51,6 +49,8 @@ pub enum NodeError {
         permission: &'static str,
         /// Somebody does it already, and we would not share it; else somebody does not let us.
         shared: bool,
+        /// This program has the image, as another node.
+        here: bool,
     },
     /// An operation on the opened file failed.
     #[error("{}: {what} failed: {error}", path.display())]
@@ -158,5 +158,16 @@ fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String 
         format!("a window needs at least {SECTOR_BYTES} bytes")
     } else {
         format!("a window of {size} bytes at {offset} does not lie within {available} bytes")
+    }
+}
+
+/// And what to do about it.
+fn who_has_it(here: bool) -> &'static str {
+    if here {
+        "another node of this program has the image (use that node, open the image read-only in both, or say locking=off \
+         when they are known to cooperate)"
+    } else {
+        "is another process using the image? (stop it, open the image read-only in both, or say locking=off when they are \
+         known to cooperate)"
     }
 }

@@ -19,6 +19,7 @@ mod faults;
 mod file;
 mod filter;
 mod held;
+mod held_locks;
 mod host_device;
 mod job;
 mod known_memory;

@@ -11,8 +11,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::NodeError;
+use crate::held_locks::Image;
 
 /// Whether an image is locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +46,12 @@ fn permission_name(bit: i64) -> &'static str {
 }
 
 /// An open image with its locks. Dropping it releases them and closes the file.
-pub(crate) struct LockedFd(OwnedFd);
+pub(crate) struct LockedFd {
+    fd: OwnedFd,
+    image: Image,
+    /// It is among those that the program has.
+    held: AtomicBool,
+}
 
 impl LockedFd {
     /// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
@@ -58,9 +65,15 @@ impl LockedFd {
         locking: Locking,
         read_only: bool,
     ) -> Result<Self, NodeError> {
-        let this = Self(fd);
+        let image = Image::of(fd.as_fd()).map_err(|error| NodeError::Io {
+            path: path.to_owned(),
+            what: "fstat",
+            error: error.into(),
+        })?;
+        let held = AtomicBool::new(false);
+        let this = Self { fd, image, held };
         if locking != Locking::Off {
-            acquire(this.as_fd(), path, locking, read_only)?;
+            this.hold(path, locking, read_only)?;
         }
         Ok(this)
     }
@@ -81,7 +94,7 @@ impl LockedFd {
             return Ok(());
         }
         let [read_only, was_read_only] = read_only;
-        let hold = |who: &LockedFd, read_only| acquire(who.as_fd(), path, locking, read_only);
+        let hold = |who: &LockedFd, read_only| who.hold(path, locking, read_only);
         // Both have them for a moment, so that no one else gets in between; the other's are in its way.
         let _ = hold(self, read_only);
         from.release();
@@ -92,7 +105,18 @@ impl LockedFd {
         })
     }
 
+    fn hold(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+        acquire(self, path, locking, read_only)?;
+        if !self.held.swap(true, Ordering::Relaxed) {
+            self.image.hold();
+        }
+        Ok(())
+    }
+
     fn release(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            self.image.release();
+        }
         let all = libc::flock {
             l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,
             ..byte_lock(libc::F_UNLCK, USED_BASE)
@@ -105,13 +129,13 @@ impl LockedFd {
 
 impl AsFd for LockedFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl AsRawFd for LockedFd {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
@@ -122,7 +146,7 @@ impl Drop for LockedFd {
 }
 
 fn acquire(
-    fd: BorrowedFd<'_>,
+    opened: &LockedFd,
     path: &Path,
     locking: Locking,
     read_only: bool,
@@ -133,12 +157,13 @@ fn acquire(
         &[CONSISTENT_READ, WRITE]
     };
     let unshared: &[i64] = &[WRITE, RESIZE];
-    match lock_all(fd, used, unshared) {
+    match lock_all(opened.as_fd(), used, unshared) {
         Ok(None) => Ok(()),
         Ok(Some(conflict)) => Err(NodeError::Locked {
             path: path.to_owned(),
             permission: permission_name(conflict.bit),
             shared: conflict.shared,
+            here: opened.image.is_held(),
         }),
         Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
             tracing::warn!(

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use rustix::fs::{AtFlags, StatxFlags};
+
 use crate::aio::Aio;
 use crate::alignment::Alignment;
 use crate::backing_id::BackingId;
@@ -335,15 +337,16 @@ impl Node {
         matches!(&**self.disk().backing, Backing::Fd(backing) if backing.direct.is_some())
     }
 
-    /// Bytes that its file has of the file system; 0 for what is no file, `None` if the kernel does
-    /// not say.
+    /// Bytes that its file has of the file system, as far as this host knows: a server that hangs is not waited for. 0
+    /// for what is no file, `None` if the kernel does not say.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
         match &**self.disk().backing {
             // The kernel counts in 512 bytes, whatever the file system's own blocks are.
             Backing::Fd(backing) => {
-                let stat = rustix::fs::fstat(&backing.fd).ok()?;
-                u64::try_from(stat.st_blocks).ok()?.checked_mul(512)
+                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+                let stat = rustix::fs::statx(&backing.fd, c"", flags, StatxFlags::BLOCKS).ok()?;
+                stat.stx_blocks.checked_mul(512)
             }
             Backing::Null(_) | Backing::Filter(_) => Some(0),
         }

@@ -20,9 +20,20 @@ fn reader(options: &FileOptions) -> std::sync::Arc<block::Node> {
 }
 
 fn locked(path: &Path, what: &str) -> Option<String> {
+    let why = "is another process using the image? (stop it,";
+    refused(path, what, why)
+}
+
+/// By another node of this program.
+fn taken(path: &Path, what: &str) -> Option<String> {
+    let why = "another node of this program has the image (use that node,";
+    refused(path, what, why)
+}
+
+fn refused(path: &Path, what: &str, why: &str) -> Option<String> {
     Some(format!(
-        "{}: failed to get {what} lock: is another process using the image? (stop it, open the \
-         image read-only in both, or say locking=off when they are known to cooperate)",
+        "{}: failed to get {what} lock: {why} open the image read-only in both, or say locking=off when they are known to \
+         cooperate)",
         path.display()
     ))
 }
@@ -33,14 +44,11 @@ fn one_writer_or_many_readers() {
     let path = image(&folder, "disk", LEN);
     let how = options(&path);
     let writer = file(&how);
-    assert_eq!(said(try_file(&how, false)), locked(&path, "\"write\""));
-    assert_eq!(
-        said(try_file(&how, true)),
-        locked(&path, "shared \"write\"")
-    );
+    assert_eq!(said(try_file(&how, false)), taken(&path, "\"write\""));
+    assert_eq!(said(try_file(&how, true)), taken(&path, "shared \"write\""));
     drop(writer);
     let readers = (reader(&how), reader(&how));
-    assert_eq!(said(try_file(&how, false)), locked(&path, "\"write\""));
+    assert_eq!(said(try_file(&how, false)), taken(&path, "\"write\""));
     drop(readers);
     file(&how);
 }
