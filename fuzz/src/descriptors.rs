@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::pwrite;
 
 use crate::input::Input;
 
@@ -39,6 +40,22 @@ fn all() -> &'static [OwnedFd] {
 /// Memory of [`BYTES`].
 pub fn memory() -> BorrowedFd<'static> {
     all()[0].as_fd()
+}
+
+/// It is zero again.
+pub fn clear() {
+    let zeroes = [0; 4096];
+    for page in (0..BYTES).step_by(zeroes.len()) {
+        write(page, &zeroes);
+    }
+}
+
+/// Writes there, as a guest does.
+pub fn write(at: u64, bytes: &[u8]) {
+    let len = bytes
+        .len()
+        .min(usize::try_from(BYTES.saturating_sub(at)).expect("64 bits"));
+    pwrite(memory(), &bytes[..len], at).expect("within the file");
 }
 
 /// An eventfd.

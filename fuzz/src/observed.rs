@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use virtqueue::{ChainId, GuestMemory, Queue};
+use virtqueue::{Chain, ChainId, GuestMemory, Queue, RingError, TrackedQueue, Virtqueue};
 
 use crate::guest::{Allowed, Memory};
 
@@ -54,16 +54,13 @@ impl Observed {
     }
 }
 
-impl virtqueue::Virtqueue for Observed {
+impl Virtqueue for Observed {
     fn pop(
         &mut self,
         memory: &GuestMemory,
-        chain: &mut virtqueue::Chain,
-    ) -> Result<Option<ChainId>, virtqueue::RingError> {
-        let popped = match &mut self.queue {
-            Queue::Split(queue) => virtqueue::Virtqueue::pop(queue, memory, chain)?,
-            Queue::Packed(queue) => virtqueue::Virtqueue::pop(queue, memory, chain)?,
-        };
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        let popped = pop(&mut self.queue, memory, chain)?;
         let Some(id) = popped else {
             return Ok(None);
         };
@@ -109,9 +106,34 @@ impl virtqueue::Virtqueue for Observed {
         assert!(named > 1 || (self.on_push)(last), "it has a status");
         self.pushed.push((id, written_bytes));
         self.answered.extend(writable);
-        match &mut self.queue {
-            Queue::Split(queue) => virtqueue::Virtqueue::push(queue, id, written_bytes),
-            Queue::Packed(queue) => virtqueue::Virtqueue::push(queue, id, written_bytes),
-        }
+        push(&mut self.queue, id, written_bytes);
+    }
+}
+
+/// Takes a chain off a ring of any form.
+pub fn pop(
+    queue: &mut Queue,
+    memory: &GuestMemory,
+    chain: &mut Chain,
+) -> Result<Option<ChainId>, RingError> {
+    match queue {
+        Queue::Split(queue) => Virtqueue::pop(queue, memory, chain),
+        Queue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
+        Queue::Tracked(queue) => match &mut **queue {
+            TrackedQueue::Split(queue) => Virtqueue::pop(queue, memory, chain),
+            TrackedQueue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
+        },
+    }
+}
+
+/// Gives one back.
+pub fn push(queue: &mut Queue, id: ChainId, written_bytes: u32) {
+    match queue {
+        Queue::Split(queue) => Virtqueue::push(queue, id, written_bytes),
+        Queue::Packed(queue) => Virtqueue::push(queue, id, written_bytes),
+        Queue::Tracked(queue) => match &mut **queue {
+            TrackedQueue::Split(queue) => Virtqueue::push(queue, id, written_bytes),
+            TrackedQueue::Packed(queue) => Virtqueue::push(queue, id, written_bytes),
+        },
     }
 }

@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
-use virtqueue::{Chain, GuestMemory, Queue, Virtqueue};
+use virtqueue::{Chain, GuestMemory, Queue};
 
 use crate::descriptors::{self, BYTES};
 use crate::input::Input;
+use crate::observed::{pop, push};
 
 const EVENTS: usize = 60;
 
@@ -43,17 +44,11 @@ impl Started {
         let (queue, memory) = &mut *self.0.lock().expect("no panic");
         let mut chain = Chain::new();
         for _ in 0..8 {
-            let popped = match queue {
-                Queue::Split(queue) => Virtqueue::pop(queue, memory, &mut chain),
-                Queue::Packed(queue) => Virtqueue::pop(queue, memory, &mut chain),
-            };
+            let popped = pop(queue, memory, &mut chain);
             let Ok(Some(id)) = popped else {
                 break;
             };
-            match queue {
-                Queue::Split(queue) => Virtqueue::push(queue, id, 0),
-                Queue::Packed(queue) => Virtqueue::push(queue, id, 0),
-            }
+            push(queue, id, 0);
             queue.publish();
         }
     }
@@ -99,9 +94,19 @@ impl Target for Device {
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         see(&setup.memory);
-        let queue = Queue::new(&setup.memory, setup.layout, setup.features, setup.base)?;
+        let QueueSetup {
+            memory,
+            layout,
+            features,
+            base,
+            ..
+        } = setup;
+        let queue = match setup.inflight {
+            Some(region) => Queue::tracked(&memory, layout, features, base, region)?,
+            None => Queue::new(&memory, layout, features, base)?,
+        };
         RUNNING.fetch_add(1, Ordering::SeqCst);
-        let started = Started(Mutex::new((queue, setup.memory)));
+        let started = Started(Mutex::new((queue, memory)));
         started.look();
         Ok(Box::new(started))
     }
@@ -161,6 +166,7 @@ fn address() -> &'static SocketAddr {
 /// See the module.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
+    descriptors::clear();
     let socket = UnixStream::connect_addr(address()).expect("the next front-end is served");
     let mut sent = Vec::new();
     for _ in 0..EVENTS {
@@ -247,7 +253,7 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
         _ => u64::from(input.u16()) & !0xf,
     };
     let mut fds = Vec::new();
-    let (request, payload) = match input.byte() % 20 {
+    let (request, payload) = match input.byte() % 21 {
         0 => (
             2,
             words(&[1 << 30 | 1 << 32 | u64::from(input.byte()) << 28 | FEATURES & input.u64()]),
@@ -291,6 +297,18 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
             (37 + u32::from(input.byte() & 1), words(&[0, a, b, c, d]))
         }
         15 => ([1, 3, 4, 15, 17, 34, 36][input.below(7)], Vec::new()),
+        17 => {
+            // What was in flight.
+            let (size, offset) = (BYTES >> (input.byte() & 3), u64::from(input.byte()) << 4);
+            let mut payload = words(&[size, offset]);
+            payload.extend([1 + input.byte() % 5, 0, 8, 0]);
+            fds.push(descriptors::memory());
+            (31 + u32::from(input.byte() & 1), payload)
+        }
+        18 => {
+            let at = input.u16();
+            return descriptors::write(at.into(), input.bytes(32));
+        }
         16 => {
             // Bytes that are no message, most likely.
             fds = descriptors::some(input);

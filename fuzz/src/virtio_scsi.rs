@@ -14,7 +14,9 @@ use std::sync::Arc;
 use engine::Errno;
 use scsi::{TransportId, Unit};
 use virtio_blk::{Admission, Batch, QueueName, QueueStats};
-use virtio_scsi::{Address, ControlQueue, Device, DeviceOptions, EventQueue, Queue, ToQueue};
+use virtio_scsi::{
+    Address, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
+};
 use virtqueue::{Chain, RingFeatures};
 
 use crate::disk::{DISK, geometry, keeping};
@@ -63,11 +65,19 @@ pub fn run(bytes: &[u8]) {
     rig.recovers();
 }
 
+/// As queues know them.
+fn disks() -> [QueueDisk; 3] {
+    DISKS.map(|address| QueueDisk {
+        address,
+        stats: Arc::new(QueueStats::new()),
+    })
+}
+
 fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, EventQueue) {
     let stats = Arc::new(QueueStats::new());
     let name = QueueName::new("fuzz", 2);
     let mut queue = Queue::new(name, device.clone(), SIZE, 7, rings[0].mail.clone(), stats);
-    queue.set_disks(&DISKS);
+    queue.set_disks(&disks());
     let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
     (
         queue,
@@ -182,7 +192,7 @@ impl Rig {
         let added = self.device.add(DISKS[which], self.units[which].clone());
         added.expect("nobody is there");
         self.drain();
-        self.queue.set_disks(&DISKS);
+        self.queue.set_disks(&disks());
     }
 
     /// The device does something: it writes only where it may.
