@@ -64,7 +64,8 @@ impl Blk {
     }
 }
 
-/// Out of line, so that queues without a record have the registers.
+/// Out of line, and called cold, so that queues without a record have the registers.
+#[cold]
 #[inline(never)]
 fn admit_tracked(
     queue: &mut virtio_blk::Queue,

@@ -525,7 +525,8 @@ impl Vring {
     }
 }
 
-/// Out of line, so that queues without a record have the registers.
+/// Out of line, and called cold, so that queues without a record have the registers.
+#[cold]
 #[inline(never)]
 fn complete_tracked<const ALONE: bool>(
     queue: &mut virtio_blk::Queue,
