@@ -109,11 +109,14 @@ impl Engines {
                 if bytes == 0 {
                     return self.null.end(request.token, result);
                 }
-                // SAFETY: our caller vouches for the list.
-                let part = unsafe { cut(request, bytes) };
-                let (disk, offset) = lowest(below, part.offset);
-                // SAFETY: and for all that a job is promised.
-                let job = unsafe { Job::new(disk, Request { offset, ..part }) };
+                let (disk, offset) = lowest(below, request.offset);
+                let part = Request {
+                    offset,
+                    len: bytes,
+                    ..request
+                };
+                // SAFETY: our caller vouches for all that a job is promised.
+                let job = unsafe { Job::new(disk, part) };
                 self.pool.push(Work::Part(job, result));
                 Ok(())
             }
@@ -143,29 +146,6 @@ impl Engines {
                 }
             }
         }
-    }
-}
-
-/// The first bytes of a request, which has more.
-///
-/// # Safety
-/// Its list of segments is valid, and nobody else uses it.
-unsafe fn cut(request: Request, bytes: u64) -> Request {
-    let mut left = bytes;
-    let mut iov_count = 0;
-    while left > 0 && iov_count < request.iov_count {
-        // SAFETY: our caller vouches for the list, which has so many.
-        let segment = unsafe { &mut *request.iov.add(iov_count as usize) };
-        segment.iov_len = segment
-            .iov_len
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= segment.iov_len as u64;
-        iov_count += 1;
-    }
-    Request {
-        len: bytes,
-        iov_count,
-        ..request
     }
 }
 

@@ -8,6 +8,14 @@ use crate::node::{Backing, FdBacking, Node};
 use crate::request::{Op, Request};
 use crate::transfer::Segments;
 
+/// Most requests have no more.
+const FEW_SEGMENTS: usize = 8;
+
+const NOTHING: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
 /// Owns what it needs: the backing stays open until the worker is done with it.
 pub(crate) struct Job {
     backing: Arc<Backing>,
@@ -65,22 +73,43 @@ impl Job {
             iov_count,
             ..
         } = self.request;
-        let segments = || {
-            if iov_count == 0 {
-                return &mut [][..];
-            }
+        let given = match iov_count {
+            0 => &[][..],
             // SAFETY: `new`'s caller vouches for the list, which nobody else touches meanwhile.
-            unsafe { std::slice::from_raw_parts_mut(iov, iov_count as usize) }
+            count => unsafe { std::slice::from_raw_parts(iov, count as usize) },
         };
+        // A copy, which is used up. The submitter's own says after an error what is left: all of it.
+        let (mut few, mut many) = ([NOTHING; FEW_SEGMENTS], Vec::new());
+        let list = match few.get_mut(..given.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(given.len(), NOTHING);
+                &mut many[..]
+            }
+        };
+        list.copy_from_slice(given);
+        match op {
+            Op::Read | Op::Write => cut(list, len),
+            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => {}
+        }
         match op {
             // SAFETY: and for the memory that it names.
-            Op::Read => backing.read(offset, len, unsafe { Segments::new(segments()) }),
+            Op::Read => backing.read(offset, len, unsafe { Segments::new(list) }),
             // SAFETY: as above.
-            Op::Write => backing.write(offset, len, unsafe { Segments::new(segments()) }, fua),
+            Op::Write => backing.write(offset, len, unsafe { Segments::new(list) }, fua),
             Op::Flush => backing.flush(),
             Op::Discard => backing.discard(offset, len),
             Op::WriteZeroes { unmap } => backing.write_zeroes(offset, len, unmap, fua),
         }
+    }
+}
+
+/// Segments of so many bytes: of a part of a request.
+fn cut(list: &mut [libc::iovec], len: u64) {
+    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+    for segment in list {
+        segment.iov_len = segment.iov_len.min(left);
+        left -= segment.iov_len;
     }
 }
 

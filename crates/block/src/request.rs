@@ -30,7 +30,8 @@ pub struct Request {
     /// Bytes; for reads and writes the sum of the segments, at most 2^32 - 1.
     pub len: u64,
     /// Data segments in host memory, for reads and writes. The engine may change the list itself
-    /// (not what it points to, but for reads) until the request completes.
+    /// (not what it points to, but for reads) until the request completes. After an error the segments are those that are
+    /// left: what is missing at their beginning was transferred.
     pub iov: *mut libc::iovec,
     /// How many segments.
     pub iov_count: u32,

@@ -10,6 +10,7 @@ use options::{ChardevOptions, MetricsAddr, MonitorOptions};
 use qmp::{Call, Handle, Server};
 
 use crate::chardev::Chardevs;
+use crate::late::Late;
 use crate::later::Finish;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
@@ -55,8 +56,15 @@ impl Control {
         let end = signals.watch(mail.clone())?;
         let events = Handle::new()?;
         let reports = reports::spawn(events.clone())?;
+        let late = Late::spawn()?;
         Ok(Control {
-            objects: Objects::new(events, reports, mail.clone(), service.take_inherited()),
+            objects: Objects::new(
+                events,
+                reports,
+                late,
+                mail.clone(),
+                service.take_inherited(),
+            ),
             quit: false,
             service,
             mail,

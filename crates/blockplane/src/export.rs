@@ -9,9 +9,10 @@ mod unit;
 mod virtio_scsi;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::Node;
-use data_plane::{ExportReports, Serves};
+use data_plane::{ErrorPolicy, ExportReports, OnError, Serves};
 use listener::Listener;
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use queues::Queues;
@@ -84,6 +85,7 @@ fn start_blk(
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = Arc::new(reports.with_policy(policy(kind)));
     let figures = Figures::new(device.num_queues, device.queue_size, &iothreads);
     let figures = Arc::new(figures);
     let device = Arc::new(Device::new(device, node.geometry())?);
@@ -98,7 +100,7 @@ fn start_blk(
             fixed_buffers: kind.fixed_buffers,
             events: objects.events.clone(),
             figures: figures.clone(),
-            reports: Arc::new(reports),
+            reports: reports.clone(),
         },
     };
     let server = Server::spawn(listener, Arc::new(target))?;
@@ -113,9 +115,26 @@ fn start_blk(
         disks: vec![disk],
         controller: None,
         figures,
+        reports: Some(reports.clone()),
         state: ExportState::Serving(Serving::VhostUser(server)),
     });
+    let timeout = Duration::from_secs(kind.request_timeout);
+    objects.late.watch(&reports, timeout);
     Ok(())
+}
+
+/// What becomes of requests that the disk fails.
+fn policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
+    let on_error = |said| match said {
+        options::OnError::Report => OnError::Report,
+        options::OnError::Ignore => OnError::Ignore,
+        options::OnError::NoSpace => OnError::NoSpace,
+        options::OnError::Stop => OnError::Stop,
+    };
+    ErrorPolicy {
+        reads: on_error(kind.rerror),
+        writes: on_error(kind.werror),
+    }
 }
 
 /// What becomes one request.

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use block::Node;
-use data_plane::{DataThread, DataThreadSettings, Reports};
+use data_plane::{DataThread, DataThreadSettings, ExportReports, Reports};
 use options::{BlockdevOptions, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::aio::AioChoices;
 use crate::control::Mail;
 use crate::export::Controller;
 use crate::figures::Figures;
+use crate::late::Late;
 use crate::service::Inherited;
 use crate::shown::{FrontEnds, Serving, ShownDisk};
 
@@ -33,6 +34,8 @@ pub(crate) struct Objects {
     pub inherited: Inherited,
     /// Hears of what goes wrong on iothreads.
     pub reports: Reports,
+    /// Hears of exports whose requests may not take for ever.
+    pub late: Late,
     /// Tells the main thread.
     mail: Sender<Mail>,
     pub exports: Vec<Export>,
@@ -68,6 +71,8 @@ pub(crate) struct Export {
     /// Of virtio SCSI: where disks are added and removed.
     pub controller: Option<Arc<Controller>>,
     pub figures: Arc<Figures>,
+    /// Of virtio-blk: what becomes of requests that the disk fails.
+    pub reports: Option<Arc<ExportReports>>,
     pub state: ExportState,
 }
 
@@ -80,11 +85,18 @@ pub(crate) enum ExportState {
 
 impl Objects {
     /// Nothing yet.
-    pub fn new(events: Handle, reports: Reports, mail: Sender<Mail>, inherited: Inherited) -> Self {
+    pub fn new(
+        events: Handle,
+        reports: Reports,
+        late: Late,
+        mail: Sender<Mail>,
+        inherited: Inherited,
+    ) -> Self {
         Objects {
             aio: AioChoices::default(),
             events,
             reports,
+            late,
             inherited,
             mail,
             exports: Vec::new(),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::{Errno, IoErrors, Lost, Report, Reports};
+use counters::Scale;
+use data_plane::{Errno, ErrorAction, IoErrors, Lost, Report, Reports};
 use qmp::Handle;
 use serde_json::{Value, json};
 
@@ -50,13 +51,32 @@ fn run(mailbox: &Receiver<Report>, lost: &Lost, events: &Handle) {
                 let data = json!({"id": export, "queue": queue, "reason": reason});
                 events.emit("BLOCK_EXPORT_QUEUE_BROKEN", data);
             }
+            Ok(Report::Late {
+                export,
+                queue,
+                requests,
+                oldest_ticks,
+            }) => {
+                let seconds = Scale::new().to_ns(oldest_ticks) / 1_000_000_000;
+                tracing::warn!(
+                    export,
+                    queue,
+                    requests,
+                    oldest_seconds = seconds,
+                    advice = "look at the disk below, as with dmesg; they go on, and nothing was done about them",
+                    "requests take longer than request-timeout"
+                );
+                let data =
+                    json!({"id": export, "queue": queue, "requests": requests, "seconds": seconds});
+                events.emit("BLOCK_EXPORT_REQUESTS_LATE", data);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        errors.tell(now, |cell, errno| {
-            log(cell, errno);
-            events.emit("BLOCK_IO_ERROR", io_error(cell, errno));
+        errors.tell(now, |cell, error| {
+            log(cell, error);
+            events.emit("BLOCK_IO_ERROR", io_error(cell, error));
         });
         if let Some(more) = losses.tell(now, lost.count()) {
             tracing::warn!(
@@ -69,15 +89,27 @@ fn run(mailbox: &Receiver<Report>, lost: &Lost, events: &Handle) {
 }
 
 /// As seldom as the event: the first of a second, and the last.
-fn log(cell: &IoErrors, errno: Errno) {
+fn log(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest's memory has gone, and no disk has failed.
         return;
     }
-    let advice = if errno == Errno::NOSPC {
-        "make space where the image lies: the guest was told of an error, and may try again"
-    } else {
-        "look at the disk below, as with dmesg: the guest was told of an error"
+    let advice = match (action, errno) {
+        (ErrorAction::Report, Errno::NOSPC) => {
+            "make space where the image lies: the guest was told of an error, and may try again"
+        }
+        (ErrorAction::Report, _) => {
+            "look at the disk below, as with dmesg: the guest was told of an error"
+        }
+        (ErrorAction::Stop, Errno::NOSPC) => {
+            "make space where the image lies, and then say block-export-resume: the request waits for that"
+        }
+        (ErrorAction::Stop, _) => {
+            "mend the disk below, and then say block-export-resume: the request waits for that"
+        }
+        (ErrorAction::Ignore, _) => {
+            "the guest was told that it succeeded, as rerror or werror have it: data may be lost"
+        }
     };
     tracing::warn!(
         export = cell.export,
@@ -89,13 +121,13 @@ fn log(cell: &IoErrors, errno: Errno) {
     );
 }
 
-fn io_error(cell: &IoErrors, errno: Errno) -> Value {
+fn io_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
         "node-name": cell.node,
         "export": cell.export,
         "operation": if cell.reads { "read" } else { "write" },
-        "action": "report",
+        "action": action.name(),
         "nospace": errno == Errno::NOSPC,
         "reason": reason(&errno.into()),
     })
@@ -125,7 +157,7 @@ impl Throttle {
     }
 
     /// Tells those whose time has come, each with its last error.
-    fn tell(&mut self, now: Instant, mut tell: impl FnMut(&IoErrors, Errno)) {
+    fn tell(&mut self, now: Instant, mut tell: impl FnMut(&IoErrors, (Errno, ErrorAction))) {
         let Throttle {
             waiting,
             closed_until,
@@ -135,8 +167,8 @@ impl Throttle {
             if closed_until.contains_key(&key(cell)) {
                 return true;
             }
-            if let Some(errno) = cell.take() {
-                tell(cell, errno);
+            if let Some(error) = cell.take() {
+                tell(cell, error);
                 closed_until.insert(key(cell), now + PERIOD);
             }
             false
@@ -191,7 +223,7 @@ mod tests {
                 }
             }
             let mut told = Vec::new();
-            throttle.tell(now, |cell, errno| {
+            throttle.tell(now, |cell, (errno, _)| {
                 told.push((cell.export.clone(), cell.reads, errno));
             });
             (told, throttle.next())

@@ -6,9 +6,10 @@ use std::path::Path;
 use block::{Created, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS,
-    DEFAULT_NULL_SIZE, Directive, Disk, Driver, ExportKind, ExportOptions, FileOptions,
-    IothreadOptions, LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions,
-    ScsiOptions, Serve, ServeDevice, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    DEFAULT_NULL_SIZE, DEFAULT_REQUEST_TIMEOUT, Directive, Disk, Driver, ExportKind, ExportOptions,
+    FileOptions, IothreadOptions, LunDevice, LunOptions, MonitorOptions, NullOptions,
+    ObjectOptions, OnError, ScsiOptions, Serve, ServeDevice, SocketAddr, VhostUserBlkOptions,
+    VhostUserScsiOptions,
 };
 
 use crate::daemon::Process;
@@ -169,6 +170,9 @@ fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
             max_merge_requests: DEFAULT_MERGE_REQUESTS,
             max_merge_bytes: DEFAULT_MERGE_BYTES,
             packed: options.packed,
+            rerror: OnError::Report,
+            werror: OnError::Report,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             fixed_buffers: false,
         }),
         ServeDevice::VirtioScsi => ExportKind::VhostUserScsi(VhostUserScsiOptions {

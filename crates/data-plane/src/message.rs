@@ -12,6 +12,7 @@ use crate::affinity::AffinityError;
 use crate::controller::{Controller, ControllerError};
 use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::vring::{StartError, VringSetup};
+use crate::waiting::Resume;
 
 /// What the control plane sends. A `u32` is the place of a started queue.
 pub enum Message {
@@ -41,6 +42,10 @@ pub enum Message {
     SetDisks(u32, Vec<ScsiDisk>, Sender<()>),
     /// A controller's queue has something to say to this one.
     ToScsi(u32, ScsiMail),
+    /// Requests that the disk has failed, and that wait, go on.
+    Resume(u32, Resume),
+    /// Tell of requests that were taken before the second time, in ticks, and not before the first, and are not done.
+    LookForLate(u32, u64, u64),
     /// Signal the guest there.
     SetCall(u32, Option<OwnedFd>),
     /// Listen for kicks there; the answer says whether that is possible.

@@ -1,6 +1,7 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
 mod controllers;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,6 +26,7 @@ use crate::totals;
 use crate::trace::Trace;
 use crate::vring::{ADMIT_BUDGET, StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
+use crate::waiting::Joined;
 
 /// How long after the kernel had no memory for a request, with none in flight, it is asked again.
 const RETRY_NS: u64 = 1_000_000;
@@ -279,6 +281,8 @@ impl StoragePlane {
 
     fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
         let place = self.vrings.reserve();
+        let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
+        let stats = setup.stats.clone();
         let started = Vring::new(setup, place, &self.remote)
             .map_err(StartError::from)
             .and_then(|(mut vring, kick)| {
@@ -286,7 +290,9 @@ impl StoragePlane {
                 Ok(vring)
             });
         match started {
-            Ok(vring) => {
+            Ok(mut vring) => {
+                vring.joined =
+                    reports.map(|export| Joined::new(export, &self.remote, place, stats));
                 for node in vring.nodes() {
                     self.attach(cx, &node);
                 }
@@ -434,10 +440,13 @@ impl StoragePlane {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
         };
-        if vring.in_flight() > 0 || vring.runs() {
+        if vring.in_flight() > vring.waiting() || vring.runs() {
             return;
         }
         self.lists.remove(vring, place);
+        if vring.waiting() > 0 {
+            vring.return_waiting(&mut self.engines, self.clock.now());
+        }
         if let Some(reply) = vring.stopping.take() {
             // Whoever uses the rings next expects to be kicked.
             vring.enable_kicks();
@@ -541,6 +550,7 @@ impl Plane for StoragePlane {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.enabled = enabled;
                     self.activate(place);
+                    self.resume_enabled(place);
                 } else {
                     self.enable_controller(cx, place, enabled);
                 }
@@ -567,6 +577,12 @@ impl Plane for StoragePlane {
                 let _ = reply.send(());
             }
             Message::ToScsi(place, mail) => self.told(place, mail),
+            Message::Resume(place, how) => self.resume(place, how),
+            Message::LookForLate(place, after, until) => {
+                if let Some(vring) = self.vrings.get(place) {
+                    vring.look_for_late(after, until);
+                }
+            }
             Message::SetCall(place, call) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.set_call(call);

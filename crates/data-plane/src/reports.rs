@@ -13,6 +13,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use engine::Errno;
 
+use crate::on_error::{ErrorAction, ErrorPolicy};
+use crate::waiting::WaitingRequests;
+
 /// How many reports wait at most.
 const MAX_WAITING: usize = 256;
 
@@ -29,6 +32,17 @@ pub enum Report {
         queue: u16,
         /// What was wrong with it.
         reason: String,
+    },
+    /// Requests take longer than they may.
+    Late {
+        /// The export.
+        export: String,
+        /// The queue's index.
+        queue: u16,
+        /// How many there are that were not told of before.
+        requests: u32,
+        /// How long ago the oldest of these was taken, in ticks.
+        oldest_ticks: u64,
     },
 }
 
@@ -85,31 +99,45 @@ pub struct IoErrors {
     pub node: String,
     /// Whether it is reads that failed.
     pub reads: bool,
-    /// 0: none.
+    /// With what was done about it above; 0: none.
     errno: AtomicI32,
 }
 
+/// Above all numbers of errors.
+const ACTION_BIT: u32 = 16;
+
 impl IoErrors {
-    /// The last error since this was asked before.
-    pub fn take(&self) -> Option<Errno> {
-        match self.errno.swap(0, Ordering::Relaxed) {
-            0 => None,
-            errno => Some(Errno::from_raw_os_error(errno)),
-        }
+    /// The last error since this was asked before, and what was done about it.
+    pub fn take(&self) -> Option<(Errno, ErrorAction)> {
+        let left = self.errno.swap(0, Ordering::Relaxed);
+        let action = match left >> ACTION_BIT {
+            0 => ErrorAction::Report,
+            1 => ErrorAction::Ignore,
+            _ => ErrorAction::Stop,
+        };
+        let errno = left & ((1 << ACTION_BIT) - 1);
+        (left != 0).then(|| (Errno::from_raw_os_error(errno), action))
     }
 
     /// True where there was none.
-    fn leave(&self, errno: Errno) -> bool {
-        self.errno.swap(errno.raw_os_error(), Ordering::Relaxed) == 0
+    fn leave(&self, errno: Errno, action: ErrorAction) -> bool {
+        let action = match action {
+            ErrorAction::Report => 0,
+            ErrorAction::Ignore => 1,
+            ErrorAction::Stop => 2,
+        };
+        let left = errno.raw_os_error() | action << ACTION_BIT;
+        self.errno.swap(left, Ordering::Relaxed) == 0
     }
 }
 
 /// What the queues of one export have to report.
-#[derive(Debug)]
 pub struct ExportReports {
     reads: Arc<IoErrors>,
     writes: Arc<IoErrors>,
     reports: Reports,
+    policy: ErrorPolicy,
+    waiting: WaitingRequests,
 }
 
 impl ExportReports {
@@ -128,7 +156,21 @@ impl ExportReports {
             reads: cell(true),
             writes: cell(false),
             reports,
+            policy: ErrorPolicy::default(),
+            waiting: WaitingRequests::default(),
         }
+    }
+
+    /// The same, with a policy of its own.
+    #[must_use]
+    pub fn with_policy(self, policy: ErrorPolicy) -> Self {
+        ExportReports { policy, ..self }
+    }
+
+    /// Its requests that wait or take too long.
+    #[must_use]
+    pub fn waiting(&self) -> &WaitingRequests {
+        &self.waiting
     }
 
     /// The export's name.
@@ -137,13 +179,40 @@ impl ExportReports {
         &self.reads.export
     }
 
-    /// A request has failed.
-    pub fn failed(&self, read: bool, errno: Errno) {
+    /// A request has failed: what is done about it, if all can be that a policy may say.
+    pub fn failed(&self, read: bool, errno: Errno) -> ErrorAction {
+        let policy = if read {
+            self.policy.reads
+        } else {
+            self.policy.writes
+        };
+        let action = policy.action(errno);
+        self.tell(read, errno, action);
+        action
+    }
+
+    /// A request has failed, and its guest is told.
+    pub fn reported(&self, read: bool, errno: Errno) {
+        self.tell(read, errno, ErrorAction::Report);
+    }
+
+    fn tell(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
-        if cell.leave(errno) && !self.reports.tell(Report::Failed(cell.clone())) {
+        if cell.leave(errno, action) && !self.reports.tell(Report::Failed(cell.clone())) {
             // The next one tries again.
             cell.take();
         }
+    }
+
+    /// Requests take longer than they may.
+    pub(crate) fn late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
+        self.waiting.found_late(requests);
+        self.reports.tell(Report::Late {
+            export: self.reads.export.clone(),
+            queue,
+            requests,
+            oldest_ticks,
+        });
     }
 
     /// A guest broke a queue.
@@ -157,7 +226,7 @@ impl ExportReports {
 }
 
 /// What one queue has to report.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct QueueReports {
     /// Those of its export.
     pub export: Arc<ExportReports>,
@@ -166,10 +235,6 @@ pub struct QueueReports {
 }
 
 impl QueueReports {
-    pub(crate) fn failed(&self, read: bool, errno: Errno) {
-        self.export.failed(read, errno);
-    }
-
     pub(crate) fn broken(&self, reason: &dyn Display) {
         self.export.broken(self.queue, reason);
     }
@@ -191,7 +256,8 @@ mod tests {
             let Ok(Report::Failed(cell)) = mailbox.try_recv() else {
                 panic!("one for each direction");
             };
-            assert_eq!((cell.reads, cell.take()), (reads, Some(errno)));
+            let told = Some((errno, ErrorAction::Report));
+            assert_eq!((cell.reads, cell.take()), (reads, told));
             assert_eq!(cell.take(), None);
         }
         assert!(mailbox.try_recv().is_err());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::{Engines, Node, Request};
 use counters::Clock;
-use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats};
+use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats, Retried};
 use virtqueue::{Chain, GuestMemory, TrackedQueue};
 
 use crate::scsi::{Scsi, ScsiSetup};
@@ -61,6 +61,12 @@ impl Blk {
             virtqueue::Queue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
             virtqueue::Queue::Tracked(ring) => admit_tracked(queue, ring, batch, chain, sink),
         }
+    }
+
+    /// Hands a block request over once more. There is room.
+    pub fn retry(&mut self, slot: u32, engines: &mut Engines) -> Retried {
+        let Blk { queue, node, .. } = self;
+        queue.retry(slot, &mut NodeSink { engines, node })
     }
 }
 

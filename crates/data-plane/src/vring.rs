@@ -1,6 +1,7 @@
 //! One started virtqueue: its ring, what it belongs to, the descriptors around it.
 
 mod scsi;
+mod waiting;
 
 use std::fmt::Display;
 use std::io;
@@ -23,6 +24,9 @@ use crate::message::Message;
 use crate::reports::QueueReports;
 use crate::scsi::Scsi;
 use crate::served::{Blk, Served, Serves};
+use crate::waiting::Joined;
+
+use waiting::Waiting;
 
 /// Requests taken from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
@@ -115,6 +119,10 @@ pub(crate) struct Vring {
     /// How long it keeps the loop waiting.
     pace: Pace,
     clock: Clock,
+    /// Requests that the disk has failed, and that wait.
+    waiting: Waiting,
+    /// Other threads reach it, as one of its export's.
+    pub joined: Option<Joined>,
 }
 
 impl Vring {
@@ -178,6 +186,8 @@ impl Vring {
             empty_looks: 0,
             pace: Pace::default(),
             clock: Clock::new(),
+            waiting: Waiting::default(),
+            joined: None,
         };
         vring.served.stats().size().set(size.into());
         Ok((vring, kick))
@@ -316,15 +326,33 @@ impl Vring {
         engines: &mut Engines,
         now: u64,
     ) {
-        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
+        if let Served::Scsi(_) = &self.served {
             self.complete_scsi(slot, result, engines, now);
             return;
-        };
-        if let Err(errno) = result
-            && let Some(reports) = &self.reports
-        {
-            failed(reports, queue.is_read(slot), errno);
         }
+        let result = match result {
+            Ok(()) => Ok(()),
+            Err(errno) => match self.failed(slot, errno) {
+                Some(result) => result,
+                // It waits.
+                None => return,
+            },
+        };
+        self.answer::<ALONE>(slot, result, engines, now);
+    }
+
+    /// A disk's block request is over: the guest's requests are answered.
+    #[inline(always)]
+    fn answer<const ALONE: bool>(
+        &mut self,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        engines: &mut Engines,
+        now: u64,
+    ) {
+        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
+            return;
+        };
         let Finished { requests, taken } = match &mut self.ring {
             virtqueue::Queue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
             virtqueue::Queue::Split(ring) => queue.complete(ring, slot, result, now),
@@ -403,7 +431,11 @@ impl Vring {
 
     /// Its disk was opened anew; returns the old opening. Nothing is in flight.
     pub fn set_node(&mut self, new: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
-        debug_assert_eq!(self.in_flight(), 0, "the old one is not needed any more");
+        debug_assert_eq!(
+            self.in_flight(),
+            self.waiting(),
+            "the old one is not needed any more"
+        );
         self.leave_memory(&self.memory, engines);
         let old = match &mut self.served {
             Served::Blk(Blk { node, .. }) => std::mem::replace(node, new),
@@ -472,7 +504,11 @@ impl Vring {
     }
 
     fn end_settling(&mut self) {
-        if self.retired.is_empty()
+        if self.settling.is_none() {
+            return;
+        }
+        let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
+        if older == self.waiting_from_before()
             && let Some(reply) = self.settling.take()
         {
             // A front-end that is gone does not want to know.
@@ -487,8 +523,8 @@ impl Vring {
             if self.retired[index].in_flight == 0 {
                 let retired = self.retired.remove(index);
                 self.leave_memory(&retired.memory, engines);
-                self.end_settling();
             }
+            self.end_settling();
         }
     }
 
@@ -541,12 +577,6 @@ fn complete_tracked<const ALONE: bool>(
         TrackedQueue::Packed(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
         TrackedQueue::Packed(ring) => queue.complete(ring, slot, result, now),
     }
-}
-
-/// The disk could not do it.
-#[cold]
-fn failed(reports: &QueueReports, read: bool, errno: engine::Errno) {
-    reports.failed(read, errno);
 }
 
 /// A map's name, as long as it is kept.

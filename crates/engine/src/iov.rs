@@ -6,13 +6,15 @@
 
 use libc::iovec;
 
-/// Skips `done` bytes: trims the buffer in which they end, in place, and returns how many whole
-/// buffers come before it. Empty buffers before the rest are skipped as well.
+/// Skips `done` bytes, in place: empties the buffers that they fill, trims the one in which they end, and returns how
+/// many come before that. Empty buffers before the rest are skipped as well. So all buffers together are what is left.
 pub(crate) fn advance(iov: &mut [iovec], mut done: u64) -> usize {
     for (index, buffer) in iov.iter_mut().enumerate() {
         let len = buffer.iov_len as u64;
         if done >= len {
             done -= len;
+            buffer.iov_base = buffer.iov_base.wrapping_byte_add(buffer.iov_len);
+            buffer.iov_len = 0;
             continue;
         }
         // Less than `iov_len`, so it is a usize.
@@ -69,6 +71,8 @@ mod tests {
             let before = iov(&mut buffers);
             let mut after = iov(&mut buffers);
             assert_eq!(advance(&mut after, done), skipped, "{done} bytes");
+            let left: usize = after.iter().map(|buffer| buffer.iov_len).sum();
+            assert_eq!(left, 10 - done as usize, "{done} bytes");
             assert_eq!(
                 after[skipped].iov_len,
                 before[skipped].iov_len - inside,

@@ -161,6 +161,12 @@ pub struct VhostUserBlkOptions {
     pub max_merge_bytes: u64,
     /// `packed` (blockplane's own): offer packed queues. Default off.
     pub packed: bool,
+    /// `rerror`: what is done about reads that the disk fails; never [`OnError::NoSpace`]. Default report.
+    pub rerror: OnError,
+    /// `werror`: the same for all other requests. Default report.
+    pub werror: OnError,
+    /// `request-timeout`: seconds after which a request is told of; 0: never. Default [`DEFAULT_REQUEST_TIMEOUT`].
+    pub request_timeout: u64,
     /// `fixed-buffers` (blockplane's own): pin the guest's memory and make it known to io_uring.
     /// Default off.
     pub fixed_buffers: bool,
@@ -202,3 +208,19 @@ pub const DEFAULT_MERGE_REQUESTS: u16 = 32;
 pub const DEFAULT_MERGE_BYTES: u64 = 1 << 20;
 /// Most bytes of a serial number (virtio specification 1.2, section 5.2.6, `VIRTIO_BLK_T_GET_ID`).
 pub const MAX_SERIAL_BYTES: usize = 20;
+
+/// What is done about a request that the disk has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// `report`: the guest is told.
+    Report,
+    /// `ignore`: the guest is told that it succeeded.
+    Ignore,
+    /// `enospc`: as `stop` if the disk is full, else as `report`.
+    NoSpace,
+    /// `stop`: it waits.
+    Stop,
+}
+
+/// Default of `request-timeout`, in seconds.
+pub const DEFAULT_REQUEST_TIMEOUT: u64 = 30;

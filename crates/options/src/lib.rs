@@ -51,9 +51,10 @@ pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
 pub use error::{Problem, UsageError};
 pub use export::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, LunDevice, LunOptions,
-    MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SCSI_SERIAL_BYTES,
-    MAX_SERIAL_BYTES, ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
+    ExportOptions, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES,
+    MAX_SCSI_QUEUES, MAX_SCSI_SERIAL_BYTES, MAX_SERIAL_BYTES, OnError, ScsiOptions, SocketAddr,
+    VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use fields::Key;
 pub use generate::Generate;

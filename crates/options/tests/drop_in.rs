@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use options::{
     AioMode, BlockdevOptions, Confinement, Daemon, Directive, Discard, Driver, ExportKind,
     ExportOptions, FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions,
-    ObjectOptions, Problem, RawOptions, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
+    ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> Daemon {
@@ -137,6 +137,9 @@ fn a_whole_command_line_in_order() {
             max_merge_requests: 32,
             max_merge_bytes: 1 << 20,
             packed: false,
+            rerror: OnError::Report,
+            werror: OnError::Report,
+            request_timeout: 30,
             fixed_buffers: false,
         }),
     };
@@ -670,7 +673,7 @@ fn exports() {
     let full = export(&format!(
         "{UNIX},writable=on,writethrough=on,iothread.1=a,iothread.0=b,fixed-iothread=on,num-queues=256,queue-size=64,\
          logical-block-size=4k,serial=a b,request-merging=off,max-merge-requests=1,\
-         max-merge-bytes=64k,packed=on,fixed-buffers=on,allow-inactive=off"
+         max-merge-bytes=64k,packed=on,fixed-buffers=on,rerror=stop,werror=enospc,request-timeout=0,allow-inactive=off"
     ));
     assert!(full.writable && full.writethrough && full.fixed_iothread);
     assert_eq!(full.iothreads, ["b", "a"]);
@@ -686,6 +689,9 @@ fn exports() {
         max_merge_requests: 1,
         max_merge_bytes: 65536,
         packed: true,
+        rerror: OnError::Stop,
+        werror: OnError::NoSpace,
+        request_timeout: 0,
         fixed_buffers: true,
     };
     assert_eq!(full.kind, ExportKind::VhostUserBlk(expected));

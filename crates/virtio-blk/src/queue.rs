@@ -1,5 +1,7 @@
 //! One queue of the device: chains in, block requests out; completions in, used entries out.
 
+mod retry;
+
 use std::sync::Arc;
 
 use block::{Op, Request};
@@ -15,6 +17,8 @@ use crate::probes;
 use crate::slots::{self, NONE, Slots};
 use crate::stats::{Group, Kind, Moment, QueueStats, Stamp};
 use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
+
+pub use retry::Retried;
 
 /// Segments that a request may have beyond those that we announce: a buffer across the border of two
 /// memory regions is one descriptor of the guest's and two segments of ours. Few requests meet one
@@ -310,6 +314,9 @@ impl Queue {
                 let Some(slot) = slot else {
                     return Err(self.too_many());
                 };
+                if let Op::WriteZeroes { unmap } = op {
+                    self.slots.get_mut(slot).set_unmap(unmap);
+                }
                 if merging && self.merge.holds_writes() {
                     self.submit_merged(sink);
                 }

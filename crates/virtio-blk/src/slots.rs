@@ -46,6 +46,18 @@ const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX && MAX_SEGMENTS < u16::MAX as us
 // SAFETY: integers and raw pointers.
 unsafe impl Zeroed for Slot {}
 
+impl Slot {
+    /// Of a request without data: whether the space of what it zeroes may be given back.
+    pub fn set_unmap(&mut self, unmap: bool) {
+        self.inline[0].iov_len = usize::from(unmap);
+    }
+
+    /// As it was said.
+    pub fn unmap(&self) -> bool {
+        self.segments == 0 && self.inline[0].iov_len != 0
+    }
+}
+
 pub(crate) struct Slots {
     slots: ZeroPages<Slot>,
     /// `row` segments for each slot.
@@ -78,6 +90,18 @@ impl Slots {
 
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Those that are in flight, in no order.
+    pub fn taken(&self) -> impl Iterator<Item = u32> {
+        let mut free = vec![false; self.fresh as usize];
+        let mut next = self.free;
+        while next != 0 {
+            let slot = slot_of(next);
+            free[slot as usize] = true;
+            next = self.get(slot).link;
+        }
+        (0..self.fresh).filter(move |slot| !free[*slot as usize])
     }
 
     /// How many slots there are.

@@ -228,10 +228,16 @@ impl Stamp {
         (self.0 & Self::KIND) as usize
     }
 
+    /// When that was.
+    #[inline(always)]
+    pub(crate) fn ticks(self) -> u64 {
+        self.0 & !Self::KIND
+    }
+
     /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
     #[inline(always)]
     pub(crate) fn ticks_until(self, now: u64) -> u64 {
-        now.saturating_sub(self.0 & !Self::KIND)
+        now.saturating_sub(self.ticks())
     }
 }
 

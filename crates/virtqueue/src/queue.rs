@@ -10,6 +10,7 @@ use crate::memory::GuestMemory;
 use crate::packed::PackedQueue;
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::tracked::TrackedQueue;
+use crate::virtqueue::ChainId;
 
 /// A started virtqueue of either form.
 // With a tag of its own: a look at which one it is takes one comparison.
@@ -135,6 +136,19 @@ impl Queue {
             Queue::Split(queue) => queue.next_avail(),
             Queue::Packed(queue) => queue.next_avail(),
             Queue::Tracked(queue) => queue.next_avail(),
+        }
+    }
+
+    /// Gives back chains that were taken last, as [`SplitQueue::unpop_all`]. A packed queue does not know any more
+    /// where in its ring they were, and a record of what was taken would have them twice.
+    #[must_use]
+    pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
+        match self {
+            Queue::Split(queue) => {
+                let heads: Vec<u16> = chains.iter().map(|chain| chain.id).collect();
+                queue.unpop_all(&heads)
+            }
+            Queue::Packed(_) | Queue::Tracked(_) => false,
         }
     }
 

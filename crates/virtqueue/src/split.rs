@@ -17,6 +17,8 @@
 //! if queue.publish() { /* signal the guest */ }
 //! ```
 
+mod unpop;
+
 use std::sync::atomic::{Ordering, fence};
 
 use crate::buffers::Buffers;

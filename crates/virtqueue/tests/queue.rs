@@ -320,6 +320,30 @@ fn unpop_of_a_full_ring_is_no_run_ahead() {
 }
 
 #[test]
+fn only_what_was_taken_last_goes_back_together() {
+    for base in [0, 0xfffe] {
+        let mut both = Both::new(EVENT_IDX, base);
+        let added = both.add(4);
+        both.driver.publish();
+        assert_eq!(both.pop_all(), added);
+        let others = [
+            vec![added[2]],
+            vec![added[0], added[3]],
+            vec![added[3], added[3]],
+            [&added[..], &added[..]].concat().repeat(usize::from(SIZE)),
+        ];
+        for others in others {
+            assert!(!both.queue.unpop_all(&others), "{others:?}");
+            assert_eq!(both.queue.next_avail(), base.wrapping_add(4));
+        }
+        // In whatever order they failed.
+        assert!(both.queue.unpop_all(&[added[3], added[1], added[2]]));
+        assert_eq!(both.queue.next_avail(), base.wrapping_add(1));
+        assert_eq!(both.pop_all(), added[1..]);
+    }
+}
+
+#[test]
 fn a_restarted_queue_goes_on_where_the_guest_is() {
     let mut both = Both::new(EVENT_IDX, 0xfffe);
     let added = both.add(4);

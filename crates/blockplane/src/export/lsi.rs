@@ -68,6 +68,7 @@ pub(super) fn start(
         disks: shown,
         controller: None,
         figures,
+        reports: None,
         state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
     });
     Ok(())

@@ -53,6 +53,7 @@ pub(super) fn start(
         disks: controller.shown(),
         controller: Some(controller),
         figures,
+        reports: None,
         state: ExportState::Serving(Serving::VhostUser(server)),
     });
     Ok(())

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use counters::Scale;
+use data_plane::WaitingRequests;
 use metrics::{Family, Format, Kind as Type, Labels, Text};
 use virtio_blk::{Kind, QueueStats};
 
@@ -105,6 +106,21 @@ pub(super) fn was_used(stats: &QueueStats) -> bool {
         || Kind::ALL.iter().any(did)
 }
 
+/// Of exports that know of requests that wait or are late.
+fn of_waiting(
+    seen: &Seen,
+    text: &mut Text,
+    family: Family,
+    figure: impl Fn(&WaitingRequests) -> u64,
+) {
+    text.family(family);
+    for export in &seen.exports {
+        if let Some(reports) = &export.reports {
+            text.count(&[("export", &export.name)], figure(reports.waiting()));
+        }
+    }
+}
+
 fn exports(seen: &Seen, text: &mut Text) {
     text.family(family(
         "blockplane_export",
@@ -125,6 +141,20 @@ fn exports(seen: &Seen, text: &mut Text) {
         let connected = export.figures.connected.load(Ordering::Relaxed);
         text.count(&[("export", &export.name)], connected.into());
     }
+    let waiting = family(
+        "blockplane_export_requests_waiting",
+        Type::Gauge,
+        None,
+        "Requests that the disk has failed, and that wait.",
+    );
+    of_waiting(seen, text, waiting, WaitingRequests::count);
+    let late = family(
+        "blockplane_export_requests_late",
+        Type::Counter,
+        None,
+        "Requests that took longer than they may.",
+    );
+    of_waiting(seen, text, late, WaitingRequests::late);
     text.family(family(
         "blockplane_export_queues",
         Type::Gauge,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use data_plane::{IothreadTotals, Lost, thread_cpu_time_ns};
+use data_plane::{ExportReports, IothreadTotals, Lost, thread_cpu_time_ns};
 use virtio_blk::QueueStats;
 
 use crate::figures::Figures;
@@ -23,6 +23,8 @@ pub(super) struct SeenExport {
     pub name: String,
     pub node: String,
     pub figures: Arc<Figures>,
+    /// What becomes of requests that fail, where there is a choice.
+    pub reports: Option<Arc<ExportReports>>,
     pub luns: Vec<SeenLun>,
 }
 
@@ -55,6 +57,7 @@ impl Seen {
             node: export.options.node_name.clone(),
             figures: export.figures.clone(),
             luns: luns(export),
+            reports: export.reports.clone(),
         };
         let iothread = |iothread: &Iothread| SeenIothread {
             name: iothread.options.id.clone(),

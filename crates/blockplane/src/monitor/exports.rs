@@ -48,6 +48,9 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::required("node-name", Type::Str),
         Member::required("shutting-down", Type::Bool),
         Member::optional("socket", Type::Str),
+        Member::optional("io-status", Type::Named("BlockDeviceIoStatus")),
+        Member::optional("waiting-requests", Type::Int),
+        Member::optional("late-requests", Type::Int),
     ]);
     vec![
         (
@@ -56,6 +59,10 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
         ("BlockExportInfo", Definition::Object(info)),
         ("IoOperationType", Definition::Enum(vec!["read", "write"])),
+        (
+            "BlockDeviceIoStatus",
+            Definition::Enum(vec!["ok", "failed", "nospace"]),
+        ),
         (
             "BlockErrorAction",
             Definition::Enum(vec!["ignore", "report", "stop"]),
@@ -90,6 +97,15 @@ pub(super) fn events() -> Vec<Event> {
         ]),
     });
     events.push(Event {
+        name: "BLOCK_EXPORT_REQUESTS_LATE",
+        data: Object::of(vec![
+            id(),
+            Member::required("queue", Type::Int),
+            Member::required("requests", Type::Int),
+            Member::required("seconds", Type::Int),
+        ]),
+    });
+    events.push(Event {
         name: "BLOCK_EXPORT_QUEUE_BROKEN",
         data: Object::of(vec![
             id(),
@@ -121,6 +137,12 @@ fn query(control: &Control) -> Value {
             });
             if let SocketAddr::Unix { path } = export.options.kind.addr() {
                 info["socket"] = path.display().to_string().into();
+            }
+            if let Some(reports) = &export.reports {
+                let waiting = reports.waiting();
+                info["io-status"] = waiting.status().name().into();
+                info["waiting-requests"] = waiting.count().into();
+                info["late-requests"] = waiting.late().into();
             }
             info
         })

@@ -15,6 +15,7 @@ mod property;
 mod qom;
 mod reopen;
 mod resize;
+mod resume;
 mod stats;
 mod types;
 
@@ -37,6 +38,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(stats::commands());
     commands.extend(histograms::commands());
     commands.extend(reopen::commands());
+    commands.extend(resume::commands());
     commands.extend(blkdebug::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
@@ -44,6 +46,7 @@ pub(crate) fn interface() -> Interface<Control> {
     definitions.extend(nodes::definitions());
     definitions.extend(exports::definitions());
     definitions.extend(chardevs::definitions());
+    definitions.extend(resume::definitions());
     definitions.extend(stats::definitions());
     definitions.extend(histograms::definitions());
     Interface::new(product(), definitions, commands, exports::events())

@@ -133,9 +133,11 @@ impl Reader {
             ("cpu-affinity", _) => Type::Named("CpuSets"),
             (_, "on|off" | "off") => Type::Bool,
             (_, "NAME" | "NODE" | "PATH" | "TEXT" | "FD") => Type::Str,
-            (_, "N" | "NS" | "SIZE" | "BYTES" | "FACTOR" | "DIVISOR" | "PERCENT" | "REQUESTS") => {
-                Type::Int
-            }
+            (
+                _,
+                "N" | "NS" | "SIZE" | "BYTES" | "FACTOR" | "DIVISOR" | "PERCENT" | "REQUESTS"
+                | "SECONDS",
+            ) => Type::Int,
             (name, words) if words.contains('|') => {
                 self.define(name, Definition::Enum(words.split('|').collect()));
                 Type::Named(name)

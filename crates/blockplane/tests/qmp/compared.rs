@@ -275,10 +275,17 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
     // Newer versions show monitors as objects.
     theirs.retain(|entry| entry["type"] != "child<monitor-qmp>");
     for (theirs, ours) in theirs.iter_mut().zip(ours) {
-        // Ours says where an export listens.
+        // Ours says where an export listens, and how its disk does.
         if ours["type"] == "vhost-user-blk" {
-            assert_eq!(ours["socket"].take(), "e.sock");
-            ours.as_object_mut().unwrap().shift_remove("socket");
+            for (key, value) in [
+                ("socket", json!("e.sock")),
+                ("io-status", json!("ok")),
+                ("waiting-requests", json!(0)),
+                ("late-requests", json!(0)),
+            ] {
+                assert_eq!(ours[key].take(), value);
+                ours.as_object_mut().unwrap().shift_remove(key);
+            }
         }
         if ours.get("drv").is_none() {
             continue;

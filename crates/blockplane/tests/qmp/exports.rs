@@ -26,7 +26,7 @@ fn an_export_is_added_served_and_removed() {
     let (program, mut client) = start(&folder, DISK);
     client.done("block-export-add", export("e", "d"));
     let shown = json!([{"node-name": "d", "shutting-down": false, "type": "vhost-user-blk",
-        "id": "e", "socket": "e.sock"}]);
+        "id": "e", "socket": "e.sock", "io-status": "ok", "waiting-requests": 0, "late-requests": 0}]);
     assert_eq!(exports(&mut client), shown);
     let used = client.fails("blockdev-del", json!({"node-name": "d"}));
     assert_eq!(used, "Node d is in use: export 'e' shows it");

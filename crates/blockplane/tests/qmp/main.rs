@@ -14,6 +14,7 @@
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
+//! - `policies`: requests that the disk fails wait, are ignored or reported, and none waits for ever.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
@@ -44,6 +45,7 @@ mod metrics;
 mod neighbour;
 mod nodes;
 mod objects;
+mod policies;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;

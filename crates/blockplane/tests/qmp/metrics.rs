@@ -111,6 +111,10 @@ fn figures_are_those_of_the_monitor_and_of_the_guest() {
         figures.one("blockplane_export_connected", json!({"export": "e"})),
         1.0
     );
+    for name in ["waiting", "late_total"] {
+        let name = format!("blockplane_export_requests_{name}");
+        assert_eq!(figures.one(&name, json!({"export": "e"})), 0.0);
+    }
     figures.one(
         "blockplane_queue_info",
         json!({"export": "e", "queue": "1", "iothread": "io1"}),

@@ -96,6 +96,10 @@ impl Vring {
     /// Hands over what found no room before. True: nothing waits any more.
     pub fn hand_over_deferred(&mut self, engines: &mut Engines) -> bool {
         match &mut self.served {
+            Served::Blk(_) if self.waiting.wants_room() => {
+                let now = self.clock.now();
+                self.retry(engines, now)
+            }
             Served::Blk(_) => true,
             Served::Scsi(scsi) => scsi.hand_over_deferred(engines),
         }

@@ -55,6 +55,8 @@ pub(super) fn exports(answers: &Answers) -> String {
         let queues = stats["queues"].as_array();
         let front_end = match stats["connected"].as_bool() {
             _ if export["shutting-down"] == true => "ending",
+            _ if export["io-status"] == "nospace" => "waits: disk full",
+            _ if export["io-status"] == "failed" => "waits: disk error",
             Some(true) => "connected",
             Some(false) => "none",
             None => "",
@@ -257,6 +259,20 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         discard           -         -          -       -       -        -
 ";
         assert_eq!(stats(&answers()), expected);
+    }
+
+    #[test]
+    fn a_disk_that_requests_wait_for_is_shown_as_that() {
+        for (status, shown) in [
+            ("ok", "connected"),
+            ("nospace", "waits: disk full"),
+            ("failed", "waits: disk error"),
+        ] {
+            let mut answers = answers();
+            answers.exports[1]["io-status"] = status.into();
+            let table = exports(&answers);
+            assert!(table.lines().nth(1).unwrap().contains(shown), "{table}");
+        }
     }
 
     #[test]

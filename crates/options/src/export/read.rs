@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, ExportKind, ExportOptions, MAX_MERGE_REQUESTS,
-    MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, Problem, ScsiOptions, SocketAddr,
-    VhostUserBlkOptions, VhostUserScsiOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
+    ExportOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, OnError,
+    Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
         lun_device,
         luns::{self, Places},
@@ -119,6 +119,21 @@ pub(crate) const KEYS: &[Key] = &[
         help: "pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)",
     },
     Key {
+        name: "rerror",
+        value: "report|ignore|stop",
+        help: "reads that the disk fails: tell the guest, pretend that they succeeded, or let them wait until block-export-resume (default report; blockplane's own)",
+    },
+    Key {
+        name: "werror",
+        value: "report|ignore|enospc|stop",
+        help: "the same for all other requests; enospc = stop if the disk is full, else report (default report; blockplane's own)",
+    },
+    Key {
+        name: "request-timeout",
+        value: "SECONDS",
+        help: "tell of requests that take longer, and do nothing else; 0 = never (default 30; blockplane's own)",
+    },
+    Key {
         name: "allow-inactive",
         value: "off",
         help: "only off for now",
@@ -133,6 +148,18 @@ const KEYS_NOT_YET: &[NotYet] = &[
     NotYet {
         name: "addr.tight",
         instead: "use a path in the file system",
+    },
+    NotYet {
+        name: "rerror",
+        instead: "leave it out: SCSI disks report errors, as sense data",
+    },
+    NotYet {
+        name: "werror",
+        instead: "leave it out: SCSI disks report errors, as sense data",
+    },
+    NotYet {
+        name: "request-timeout",
+        instead: "leave it out: it is for vhost-user-blk",
     },
 ];
 
@@ -154,11 +181,14 @@ pub(crate) const TYPES: &[(&str, Type)] = &[
 const OF_QUEUES: [&str; 4] = ["iothread-vq-mapping", "num-queues", "queue-size", "packed"];
 
 /// Those that only mean something where there is one disk behind them.
-const OF_VIRTIO_BLK: [&str; 4] = [
+const OF_VIRTIO_BLK: [&str; 7] = [
     "request-merging",
     "max-merge-requests",
     "max-merge-bytes",
     "fixed-buffers",
+    "rerror",
+    "werror",
+    "request-timeout",
 ];
 
 /// The places of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
@@ -218,6 +248,22 @@ enum AddrType {
     Unix,
     Fd,
 }
+
+const ON_READ_ERROR: [(&str, OnError); 3] = [
+    ("report", OnError::Report),
+    ("ignore", OnError::Ignore),
+    ("stop", OnError::Stop),
+];
+
+const ON_WRITE_ERROR: [(&str, OnError); 4] = [
+    ("report", OnError::Report),
+    ("ignore", OnError::Ignore),
+    ("enospc", OnError::NoSpace),
+    ("stop", OnError::Stop),
+];
+
+/// A day: in seconds.
+const MAX_TIMEOUT: u64 = 86_400;
 
 const ADDR_TYPES: &[(&str, AddrType)] = &[("unix", AddrType::Unix), ("fd", AddrType::Fd)];
 
@@ -306,6 +352,15 @@ fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions,
             .size("max-merge-bytes", 0, i64::MAX.unsigned_abs())?
             .unwrap_or(DEFAULT_MERGE_BYTES),
         packed: fields.boolean("packed")?.unwrap_or(false),
+        rerror: fields
+            .choice("rerror", &ON_READ_ERROR, &[])?
+            .unwrap_or(OnError::Report),
+        werror: fields
+            .choice("werror", &ON_WRITE_ERROR, &[])?
+            .unwrap_or(OnError::Report),
+        request_timeout: fields
+            .number("request-timeout", 0, MAX_TIMEOUT)?
+            .unwrap_or(DEFAULT_REQUEST_TIMEOUT),
         fixed_buffers: fields.boolean("fixed-buffers")?.unwrap_or(false),
         addr,
     };

@@ -1,0 +1,43 @@
+//! `block-export-resume`: requests that wait after an error go on.
+
+use data_plane::Resume;
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::text;
+use crate::control::Control;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![Command {
+        name: "block-export-resume",
+        arguments: Object::of(vec![
+            Member::required("id", Type::Str),
+            Member::optional("action", Type::Named("BlockExportResumeAction")),
+        ]),
+        returns: None,
+        run: Run::InBand(resume),
+    }]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let actions = Definition::Enum(vec!["retry", "report"]);
+    vec![("BlockExportResumeAction", actions)]
+}
+
+fn resume(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let id = text(arguments, "id");
+    let mut exports = control.objects.exports.iter();
+    let export = exports.find(|export| export.options.id == id);
+    let export = export.ok_or_else(|| Error::generic(format!("Export '{id}' is not found")))?;
+    let Some(reports) = &export.reports else {
+        let text = format!(
+            "Export '{id}' has no requests that wait: only a 'vhost-user-blk' export has 'rerror' and 'werror'"
+        );
+        return Err(Error::generic(text));
+    };
+    reports.waiting().resume(match text(arguments, "action") {
+        "report" => Resume::Report,
+        _ => Resume::Retry,
+    });
+    Ok(json!({}))
+}

@@ -1,0 +1,63 @@
+//! What an export does when its disk fails a request: QEMU's `rerror` and `werror`.
+
+use engine::Errno;
+
+/// What is to be done about errors of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The guest is told.
+    #[default]
+    Report,
+    /// The guest is told that it succeeded.
+    Ignore,
+    /// As `Stop` where the disk is full, else as `Report`.
+    NoSpace,
+    /// The request waits until somebody has put it right.
+    Stop,
+}
+
+/// What is done about one error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorAction {
+    /// The guest is told.
+    Report,
+    /// The guest is told that it succeeded.
+    Ignore,
+    /// The request waits.
+    Stop,
+}
+
+impl ErrorAction {
+    /// As QEMU calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorAction::Report => "report",
+            ErrorAction::Ignore => "ignore",
+            ErrorAction::Stop => "stop",
+        }
+    }
+}
+
+impl OnError {
+    pub(crate) fn action(self, errno: Errno) -> ErrorAction {
+        match self {
+            // The guest's own memory has gone. No disk can be mended for that.
+            _ if errno == Errno::FAULT => ErrorAction::Report,
+            OnError::Report => ErrorAction::Report,
+            OnError::Ignore => ErrorAction::Ignore,
+            OnError::Stop => ErrorAction::Stop,
+            OnError::NoSpace if errno == Errno::NOSPC => ErrorAction::Stop,
+            OnError::NoSpace => ErrorAction::Report,
+        }
+    }
+}
+
+/// Of an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorPolicy {
+    /// Of reads (`rerror`).
+    pub reads: OnError,
+    /// Of all others (`werror`).
+    pub writes: OnError,
+}

@@ -1,0 +1,120 @@
+//! Block requests that the disk has failed, and that are not given up: who owns the queue keeps their slots, hands them
+//! over once more, or takes them back. None of it is on a request's way.
+
+use block::{Op, Request};
+use counters::COUNTED;
+use virtqueue::ChainId;
+
+use super::{Queue, Sink};
+use crate::slots::NONE;
+use crate::stats::{Kind, Stamp};
+
+/// What became of a retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retried {
+    /// It is under way.
+    Submitted,
+    /// It is not: the disk has become smaller, and ends before it.
+    Beyond,
+}
+
+impl Queue {
+    /// The slots of the guest's requests that were joined to this block request, its own first.
+    pub fn joined(&self, slot: u32) -> impl Iterator<Item = u32> {
+        let mut next = slot;
+        std::iter::from_fn(move || {
+            let slot = (next != NONE).then_some(next)?;
+            next = self.slots.next(slot);
+            Some(slot)
+        })
+    }
+
+    /// What the ring calls a request.
+    #[must_use]
+    pub fn chain(&self, slot: u32) -> ChainId {
+        self.slots.get(slot).id
+    }
+
+    /// When it was taken off the ring.
+    #[must_use]
+    pub fn taken(&self, slot: u32) -> Stamp {
+        self.slots.get(slot).stamp
+    }
+
+    /// Whether what a request was is known: not without figures.
+    #[must_use]
+    pub fn can_retry() -> bool {
+        COUNTED
+    }
+
+    /// Hands over what the disk has not done of a block request, which it has failed. There is room.
+    pub fn retry(&mut self, slot: u32, sink: &mut impl Sink) -> Retried {
+        let op = self.op(slot);
+        let (offset, len, iov) = self.slots.with_segments(slot);
+        let left = match op {
+            // What is missing at the front is done.
+            Op::Read | Op::Write => iov.iter().map(|segment| segment.iov_len as u64).sum(),
+            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => len,
+        };
+        if offset.saturating_add(len) > self.device.capacity_bytes() && op != Op::Flush {
+            return Retried::Beyond;
+        }
+        let fua = match op {
+            Op::Write | Op::WriteZeroes { .. } => !self.device.write_cache(),
+            Op::Read | Op::Flush | Op::Discard => false,
+        };
+        let request = Request {
+            op,
+            fua,
+            offset: offset + (len - left),
+            len: left,
+            iov_count: u32::try_from(iov.len()).unwrap_or(u32::MAX),
+            iov: iov.as_mut_ptr(),
+            token: self.token_base | u64::from(slot),
+        };
+        // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
+        // yet; the list lies in the slot, which is not given back before `complete`.
+        unsafe { sink.submit(request) };
+        Retried::Submitted
+    }
+
+    fn op(&self, slot: u32) -> Op {
+        let data = self.slots.segment_count(slot) > 0;
+        let slot = self.slots.get(slot);
+        match slot.stamp.kind() {
+            Kind::Read => Op::Read,
+            Kind::Write if data => Op::Write,
+            Kind::Write => Op::WriteZeroes {
+                unmap: slot.unmap(),
+            },
+            Kind::Flush => Op::Flush,
+            Kind::Unmap => Op::Discard,
+        }
+    }
+
+    /// Takes a block request back, as if it had not been taken: its chains are the driver's again.
+    pub fn take_back(&mut self, slot: u32) {
+        // Those that succeeded before, while it is still in flight.
+        self.end_batch();
+        let mut next = slot;
+        while next != NONE {
+            next = self.slots.give_back(next).next;
+        }
+        self.stats.in_flight().set(self.in_flight().into());
+    }
+
+    /// How many requests were taken off the ring from `after` to `until` (in [ticks](counters::Clock)) and are not done yet,
+    /// and when the oldest of them was; those of which `waits` says that they wait do not count.
+    #[must_use]
+    pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {
+        let (mut count, mut oldest) = (0, u64::MAX);
+        for slot in self.slots.taken() {
+            let ticks = self.slots.get(slot).stamp.ticks();
+            if (after..until).contains(&ticks) && !waits(slot) {
+                count += 1;
+                oldest = oldest.min(ticks);
+            }
+        }
+        (count, oldest)
+    }
+}
