@@ -5,7 +5,9 @@
 pub const SCNTL0: u8 = 0x00;
 pub const SCNTL1: u8 = 0x01;
 pub const SCNTL2: u8 = 0x02;
+pub const SCNTL3: u8 = 0x03;
 pub const SCID: u8 = 0x04;
+pub const SXFER: u8 = 0x05;
 pub const SDID: u8 = 0x06;
 pub const SFBR: u8 = 0x08;
 pub const SSID: u8 = 0x0a;
@@ -46,3 +48,4 @@ pub const UA: u8 = 0xcc;
 pub const ESA: u8 = 0xd0;
 pub const IA: u8 = 0xd4;
 pub const SBC: u8 = 0xd8;
+pub const CSBC: u8 = 0xdc;

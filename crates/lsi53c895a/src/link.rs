@@ -273,6 +273,17 @@ impl Chip {
         }
     }
 
+    /// Whether the target has said its last message, and leaves the bus when that is acknowledged. Firmware asks for two bytes
+    /// of a message that has one.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.connection().is_some_and(|connection| {
+            connection.ack_held
+                && !connection.atn
+                && connection.says.peek().is_none()
+                && connection.next == Next::Free
+        })
+    }
+
     /// ATN goes up. The target looks at it between messages.
     pub(crate) fn set_atn(&mut self) {
         let Some(connection) = self.connection_mut() else {

@@ -55,6 +55,9 @@ impl Chip {
                 return Err(Pause::Stopped);
             }
             self.cpu.progress = Progress::Block(block);
+            if block.phase == phase::MESSAGE_IN && self.has_said_all() {
+                break;
+            }
             if block.left > 0 {
                 self.charge()?;
             }
@@ -134,10 +137,12 @@ impl Chip {
             phase::DATA_IN | phase::DATA_OUT => self.collect(host, block.addr, left),
             phase::COMMAND => {
                 let mut bytes = [0; 16];
-                let bytes = &mut bytes[..left.min(self.command_room())];
+                let room = self.command_room();
+                let bytes = &mut bytes[..left.min(room)];
                 self.load(host, block.addr, bytes)?;
                 self.take_command(host, bytes);
-                Ok(bytes.len())
+                // What is longer than any command is passed over: firmware sends 32 bytes.
+                Ok(left)
             }
             phase::MESSAGE_OUT => {
                 let mut bytes = [0; MESSAGE_CHUNK];

@@ -41,10 +41,6 @@ impl Chip {
     fn select_instruction<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         self.release_ack();
-        if self.connected() {
-            self.alternate();
-            return Ok(());
-        }
         let word = if first & TABLE != 0 {
             let entry = self.regs.get32(DSA).wrapping_add(signed24(first));
             let mut bytes = [0; 4];
@@ -57,13 +53,18 @@ impl Chip {
         } else {
             first
         };
-        if self.tasks.draining() > 0 {
-            return Err(Pause::Bus);
-        }
         let [scntl3, id, sxfer, _] = word.to_be_bytes();
         if first & TABLE != 0 {
+            // Also where a target is connected already: programs set up the transfer so after a reselection.
             self.regs.set(SCNTL3, scntl3);
             self.regs.set(SXFER, sxfer);
+        }
+        if self.connected() {
+            self.alternate();
+            return Ok(());
+        }
+        if self.tasks.draining() > 0 {
+            return Err(Pause::Bus);
         }
         let target = id & 0x0f;
         self.regs.set(SDID, target);

@@ -176,8 +176,11 @@ fn a_selection_that_finds_the_chip_reselected_takes_the_other_way() {
     assert_eq!(machine.read8(SSID), 0x84);
     assert_eq!(machine.read8(SFBR), 0x90, "both IDs, without DCNTL.COM");
     assert_eq!(machine.read8(SBDL), 0x80, "the message that waits");
+    // What the table says of transfers counts nevertheless.
+    machine.poke(0x8100, &[0, 0x2a, 5, 0x13]);
+    machine.write32(DSA, 0x8100);
     run(&mut machine, |p| {
-        p.select_atn(5, "other").int(When::Always, 1);
+        p.select_table_atn(0, "other").int(When::Always, 1);
         p.label("other")
             .wait_reselect("never")
             .move_direct(MSG_IN, 1, 0x8020)
@@ -188,6 +191,7 @@ fn a_selection_that_finds_the_chip_reselected_takes_the_other_way() {
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(0x8020, 3), [0x80, 0, 0]);
+    assert_eq!((machine.read8(SCNTL3), machine.read8(SXFER)), (0x13, 0x2a));
     assert_eq!(machine.read8(SBCL), 0, "the bus is free");
 }
 

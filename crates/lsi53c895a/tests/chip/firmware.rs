@@ -1,5 +1,5 @@
-//! SeaBIOS: one command at a time, no right to disconnect, no ATN, 16 bytes of command whatever it is, and
-//! polling of DSTAT, SIST0 and SIST1 with a program on its stack.
+//! SeaBIOS and EDK2: one command at a time, no right to disconnect, no ATN, 16 or 32 bytes of command whatever it is, and
+//! polling of DSTAT, SIST0 and SIST1.
 
 use crate::machine::*;
 
@@ -158,4 +158,65 @@ fn seabios_that_asks_for_less_than_the_target_has_sees_a_phase_mismatch() {
         BUFFER,
     );
     assert_eq!(poll(&mut machine), Some(false));
+}
+
+/// The program of EDK2's LsiScsiDxe, as far as it differs: 32 bytes of command, two for each message, and no data phase for a
+/// command without data. It learns from CSBC how much was moved.
+fn uefi_command(machine: &mut Machine, target: u32, cdb: &[u8], data: Option<u32>) -> u32 {
+    let mut whole = [0; 32];
+    whole[..cdb.len()].copy_from_slice(cdb);
+    machine.poke(CDB, &whole);
+    machine.poke(MESSAGE, &[0x80]);
+    let (status, message) = (CDB + 32, CDB + 36);
+    machine.poke(status, &[0xff]);
+    machine.poke(message, &[0xff; 2]);
+    let before = machine.read32(CSBC);
+    let mut script = vec![0x4000_0000 | target << 16, 0];
+    script.extend([0x0600_0001, MESSAGE, 0x0200_0020, CDB, 0x8782_0000, 0x18]);
+    script.extend([0x0700_0002, message, 0x5000_0000, 0, 0x0700_0002, message]);
+    if let Some(data) = data {
+        script.extend([data, BUFFER]);
+    }
+    script.extend([0x0300_0001, status, 0x0700_0002, message, 0x9808_0000, 0]);
+    let bytes: Vec<u8> = script
+        .iter()
+        .flat_map(|word: &u32| word.to_le_bytes())
+        .collect();
+    machine.poke(SCRIPT, &bytes);
+    machine.write32(DSP, SCRIPT);
+    machine.go();
+    if let Some(id) = machine.world.running.first().copied() {
+        machine.finish(id);
+    }
+    let (dstat, sist0, sist1) = (
+        machine.read8(DSTAT),
+        machine.read8(SIST0),
+        machine.read8(SIST1),
+    );
+    assert_eq!((dstat & 0x04, sist0, sist1), (0x04, 0, 0));
+    assert_eq!(machine.peek(status, 1), [0]);
+    assert_eq!(machine.peek(message, 1), [0], "COMMAND COMPLETE");
+    machine.read32(CSBC).wrapping_sub(before)
+}
+
+#[test]
+fn uefi_firmware_has_its_commands_carried_out_one_after_the_other() {
+    let mut machine = Machine::new();
+    machine.write8(ISTAT0, 0x40);
+    assert_eq!(uefi_command(&mut machine, 2, &[0; 6], None), 0);
+    let inquiry = [0x12, 0, 0, 0, 36, 0];
+    let moved = uefi_command(&mut machine, 2, &inquiry, Some(0x0100_0024));
+    assert_eq!(moved, 36);
+    assert_eq!(machine.peek(BUFFER, 5), b"abcde");
+    let read = [0x28, 0, 0, 0, 0, 9, 0, 0, 128, 0];
+    let moved = uefi_command(&mut machine, 2, &read, Some(0x0100_0000 | 65536));
+    assert_eq!(moved, 65536);
+    assert_eq!(
+        machine.peek(BUFFER, 65536),
+        &machine.world.disk[9 * BLOCK..9 * BLOCK + 65536]
+    );
+    machine.poke(BUFFER, &[0x5a; 1024]);
+    let write = [0x2a, 0, 0, 0, 0, 3, 0, 0, 2, 0];
+    assert_eq!(uefi_command(&mut machine, 2, &write, Some(1024)), 1024);
+    assert_eq!(machine.world.disk[3 * BLOCK..5 * BLOCK], [0x5a; 1024]);
 }
