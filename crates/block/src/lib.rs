@@ -9,6 +9,7 @@
 
 mod aio;
 mod alignment;
+mod allocation;
 mod attached;
 mod backing_id;
 mod create;
@@ -37,6 +38,7 @@ mod submits;
 mod transfer;
 
 pub use aio::{Aio, AioChoice, AioProbe};
+pub use allocation::Allocation;
 pub use create::{Created, create_sparse};
 pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;

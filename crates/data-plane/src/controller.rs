@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use block::{Call, Engines, Node, Request};
+use block::{Engines, Node, Request};
 use engine::Errno;
 use event_loop::Interest;
 
@@ -75,9 +75,16 @@ impl Carriers<'_> {
         assert!(taken.is_ok(), "there was room");
     }
 
-    /// Has something done on a thread that may wait. [`Controller::completed`] names it by its slot, as a request.
-    pub fn call(&mut self, slot: u32, call: Call) {
-        self.engines.call(call, self.token_base | u64::from(slot));
+    /// Has something done with a disk, on a thread that may wait. [`Controller::completed`] names it by its slot, as a request.
+    pub fn call(
+        &mut self,
+        disk: usize,
+        slot: u32,
+        call: impl FnOnce(&Node) -> Result<(), Errno> + Send + 'static,
+    ) {
+        let node = self.nodes[disk].clone();
+        let token = self.token_base | u64::from(slot);
+        self.engines.call(Box::new(move || call(&node)), token);
     }
 }
 

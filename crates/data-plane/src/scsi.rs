@@ -119,8 +119,9 @@ impl virtio_scsi::Sink for DisksSink<'_> {
         );
     }
 
-    fn save(&mut self, saving: virtio_scsi::Saving, token: u64) {
-        self.engines.call(Box::new(|| saving.run()), token);
+    fn call(&mut self, disk: usize, chore: virtio_scsi::Chore, token: u64) {
+        let node = self.disks[disk].node.clone();
+        self.engines.call(Box::new(move || chore.run(&node)), token);
     }
 }
 

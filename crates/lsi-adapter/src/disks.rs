@@ -10,8 +10,8 @@ use lsi53c895a::{
     Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
 };
 use scsi::{
-    Admission, Key, Nexus, Ports, Resume, Saving, Sense, Status, Target, TaskSet, TransportId,
-    View, Waker,
+    Admission, Chore, Key, Nexus, Ports, Resume, Sense, Status, Target, TaskSet, TransportId, View,
+    Waker,
 };
 
 use crate::memory::Memory;
@@ -37,14 +37,14 @@ pub trait Sink {
     /// The request's segments are valid, and stay so until then.
     unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request);
 
-    /// Saves reservations on a thread that may wait. The slot comes back in the same way.
-    fn save(&mut self, slot: u32, saving: Saving);
+    /// Has something done for a unit that shows this disk, on a thread that may wait. The slot comes back in the same way.
+    fn call(&mut self, disk: usize, slot: u32, chore: Chore);
 }
 
 /// What a task wants to be done.
 enum Ask {
     Request(Request),
-    Save(Saving),
+    Chore(Chore),
 }
 
 /// Tasks that were told to go on. Their units are this adapter's alone, so it is told on its own thread.
@@ -172,16 +172,16 @@ impl Disks {
             let Some((index, ask)) = self.asks.pop_front() else {
                 break;
             };
-            let request = match ask {
-                Ask::Request(request) => request,
-                Ask::Save(saving) => {
-                    self.with_engines += 1;
-                    sink.save(index.into(), saving);
-                    continue;
-                }
-            };
             let Some(disk) = self.slots[usize::from(index)].disk else {
                 continue;
+            };
+            let request = match ask {
+                Ask::Request(request) => request,
+                Ask::Chore(chore) => {
+                    self.with_engines += 1;
+                    sink.call(disk, index.into(), chore);
+                    continue;
+                }
             };
             if sink.room(disk) == 0 {
                 self.asks.push_back((index, Ask::Request(request)));
@@ -310,8 +310,8 @@ impl Disks {
                     slot.stage = Stage::Runs;
                     return;
                 }
-                scsi::Step::SaveReservations => match slot.task.saving() {
-                    Some(saving) => return self.ask(index, Ask::Save(saving)),
+                scsi::Step::Chore => match slot.task.chore() {
+                    Some(chore) => return self.ask(index, Ask::Chore(chore)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is one initiator, and nobody whose tasks it could end but itself.

@@ -1,8 +1,11 @@
 //! READ CAPACITY(10) and (16), GET LBA STATUS.
 
 use crate::bytes::{low32, put};
-use crate::cdb::Cdb;
+use crate::cdb::{Cdb, Range};
 use crate::sense::Sense;
+use crate::step::Phase;
+use crate::steps::{Extent, LbaStatus, Steps};
+use crate::task::Work;
 use crate::unit::Unit;
 
 fn last_block(unit: &Unit) -> u64 {
@@ -31,15 +34,23 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
     u64::from(cdb.be32(10))
 }
 
-/// One answer for all that follows: mapped, or nobody knows.
-pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
-    let lba = cdb.be64(2);
-    if lba >= unit.blocks() {
+/// GET LBA STATUS: which blocks have space. A unit whose initiators cannot give space back has it for all.
+pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense> {
+    let (lba, blocks) = (cdb.be64(2), unit.blocks());
+    if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
     }
-    out.resize(24, 0);
-    put(out, 0, &20u32.to_be_bytes());
-    put(out, 8, &lba.to_be_bytes());
-    put(out, 16, &low32(unit.blocks() - lba).to_be_bytes());
-    Ok(u64::from(cdb.be32(10)))
+    let (offset, len) = unit.extent(Range {
+        lba,
+        blocks: blocks - lba,
+    })?;
+    let extent = Extent { offset, len };
+    let mut steps = LbaStatus::new(lba, unit.block_shift(), extent, cdb.be32(10).into());
+    if !unit.options.thin {
+        steps.know();
+    }
+    Ok(match steps.most_bytes() {
+        0 => (Phase::Status, Work::Nothing),
+        bytes => (Phase::DataIn(bytes), Work::Steps(Steps::LbaStatus(steps))),
+    })
 }

@@ -42,7 +42,6 @@ pub(crate) fn answer(
         Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
         Command::ReadCapacity10 => capacity::read_capacity_10(unit, data),
         Command::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data),
-        Command::GetLbaStatus => capacity::lba_status(cdb, unit, data)?,
         Command::LogSense => report::log_sense(cdb, data)?,
         Command::ReportOpcodes => report::opcodes(cdb, thin, data)?,
         Command::ReportTaskManagement => report::task_management(cdb, data)?,
@@ -97,6 +96,7 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
             }
             Ok(list(cdb, len))
         }
+        Command::GetLbaStatus => Ok(capacity::lba_status(cdb, unit)?),
         Command::ModeSelect => Ok(list(cdb, mode_select::list_len(cdb)?)),
         Command::PersistentOut if !held_by_another(unit, nexus) => {
             Ok(list(cdb, persistent_out::list_len(cdb)?))

@@ -2,6 +2,7 @@
 
 mod compare;
 mod flush;
+mod lba_status;
 mod or_write;
 mod read;
 mod reserve;
@@ -22,6 +23,7 @@ use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
 pub(crate) use flush::{Flush, Then};
+pub(crate) use lba_status::LbaStatus;
 pub(crate) use or_write::OrWrite;
 pub(crate) use read::Read;
 pub(crate) use reserve::Reserve;
@@ -47,11 +49,13 @@ pub(crate) enum Next {
     Submit(Request),
     /// Others are at it: the waker is called.
     Wait,
-    /// Reservations are to be saved.
-    Save,
+    /// Something is to be done that may take its time.
+    Chore,
     /// Tasks of these are to end.
     Settle(Vec<Nexus>),
     Finished,
+    /// It is over, and so many bytes were moved.
+    Moved(u64),
     Failed(Sense),
     Refused(Refusal),
 }
@@ -65,6 +69,7 @@ pub(crate) enum Steps {
     CompareAndWrite(CompareAndWrite),
     OrWrite(OrWrite),
     Reserve(Reserve),
+    LbaStatus(LbaStatus),
 }
 
 impl Steps {
@@ -77,12 +82,13 @@ impl Steps {
             Steps::CompareAndWrite(steps) => steps.next(io),
             Steps::OrWrite(steps) => steps.next(io),
             Steps::Reserve(steps) => steps.next(io),
+            Steps::LbaStatus(steps) => steps.next(io),
         }
     }
 
     /// Whether the node is asked to write, which some errors depend on.
     pub fn writes(&self) -> bool {
-        !matches!(self, Steps::Flush(_))
+        !matches!(self, Steps::Flush(_) | Steps::LbaStatus(_))
     }
 }
 

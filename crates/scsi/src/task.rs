@@ -10,7 +10,6 @@ use crate::buffer::Buffer;
 use crate::cdb::Cdb;
 use crate::errno::{Failure, failure};
 use crate::exclusive::{Place, Waker};
-use crate::keeper::Saving;
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
@@ -258,7 +257,7 @@ impl Task {
                 self.under_way = false;
                 Step::Wait
             }
-            Next::Save => Step::SaveReservations,
+            Next::Chore => Step::Chore,
             Next::Settle(lost) => {
                 self.preempted = lost;
                 Step::SettlePreempted
@@ -267,6 +266,10 @@ impl Task {
                 if let Phase::DataIn(bytes) = self.phase {
                     self.transferred = bytes.min(self.segments.len());
                 }
+                self.end()
+            }
+            Next::Moved(bytes) => {
+                self.transferred = bytes;
                 self.end()
             }
             Next::Failed(sense) => self.fail(sense),
@@ -368,15 +371,6 @@ impl Task {
     #[must_use]
     pub fn unit(&self) -> Option<&Arc<Unit>> {
         self.unit.as_ref()
-    }
-
-    /// What is to be saved for [`Step::SaveReservations`].
-    #[must_use]
-    pub fn saving(&self) -> Option<Saving> {
-        match (&self.work, &self.unit) {
-            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.saving(unit),
-            _ => None,
-        }
     }
 
     /// Whose tasks are to end for [`Step::SettlePreempted`].

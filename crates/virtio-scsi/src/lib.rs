@@ -32,6 +32,6 @@ pub use error::{AdmitError, RequestError};
 pub use event::EventQueue;
 pub use port::{Port, ToQueue};
 pub use queue::{Queue, QueueDisk, Sink};
-/// What [`Sink::save`] takes.
-pub use scsi::Saving;
+/// What [`Sink::call`] takes.
+pub use scsi::Chore;
 pub use wire::Response;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block::Request;
 use engine::Errno;
-use scsi::{Attribute, Phase, Saving, Step};
+use scsi::{Attribute, Chore, Phase, Step};
 use virtio_blk::{Admission, Batch, Kind, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, ChainId, Virtqueue};
 
@@ -38,8 +38,8 @@ pub trait Sink {
     /// the slot in its token.
     unsafe fn submit(&mut self, disk: usize, request: Request);
 
-    /// Saves reservations on a thread that may wait, for the task that the token names as for a request.
-    fn save(&mut self, saving: Saving, token: u64);
+    /// Has something done on a thread that may wait, for a unit that shows this disk. It ends as a request does.
+    fn call(&mut self, disk: usize, chore: Chore, token: u64);
 }
 
 /// A disk as a queue knows it.
@@ -326,12 +326,12 @@ impl Queue {
                     return true;
                 }
                 Step::Wait => return false,
-                Step::SaveReservations => match task.saving() {
-                    Some(saving) => {
-                        sink.save(saving, self.token_base | u64::from(index));
+                Step::Chore => match (slot.place.disk, task.chore()) {
+                    (Some(disk), Some(chore)) => {
+                        sink.call(disk, chore, self.token_base | u64::from(index));
                         return false;
                     }
-                    None => step = task.completed(Err(Errno::OPNOTSUPP)),
+                    _ => step = task.completed(Err(Errno::NODEV)),
                 },
                 // There is one initiator, and nobody whose tasks it could end but itself.
                 Step::SettlePreempted => step = task.completed(Ok(())),

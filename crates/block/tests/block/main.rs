@@ -6,6 +6,7 @@
 //! failure.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod allocation;
 mod discard;
 mod engines;
 mod errors;

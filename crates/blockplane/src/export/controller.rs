@@ -124,8 +124,8 @@ impl Sink for Counted<'_, '_> {
         unsafe { self.carriers.submit(disk, slot, request) };
     }
 
-    fn save(&mut self, slot: u32, saving: scsi::Saving) {
-        self.carriers.call(slot, Box::new(|| saving.run()));
+    fn call(&mut self, disk: usize, slot: u32, chore: scsi::Chore) {
+        self.carriers.call(disk, slot, |node| chore.run(node));
     }
 }
 

@@ -71,9 +71,9 @@ capacity() {
     bytes 14 80 00 00000000
     asks 32 12 9e 10 00 00 00 00 00 00 00 00 00 00 00 0c 00 00
     bad_field 1 4 -r 32 -- 9e 11 00 00 00 00 00 00 00 00 00 00 00 20 00 00
-    # All of the disk is in one piece.
+    # Nothing was written: the disk is one hole.
     well sg_get_lba_status
-    says "blocks: $blocks"
+    says "blocks: $blocks" 'deallocated'
     refuses 05 2100 000000 -r 32 -- 9e 12 00 00 00 00 00 02 00 00 00 00 00 20 00 00
 }
 

@@ -8,7 +8,7 @@ use engine::Errno;
 use lsi_adapter::{Adapter, Disk, Sink};
 use lsi53c895a::Bars;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use scsi::{Saving, Unit, UnitOptions};
+use scsi::{Chore, Unit, UnitOptions};
 use vfio_user::wire::{self, command};
 
 use crate::assemble::Program;
@@ -51,8 +51,8 @@ impl Sink for Disks {
         self.waiting.push((disk, slot, request));
     }
 
-    fn save(&mut self, _: u32, _: Saving) {
-        unreachable!("units keep no reservations here");
+    fn call(&mut self, _: usize, _: u32, _: Chore) {
+        unreachable!("nobody asks for what takes its time");
     }
 }
 

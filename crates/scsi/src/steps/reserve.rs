@@ -5,8 +5,8 @@ use engine::Errno;
 
 use super::{Io, Next};
 use crate::cdb::Cdb;
+use crate::chore::{Chore, What};
 use crate::exclusive::Line;
-use crate::keeper::Saving;
 use crate::nexus::Nexus;
 use crate::persistent_out::{self, Change};
 use crate::sense::Sense;
@@ -57,7 +57,7 @@ impl Reserve {
                     Err(refusal) => Next::Refused(refusal),
                     Ok(change) if change.is_kept() && io.unit.options.keeper.is_some() => {
                         self.stage = Stage::Saves(change);
-                        Next::Save
+                        Next::Chore
                     }
                     Ok(change) => self.carry_out(io, change),
                 }
@@ -78,14 +78,12 @@ impl Reserve {
     }
 
     /// What is to be saved now.
-    pub fn saving(&self, unit: &Unit) -> Option<Saving> {
+    pub fn chore(&self, unit: &Unit) -> Option<Chore> {
         let Stage::Saves(change) = &self.stage else {
             return None;
         };
-        Some(Saving {
-            keeper: unit.options.keeper.clone()?,
-            text: change.text(),
-        })
+        let keeper = unit.options.keeper.clone()?;
+        Some(Chore(What::Keep(keeper, change.text())))
     }
 
     /// It was saved, and nobody wants to hear of it any more: so it is, nevertheless.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use block::{DiscardLimits, Geometry, Op, Request};
+use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use scsi::{Identity, Keeper, Nexus, Target, Unit, UnitOptions};
 
@@ -75,6 +75,27 @@ impl Server {
             }
         });
         address
+    }
+
+    /// What a node says: what is all zeroes has no space. It says so of a MiB at a time.
+    pub fn allocations(&self, offset: u64, len: u64, most: usize) -> Vec<Allocation> {
+        let disk = self.disk.lock().unwrap();
+        let at = usize::try_from(offset).unwrap();
+        let bytes = &disk[at..][..usize::try_from(len.min(1 << 20)).unwrap()];
+        let mut pieces: Vec<Allocation> = Vec::new();
+        for block in bytes.chunks(512) {
+            let allocated = block.iter().any(|byte| *byte != 0);
+            let full = pieces.len() == most;
+            match pieces.last_mut() {
+                Some(piece) if piece.allocated == allocated => piece.len += 512,
+                _ if full => break,
+                _ => pieces.push(Allocation {
+                    len: 512,
+                    allocated,
+                }),
+            }
+        }
+        pieces
     }
 
     /// What a node does.

@@ -271,10 +271,12 @@ impl Session {
                         break step;
                     }
                 },
-                // There is no restart.
-                Step::SaveReservations => {
-                    let saving = self.task.saving().unwrap();
-                    self.task.completed(saving.run())
+                Step::Chore => {
+                    let chore = self.task.chore().unwrap();
+                    let server = &self.server;
+                    let done =
+                        chore.run_with(|at, len, most| Ok(server.allocations(at, len, most)));
+                    self.task.completed(done)
                 }
                 // Nothing of anybody's is under way.
                 Step::SettlePreempted => self.task.completed(Ok(())),

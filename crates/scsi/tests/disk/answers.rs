@@ -1,9 +1,10 @@
 //! Commands that say what there is.
 
 use block::Geometry;
+use engine::Errno;
 use scsi::{Status, Unit, UnitError, UnitOptions};
 
-use crate::rig::{LUN, Rig, geometry, options};
+use crate::rig::{BLOCK, LUN, Rig, cdb10, geometry, options};
 
 fn inquiry(page: Option<u8>, allocation: u16) -> [u8; 6] {
     let [high, low] = allocation.to_be_bytes();
@@ -158,22 +159,66 @@ fn a_unit_must_have_a_block() {
     );
 }
 
+/// GET LBA STATUS.
+fn lba_status(lba: u64, allocation: u16) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1]) = (0x9e, 0x12);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[12..14].copy_from_slice(&allocation.to_be_bytes());
+    cdb
+}
+
 #[test]
-fn lba_status_is_one_for_the_rest_of_the_disk() {
+fn lba_status_tells_blocks_without_space_from_others() {
     let mut rig = Rig::plain();
-    let status = |lba: u64| {
-        let mut cdb = [0; 16];
-        (cdb[0], cdb[1], cdb[13]) = (0x9e, 0x12, 24);
-        cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-        cdb
+    rig.good(&cdb10(0x2a, 0, 4092, 2), &[1; 2 * BLOCK]);
+    let descriptors = |data: &[u8]| -> Vec<(u64, u32, u8)> {
+        let len = u32::from_be_bytes(data[..4].try_into().unwrap());
+        assert_eq!(data.len(), 4 + len as usize);
+        let descriptors = data[8..].chunks(16).map(|one| {
+            let lba = u64::from_be_bytes(one[..8].try_into().unwrap());
+            let blocks = u32::from_be_bytes(one[8..12].try_into().unwrap());
+            (lba, blocks, one[12])
+        });
+        descriptors.collect()
     };
-    let data = rig.data(&status(4090));
-    assert_eq!(data[..4], [0, 0, 0, 20]);
-    assert_eq!(data[8..20], [0, 0, 0, 0, 0, 0, 0x0f, 0xfa, 0, 0, 0, 6]);
-    assert_eq!(data[20], 0, "mapped, or not known");
-    for lba in [4096, 1 << 63, u64::MAX] {
-        rig.refused(&status(lba), &[], 5, 0x2100);
+    let data = rig.data(&lba_status(4090, 255));
+    assert_eq!(
+        descriptors(&data),
+        [(4090, 2, 1), (4092, 2, 0), (4094, 2, 1)]
+    );
+    for (lba, descriptor) in [
+        (0, (0, 4092, 1)),
+        (4093, (4093, 1, 0)),
+        (4095, (4095, 1, 1)),
+    ] {
+        let data = rig.data(&lba_status(lba, 24));
+        assert_eq!(
+            descriptors(&data),
+            [descriptor],
+            "no room for more than one"
+        );
     }
+    assert_eq!(rig.data(&lba_status(4090, 10)).len(), 10);
+    assert_eq!(rig.data(&lba_status(4090, 0)).len(), 0);
+    for block in (0..200).step_by(2) {
+        rig.good(&cdb10(0x2a, 0, block, 1), &[1; BLOCK]);
+    }
+    let data = rig.data(&lba_status(0, 4096));
+    let many = descriptors(&data);
+    assert_eq!((many.len(), many[63]), (64, (63, 1, 1)), "bounded");
+    rig.error = Some(Errno::IO);
+    rig.refused(&lba_status(0, 24), &[], 0xb, 0x0006);
+    for lba in [4096, 1 << 63, u64::MAX] {
+        rig.refused(&lba_status(lba, 24), &[], 5, 0x2100);
+    }
+    let mut thick = Rig::new(UnitOptions {
+        thin: false,
+        ..options()
+    });
+    thick.error = Some(Errno::IO);
+    let data = thick.data(&lba_status(4090, 255));
+    assert_eq!(descriptors(&data), [(4090, 6, 0)], "nobody is asked");
 }
 
 #[test]

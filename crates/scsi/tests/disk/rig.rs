@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{DiscardLimits, Geometry, Op, Request};
+use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
-    UnitOptions, View, Waker,
+    Chore, Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId,
+    Unit, UnitOptions, View, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -231,6 +231,32 @@ impl Rig {
             .collect()
     }
 
+    /// What a worker does.
+    pub fn carry_out(&self, chore: Chore) -> Result<(), Errno> {
+        chore.run_with(|offset, len, most| match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.allocations(offset, len, most)),
+        })
+    }
+
+    /// Blocks of zeroes are holes.
+    fn allocations(&self, offset: u64, len: u64, most: usize) -> Vec<Allocation> {
+        let mut pieces: Vec<Allocation> = Vec::new();
+        for block in self.disk[offset as usize..][..len as usize].chunks(BLOCK) {
+            let allocated = block.iter().any(|byte| *byte != 0);
+            let full = pieces.len() == most;
+            match pieces.last_mut() {
+                Some(piece) if piece.allocated == allocated => piece.len += BLOCK as u64,
+                _ if full => break,
+                _ => pieces.push(Allocation {
+                    len: BLOCK as u64,
+                    allocated,
+                }),
+            }
+        }
+        pieces
+    }
+
     /// Carries a step out; the next one.
     pub fn do_step(&mut self, task: &mut Task, step: Step) -> Option<Step> {
         Some(match step {
@@ -239,9 +265,9 @@ impl Rig {
                 let result = self.node(request);
                 task.completed(result)
             }
-            Step::SaveReservations => {
-                let saving = task.saving().unwrap();
-                task.completed(saving.run())
+            Step::Chore => {
+                let chore = task.chore().unwrap();
+                task.completed(self.carry_out(chore))
             }
             Step::SettlePreempted => {
                 self.settled.push(task.preempted().to_vec());

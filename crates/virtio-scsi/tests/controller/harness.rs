@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use block::{DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{Identity, Saving, TransportId, Unit, UnitOptions};
+use scsi::{Chore, Identity, TransportId, Unit, UnitOptions};
 use virtio_blk::{Admission, Batch, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue, QueueDisk,
@@ -60,6 +60,7 @@ pub struct Disks {
     pub room: usize,
     pub bytes: Vec<Vec<u8>>,
     pub submitted: Vec<(usize, Request)>,
+    pub called: Vec<(usize, Chore, u64)>,
 }
 
 impl Sink for Disks {
@@ -73,8 +74,8 @@ impl Sink for Disks {
         self.submitted.push((disk, request));
     }
 
-    fn save(&mut self, _: Saving, _: u64) {
-        unreachable!("units keep no reservations here");
+    fn call(&mut self, disk: usize, chore: Chore, token: u64) {
+        self.called.push((disk, chore, token));
     }
 }
 
@@ -229,6 +230,7 @@ impl Rig {
                     room: usize::MAX,
                     bytes: vec![vec![0; BLOCKS * BLOCK]; DISKS.len()],
                     submitted: Vec::new(),
+                    called: Vec::new(),
                 },
                 chain: Chain::new(),
                 now: 0,

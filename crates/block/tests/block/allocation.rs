@@ -1,0 +1,65 @@
+//! Which parts of a disk have space.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use block::{Node, NodeOptions, NullOptions};
+
+use crate::storage::{LoopDevice, device, file, folder, image, options, ways};
+
+const MIB: u64 = 1 << 20;
+
+fn pieces(node: &Node, offset: u64, len: u64, most: usize) -> Vec<(u64, bool)> {
+    let found = node.allocations(offset, len, most).unwrap();
+    let pairs = found.iter().map(|piece| (piece.len, piece.allocated));
+    pairs.collect()
+}
+
+#[test]
+fn holes_of_a_file_have_none() {
+    let folder = folder();
+    let path = image(&folder, "disk", 8 * MIB);
+    let image = File::options().write(true).open(&path).unwrap();
+    for at in [MIB, 2 * MIB, 5 * MIB] {
+        image.write_all_at(&[1; 1 << 20], at).unwrap();
+    }
+    for how in ways(&path) {
+        let node = file(&how);
+        let all = [
+            (MIB, false),
+            (2 * MIB, true),
+            (2 * MIB, false),
+            (MIB, true),
+            (2 * MIB, false),
+        ];
+        assert_eq!(pieces(&node, 0, 8 * MIB, 100), all);
+        assert_eq!(
+            pieces(&node, 0, 8 * MIB, 2),
+            all[..2],
+            "no more than was asked for"
+        );
+        let part = pieces(&node, MIB + 4096, 2 * MIB, 100);
+        assert_eq!(part, [(2 * MIB - 4096, true), (4096, false)]);
+        assert_eq!(pieces(&node, 0, 0, 100), []);
+        let window = Node::window("part", &node, 2 * MIB, Some(4 * MIB), false, true).unwrap();
+        let within = [(MIB, true), (2 * MIB, false), (MIB, true)];
+        assert_eq!(pieces(&window, 0, 4 * MIB, 100), within);
+    }
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_disk_that_does_not_say_has_space() {
+    let null = NullOptions {
+        size: MIB,
+        read_zeroes: true,
+        latency_ns: 0,
+    };
+    let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
+    assert_eq!(pieces(&null, 0, MIB, 1), [(MIB, true)]);
+    let Some(disk) = LoopDevice::new(MIB, 512) else {
+        return;
+    };
+    let node = device(&options(&disk.path));
+    assert_eq!(pieces(&node, 4096, 8192, 9), [(8192, true)]);
+}

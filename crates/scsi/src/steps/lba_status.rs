@@ -1,0 +1,171 @@
+//! GET LBA STATUS: the node is asked which blocks have space, and the answer is put into descriptors.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::Allocation;
+
+use super::{Extent, Io, Next};
+use crate::bytes::{low32, put};
+use crate::chore::{Chore, Look, What};
+
+const HEADER_BYTES: usize = 8;
+const DESCRIPTOR_BYTES: usize = 16;
+
+/// Descriptors of one answer: an initiator asks again from where it ends.
+const MAX_DESCRIPTORS: usize = 64;
+
+/// PROVISIONING STATUS.
+const MAPPED: u8 = 0;
+const DEALLOCATED: u8 = 1;
+
+pub(crate) struct LbaStatus {
+    first: u64,
+    block_shift: u32,
+    allocation: usize,
+    look: Look,
+    asked: bool,
+}
+
+impl LbaStatus {
+    /// From block `first` on, which the extent begins with, for an initiator with so much room.
+    pub fn new(first: u64, block_shift: u32, extent: Extent, allocation: u64) -> Self {
+        let allocation = usize::try_from(allocation).unwrap_or(usize::MAX);
+        let room = allocation.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
+        LbaStatus {
+            first,
+            block_shift,
+            allocation,
+            look: Look {
+                extent,
+                // What begins or ends within a block is no descriptor of its own.
+                most: 2 * room.clamp(1, MAX_DESCRIPTORS),
+                found: Arc::new(Mutex::default()),
+            },
+            asked: false,
+        }
+    }
+
+    /// There is no need to ask: all has space.
+    pub fn know(&mut self) {
+        self.asked = true;
+    }
+
+    /// The most bytes that it answers.
+    pub fn most_bytes(&self) -> u64 {
+        let most = HEADER_BYTES + MAX_DESCRIPTORS * DESCRIPTOR_BYTES;
+        self.allocation.min(most) as u64
+    }
+
+    pub fn chore(&self) -> Chore {
+        Chore(What::Look(self.look.clone()))
+    }
+
+    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+        if !std::mem::replace(&mut self.asked, true) {
+            return Next::Chore;
+        }
+        let found = self
+            .look
+            .found
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let answer = self.answer(&found);
+        drop(found);
+        let len = answer.len().min(self.allocation);
+        Next::Moved(io.segments.copy_to(0, &answer[..len]) as u64)
+    }
+
+    fn answer(&self, found: &[Allocation]) -> Vec<u8> {
+        let room = self.look.most / 2;
+        let mut answer = vec![0; HEADER_BYTES];
+        for (lba, blocks, status) in self.runs(found).into_iter().take(room) {
+            let mut descriptor = [0; DESCRIPTOR_BYTES];
+            put(&mut descriptor, 0, &lba.to_be_bytes());
+            put(&mut descriptor, 8, &low32(blocks).to_be_bytes());
+            descriptor[12] = status;
+            answer.extend(descriptor);
+            if blocks > u64::from(u32::MAX) {
+                // The field says no more: an initiator asks again from where it ends.
+                break;
+            }
+        }
+        let len = low32(answer.len() as u64 - 4);
+        put(&mut answer, 0, &len.to_be_bytes());
+        answer
+    }
+
+    /// First block, blocks and status of neighbours that are alike. A block is deallocated if all of it is.
+    fn runs(&self, found: &[Allocation]) -> Vec<(u64, u64, u8)> {
+        let mut runs: Vec<(u64, u64, u8)> = Vec::new();
+        let mut add = |lba: u64, end: u64, status: u8| match runs.last_mut() {
+            _ if end <= lba => {}
+            Some((_, blocks, last)) if *last == status => *blocks += end - lba,
+            _ => runs.push((lba, end - lba, status)),
+        };
+        let (mut bytes, mut next) = (0, self.first);
+        for piece in found {
+            let start = bytes;
+            bytes += piece.len;
+            if piece.allocated {
+                continue;
+            }
+            let block = 1 << self.block_shift;
+            let begins = self.first + (start.next_multiple_of(block) >> self.block_shift);
+            let ends = self.first + (bytes >> self.block_shift);
+            if begins < ends {
+                add(next, begins, MAPPED);
+                add(begins, ends, DEALLOCATED);
+                next = ends;
+            }
+        }
+        let block = 1u64 << self.block_shift;
+        let end = self.first + (bytes.next_multiple_of(block) >> self.block_shift);
+        add(next, end, MAPPED);
+        if runs.is_empty() {
+            let blocks = self.look.extent.len >> self.block_shift;
+            runs.push((self.first, blocks, MAPPED));
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn runs(pieces: &[(u64, bool)]) -> Vec<(u64, u64, u8)> {
+        let extent = Extent {
+            offset: 0,
+            len: 64 * KIB,
+        };
+        let found: Vec<_> = pieces
+            .iter()
+            .map(|(len, allocated)| Allocation {
+                len: *len,
+                allocated: *allocated,
+            })
+            .collect();
+        LbaStatus::new(100, 12, extent, 1000).runs(&found)
+    }
+
+    #[test]
+    fn a_block_is_deallocated_if_all_of_it_is() {
+        assert_eq!(runs(&[(64 * KIB, true)]), [(100, 16, 0)]);
+        assert_eq!(runs(&[(64 * KIB, false)]), [(100, 16, 1)]);
+        let halves = [(8 * KIB, false), (8 * KIB, true), (48 * KIB, false)];
+        assert_eq!(runs(&halves), [(100, 2, 1), (102, 2, 0), (104, 12, 1)]);
+        let within = [(5 * KIB, false), (2 * KIB, true), (57 * KIB, false)];
+        assert_eq!(runs(&within), [(100, 1, 1), (101, 1, 0), (102, 14, 1)]);
+        let small = [(4 * KIB, true), (2 * KIB, false), (58 * KIB, true)];
+        assert_eq!(runs(&small), [(100, 16, 0)], "a hole within a block");
+        let cut = [(5 * KIB, true), (3 * KIB, false)];
+        assert_eq!(
+            runs(&cut),
+            [(100, 2, 0)],
+            "what comes behind was not looked at"
+        );
+        assert_eq!(runs(&[]), [(100, 16, 0)], "nobody knows");
+    }
+}
