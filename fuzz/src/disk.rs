@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{DiscardLimits, Geometry, Op, Request};
+use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use scsi::{Keeper, Unit, UnitOptions};
 
@@ -96,6 +96,22 @@ pub fn check(request: &Request) {
                 .all(|(base, len)| !base.is_null() && *len > 0)
         );
     }
+}
+
+/// What a file may say of its holes: pieces that begin and end within blocks.
+#[allow(clippy::unnecessary_wraps, reason = "as a node answers")]
+pub fn allocations(offset: u64, len: u64, most: usize) -> Result<Vec<Allocation>, Errno> {
+    assert!(len > 0 && offset + len <= DISK as u64 && most > 0);
+    let mut left = len;
+    let pieces = std::iter::from_fn(|| {
+        let len = left.min(1000 + left % 5000);
+        left -= len;
+        (len > 0).then_some(Allocation {
+            len,
+            allocated: left % 2 == 0,
+        })
+    });
+    Ok(pieces.take(most).collect())
 }
 
 /// Keeps reservations: what it is given can be taken back.

@@ -11,11 +11,11 @@ use std::sync::{Arc, OnceLock};
 use block::Request;
 use engine::Errno;
 use lsi_adapter::{Adapter, Disk, Sink};
-use scsi::{Saving, Unit};
+use scsi::{Chore, Unit};
 use vfio_user::PciDevice;
 use vfio_user::wire::{CONFIG_REGION, command};
 
-use crate::disk::{Contents, DISK, check, geometry, keeping};
+use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
 use crate::front_end::FrontEnd;
 use crate::input::Input;
 use crate::scripts::{self, ANSWER, BARS, COMMAND, FAR, FAR_BYTES, MEMORY, MESSAGE, piece};
@@ -35,7 +35,7 @@ const EVENTS: usize = 300;
 /// What a slot waits for.
 enum Waits {
     Disk(usize, Request),
-    Save(Saving),
+    Chore(Chore),
 }
 
 /// What disks have not yet done.
@@ -59,9 +59,9 @@ impl Sink for Disks {
         self.waiting.push((slot, Waits::Disk(disk, request)));
     }
 
-    fn save(&mut self, slot: u32, saving: Saving) {
+    fn call(&mut self, _: usize, slot: u32, chore: Chore) {
         assert!(self.slots.insert(slot), "one request of a slot");
-        self.waiting.push((slot, Waits::Save(saving)));
+        self.waiting.push((slot, Waits::Chore(chore)));
     }
 }
 
@@ -294,7 +294,7 @@ impl Machine {
         self.disks.slots.remove(&slot);
         let result = match waits {
             _ if fails => Err(Errno::IO),
-            Waits::Save(saving) => saving.run(),
+            Waits::Chore(chore) => chore.run_with(allocations),
             Waits::Disk(disk, request) => {
                 self.disks.contents[disk].carry_out(&request);
                 Ok(())

@@ -17,7 +17,7 @@ use scsi::{
     View, Waker,
 };
 
-use crate::disk::{Contents, DISK, check, geometry, keeping};
+use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
 use crate::input::Input;
 pub(crate) use cdb::cdb;
 use slot::{Slot, Waits};
@@ -145,7 +145,7 @@ impl Rig {
             }
             8..=11 => {
                 let (which, how) = (input.byte(), input.byte());
-                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Save(_));
+                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_));
                 let count = self.slots.iter().filter(|slot| busy(slot)).count();
                 if count > 0 {
                     let mut waiting = (0..TASKS).filter(|at| busy(&self.slots[*at]));
@@ -160,7 +160,7 @@ impl Rig {
                     let under_way = slot.task.cancel();
                     assert_eq!(
                         under_way,
-                        matches!(slot.waits, Waits::Disk(_) | Waits::Save(_))
+                        matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_))
                     );
                     if !under_way {
                         slot.waits = Waits::Idle;
@@ -290,8 +290,8 @@ impl Rig {
                     slot.waits = Waits::Turn;
                     return;
                 }
-                Step::SaveReservations => {
-                    slot.waits = Waits::Save(slot.task.saving().expect("something to save"));
+                Step::Chore => {
+                    slot.waits = Waits::Chore(slot.task.chore().expect("something to do"));
                     return;
                 }
                 Step::SettlePreempted => slot.task.completed(Ok(())),
@@ -308,7 +308,7 @@ impl Rig {
         let waits = std::mem::replace(&mut slot.waits, Waits::Idle);
         let result = match (how, waits) {
             (_, Waits::Idle | Waits::Turn) => return,
-            (0..=239, Waits::Save(saving)) => saving.run(),
+            (0..=239, Waits::Chore(chore)) => chore.run_with(allocations),
             (0..=239, Waits::Disk(request)) => {
                 let disk = LUNS
                     .iter()
@@ -351,7 +351,7 @@ impl Rig {
             match self
                 .slots
                 .iter()
-                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Save(_)))
+                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_)))
             {
                 Some(at) => self.complete(at, 0),
                 None => break,

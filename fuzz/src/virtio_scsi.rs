@@ -19,7 +19,7 @@ use virtio_scsi::{
 };
 use virtqueue::{Chain, RingFeatures};
 
-use crate::disk::{DISK, geometry, keeping};
+use crate::disk::{DISK, allocations, geometry, keeping};
 use crate::driver::{Buffer, buffers};
 use crate::guest::{Allowed, Memory, length};
 use crate::input::Input;
@@ -270,7 +270,7 @@ impl Rig {
         self.disks.tokens.remove(&token);
         let result = match waits {
             _ if fails => Err(Errno::IO),
-            Waits::Save(saving) => saving.run(),
+            Waits::Chore(chore) => chore.run_with(allocations),
             Waits::Disk(disk, request) => {
                 self.disks.contents[disk].carry_out(&request);
                 Ok(())

@@ -2,7 +2,7 @@
 
 use block::Request;
 use libc::iovec;
-use scsi::{Phase, Saving, Status, Task};
+use scsi::{Chore, Phase, Status, Task};
 
 use super::UNTOUCHED;
 
@@ -10,7 +10,7 @@ use super::UNTOUCHED;
 pub enum Waits {
     Idle,
     Disk(Request),
-    Save(Saving),
+    Chore(Chore),
     /// Its turn.
     Turn,
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use block::Request;
-use scsi::Saving;
+use scsi::Chore;
 use virtio_scsi::Sink;
 
 use crate::disk::{Contents, check};
@@ -11,7 +11,7 @@ use crate::disk::{Contents, check};
 /// What a slot waits for.
 pub enum Waits {
     Disk(usize, Request),
-    Save(Saving),
+    Chore(Chore),
 }
 
 pub struct Disks {
@@ -45,8 +45,8 @@ impl Sink for Disks {
             .push((request.token, Waits::Disk(disk, request)));
     }
 
-    fn save(&mut self, saving: Saving, token: u64) {
+    fn call(&mut self, _: usize, chore: Chore, token: u64) {
         assert!(self.tokens.insert(token), "one request of a slot");
-        self.waiting.push((token, Waits::Save(saving)));
+        self.waiting.push((token, Waits::Chore(chore)));
     }
 }
