@@ -60,7 +60,9 @@ pub enum NodeOptions {
     Null(NullOptions),
 }
 
-/// What stands behind a node, shared by the windows onto it.
+/// What stands behind a node, shared by the windows onto it. Which it is is a number of its own: every request compares
+/// it, and the compiler's would have to be worked out from the fields of a file.
+#[repr(u8)]
 pub(crate) enum Backing {
     Fd(FdBacking),
     Null(NullOptions),
