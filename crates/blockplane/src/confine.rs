@@ -1,8 +1,10 @@
 //! What the process gives away before it has threads and opens disks: `--user`, `--sandbox`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use options::{BlockdevOptions, Directive, Driver, MetricsAddr, NodeRef, Sandbox, SocketAddr};
+use options::{
+    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NodeRef, Sandbox, SocketAddr,
+};
 use sandbox::{Access, Files, Rule};
 
 use crate::Failure;
@@ -13,6 +15,7 @@ pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
+    let linked = linked_folders(process);
     let rules;
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
@@ -22,7 +25,7 @@ pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
         // It may add disks, and nobody knows yet where they are.
         Sandbox::On if has_monitor(process) => Files::Any,
         Sandbox::On | Sandbox::Strict => {
-            rules = rules_of(process);
+            rules = rules_of(process, &linked);
             Files::Only(&rules)
         }
     };
@@ -42,9 +45,12 @@ fn has_monitor(process: &Process<'_>) -> bool {
 
 /// What a process has to do with files. What it finds out about descriptors, memory and devices stands in
 /// /proc and /sys.
-fn rules_of<'a>(process: &Process<'a>) -> Vec<Rule<'a>> {
+fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
     let mut rules = Vec::new();
     let mut allow = |path: &'a Path, access| rules.push(Rule { path, access });
+    for folder in linked {
+        allow(folder, Access::Files);
+    }
     for path in ["/proc", "/sys"] {
         allow(Path::new(path), Access::Read);
     }
@@ -69,8 +75,7 @@ fn rules_of<'a>(process: &Process<'a>) -> Vec<Rule<'a>> {
                 if let SocketAddr::Unix { path } = export.kind.addr() {
                     allow(folder_of(path), Access::Sockets);
                 }
-                let luns = export.kind.scsi().into_iter().flat_map(|scsi| &scsi.luns);
-                for file in luns.filter_map(|lun| lun.device.pr_file.as_deref()) {
+                for file in pr_files(export) {
                     allow(folder_of(file), Access::Files);
                 }
             }
@@ -83,6 +88,26 @@ fn rules_of<'a>(process: &Process<'a>) -> Vec<Rule<'a>> {
         }
     }
     rules
+}
+
+/// What keeps the reservations of an export's units.
+fn pr_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
+    let luns = export.kind.scsi().into_iter().flat_map(|scsi| &scsi.luns);
+    luns.filter_map(|lun| lun.device.pr_file.as_deref())
+}
+
+/// Such a file is replaced where its name leads to, which may be another folder.
+fn linked_folders(process: &Process<'_>) -> Vec<PathBuf> {
+    let exports = process
+        .directives
+        .iter()
+        .filter_map(|directive| match directive {
+            Directive::Export(export) => Some(export),
+            _ => None,
+        });
+    let links = exports.flat_map(pr_files).filter(|file| file.is_symlink());
+    let files = links.filter_map(|link| link.canonicalize().ok());
+    files.map(|file| folder_of(&file).to_owned()).collect()
 }
 
 /// What a node opens, itself or as one that is written in place below it.

@@ -98,6 +98,7 @@ const EVERY_THREAD: &[&str] = &[
 /// I/O on descriptors; files to read, and those that are replaced by new ones (reservations). Landlock says which.
 const WORKER: &[&str] = &[
     "fallocate",
+    "fcntl",
     "fdatasync",
     "flock",
     "fstat",
@@ -135,7 +136,6 @@ const IOTHREAD: &[&str] = &[
     "epoll_pwait2",
     "epoll_wait",
     "eventfd2",
-    "fcntl",
     "fstatfs",
     "getpeername",
     "getsockname",

@@ -120,6 +120,7 @@ fn rights(access: Access) -> BitFlags<AccessFs> {
         Access::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile,
         Access::Files => {
             AccessFs::ReadFile
+                | AccessFs::ReadDir
                 | AccessFs::WriteFile
                 | AccessFs::Truncate
                 | AccessFs::MakeReg
