@@ -70,8 +70,7 @@ impl Blk {
     }
 }
 
-/// Out of line, and called cold, so that queues without a record have the registers.
-#[cold]
+/// Out of line, so that queues without a record have the registers.
 #[inline(never)]
 fn admit_tracked(
     queue: &mut virtio_blk::Queue,

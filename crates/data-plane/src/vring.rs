@@ -330,15 +330,26 @@ impl Vring {
             self.complete_scsi(slot, result, engines, now);
             return;
         }
-        let result = match result {
-            Ok(()) => Ok(()),
-            Err(errno) => match self.failed(slot, errno) {
-                Some(result) => result,
-                // It waits.
-                None => return,
-            },
-        };
-        self.answer::<ALONE>(slot, result, engines, now);
+        match result {
+            Ok(()) => self.answer::<ALONE>(slot, Ok(()), engines, now),
+            Err(errno) => self.complete_failed::<ALONE>(slot, errno, engines, now),
+        }
+    }
+
+    /// Out of line, so that what succeeds is answered by code that knows it.
+    #[cold]
+    #[inline(never)]
+    fn complete_failed<const ALONE: bool>(
+        &mut self,
+        slot: u32,
+        errno: engine::Errno,
+        engines: &mut Engines,
+        now: u64,
+    ) {
+        // Else it waits.
+        if let Some(result) = self.failed(slot, errno) {
+            self.answer::<ALONE>(slot, result, engines, now);
+        }
     }
 
     /// A disk's block request is over: the guest's requests are answered.
@@ -561,8 +572,7 @@ impl Vring {
     }
 }
 
-/// Out of line, and called cold, so that queues without a record have the registers.
-#[cold]
+/// Out of line, so that queues without a record have the registers.
 #[inline(never)]
 fn complete_tracked<const ALONE: bool>(
     queue: &mut virtio_blk::Queue,
