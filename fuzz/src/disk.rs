@@ -108,7 +108,7 @@ pub fn allocations(offset: u64, len: u64, most: usize) -> Result<Vec<Allocation>
         left -= len;
         (len > 0).then_some(Allocation {
             len,
-            allocated: left % 2 == 0,
+            allocated: left.is_multiple_of(2),
         })
     });
     Ok(pieces.take(most).collect())

@@ -71,8 +71,8 @@ mod tests {
             let before = iov(&mut buffers);
             let mut after = iov(&mut buffers);
             assert_eq!(advance(&mut after, done), skipped, "{done} bytes");
-            let left: usize = after.iter().map(|buffer| buffer.iov_len).sum();
-            assert_eq!(left, 10 - done as usize, "{done} bytes");
+            let left: u64 = after.iter().map(|buffer| buffer.iov_len as u64).sum();
+            assert_eq!(left, 10 - done, "{done} bytes");
             assert_eq!(
                 after[skipped].iov_len,
                 before[skipped].iov_len - inside,
