@@ -11,6 +11,8 @@ pub struct Observed {
     pub queue: Queue,
     /// What the device has: names, and where it may write.
     pub taken: Vec<(ChainId, Vec<(usize, usize)>)>,
+    /// Where chains may be written whose name several had: which of them was given back cannot be told.
+    shared: Vec<(usize, usize)>,
     /// What it has given back since the last look, and how much it says it has written.
     pub pushed: Vec<(ChainId, u32)>,
     /// Where chains were written that were taken since the last look, and are given back.
@@ -27,6 +29,7 @@ impl Observed {
         Observed {
             queue,
             taken: Vec::new(),
+            shared: Vec::new(),
             pushed: Vec::new(),
             answered: Vec::new(),
             on_push: |_| true,
@@ -43,7 +46,8 @@ impl Observed {
 
     /// Where the device may write for chains that it has.
     pub fn allow(&self, allowed: &mut Allowed) {
-        for (base, len) in self.taken.iter().flat_map(|(_, writable)| writable) {
+        let taken = self.taken.iter().flat_map(|(_, writable)| writable);
+        for (base, len) in taken.chain(&self.shared) {
             allowed.add(std::ptr::with_exposed_provenance(*base), *len);
         }
     }
@@ -93,6 +97,10 @@ impl Virtqueue for Observed {
             *taken == id && written_bytes as usize <= room(writable)
         };
         let named = self.taken.iter().filter(|(taken, _)| *taken == id).count();
+        if named > 1 {
+            let same = self.taken.iter().filter(|(taken, _)| *taken == id);
+            self.shared.extend(same.flat_map(|(_, writable)| writable));
+        }
         // A driver may have given the same name to several: then it is most likely the one that is written in full.
         let is_full =
             |chain: &(ChainId, Vec<_>)| fits(chain) && room(&chain.1) == written_bytes as usize;
