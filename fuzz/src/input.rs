@@ -14,6 +14,16 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
+    /// Lets `event` take what it wants, again and again until nothing is left, `most` times at most.
+    pub fn events(&mut self, most: usize, mut event: impl FnMut(&mut Self)) {
+        for _ in 0..most {
+            if self.is_empty() {
+                break;
+            }
+            event(self);
+        }
+    }
+
     /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];

@@ -18,7 +18,9 @@ use vfio_user::wire::{CONFIG_REGION, command};
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
 use crate::front_end::FrontEnd;
 use crate::input::Input;
-use crate::scripts::{self, ANSWER, BARS, COMMAND, FAR, FAR_BYTES, MEMORY, MESSAGE, piece};
+use crate::scripts::{
+    self, ANSWER, BARS, COMMAND, DATA, FAR, FAR_BYTES, MEMORY, MESSAGE, one_command, piece,
+};
 use crate::shared::Shared;
 
 const IO: u32 = 0;
@@ -94,14 +96,11 @@ thread_local! {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut machine = Machine::new();
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        machine.event(&mut input);
+    input.events(EVENTS, |input| {
+        machine.event(input);
         let adapter = machine.front_end.server.device().0;
         assert_eq!(adapter.in_flight(), machine.disks.waiting.len());
-    }
+    });
     machine.recovers();
     CONTENTS.set(machine.disks.contents);
 }
@@ -337,34 +336,12 @@ impl Machine {
         self.turn();
         self.share();
         self.set_up();
-        let program = [
-            // Select target 0; IDENTIFY; INQUIRY of 36 bytes.
-            0x4100_0000u32,
-            0,
-            0x0600_0001,
-            MESSAGE,
-            0x0200_0006,
-            COMMAND,
-            0x0100_0024,
-            0x1000,
-            // Status, COMMAND COMPLETE, bus free, INT.
-            0x0300_0001,
-            ANSWER,
-            0x0700_0001,
-            ANSWER + 1,
-            0x6000_0040,
-            0,
-            0x4800_0000,
-            0,
-            0x9808_0000,
-            0x1234,
-        ];
-        let bytes: Vec<u8> = program.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.poke(0x100, &bytes);
+        // INQUIRY.
+        self.poke(0x100, &one_command(0, 6, 36));
         self.poke(MESSAGE, &[0x80]);
         self.poke(COMMAND, &[0x12, 0, 0, 0, 36, 0]);
         self.poke(ANSWER, &[0xee, 0xee]);
-        self.poke(0x1000, &[0xee; 36]);
+        self.poke(DATA, &[0xee; 36]);
         self.write(REGISTERS, DSP, &0x100u32.to_le_bytes());
         self.turn();
         assert_eq!(

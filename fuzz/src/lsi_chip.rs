@@ -10,7 +10,8 @@ use lsi53c895a::{Bar, Chip, Limits, Run};
 
 use crate::input::Input;
 use crate::scripts::{
-    ANSWER, BARS, COMMAND, FAR, FAR_BYTES, MEMORY, MESSAGE, TAGGED, command, piece,
+    ANSWER, BARS, COMMAND, DATA, FAR, FAR_BYTES, MEMORY, MESSAGE, TAGGED, command, one_command,
+    piece,
 };
 use world::World;
 
@@ -34,13 +35,10 @@ struct Machine {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut machine = Machine::new(input.byte());
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        machine.event(&mut input);
+    input.events(EVENTS, |input| {
+        machine.event(input);
         assert_eq!(machine.chip.in_flight(), machine.world.in_flight());
-    }
+    });
     machine.recovers();
 }
 
@@ -197,34 +195,12 @@ impl Machine {
         }
         assert_eq!((self.chip.in_flight(), self.chip.draining()), (0, 0));
         assert!(!self.chip.irq_level());
-        let program = [
-            // Select target 3; IDENTIFY; READ(10) of one block.
-            0x4103_0000u32,
-            0,
-            0x0600_0001,
-            MESSAGE,
-            0x0200_000a,
-            COMMAND,
-            0x0100_0200,
-            0x1000,
-            // Status, COMMAND COMPLETE, bus free, INT.
-            0x0300_0001,
-            ANSWER,
-            0x0700_0001,
-            ANSWER + 1,
-            0x6000_0040,
-            0,
-            0x4800_0000,
-            0,
-            0x9808_0000,
-            0x1234,
-        ];
-        let bytes: Vec<u8> = program.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.poke(0x100, &bytes);
+        // READ(10) of one block.
+        self.poke(0x100, &one_command(3, 10, 512));
         self.poke(MESSAGE, &[0x80]);
         self.poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         self.poke(ANSWER, &[0xee, 0xee]);
-        self.poke(0x1000, &[0; 512]);
+        self.poke(DATA, &[0; 512]);
         self.chip.write(Bar::Io, SCID, &[0x47]);
         self.chip
             .write(Bar::Registers, DSP, &0x100u32.to_le_bytes());

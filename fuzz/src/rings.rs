@@ -57,12 +57,7 @@ fn run(bytes: &[u8], packed: bool) {
         used: 0,
         used_wrap: true,
     };
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        rig.event(&mut input);
-    }
+    input.events(EVENTS, |input| rig.event(input));
 }
 
 impl Rig {

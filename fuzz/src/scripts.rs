@@ -26,6 +26,37 @@ pub const COMMAND: u32 = 0xf010;
 /// See [`MESSAGE`].
 pub const ANSWER: u32 = 0xf030;
 
+/// Where [`one_command`] has its data.
+pub const DATA: u32 = 0x1000;
+
+/// A program that has a target carry one command out: `command` bytes of it, and `data` bytes that come back. It ends by
+/// INT with 0x1234.
+pub fn one_command(target: u8, command: u32, data: u32) -> Vec<u8> {
+    let program = [
+        // Select; IDENTIFY; the command; its data.
+        0x4100_0000 | u32::from(target) << 16,
+        0,
+        0x0600_0001,
+        MESSAGE,
+        0x0200_0000 | command,
+        COMMAND,
+        0x0100_0000 | data,
+        DATA,
+        // Status, COMMAND COMPLETE, bus free, INT.
+        0x0300_0001,
+        ANSWER,
+        0x0700_0001,
+        ANSWER + 1,
+        0x6000_0040,
+        0,
+        0x4800_0000,
+        0,
+        0x9808_0000,
+        0x1234,
+    ];
+    program.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
 /// An address, mostly of something.
 pub fn address(input: &mut Input) -> u32 {
     let offset = u32::from(input.u16());

@@ -34,12 +34,7 @@ pub fn run(bytes: &[u8]) {
         rig.front_end.agree();
         rig.front_end.map(FAR, 8192, None);
     }
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        rig.event(&mut input);
-    }
+    input.events(EVENTS, |input| rig.event(input));
     rig.ends();
 }
 

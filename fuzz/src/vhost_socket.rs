@@ -169,12 +169,7 @@ pub fn run(bytes: &[u8]) {
     descriptors::clear();
     let socket = UnixStream::connect_addr(address()).expect("the next front-end is served");
     let mut sent = Vec::new();
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        event(&socket, &mut input, &mut sent);
-    }
+    input.events(EVENTS, |input| event(&socket, input, &mut sent));
     let _ = socket.shutdown(Shutdown::Write);
     let mut replies = Vec::new();
     // A connection that ends with messages unread is reset.

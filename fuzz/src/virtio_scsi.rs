@@ -56,12 +56,7 @@ struct Rig {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut rig = Rig::new(input.byte());
-    for _ in 0..EVENTS {
-        if input.is_empty() {
-            break;
-        }
-        rig.event(&mut input);
-    }
+    input.events(EVENTS, |input| rig.event(input));
     rig.recovers();
 }
 
