@@ -276,12 +276,7 @@ fn requests(queues: &[Queue<'_>], text: &mut Text) {
         "From when a request was taken off the ring to its answer.",
     ));
     for (queue, kind) in each() {
-        let latency = &queue.latencies[kind as usize];
-        // Most guests never do some of them.
-        if latency.operations > 0 {
-            let labels = queue.labels_of(kind);
-            text.histogram(&labels, &latency.below, latency.operations, latency.seconds);
-        }
+        queue.latencies[kind as usize].write(&queue.labels_of(kind), text);
     }
 }
 

@@ -4,6 +4,7 @@
 //! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
 
 use counters::{Histogram, Scale};
+use metrics::{Labels, Text};
 use virtio_blk::KindStats;
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
@@ -42,6 +43,13 @@ impl Latency {
             below,
             operations: sum + above,
             seconds: seconds(scale.to_ns(ticks)),
+        }
+    }
+
+    /// As samples of a family, if there are any: most guests never do some kinds.
+    pub fn write(&self, labels: Labels<'_>, text: &mut Text) {
+        if self.operations > 0 {
+            text.histogram(labels, &self.below, self.operations, self.seconds);
         }
     }
 }

@@ -115,11 +115,6 @@ pub(super) fn write(seen: &Seen, scale: Scale, text: &mut Text) {
         "From when a command was taken to its answer.",
     ));
     for (lun, kind) in each() {
-        let latency = &lun.latencies[kind as usize];
-        // Most guests never do some of them.
-        if latency.operations > 0 {
-            let labels = lun.labels_of(kind);
-            text.histogram(&labels, &latency.below, latency.operations, latency.seconds);
-        }
+        lun.latencies[kind as usize].write(&lun.labels_of(kind), text);
     }
 }
