@@ -15,8 +15,7 @@ pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
-    let linked = linked_folders(process);
-    let rules;
+    let (linked, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
             tracing::debug!("sandbox: off");
@@ -25,6 +24,7 @@ pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
         // It may add disks, and nobody knows yet where they are.
         Sandbox::On if has_monitor(process) => Files::Any,
         Sandbox::On | Sandbox::Strict => {
+            linked = linked_folders(process);
             rules = rules_of(process, &linked);
             Files::Only(&rules)
         }
