@@ -119,9 +119,10 @@ fn open(
     inherited: &mut Inherited,
     end: BorrowedFd<'_>,
 ) -> Result<Chardev, Failure> {
-    let for_users = |listener: Listener| match &options.users {
-        None => listener,
-        Some(users) => listener.only(users.clone()),
+    let peers = match (&options.users, &options.addr) {
+        (Some(users), _) => Peers::Users(users.clone()),
+        (None, SocketAddr::Unix { .. }) => Peers::User,
+        (None, SocketAddr::Fd { .. } | SocketAddr::FdName { .. }) => Peers::AsUmask,
     };
     let door = match (&options.addr, options.server) {
         (SocketAddr::Unix { path }, false) => {
@@ -135,15 +136,13 @@ fn open(
             Door::Connected(stream?)
         }
         (SocketAddr::Unix { path }, true) => {
-            let peers = match &options.users {
-                None => Peers::User,
-                Some(users) => Peers::Users(users.clone()),
-            };
             listening(Listener::bind_for(path, peers)?, options, end)?
         }
-        (SocketAddr::Fd { fd }, _) => listening(for_users(inherited.numbered(*fd)?), options, end)?,
+        (SocketAddr::Fd { fd }, _) => {
+            listening(inherited.numbered(*fd)?.for_peers(peers), options, end)?
+        }
         (SocketAddr::FdName { name }, _) => {
-            listening(for_users(inherited.named(name)?), options, end)?
+            listening(inherited.named(name)?.for_peers(peers), options, end)?
         }
     };
     Ok(Chardev {

@@ -203,10 +203,10 @@ impl Listener {
         })
     }
 
-    /// From now on only these users are served. (Who may connect to a socket that was inherited is said by whoever made it.)
+    /// From now on these peers are served. (Who may connect to a socket that was inherited is said by whoever made it.)
     #[must_use]
-    pub fn only(mut self, users: Vec<u32>) -> Self {
-        self.peers = Peers::Users(users);
+    pub fn for_peers(mut self, peers: Peers) -> Self {
+        self.peers = peers;
         self
     }
 
@@ -315,7 +315,7 @@ mod tests {
             let fd = OwnedFd::from(UnixListener::bind(&path).unwrap());
             // SAFETY: it is given away.
             let inherited = unsafe { Listener::inherit(fd.into_raw_fd()) }.unwrap();
-            let inherited = inherited.only(users);
+            let inherited = inherited.for_peers(Peers::Users(users));
             let _client = UnixStream::connect(&path).unwrap();
             assert_eq!(inherited.accept().unwrap().is_some(), served);
         }
