@@ -33,11 +33,13 @@ struct Daemon {
 
 impl Daemon {
     fn serve(words: &[&str]) -> Daemon {
+        Daemon::start(&[&["serve"], words, &["--quiet", "--socket", "socket"]].concat())
+    }
+
+    fn start(words: &[&str]) -> Daemon {
         let folder = tempfile::tempdir().unwrap();
         let child = Command::new(blockplane(None).unwrap())
-            .arg("serve")
             .args(words)
-            .args(["--quiet", "--socket", "socket"])
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .spawn()
@@ -160,6 +162,22 @@ fn without_latencies_there_are_none() {
     let run = daemon.run(&format!("--no-latency {SHORT}")).unwrap();
     assert!(run["latency_p50_us"].is_null());
     assert!(run["iops"]["median"].as_f64().unwrap() > 0.0);
+}
+
+/// As a disk that stalls does: what is measured has something in it all the same.
+#[test]
+fn a_disk_slower_than_the_time_it_is_given_has_figures() {
+    let daemon = Daemon::start(&[
+        "--blockdev=null-co,node-name=slow,size=1G,latency-ns=700000000",
+        "--export=vhost-user-blk,id=slow,node-name=slow,addr.type=unix,addr.path=socket",
+    ]);
+    for client in ["polling", "blocking"] {
+        let run = daemon
+            .run(&format!("--client {client} --depth 2 {SHORT}"))
+            .unwrap();
+        assert!(run["iops"]["min"].as_f64().unwrap() > 0.0, "{run}");
+        assert!(run["server_cpu_ns_per_io"]["min"].is_f64(), "{run}");
+    }
 }
 
 #[test]

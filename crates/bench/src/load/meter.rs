@@ -59,6 +59,8 @@ pub struct Meter<'p> {
     mark_interval_ns: u64,
     next_mark_ns: u64,
     since_ns: u64,
+    /// Something has completed in this phase.
+    counted: bool,
     until_sample: u32,
     sample: Sample,
 }
@@ -89,6 +91,7 @@ impl<'p> Meter<'p> {
             mark_interval_ns: 0,
             next_mark_ns: u64::MAX,
             since_ns: 0,
+            counted: false,
             until_sample: BATCHES_PER_SAMPLE,
             sample: Sample::None,
         }
@@ -114,7 +117,7 @@ impl<'p> Meter<'p> {
     /// place; 0 if nobody wants to know.
     #[inline]
     pub fn found(&mut self) -> u64 {
-        let phase = self.phases.now();
+        let phase = self.next_phase();
         let sampling = !matches!(self.sample, Sample::None);
         self.until_sample -= 1;
         if !self.latency && !sampling && self.until_sample > 0 && phase == self.phase {
@@ -140,15 +143,30 @@ impl<'p> Meter<'p> {
 
     /// Nothing has completed for a while: the phase may have changed all the same.
     pub fn idle(&mut self) {
-        let phase = self.phases.now();
+        let phase = self.next_phase();
         if phase != self.phase {
             self.enter(phase, now_ns());
         }
     }
 
+    /// What the conductor says, but the part that counts is not over before something has completed in it: a disk
+    /// that stood still has a low rate, not none. (It is not waited for without end: see the driver's limit.)
+    #[inline]
+    fn next_phase(&self) -> Phase {
+        match self.phases.now() {
+            Phase::Stop if self.phase == Phase::WarmUp || self.nothing_counts() => Phase::Measure,
+            phase => phase,
+        }
+    }
+
+    fn nothing_counts(&self) -> bool {
+        self.phase == Phase::Measure && !self.counted
+    }
+
     /// One of the requests found, which was sent at `sent_ns`.
     #[inline]
     pub fn record(&mut self, kind: Kind, sent_ns: u64, now_ns: u64) {
+        self.counted = true;
         match kind {
             Kind::Read => self.tally.reads += 1,
             Kind::Write => self.tally.writes += 1,
@@ -213,6 +231,7 @@ impl<'p> Meter<'p> {
         self.histogram.clear();
         self.sample = Sample::None;
         self.since_ns = now_ns;
+        self.counted = false;
         self.phase = phase;
     }
 }
