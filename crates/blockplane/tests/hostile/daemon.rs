@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::bystander::Bystander;
+
 /// What has not happened after this time never will. It is far above what anything here needs, so
 /// that a busy machine fails no test.
 pub const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -43,9 +45,26 @@ pub struct Daemon {
 /// What a connection must not leave behind.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Footprint {
-    fds: usize,
+    /// What is open, by the kernel's names, sorted.
+    open: Vec<String>,
     /// Mappings of memory files.
     shared: usize,
+}
+
+impl Footprint {
+    /// What is open here and not there.
+    fn beyond(&self, other: &Footprint) -> Vec<&str> {
+        let mut rest: Vec<&str> = other.open.iter().map(String::as_str).collect();
+        let open = self.open.iter().map(String::as_str);
+        open.filter(|name| match rest.iter().position(|is| is == name) {
+            Some(at) => {
+                rest.swap_remove(at);
+                false
+            }
+            None => true,
+        })
+        .collect()
+    }
 }
 
 impl Daemon {
@@ -97,11 +116,34 @@ impl Daemon {
         String::from_utf8(bytes).unwrap()
     }
 
-    pub fn footprint(&self) -> Footprint {
+    /// What it holds while nobody but a guest of good manners is connected, and for as long as it lives: what
+    /// is there twice, with some of that guest's requests between. A thread that begins opens files for a
+    /// moment (the C library wants to know how many processors there are), and the first request of a disk
+    /// may begin one.
+    pub fn footprint_beside(&self, bystander: &Bystander) -> Footprint {
+        let mut seen = self.footprint();
+        loop {
+            bystander.goes_on("its start");
+            let now = self.footprint();
+            if now == seen {
+                return now;
+            }
+            seen = now;
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
         let maps = fs::read_to_string(proc.join("maps")).unwrap();
+        let mut open: Vec<_> = fs::read_dir(proc.join("fd"))
+            .unwrap()
+            // One that is closed meanwhile has no name any more.
+            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+            .map(|file| file.display().to_string())
+            .collect();
+        open.sort();
         Footprint {
-            fds: fs::read_dir(proc.join("fd")).unwrap().count(),
+            open,
             shared: maps.lines().filter(|line| line.contains("/memfd:")).count(),
         }
     }
@@ -135,11 +177,18 @@ impl Daemon {
     /// Waits until it holds what it held then, and no more.
     pub fn holds(&mut self, before: &Footprint, what: &str) {
         let start = Instant::now();
-        while self.footprint() != *before {
+        loop {
             let now = self.footprint();
+            if now == *before {
+                return;
+            }
             assert!(
                 start.elapsed() < STUCK_AFTER,
-                "{what}: left {now:?}, before: {before:?}"
+                "{what}: left open {:?}, closed {:?}, mapped {} where there was {}",
+                now.beyond(before),
+                before.beyond(&now),
+                now.shared,
+                before.shared
             );
             self.lives(what);
             thread::sleep(Duration::from_millis(1));

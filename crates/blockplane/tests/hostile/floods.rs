@@ -19,7 +19,7 @@ use crate::wire::*;
 fn prepared() -> (Daemon, Bystander, Footprint) {
     let daemon = Daemon::start();
     let bystander = Bystander::start(&daemon);
-    let before = daemon.footprint();
+    let before = daemon.footprint_beside(&bystander);
     works(&daemon);
     (daemon, bystander, before)
 }

@@ -131,7 +131,7 @@ impl Row {
 pub fn one_daemon_survives(rows: Vec<Row>) {
     let mut daemon = Daemon::start();
     let bystander = Bystander::start(&daemon);
-    let before = daemon.footprint();
+    let before = daemon.footprint_beside(&bystander);
     println!("{:20} {:9} {:5} what", "answer", "export", "lines");
     for row in &rows {
         let log_before = daemon.log().len();
