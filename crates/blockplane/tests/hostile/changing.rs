@@ -97,13 +97,29 @@ impl Meanwhile {
     }
 }
 
+/// The block that no request names which comes about by [`rewritten_while_read`]: both queues have one disk.
+pub const UNNAMED: u64 = 0;
+
+/// The first sector that one does name.
+const NAMED_FROM: u64 = 8;
+
 /// Rewrites the rings of queue 0 with anything at all, from another thread, while the daemon reads
 /// them. True when the queue broke, as nearly all do sooner or later.
+///
+/// What it had taken is still carried out then, and disk and memory are the other queue's as well. So that the
+/// other queue can be judged, no request of queue 0's reaches what that one has in memory, or block [`UNNAMED`].
 pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
-    guest.ready_with(FEATURES | INDIRECT_DESC | EVENT_IDX, ENTRIES);
+    guest.negotiate(FEATURES | INDIRECT_DESC | EVENT_IDX);
+    guest.share_memory();
+    guest.set_up(0, ENTRIES);
+    guest.set_up(1, ENTRIES);
+    // Once more: now the other queue's memory comes first, and from here on all is this one's.
+    guest.set_up_anew(0, ENTRIES);
+    guest.start(0);
+    guest.start(1);
     let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
     // Good requests all over the table, so that the device gets somewhere before it trips.
-    let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+    let header = guest.memory.alloc_bytes(&request_header(T_IN, NAMED_FROM));
     let data = guest.memory.alloc(4096, 16);
     for index in 0..ENTRIES / 2 {
         let ring = guest.queues[0].ring.split();
@@ -129,15 +145,20 @@ pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
                 memory.store_u16(at + 12, flags);
             }
             1 => memory.store_u16(at + 14, small(random(), ENTRIES + 1)),
-            2 => memory.write(at, &(MEMORY + random() % (2 * MEMORY_BYTES)).to_le_bytes()),
+            2 => {
+                let addr = layout.desc + random() % (2 * MEMORY_BYTES);
+                memory.write(at, &addr.to_le_bytes());
+            }
             3 => memory.write(
                 at + 8,
                 &u32::try_from(random() % 70_000).unwrap().to_le_bytes(),
             ),
-            4 => memory.write(
-                header,
-                &request_header(small(random(), 20).into(), random() % 200_000),
-            ),
+            // A header that follows a header is the range of a discard, or of zeroes: from sector 11 or 13 on,
+            // which are these kinds' numbers.
+            4 => {
+                let sector = NAMED_FROM + random() % 200_000;
+                memory.write(header, &request_header(small(random(), 20).into(), sector));
+            }
             5 => memory.store_u16(
                 layout.avail + 4 + 2 * u64::from(index),
                 small(random(), ENTRIES + 1),

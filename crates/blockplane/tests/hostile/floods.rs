@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bystander::Bystander;
-use crate::changing::rewritten_while_read;
+use crate::changing::{UNNAMED, rewritten_while_read};
 use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
 use crate::gone::{TRUNCATED_BYTES, truncate_rings};
 use crate::guest::*;
@@ -163,7 +163,7 @@ fn rings_rewritten_while_they_are_read() {
         broken += u64::from(rewritten_while_read(&mut guest, seed));
         daemon.lives(&format!("seed {seed}"));
         assert_eq!(
-            guest.verified_io(1, 2, 0x33),
+            guest.verified_io(1, UNNAMED, 0x33),
             Ok(()),
             "the other queue, seed {seed}"
         );

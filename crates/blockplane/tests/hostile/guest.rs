@@ -366,10 +366,14 @@ impl Guest {
         self.transfer(index, T_OUT, block)?;
         self.memory.fill(data, IO_BYTES, 0);
         self.transfer(index, T_IN, block)?;
-        if self.memory.read(data, IO_BYTES) == pattern {
-            Ok(())
-        } else {
-            Err(format!("block {block} is not what was written"))
+        let found = self.memory.read(data, IO_BYTES);
+        let mut bytes = found.iter().zip(&pattern);
+        match bytes.position(|(found, written)| found != written) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "block {block} is not what was written, from byte {at} on: {:x?}",
+                &found[at..IO_BYTES.min(at + 32)]
+            )),
         }
     }
 
