@@ -6,6 +6,7 @@ use options::{Confinement, Daemon, Directive, MetricsAddr, ObjectOptions};
 
 use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
+use crate::handover::Handover;
 use crate::pidfile::PidFile;
 use crate::service::Service;
 use crate::signals::Signals;
@@ -75,11 +76,12 @@ fn create(process: &Process<'_>, control: &mut Control) -> Result<(), Failure> {
     if let Some(addr) = process.metrics {
         control.serve_metrics(addr)?;
     }
+    let mut handover = Handover::default();
     for directive in process.directives {
         let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
-            Directive::Blockdev(options) => node::open(options, objects)?,
+            Directive::Blockdev(options) => node::open(options, objects, &mut handover)?,
             Directive::Export(options) => export::start(options, objects)?,
             Directive::Chardev(options) => control
                 .add_chardev(options)

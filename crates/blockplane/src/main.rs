@@ -14,6 +14,7 @@ mod daemonize;
 mod export;
 mod faults;
 mod figures;
+mod handover;
 mod late;
 mod later;
 mod log;

@@ -13,13 +13,22 @@ use options::{
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::faults;
+use crate::handover::Handover;
 use crate::objects::{Objects, OpenNode};
 
-/// Opens a node, and those written in place below it: all of them or none.
-pub(crate) fn open(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
-    Opening::plan(options, objects)?
-        .carry_out()?
-        .finish(objects);
+/// Opens a node when the program starts, and those written in place below it: all of them or none.
+pub(crate) fn open(
+    options: &BlockdevOptions,
+    objects: &mut Objects,
+    handover: &mut Handover,
+) -> Result<(), Failure> {
+    let opened = loop {
+        match Opening::plan(options, objects)?.carry_out() {
+            Err(error) if handover.waits_for(&error) => {}
+            opened => break opened?,
+        }
+    };
+    opened.finish(objects);
     Ok(())
 }
 

@@ -1,7 +1,11 @@
 //! An image that somebody else has.
 
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
 use crate::front_end::FrontEnd;
-use crate::process::Folder;
+use crate::process::{Folder, Process, text, words};
 
 const MIB: u64 = 1 << 20;
 
@@ -26,6 +30,29 @@ fn an_image_has_one_writer() {
     assert_eq!(FrontEnd::connect(&folder.join("one")).capacity(), MIB / 512);
     first.stop();
     folder.start("serve disk.img --socket two", "two").stop();
+}
+
+/// What a process had asked of the kernel may keep the lock for a moment after its end.
+#[test]
+fn an_image_that_is_let_go_in_time_is_taken_over() {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    // A machine that stands still for as long as is waited is not what this is about.
+    for _ in 0..20 {
+        let first = folder.start("serve disk.img --socket one", "one");
+        let mut second = Process::spawn(folder.command(words("serve disk.img --socket two")));
+        let log = second.stderr_file();
+        second.until("waits", || text(&log).contains("trying again"));
+        drop(first);
+        while second.runs() {
+            if UnixStream::connect(folder.join("two")).is_ok() {
+                second.stop();
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    panic!("it never took it over");
 }
 
 #[test]
