@@ -183,6 +183,13 @@ impl VringHandle {
         self.stop_now()
     }
 
+    /// The same where nobody asks for that: requests that wait after an error stay in the queue's record, if it has one, and
+    /// are taken again by whoever starts it next.
+    pub fn leave(self) {
+        self.send(Message::LeaveWaiting);
+        drop(self);
+    }
+
     fn stop_now(&mut self) -> Option<u32> {
         let place = self.place.take()?;
         ask(&self.remote, |reply| Message::Stop(place, reply)).ok()

@@ -28,6 +28,8 @@ pub enum Message {
     StopIfIdle(u32, Sender<bool>),
     /// Take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
+    /// What waits after an error when the queue stops may stay in its record.
+    LeaveWaiting(u32),
     /// Take requests, or do not.
     Enable(u32, bool),
     /// The guest's memory is mapped anew; the answer says that the queue uses the new map.

@@ -546,6 +546,11 @@ impl Plane for StoragePlane {
             }
             Message::StopIfIdle(place, reply) => self.stop_idle_controller(cx, place, &reply),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
+            Message::LeaveWaiting(place) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.leave_waiting();
+                }
+            }
             Message::Enable(place, enabled) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.enabled = enabled;

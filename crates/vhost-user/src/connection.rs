@@ -245,7 +245,9 @@ impl Connection {
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.enable(false);
         }
-        self.stop_all();
+        for vring in &mut self.vrings {
+            vring.leave();
+        }
     }
 }
 

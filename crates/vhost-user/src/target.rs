@@ -96,4 +96,10 @@ pub trait StartedQueue: Send {
     /// Takes no more requests, waits for those in flight, and says where it stands, as
     /// `GET_VRING_BASE` wants it.
     fn stop(self: Box<Self>) -> Option<u32>;
+    /// The same for a front-end that has gone, or is to go: it hears of nothing, and keeps the record of what was taken.
+    /// What is not done, and would not be for long, stays in there for whoever starts the queue next.
+    /// Whoever has no record just stops.
+    fn leave(self: Box<Self>) {
+        self.stop();
+    }
 }

@@ -166,6 +166,13 @@ impl Vring {
         self.base
     }
 
+    /// Stops the queue of a front-end that goes.
+    pub fn leave(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.leave();
+        }
+    }
+
     /// Stops the queue and forgets what the front-end said.
     pub fn reset(&mut self) {
         self.stop();

@@ -139,16 +139,20 @@ impl Queue {
         }
     }
 
+    /// Whether what it takes is recorded.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        matches!(self, Queue::Tracked(_))
+    }
+
     /// Gives back chains that were taken last, as [`SplitQueue::unpop_all`]. A packed queue does not know any more
-    /// where in its ring they were, and a record of what was taken would have them twice.
+    /// where in its ring they were.
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
         match self {
-            Queue::Split(queue) => {
-                let heads: Vec<u16> = chains.iter().map(|chain| chain.id).collect();
-                queue.unpop_all(&heads)
-            }
-            Queue::Packed(_) | Queue::Tracked(_) => false,
+            Queue::Split(queue) => queue.unpop_all(&heads(chains)).is_some(),
+            Queue::Tracked(queue) => queue.unpop_all(&heads(chains)),
+            Queue::Packed(_) => false,
         }
     }
 
@@ -164,4 +168,8 @@ impl Queue {
             Queue::Tracked(queue) => queue.base(),
         }
     }
+}
+
+fn heads(chains: &[ChainId]) -> Vec<u16> {
+    chains.iter().map(|chain| chain.id).collect()
 }

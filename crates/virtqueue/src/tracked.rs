@@ -95,6 +95,14 @@ impl TrackedQueue {
         })
     }
 
+    /// As [`SplitQueue::unpop_all`](crate::SplitQueue::unpop_all). A packed queue does not know where in its ring they were.
+    pub(crate) fn unpop_all(&mut self, heads: &[u16]) -> bool {
+        match self {
+            TrackedQueue::Split(form) => form.unpop_all(heads),
+            TrackedQueue::Packed(_) => false,
+        }
+    }
+
     pub(crate) fn base(&self) -> u32 {
         match self {
             TrackedQueue::Split(form) => u32::from(form.queue.next_avail()),

@@ -333,11 +333,12 @@ fn only_what_was_taken_last_goes_back_together() {
             [&added[..], &added[..]].concat().repeat(usize::from(SIZE)),
         ];
         for others in others {
-            assert!(!both.queue.unpop_all(&others), "{others:?}");
+            assert_eq!(both.queue.unpop_all(&others), None, "{others:?}");
             assert_eq!(both.queue.next_avail(), base.wrapping_add(4));
         }
         // In whatever order they failed.
-        assert!(both.queue.unpop_all(&[added[3], added[1], added[2]]));
+        let given_back = both.queue.unpop_all(&[added[3], added[1], added[2]]);
+        assert_eq!(given_back.as_deref(), Some(&added[1..]));
         assert_eq!(both.queue.next_avail(), base.wrapping_add(1));
         assert_eq!(both.pop_all(), added[1..]);
     }

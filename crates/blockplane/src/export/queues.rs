@@ -124,4 +124,8 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
     fn stop(self: Box<Self>) -> Option<u32> {
         self.handle.stop()
     }
+
+    fn leave(self: Box<Self>) {
+        self.handle.leave();
+    }
 }

@@ -34,6 +34,8 @@ pub(super) struct Waiting {
     when_enabled: bool,
     /// Requests of the guest.
     requests: u32,
+    /// Those that wait when the queue stops may stay in its record.
+    stay: bool,
 }
 
 impl Waiting {
@@ -126,9 +128,15 @@ impl Vring {
         true
     }
 
-    /// The queue stops, and nothing else is in flight. What was taken last is given back as if it had not been taken: whoever
+    /// Whoever starts the queue next finds the record, if there is one.
+    pub fn leave_waiting(&mut self) {
+        self.waiting.stay = true;
+    }
+
+    /// The queue stops, and nothing else is in flight. What is recorded stays so if it [may](Self::leave_waiting), and is
+    /// found there. Else what was taken last is given back as if it had not been taken: whoever
     /// goes on with the ring takes it again. If others were taken after the first that waits, which the ring cannot say, the
-    /// guest is told that they failed. (What survives a stop beside the ring would be kept there, in this place.)
+    /// guest is told that they failed.
     pub fn return_waiting(&mut self, engines: &mut Engines, now: u64) {
         let Served::Blk(Blk { queue, .. }) = &self.served else {
             return;
@@ -139,8 +147,15 @@ impl Vring {
         if chains.is_empty() {
             return;
         }
-        let given_back = self.ring.unpop_all(&chains);
-        if !given_back {
+        let stay = self.waiting.stay && self.ring.is_recorded();
+        let given_back = stay || self.ring.unpop_all(&chains);
+        if stay {
+            tracing::info!(
+                queue = self.served.name().to_string(),
+                requests = chains.len(),
+                "requests that waited after an error stay in the front-end's record of what is in flight"
+            );
+        } else if !given_back {
             tracing::warn!(
                 queue = self.served.name().to_string(),
                 requests = chains.len(),

@@ -102,6 +102,15 @@ impl SplitTracker {
         self.region.set_in_flight(entry, true);
     }
 
+    /// These were taken last, in this order, and are not any more. Nothing else is in flight.
+    pub fn untaken(&mut self, heads: &[u16]) {
+        // From the last one, since the queue stands behind as many as are in flight.
+        for &head in heads.iter().rev() {
+            let entry = self.region.entry::<SPLIT_BYTES>(head);
+            self.region.set_in_flight(entry, false);
+        }
+    }
+
     /// These are done, and the guest is about to see it.
     #[inline]
     pub fn link(&mut self, batch: &[u16]) {

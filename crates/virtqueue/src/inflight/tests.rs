@@ -3,6 +3,7 @@
 //! Whatever the device was at: all that the guest has made available and does not see as done is taken
 //! again, in the order in which it was made available, and given back once.
 
+mod given_back;
 mod records;
 
 use std::collections::VecDeque;

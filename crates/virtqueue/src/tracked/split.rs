@@ -60,6 +60,19 @@ impl TrackedSplit {
         Ok(Some(id(head)))
     }
 
+    /// Gives back what was taken last, and strikes it out. All else is published.
+    pub(super) fn unpop_all(&mut self, heads: &[u16]) -> bool {
+        // Where they are is behind those that were in flight before.
+        if !self.again.is_empty() {
+            return false;
+        }
+        let Some(in_order) = self.queue.unpop_all(heads) else {
+            return false;
+        };
+        self.tracker.untaken(&in_order);
+        true
+    }
+
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.batch.is_empty() {
