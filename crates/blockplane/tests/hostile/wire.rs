@@ -65,7 +65,11 @@ pub struct Wire(UnixStream);
 
 impl Wire {
     pub fn connect(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        Wire::of(UnixStream::connect(path).unwrap())
+    }
+
+    /// A connection that there is already.
+    pub fn of(stream: UnixStream) -> Self {
         // A daemon that neither answers nor hangs up fails the test instead of stopping it.
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();

@@ -1,0 +1,143 @@
+//! What a disk may hold: of each block the last write that was answered, or one of those that are not answered since.
+//!
+//! Writes of one block may be under way together, and then nobody says which of them comes last. So a value may be found
+//! until another write is answered that was asked for after it had been answered.
+
+use crate::random::Random;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
+
+/// One thing after the other.
+type Moment = u64;
+
+/// A value that was written.
+struct Version {
+    value: u64,
+    asked: Moment,
+    answered: Option<Moment>,
+    /// From then on it cannot be found any more.
+    replaced: Option<Moment>,
+}
+
+#[derive(Default)]
+struct Block {
+    versions: Vec<Version>,
+    readers: u32,
+}
+
+pub struct Blocks {
+    blocks: Vec<Block>,
+    now: Moment,
+    last_value: u64,
+}
+
+impl Blocks {
+    /// An empty disk.
+    pub fn new(count: u64) -> Self {
+        let zeroes = || Version {
+            value: 0,
+            asked: 0,
+            answered: Some(0),
+            replaced: None,
+        };
+        let block = |_| Block {
+            versions: vec![zeroes()],
+            readers: 0,
+        };
+        Blocks {
+            blocks: (0..count).map(block).collect(),
+            now: 0,
+            last_value: 0,
+        }
+    }
+
+    pub fn any(&self, random: &mut Random) -> usize {
+        random.below(self.blocks.len())
+    }
+
+    pub fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.now += 1;
+        self.now
+    }
+
+    /// A write is asked for; returns what it writes.
+    pub fn write_asked(&mut self, block: usize) -> u64 {
+        self.last_value += 1;
+        let (asked, value) = (self.moment(), self.last_value);
+        self.blocks[block].versions.push(Version {
+            value,
+            asked,
+            answered: None,
+            replaced: None,
+        });
+        value
+    }
+
+    pub fn write_answered(&mut self, block: usize, value: u64) {
+        let now = self.moment();
+        let Block { versions, readers } = &mut self.blocks[block];
+        let known = versions.iter_mut().find(|version| version.value == value);
+        let known = known.expect("it was asked for");
+        assert_eq!(known.answered.replace(now), None, "answered once");
+        let asked = known.asked;
+        for version in versions.iter_mut() {
+            if version.answered.is_some_and(|answered| answered < asked) {
+                version.replaced.get_or_insert(now);
+            }
+        }
+        if *readers == 0 {
+            versions.retain(|version| version.replaced.is_none());
+        }
+    }
+
+    /// A read is asked for; returns when that is.
+    pub fn read_asked(&mut self, block: usize) -> Moment {
+        self.blocks[block].readers += 1;
+        self.moment()
+    }
+
+    /// A read has found this. Panics if that cannot be.
+    pub fn read_answered(&mut self, block: usize, asked: Moment, found: &[u8]) {
+        let Block { versions, readers } = &mut self.blocks[block];
+        *readers -= 1;
+        let value = u64::from_le_bytes(found[..8].try_into().unwrap());
+        let may_be = versions.iter().any(|version| {
+            version.value == value && version.replaced.is_none_or(|replaced| replaced > asked)
+        });
+        let values: Vec<_> = versions.iter().map(|version| version.value).collect();
+        assert!(
+            may_be,
+            "block {block} holds {value}: expected one of {values:?}"
+        );
+        assert!(
+            found == bytes(block, value),
+            "block {block} is torn: it begins with {value}"
+        );
+        if *readers == 0 {
+            versions.retain(|version| version.replaced.is_none());
+        }
+    }
+}
+
+/// A block that was written with this value; 0 if it was not.
+pub fn bytes(block: usize, value: u64) -> Vec<u8> {
+    if value == 0 {
+        return vec![0; BLOCK];
+    }
+    let mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ block as u64;
+    let word = |at: u64| {
+        if at == 0 {
+            value
+        } else {
+            mixed.wrapping_add(at)
+        }
+    };
+    (0..BLOCK as u64 / 8)
+        .flat_map(|at| word(at).to_le_bytes())
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! One server after the other, each ended in its own way and at its own moment, under a guest that goes on.
+
+use std::time::{Duration, Instant};
+
+use crate::blocks::{BLOCK, Blocks};
+use crate::device::{Device, Op};
+use crate::guest::Guest;
+use crate::link::{Gone, Link};
+use crate::random::Random;
+use crate::server::{IMAGE, Server};
+
+/// Few enough that requests meet.
+const BLOCKS: u64 = 64;
+
+#[derive(Clone, Copy)]
+pub struct Variant {
+    pub device: Device,
+    pub packed: bool,
+    pub queues: usize,
+}
+
+/// How a server's life ends, or what else happens to its front-end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// SIGKILL before so many messages.
+    KilledWhileConnecting(usize),
+    /// SIGKILL, with requests in flight.
+    Killed,
+    /// The front-end goes and comes back.
+    Disconnected,
+    /// SIGTERM, in the middle of the load.
+    Terminated,
+    /// One queue is stopped and started.
+    QueueStopped,
+}
+
+impl End {
+    fn choose(random: &mut Random, messages: usize) -> Self {
+        match random.below(16) {
+            0..3 => End::KilledWhileConnecting(random.below(messages)),
+            3..5 => End::Disconnected,
+            5 => End::Terminated,
+            6 => End::QueueStopped,
+            _ => End::Killed,
+        }
+    }
+}
+
+/// Lets `kills` servers be killed, and then the last one bring all to its end.
+pub fn survives(variant: Variant, kills: u32) {
+    let Variant {
+        device,
+        packed,
+        queues,
+    } = variant;
+    let mut random = Random(u64::from(kills) ^ 0x5eed);
+    let nodes = ["io_uring", "native", "threads"]
+        .map(|aio| format!("--blockdev file,node-name=d,filename={IMAGE},aio={aio}"));
+    let kind = match device {
+        Device::Blk => "vhost-user-blk",
+        Device::Scsi => "vhost-user-scsi",
+    };
+    let packed_queues = if packed { "on" } else { "off" };
+    let export = format!("{kind},node-name=d,num-queues={queues},packed={packed_queues}");
+    let mut server = Server::new(BLOCKS * BLOCK as u64, nodes.into(), &export);
+    let mut guest = Guest::new(device, packed, queues, BLOCKS);
+    let mut killed = 0;
+    while killed < kills {
+        // The guest does not know whether anybody is there.
+        for _ in 0..random.below(3) {
+            guest.ask_some(&mut random);
+            guest.look();
+        }
+        let end = End::choose(&mut random, guest.messages());
+        let stream = server.connection();
+        let link = Link::new(stream);
+        if let End::KilledWhileConnecting(message) = end {
+            let mut messages = 0;
+            let introduced = guest.introduce(&link, || {
+                if messages == message {
+                    server.kill();
+                }
+                messages += 1;
+            });
+            assert!(introduced == Err(Gone) || messages <= message);
+            server.kill();
+            killed += 1;
+            continue;
+        }
+        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        // Often before anything else is done than what was found in flight.
+        let enough = random.below(4) * random.below(150);
+        loads(&mut guest, &link, &mut random, enough);
+        spins(Duration::from_micros(random.below(500) as u64));
+        match end {
+            End::Disconnected => {}
+            End::Terminated => server.stop(),
+            End::QueueStopped => {
+                let all = guest.request_queues();
+                let index = all.start + random.below(all.len());
+                assert_eq!(guest.stop(&link, index), Ok(()));
+                guest.look();
+                assert_eq!(guest.start(&link, index), Ok(()));
+                loads(&mut guest, &link, &mut random, 50);
+            }
+            End::Killed | End::KilledWhileConnecting(_) => {
+                server.kill();
+                killed += 1;
+            }
+        }
+    }
+    let link = Link::new(server.connection());
+    assert_eq!(guest.introduce(&link, || ()), Ok(()));
+    guest.drains_to(0, &link);
+    // All of it once more.
+    let queue = guest.request_queues().start;
+    for block in 0..guest.blocks.count() {
+        guest.ask(queue, Op::Read, block);
+        guest.drains_to(0, &link);
+    }
+    assert!(guest.answers > u64::from(kills) * 10, "little was done");
+    server.stop();
+    is_on_disk(&mut guest.blocks, &server);
+}
+
+/// Asks for more and more, until so much was answered.
+fn loads(guest: &mut Guest, link: &Link, random: &mut Random, answers: usize) {
+    let goal = guest.answers + answers as u64;
+    loop {
+        guest.ask_some(random);
+        if guest.answers >= goal {
+            return;
+        }
+        if !guest.look() {
+            assert_eq!(guest.sleep(link), Ok(()));
+        }
+    }
+}
+
+/// What the image holds is what was read.
+fn is_on_disk(blocks: &mut Blocks, server: &Server) {
+    let image = std::fs::read(server.folder.join(IMAGE)).unwrap();
+    for (block, found) in image.chunks(BLOCK).enumerate() {
+        let asked = blocks.read_asked(block);
+        blocks.read_answered(block, asked, found);
+    }
+}
+
+/// Shorter than any sleep is.
+fn spins(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}

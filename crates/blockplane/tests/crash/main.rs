@@ -1,0 +1,88 @@
+//! Servers that are killed under a guest, in the middle of everything: no request is lost, none is answered twice, no
+//! answer is wrong, and the disk holds what was acknowledged.
+//!
+//! The real program serves a client that keeps what a front-end keeps (`guest`), and knows what each block may hold
+//! (`blocks`). `BLOCKPLANE_KILLS=500` kills so many servers in each of the tests instead of a few.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod blocks;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/client.rs"]
+mod client;
+mod device;
+mod guest;
+mod link;
+mod lives;
+mod parked;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../cli/process.rs"]
+mod process;
+mod random;
+mod ring;
+mod server;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../hostile/wire.rs"]
+mod wire;
+
+use device::Device;
+use lives::{Variant, survives};
+
+/// Where the connection of the other suite has its patience from.
+mod daemon {
+    pub use crate::process::STUCK_AFTER;
+}
+
+/// Servers that are killed in each test, unless it is said otherwise.
+const KILLS: u32 = 40;
+
+fn kills() -> u32 {
+    let said = std::env::var("BLOCKPLANE_KILLS").ok();
+    said.map_or(KILLS, |kills| kills.parse().expect("a number"))
+}
+
+fn blk(packed: bool, queues: usize) {
+    let device = Device::Blk;
+    let variant = Variant {
+        device,
+        packed,
+        queues,
+    };
+    survives(variant, kills());
+}
+
+#[test]
+fn a_split_queue() {
+    blk(false, 1);
+}
+
+#[test]
+fn split_queues() {
+    blk(false, 4);
+}
+
+#[test]
+fn a_packed_queue() {
+    blk(true, 1);
+}
+
+#[test]
+fn packed_queues() {
+    blk(true, 4);
+}
+
+/// Units say that they were powered on, which drivers expect; all else is the same.
+#[test]
+fn queues_of_a_scsi_controller() {
+    for packed in [false, true] {
+        let variant = Variant {
+            device: Device::Scsi,
+            packed,
+            queues: 2,
+        };
+        survives(variant, kills() / 2);
+    }
+}

@@ -1,0 +1,181 @@
+//! Requests that wait, after an error or for a disk that hangs, when their server ends or their front-end goes: they are
+//! found in the record, and carried out in their order.
+//!
+//! Their disk has one worker, and they are all of one block: what is in there at the end was written last.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::blocks::{BLOCK, bytes};
+use crate::client::Client;
+use crate::device::{Device, Op};
+use crate::guest::Guest;
+use crate::link::Link;
+use crate::process::STUCK_AFTER;
+use crate::server::{IMAGE, Server};
+
+const BLOCKS: u64 = 16;
+/// The block that is written, and one that is read.
+const WRITTEN: usize = 5;
+const READ: usize = 7;
+/// Requests that wait.
+const WRITES: usize = 5;
+
+const NOSPACE: &str = ",inject-error.0.iotype=write,inject-error.0.errno=28";
+const HANGS: &str = ",inject-error.0.iotype=write,inject-error.0.action=hang";
+
+fn node(rule: &str) -> String {
+    format!(
+        "--blockdev file,node-name=d,filename={IMAGE},aio=threads --blockdev blkdebug,node-name=b,image=d{rule}"
+    )
+}
+
+struct Disk {
+    server: Server,
+    guest: Guest,
+    link: Link,
+    /// What was asked to be written last.
+    last: u64,
+}
+
+impl Disk {
+    fn new(packed: bool, rule: &str) -> Self {
+        let on = if packed { "on" } else { "off" };
+        let export = format!("vhost-user-blk,node-name=b,packed={on},iothread=io,werror=stop");
+        let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node(rule)], &export);
+        let mut guest = Guest::new(Device::Blk, packed, 1, BLOCKS);
+        let link = Link::new(server.connection());
+        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        // Descriptors are used again in the opposite order: that of their numbers says nothing.
+        for _ in 0..=WRITES {
+            guest.ask(0, Op::Read, READ);
+        }
+        guest.drains_to(0, &link);
+        Disk {
+            server,
+            guest,
+            link,
+            last: 0,
+        }
+    }
+
+    /// Writes wait, each with a read behind it that is answered.
+    fn writes(&mut self) {
+        for write in 1..=WRITES {
+            self.last = self.guest.ask(0, Op::Write, WRITTEN);
+            self.guest.ask(0, Op::Read, READ);
+            self.guest.drains_to(write, &self.link);
+        }
+    }
+
+    fn connects(&mut self) {
+        self.link = Link::new(self.server.connection());
+        assert_eq!(self.guest.introduce(&self.link, || ()), Ok(()));
+    }
+
+    /// All writes wait after an error.
+    fn wait(&mut self, client: &mut Client) {
+        let begin = Instant::now();
+        loop {
+            let export = &client.done("query-block-exports", json!({}))[0];
+            if export["waiting-requests"] == WRITES {
+                return;
+            }
+            assert!(begin.elapsed() < STUCK_AFTER, "{export}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn mends(&mut self, client: &mut Client) {
+        let nothing: Value = json!({"node-name": "b", "inject-error": []});
+        client.done("x-blkdebug-set", nothing);
+        client.done("block-export-resume", json!({"id": "e"}));
+    }
+
+    /// All is answered, and was done in its order.
+    fn ends(mut self) {
+        self.guest.drains_to(0, &self.link);
+        self.server.stop();
+        let image = std::fs::read(self.server.folder.join(IMAGE)).unwrap();
+        let found = &image[WRITTEN * BLOCK..][..BLOCK];
+        assert!(
+            found == bytes(WRITTEN, self.last),
+            "the last write is not the last"
+        );
+    }
+}
+
+#[test]
+fn requests_that_wait_after_an_error_survive_their_server() {
+    for packed in [false, true] {
+        for end in [Server::kill, Server::stop] {
+            let mut disk = Disk::new(packed, NOSPACE);
+            disk.writes();
+            let mut client = disk.server.client();
+            disk.wait(&mut client);
+            drop(client);
+            end(&mut disk.server);
+            // Also a server for which nothing is better.
+            disk.connects();
+            let mut client = disk.server.client();
+            disk.wait(&mut client);
+            assert!(!disk.guest.look(), "nothing was answered");
+            drop(client);
+            end(&mut disk.server);
+            disk.server.nodes = vec![node("")];
+            disk.connects();
+            disk.ends();
+        }
+    }
+}
+
+#[test]
+fn requests_that_wait_after_an_error_survive_their_connection() {
+    for packed in [false, true] {
+        let mut disk = Disk::new(packed, NOSPACE);
+        disk.writes();
+        let mut client = disk.server.client();
+        for _ in 0..3 {
+            disk.wait(&mut client);
+            disk.connects();
+            assert!(!disk.guest.look(), "nothing was answered");
+        }
+        disk.wait(&mut client);
+        disk.mends(&mut client);
+        disk.ends();
+    }
+}
+
+/// Whoever is told where the queue stands may know nothing else: there a request that was taken last was not taken.
+#[test]
+fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
+    let mut disk = Disk::new(false, NOSPACE);
+    for _ in 0..WRITES {
+        disk.last = disk.guest.ask(0, Op::Write, WRITTEN);
+    }
+    let mut client = disk.server.client();
+    disk.wait(&mut client);
+    assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
+    assert!(!disk.guest.look(), "nothing was answered");
+    assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
+    disk.wait(&mut client);
+    disk.mends(&mut client);
+    disk.ends();
+}
+
+#[test]
+fn requests_that_a_disk_does_not_answer_are_carried_out_in_their_order() {
+    for packed in [false, true] {
+        let mut disk = Disk::new(packed, HANGS);
+        disk.writes();
+        for _ in 0..3 {
+            disk.server.kill();
+            disk.connects();
+        }
+        disk.server.kill();
+        disk.server.nodes = vec![node("")];
+        disk.connects();
+        disk.ends();
+    }
+}

@@ -1,0 +1,101 @@
+//! The server: the real program, killed and started again as a supervisor does.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::process::{Folder, Process, STUCK_AFTER, words};
+
+const SOCKET: &str = "disk.sock";
+const MONITOR: &str = "qmp";
+pub const IMAGE: &str = "disk.img";
+
+pub struct Server {
+    pub folder: Folder,
+    /// The node, one after the other with every start.
+    pub nodes: Vec<String>,
+    /// All else.
+    line: String,
+    process: Option<Process>,
+    starts: usize,
+}
+
+impl Server {
+    /// `nodes` are options of `--blockdev`, for [`IMAGE`]; `export` those of an export, but for its address.
+    pub fn new(image_bytes: u64, nodes: Vec<String>, export: &str) -> Self {
+        let folder = Folder::new();
+        folder.image(IMAGE, image_bytes);
+        Server {
+            folder,
+            nodes,
+            line: format!(
+                "--export {export},id=e,writable=on,addr.type=unix,addr.path={SOCKET} \
+                 --chardev socket,id=c,path={MONITOR},server=on,wait=off --monitor chardev=c"
+            ),
+            process: None,
+            starts: 0,
+        }
+    }
+
+    /// Starts it, with the next node.
+    fn start(&mut self) {
+        let node = &self.nodes[self.starts % self.nodes.len()];
+        self.starts += 1;
+        let line = format!(
+            "--object iothread,id=io,thread-pool-max=1 {node} {}",
+            self.line
+        );
+        self.process = Some(Process::spawn(self.folder.command(words(&line))));
+    }
+
+    /// A connection; it is started before if need be. Requests in an io_uring keep the image locked after the process that
+    /// has asked for them: one that is refused is started again.
+    pub fn connection(&mut self) -> UnixStream {
+        let begin = Instant::now();
+        loop {
+            let Some(process) = &mut self.process else {
+                self.start();
+                continue;
+            };
+            if let Ok(stream) = UnixStream::connect(self.folder.join(SOCKET)) {
+                stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+                stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
+                return stream;
+            }
+            let log = || process.stderr();
+            assert!(
+                begin.elapsed() < STUCK_AFTER,
+                "it does not come up: {}",
+                log()
+            );
+            if !process.runs() {
+                let log = process.stderr();
+                assert!(
+                    log.contains("lock: is another process using the image?"),
+                    "{log}"
+                );
+                self.process = None;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A client of its monitor.
+    pub fn client(&mut self) -> Client {
+        let process = self.process.as_mut().expect("it runs");
+        Client::of(process.connection(&self.folder.join(MONITOR)))
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        drop(self.process.take());
+    }
+
+    /// SIGTERM; it has ended well when this returns.
+    pub fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.stop();
+        }
+    }
+}
