@@ -79,6 +79,9 @@ pub(crate) fn daemon_command(
             if let Some(serial) = serial {
                 export.push_str(&format!(",serial={serial}"));
             }
+            if options.waits_for_space {
+                export.push_str(",werror=enospc");
+            }
         }
         Device::Controller { slow } => {
             export.insert_str(0, "type=vhost-user-scsi,luns.0.node-name=d,");

@@ -48,7 +48,7 @@ const SG3_UTILS: [&str; 19] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 18] = [
+const SCRIPTS: [(&str, &str); 19] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -61,6 +61,7 @@ const SCRIPTS: [(&str, &str); 18] = [
         include_str!("init/readonly_boot.sh"),
     ),
     ("scripts/crashes.sh", include_str!("init/crashes.sh")),
+    ("scripts/full_disk.sh", include_str!("init/full_disk.sh")),
     ("scripts/discard.sh", include_str!("init/discard.sh")),
     ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
     ("scripts/controller.sh", include_str!("init/controller.sh")),

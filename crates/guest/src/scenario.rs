@@ -37,6 +37,9 @@ pub enum Scenario {
     /// A new disk, written and read back all the time while it asks `crashes`, for the server to be killed and started
     /// again. Wants [`Boot::reconnecting`].
     Crashes,
+    /// A new disk whose image finds less space than it is to have: asks `full` while files are written that do not fit. Wants a
+    /// server with [`ServerOptions::waits_for_space`](crate::ServerOptions::waits_for_space).
+    FullDisk,
     /// A new disk, and a slot for a second one: asks `plug`, uses what appears, asks `unplug`, sees that it
     /// goes, and asks `gone`. Wants [`Boot::monitor`].
     HotPlug,
@@ -64,6 +67,7 @@ impl Scenario {
             Self::Discard => "discard",
             Self::Resize => "resize",
             Self::Crashes => "crashes",
+            Self::FullDisk => "full_disk",
             Self::HotPlug => "hot_plug",
             Self::Controller => "controller",
             Self::ControllerResets => "controller_resets",

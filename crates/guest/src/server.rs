@@ -85,6 +85,8 @@ pub struct ServerOptions {
     pub packed: bool,
     /// Whether it has a monitor, for [`Server::execute`].
     pub monitor: bool,
+    /// Whether requests wait that find no space for the image, until its monitor is told that there is.
+    pub waits_for_space: bool,
     /// How a guest sees the disk.
     pub device: Device,
 }
@@ -102,6 +104,7 @@ impl ServerOptions {
             read_only: false,
             packed: false,
             monitor: false,
+            waits_for_space: false,
             device: Device::VirtioBlk,
         }
     }
