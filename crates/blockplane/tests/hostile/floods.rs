@@ -165,7 +165,7 @@ fn rings_rewritten_while_they_are_read() {
         assert_eq!(
             guest.verified_io(1, UNNAMED, 0x33),
             Ok(()),
-            "the other queue, seed {seed}"
+            "the other queue afterwards, seed {seed}"
         );
         bystander.goes_on("rewritten rings");
     }

@@ -142,7 +142,7 @@ fn changing() -> Vec<Row> {
             });
             let read = |_| guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]);
             let answers: Vec<_> = (0..50).map(read).collect();
-            flipping.stop();
+            drop(flipping);
             let bad = answers.into_iter().find(|answer| *answer != OK);
             bad.unwrap_or(OK)
         }),
@@ -162,7 +162,7 @@ fn changing() -> Vec<Row> {
                         assert_eq!(guest.verified_io(index, 4, round), Ok(()), "queue {index}");
                     }
                 }
-                flipping.stop();
+                drop(flipping);
                 Contained
             },
         ),
@@ -190,7 +190,7 @@ fn changing() -> Vec<Row> {
                 for round in 0..50 {
                     assert_eq!(guest.verified_io(1, 4, round), Ok(()), "the other queue");
                 }
-                rewriting.stop();
+                drop(rewriting);
                 Contained
             },
         ),
