@@ -204,6 +204,68 @@ pub fn rows() -> Vec<Row> {
             move |guest| start_with(guest, &words),
         ));
     }
+    for (what, entries, size, says) in [
+        (
+            "of a smaller queue",
+            8,
+            1 << 16,
+            "has 8 entries: expected at least the queue size 16",
+        ),
+        (
+            "of a larger queue",
+            64,
+            1 << 16,
+            "is for 16 descriptors: expected 64",
+        ),
+    ] {
+        rows.push(row(
+            format!("a record that was one {what}"),
+            Broken,
+            says,
+            move |guest| {
+                negotiate(guest);
+                let buffer = pass(guest, &[0, header(1, entries.min(16))]);
+                let payload = said(size, 0, 2, u16::try_from(entries).unwrap());
+                guest.must(SET_INFLIGHT_FD, &payload, &[buffer.as_fd()]);
+                guest.set_up(0, ENTRIES);
+                guest.try_start(0)
+            },
+        ));
+    }
+    rows.push(row(
+        "a record with a descriptor that the queue does not have any more",
+        Broken,
+        "names descriptor 8: expected one below 8",
+        move |guest| {
+            negotiate(guest);
+            let mut words = vec![0; 2 * 17];
+            words[1] = header(1, 16);
+            words[2 * (1 + 8)] = 1;
+            let _buffer = pass(guest, &words);
+            guest.set_up(0, 8);
+            guest.try_start(0)
+        },
+    ));
+    rows.push(row(
+        "GET_INFLIGHT_FD and SET_INFLIGHT_FD: again",
+        Accepted,
+        "",
+        |guest| {
+            negotiate(guest);
+            for _ in 0..2 {
+                let wanted = said(0, 0, 2, ENTRIES);
+                guest.wire.message(GET_INFLIGHT_FD, VERSION, &wanted, &[]);
+                assert!(guest.wire.reply(GET_INFLIGHT_FD).is_some());
+                let _buffer = pass(guest, &[]);
+            }
+            for index in 0..2 {
+                guest.set_up(index, ENTRIES);
+                guest.start(index);
+            }
+            assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
+            guest.still_there()
+        },
+    ));
     rows.push(row(
         "a record that goes round in circles",
         Broken,
