@@ -130,6 +130,7 @@ pub fn pop(
         Queue::Tracked(queue) => match &mut **queue {
             TrackedQueue::Split(queue) => Virtqueue::pop(queue, memory, chain),
             TrackedQueue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
+            TrackedQueue::Logged(queue) => Virtqueue::pop(queue, memory, chain),
         },
     }
 }
@@ -142,6 +143,7 @@ pub fn push(queue: &mut Queue, id: ChainId, written_bytes: u32) {
         Queue::Tracked(queue) => match &mut **queue {
             TrackedQueue::Split(queue) => Virtqueue::push(queue, id, written_bytes),
             TrackedQueue::Packed(queue) => Virtqueue::push(queue, id, written_bytes),
+            TrackedQueue::Logged(queue) => Virtqueue::push(queue, id, written_bytes),
         },
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
-use virtqueue::{Chain, GuestMemory, Queue};
+use virtqueue::{Chain, GuestMemory, Queue, QueueLog};
 
 use crate::descriptors::{self, BYTES};
 use crate::input::Input;
@@ -123,6 +123,11 @@ impl StartedQueue for Started {
         // Rings that are gone stay where they were.
         let _ = queue.remap(&memory);
         *map = memory;
+    }
+
+    fn set_log(&self, log: Option<QueueLog>) {
+        let (queue, map) = &mut *self.0.lock().expect("no panic");
+        queue.set_log(log, map);
     }
 
     fn settle(&self) {}

@@ -299,6 +299,7 @@ fn main() -> Result<(), Error> {
         features,
         base: 0,
         inflight: load.recorded.then(record),
+        log: None,
         kick: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         call: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         err: None,

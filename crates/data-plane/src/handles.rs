@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
 use event_loop::{Remote, Stopped};
-use virtqueue::GuestMemory;
+use virtqueue::{GuestMemory, QueueLog};
 
 use crate::message::Message;
 use crate::scsi::ScsiDisk;
@@ -140,6 +140,11 @@ impl VringHandle {
         self.ask(|place, reply| Message::SetMemory(place, memory, reply));
     }
 
+    /// What the queue writes to the guest's memory is logged there, or is not; returns once that is so.
+    pub fn set_log(&self, log: Option<QueueLog>) {
+        self.ask(|place, reply| Message::SetLog(place, log, reply));
+    }
+
     /// Returns once all is done that the queue had taken so far. It takes more meanwhile.
     pub fn settle(&self) {
         self.ask(Message::Settle);
@@ -185,9 +190,10 @@ impl VringHandle {
 
     /// The same where nobody asks for that: requests that wait after an error stay in the queue's record, if it has one, and
     /// are taken again by whoever starts it next.
-    pub fn leave(self) {
+    #[must_use]
+    pub fn leave(mut self) -> Option<u32> {
         self.send(Message::LeaveWaiting);
-        drop(self);
+        self.stop_now()
     }
 
     fn stop_now(&mut self) -> Option<u32> {

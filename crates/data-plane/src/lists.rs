@@ -43,7 +43,7 @@ impl Lists {
     }
 
     /// Puts a queue among those that are looked at, if requests may be taken from it.
-    #[inline]
+    #[inline(always)]
     pub fn activate(&mut self, vring: &mut Vring, place: u32) {
         if !vring.active && !vring.stalled && vring.runs() {
             vring.active = true;

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use block::Node;
 use engine::PoolError;
-use virtqueue::GuestMemory;
+use virtqueue::{GuestMemory, QueueLog};
 
 use crate::affinity::AffinityError;
 use crate::controller::{Controller, ControllerError};
@@ -34,6 +34,8 @@ pub enum Message {
     Enable(u32, bool),
     /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
     SetMemory(u32, Arc<GuestMemory>, Sender<()>),
+    /// What the queue writes to the guest's memory is logged there, or is not; the answer says that it is so.
+    SetLog(u32, Option<QueueLog>, Sender<()>),
     /// Answer when all that was taken so far is done.
     Settle(u32, Sender<()>),
     /// The disk is opened anew, and the queue, which is disabled and has nothing in flight, goes on with

@@ -566,6 +566,12 @@ impl Plane for StoragePlane {
                 }
                 let _ = reply.send(());
             }
+            Message::SetLog(place, log, reply) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    vring.set_log(log);
+                }
+                let _ = reply.send(());
+            }
             Message::Settle(place, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.settle(reply, &mut self.engines);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Engines, Node, Request};
 use counters::Clock;
 use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats, Retried};
-use virtqueue::{Chain, GuestMemory, TrackedQueue};
+use virtqueue::{Chain, GuestMemory, LoggedQueue, TrackedQueue};
 
 use crate::scsi::{Scsi, ScsiSetup};
 use crate::vring::ADMIT_BUDGET;
@@ -82,7 +82,21 @@ fn admit_tracked(
     match ring {
         TrackedQueue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
         TrackedQueue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
+        TrackedQueue::Logged(ring) => admit_logged(queue, ring, batch, chain, sink),
     }
+}
+
+/// As above.
+#[cold]
+#[inline(never)]
+fn admit_logged(
+    queue: &mut virtio_blk::Queue,
+    ring: &mut LoggedQueue,
+    batch: Batch<'_>,
+    chain: &mut Chain,
+    sink: &mut NodeSink<'_>,
+) -> Result<Admission, AdmitError> {
+    queue.admit(ring, batch, chain, sink, ADMIT_BUDGET)
 }
 
 /// The engines as a disk sees them.

@@ -14,7 +14,8 @@ use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{
-    Chain, GuestMemory, InflightRegion, RingError, RingFeatures, RingLayout, TrackedQueue,
+    Chain, GuestMemory, InflightRegion, LoggedQueue, QueueLog, RingError, RingFeatures, RingLayout,
+    TrackedQueue,
 };
 
 use block::Engines;
@@ -48,6 +49,8 @@ pub struct VringSetup {
     pub base: u32,
     /// Where it records what it takes, and what was in flight when another process had it; `None`: nowhere.
     pub inflight: Option<InflightRegion>,
+    /// Where it logs what it writes to the guest's memory; `None`: nowhere.
+    pub log: Option<QueueLog>,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
@@ -140,6 +143,7 @@ impl Vring {
             features,
             base,
             inflight,
+            log,
             kick,
             call,
             err,
@@ -149,10 +153,13 @@ impl Vring {
             reports,
         } = setup;
         let size = layout.size;
-        let ring = match inflight {
+        let mut ring = match inflight {
             None => virtqueue::Queue::new(&memory, layout, features, base)?,
             Some(region) => virtqueue::Queue::tracked(&memory, layout, features, base, region)?,
         };
+        if log.is_some() {
+            ring.set_log(log, &memory);
+        }
         let served = match serves {
             Serves::Blk { device, node } => Served::Blk(Blk {
                 queue: virtio_blk::Queue::new(name, device, size, token, &stats),
@@ -440,6 +447,11 @@ impl Vring {
         }
     }
 
+    /// What it writes to the guest's memory is logged there from now on, or is not.
+    pub fn set_log(&mut self, log: Option<QueueLog>) {
+        self.ring.set_log(log, &self.memory);
+    }
+
     /// Its disk was opened anew; returns the old opening. Nothing is in flight.
     pub fn set_node(&mut self, new: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
         debug_assert_eq!(
@@ -586,7 +598,21 @@ fn complete_tracked<const ALONE: bool>(
         TrackedQueue::Split(ring) => queue.complete(ring, slot, result, now),
         TrackedQueue::Packed(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
         TrackedQueue::Packed(ring) => queue.complete(ring, slot, result, now),
+        TrackedQueue::Logged(ring) => complete_logged(queue, ring, slot, result, now),
     }
+}
+
+/// As above; what is merged is summed up, though it may be alone.
+#[cold]
+#[inline(never)]
+fn complete_logged(
+    queue: &mut virtio_blk::Queue,
+    ring: &mut LoggedQueue,
+    slot: u32,
+    result: Result<(), engine::Errno>,
+    now: u64,
+) -> Finished {
+    queue.complete(ring, slot, result, now)
 }
 
 /// A map's name, as long as it is kept.

@@ -20,19 +20,23 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
-use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
+use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
+use crate::dirty_log::{self, LogError};
 use crate::inflight::{InflightBuffer, InflightShape};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
-use crate::vring::{RingAddresses, Vring};
+use crate::vring::{RingAddresses, Surroundings, Vring};
 
 /// `VIRTIO_F_RING_RESET` needs nothing more than what `GET_VRING_BASE` does to a single queue.
 const RING_FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_RING_F_INDIRECT_DESC
     | 1 << VIRTIO_RING_F_EVENT_IDX
     | 1 << VIRTIO_F_RING_RESET;
+
+/// Set while writes to the guest's memory are to be logged.
+const LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
@@ -47,6 +51,8 @@ pub(crate) struct Connection {
     vrings: Vec<Vring>,
     /// Where queues record what they take, if the front-end keeps it for us.
     inflight: Option<InflightBuffer>,
+    /// Where writes to the guest's memory are logged, as long as that is asked for.
+    log: Option<Arc<DirtyLog>>,
     /// To tell the front-end of changes.
     channel: Option<BackendChannel>,
     /// What comes with the message that is read next.
@@ -64,6 +70,7 @@ impl Connection {
             memory: None,
             vrings,
             inflight: None,
+            log: None,
             channel: None,
             channel_ahead: None,
         }
@@ -75,6 +82,32 @@ impl Connection {
             | RING_FEATURES
             | packed
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+            | LOG_ALL
+    }
+
+    fn logs(&self) -> bool {
+        self.acked_features & LOG_ALL != 0
+    }
+
+    /// The log, while it is asked for.
+    fn active_log(&self) -> Option<&Arc<DirtyLog>> {
+        self.log.as_ref().filter(|_| self.logs())
+    }
+
+    /// All queues log as it was last said.
+    fn log_so(&self) {
+        for vring in &self.vrings {
+            vring.set_log(self.active_log());
+        }
+    }
+
+    fn bad_log(&self, error: &LogError) -> Error {
+        tracing::warn!(
+            export = self.target.name(), %error,
+            advice = "the front-end has to share a log for all memory that it shares, and a larger one before there is more memory",
+            "bad log of dirty pages"
+        );
+        Error::InvalidParam
     }
 
     fn ring_features(&self) -> RingFeatures {
@@ -159,6 +192,10 @@ impl Connection {
             );
             Error::InvalidParam
         })?;
+        if let Some(log) = self.active_log() {
+            dirty_log::check_size(log.len_bytes(), Some(&memory))
+                .map_err(|error| self.bad_log(&error))?;
+        }
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.set_memory(memory.clone());
         }
@@ -291,8 +328,16 @@ impl VhostUserBackendReqHandlerMut for Connection {
             );
             return Err(Error::InvalidParam);
         }
+        let changed = features ^ self.acked_features;
         self.acked_features = features;
-        self.target.set_features(features, &|| self.settle());
+        if changed & LOG_ALL != 0 {
+            self.log_so();
+        }
+        // A migration begins or ends, and the device goes on.
+        if changed != LOG_ALL {
+            let device_features = features & !LOG_ALL;
+            self.target.set_features(device_features, &|| self.settle());
+        }
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without it there is no message to enable a queue: queues start enabled.
             for vring in &mut self.vrings {
@@ -330,11 +375,11 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         desc: u64,
         used: u64,
         avail: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
         let vring = self.vring(index)?;
         let addresses = Some(RingAddresses { desc, avail, used });
@@ -345,6 +390,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
             ));
         }
         vring.addresses = addresses;
+        let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        vring.logged_used = logged.then_some(log);
+        // It runs already while logging begins.
+        self.vrings[index as usize].set_log(self.active_log());
         Ok(())
     }
 
@@ -376,15 +425,16 @@ impl VhostUserBackendReqHandlerMut for Connection {
             Error::InvalidParam
         })?;
         let kick = self.eventfd("kick", fd)?;
+        let log = self.active_log().cloned();
         let vring = self.vring(u32::from(index))?;
-        match vring.start(
-            u16::from(index),
-            kick,
-            &memory,
+        let surroundings = Surroundings {
+            memory: &memory,
             features,
             inflight,
-            &*target,
-        ) {
+            log: log.as_ref(),
+            target: &*target,
+        };
+        match vring.start(u16::from(index), kick, surroundings) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
                 if vring.fail_to_start() {
@@ -533,6 +583,18 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    fn set_log_base(&mut self, said: &VhostUserLog, file: File) -> Result<()> {
+        let log = dirty_log::map(said, file, self.memory.as_deref())
+            .map_err(|error| self.bad_log(&error))?;
+        let first = self.log.replace(Arc::new(log)).is_none();
+        self.log_so();
+        // Queues that were started between the two messages have logged nothing.
+        if first && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+            log.mark_all(memory);
+        }
+        Ok(())
+    }
+
     // What follows belongs to features that are not offered: the `vhost` crate refuses the
     // messages before they come here, or they have no meaning for a disk.
 
@@ -560,14 +622,11 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
         Err(Error::InvalidOperation("SHMEM was not offered"))
     }
-
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("LOG_SHMFD was not offered"))
-    }
 }
 
 fn offered_protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::LOG_SHMFD
         | VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS

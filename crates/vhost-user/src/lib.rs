@@ -9,6 +9,7 @@
 
 mod backend_channel;
 mod connection;
+mod dirty_log;
 mod front_ends;
 mod inflight;
 mod memory;

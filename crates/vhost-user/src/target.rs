@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, InflightRegion, RingError, RingFeatures, RingLayout};
+use virtqueue::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
 
 /// A device that a front-end may be connected to.
 ///
@@ -51,6 +51,8 @@ pub struct QueueSetup {
     pub base: u32,
     /// Where it records what it takes, for whoever starts it after a crash; `None`: nowhere.
     pub inflight: Option<InflightRegion>,
+    /// Where it logs what it writes to the guest's memory; `None`: nowhere.
+    pub log: Option<QueueLog>,
     /// Readable when the guest has added something; `None`: it will not say.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with; `None`: it polls.
@@ -79,6 +81,8 @@ pub trait StartedQueue: Send {
     fn enable(&self, enabled: bool);
     /// The guest's memory is mapped anew.
     fn set_memory(&self, memory: Arc<GuestMemory>);
+    /// What it writes to the guest's memory is logged there, or is not. Returns once that is so.
+    fn set_log(&self, log: Option<QueueLog>);
     /// Waits until all is done that was taken so far; takes more meanwhile.
     fn settle(&self);
     /// What stands behind the device was exchanged while the queue was disabled and had nothing in
@@ -99,7 +103,7 @@ pub trait StartedQueue: Send {
     /// The same for a front-end that has gone, or is to go: it hears of nothing, and keeps the record of what was taken.
     /// What is not done, and would not be for long, stays in there for whoever starts the queue next.
     /// Whoever has no record just stops.
-    fn leave(self: Box<Self>) {
-        self.stop();
+    fn leave(self: Box<Self>) -> Option<u32> {
+        self.stop()
     }
 }

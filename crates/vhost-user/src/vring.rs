@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, InflightRegion, RingFeatures, RingLayout};
+use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
 use crate::target::{QueueSetup, StartError, StartedQueue, Target};
 
@@ -27,6 +27,16 @@ fn signal(fd: Option<&OwnedFd>) {
     }
 }
 
+/// What the connection has for a queue that is started, beside what was said of the queue itself.
+pub(crate) struct Surroundings<'a> {
+    pub memory: &'a Arc<GuestMemory>,
+    pub features: RingFeatures,
+    pub inflight: Option<InflightRegion>,
+    /// Where what is written to the guest's memory is logged, if it is.
+    pub log: Option<&'a Arc<DirtyLog>>,
+    pub target: &'a dyn Target,
+}
+
 /// A queue of a connection.
 #[derive(Default)]
 pub(crate) struct Vring {
@@ -34,6 +44,8 @@ pub(crate) struct Vring {
     pub addresses: Option<RingAddresses>,
     pub base: u32,
     pub enabled: bool,
+    /// The guest address under which its used ring is logged, if it is to be.
+    pub logged_used: Option<u64>,
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
     running: Option<Box<dyn StartedQueue>>,
@@ -77,11 +89,15 @@ impl Vring {
         &mut self,
         index: u16,
         kick: Option<OwnedFd>,
-        memory: &Arc<GuestMemory>,
-        features: RingFeatures,
-        inflight: Option<InflightRegion>,
-        target: &dyn Target,
+        surroundings: Surroundings<'_>,
     ) -> Result<(), StartError> {
+        let Surroundings {
+            memory,
+            features,
+            inflight,
+            log,
+            target,
+        } = surroundings;
         if let Some(running) = &self.running {
             return running.set_kick(kick);
         }
@@ -95,6 +111,7 @@ impl Vring {
             features,
             base: self.base,
             inflight: inflight.clone(),
+            log: self.log(log),
             kick,
             call: self.call.take(),
             err: self.err.take(),
@@ -115,6 +132,18 @@ impl Vring {
                 Err(error)
             }
         }
+    }
+
+    /// What is written to the guest's memory is logged there, or is not.
+    pub fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
+        if let Some(running) = &self.running {
+            running.set_log(self.log(log));
+        }
+    }
+
+    fn log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
+        let used = self.logged_used;
+        log.cloned().map(|log| QueueLog { log, used })
     }
 
     fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {

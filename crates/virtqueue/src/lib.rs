@@ -12,11 +12,11 @@
 //! - [`queue`]: one of either form.
 //! - [`InflightRegion`]: where a queue of either form records what it has taken, for whoever starts it
 //!   after a crash; [`TrackedQueue`]: a queue that does.
+//! - [`DirtyLog`]: which pages were written, for live migration; [`LoggedQueue`]: a queue that says so.
 //! - [`virtqueue`]: what a device needs of a queue of either form.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
-//! What the bytes of a request mean, who kicks and who calls, and what is marked as written for
-//! live migration is not decided here.
+//! What the bytes of a request mean, who kicks and who calls is not decided here.
 //!
 //! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
 
@@ -24,8 +24,10 @@ mod access;
 mod buffers;
 pub mod chain;
 mod descriptor;
+mod dirty_log;
 mod error;
 mod inflight;
+mod logged;
 pub mod memory;
 pub mod packed;
 pub mod queue;
@@ -37,8 +39,10 @@ pub mod virtqueue;
 mod walk;
 
 pub use chain::{Chain, MAX_SEGMENTS};
+pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
 pub use error::{Ring, RingError};
 pub use inflight::{InflightError, InflightRegion};
+pub use logged::{LoggedQueue, QueueLog};
 pub use memory::{GuestMemory, MemoryError, Region};
 pub use packed::PackedQueue;
 pub use queue::Queue;

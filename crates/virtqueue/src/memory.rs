@@ -165,6 +165,14 @@ impl GuestMemory {
         })
     }
 
+    /// The guest address of what is at `host`, which is in a region; or `None`.
+    pub(crate) fn host_to_guest(&self, host: *const u8) -> Option<u64> {
+        self.regions.iter().find_map(|region| {
+            let offset = host.addr().checked_sub(region.host.addr())? as u64;
+            (offset < region.len).then(|| region.guest_addr + offset)
+        })
+    }
+
     /// The regions, sorted by guest address.
     pub fn regions(&self) -> &[Region] {
         &self.regions

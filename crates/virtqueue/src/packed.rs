@@ -24,7 +24,7 @@ use walk::Walk;
 
 use crate::buffers::Buffers;
 use crate::chain::Chain;
-use crate::descriptor::F_WRITE;
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, F_WRITE};
 use crate::error::RingError;
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
@@ -39,7 +39,7 @@ const FLAGS_DISABLE: u16 = 1;
 const FLAGS_DESC: u16 = 2;
 
 /// A started packed virtqueue, owned by one thread. Keeps the memory of its ring mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PackedQueue {
     ring: PackedView,
     layout: RingLayout,
@@ -292,6 +292,14 @@ impl PackedQueue {
         // As in `publish`, with the sides exchanged.
         fence(Ordering::SeqCst);
         self.has_available()
+    }
+
+    /// Where the device writes beside the buffers of chains: its used entries into the ring, and its event area, which the
+    /// front-end calls `used`. Guest addresses and lengths.
+    pub(crate) fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+        let entries = u64::from(self.layout.size);
+        range(self.layout.desc, entries * u64::from(DESCRIPTOR_LEN_BYTES));
+        range(used, ring::EVENT_LEN_BYTES as u64);
     }
 
     /// Where the next chain is taken, in the form that [`new`](Self::new) takes.

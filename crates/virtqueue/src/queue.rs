@@ -4,13 +4,17 @@
 //! through chains, one by one, matches on the form first and is generic behind it: see
 //! [`Virtqueue`](crate::Virtqueue).
 
+use std::sync::Arc;
+
+use crate::chain::Chain;
 use crate::error::RingError;
 use crate::inflight::InflightRegion;
+use crate::logged::{LoggedQueue, QueueLog};
 use crate::memory::GuestMemory;
 use crate::packed::PackedQueue;
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::tracked::TrackedQueue;
-use crate::virtqueue::ChainId;
+use crate::virtqueue::{ChainId, Virtqueue};
 
 /// A started virtqueue of either form.
 // With a tag of its own: a look at which one it is takes one comparison.
@@ -21,7 +25,7 @@ pub enum Queue {
     Split(SplitQueue),
     /// The packed form.
     Packed(PackedQueue),
-    /// Either form, with a record of what is in flight.
+    /// Either form, with a record of what is in flight, or a log of what is written to the guest's memory.
     Tracked(Box<TrackedQueue>),
 }
 
@@ -64,6 +68,56 @@ impl Queue {
         Ok(Queue::Tracked(Box::new(tracked)))
     }
 
+    /// What is written to the guest's memory is logged from now on, in this log; or is not any more. `memory` is what the queue
+    /// uses. Nothing else changes: what is in flight stays so, and is logged when it is done.
+    pub fn set_log(&mut self, log: Option<QueueLog>, memory: &Arc<GuestMemory>) {
+        let logged = match self {
+            Queue::Tracked(queue) => queue.logged(),
+            Queue::Split(_) | Queue::Packed(_) => None,
+        };
+        match (logged, log) {
+            (Some(logged), Some(log)) => logged.set_log(log),
+            (Some(logged), None) => *self = logged.queue().moved(),
+            (None, Some(log)) => {
+                let logged = LoggedQueue::new(self.moved(), log, memory.clone());
+                *self = Queue::Tracked(Box::new(TrackedQueue::Logged(logged)));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The queue, for another place: the one that it was in is given something else at once. Without its log.
+    pub(crate) fn moved(&self) -> Queue {
+        match self {
+            Queue::Split(queue) => Queue::Split(queue.clone()),
+            Queue::Packed(queue) => Queue::Packed(queue.clone()),
+            Queue::Tracked(queue) => queue.moved(),
+        }
+    }
+
+    /// Where the device writes beside the buffers of chains, which the front-end calls `used`: guest addresses and lengths.
+    pub(crate) fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+        match self {
+            Queue::Split(queue) => range(used, queue.used_len_bytes() as u64),
+            Queue::Packed(queue) => queue.written_ring(used, range),
+            Queue::Tracked(queue) => queue.written_ring(used, range),
+        }
+    }
+
+    /// Finds a chain once more that was taken and is not given back; false if that cannot be.
+    pub(crate) fn look_again(
+        &mut self,
+        memory: &GuestMemory,
+        id: ChainId,
+        chain: &mut Chain,
+    ) -> bool {
+        match self {
+            Queue::Split(queue) => queue.pop_again(memory, id.id, chain).is_ok(),
+            Queue::Tracked(queue) => queue.look_again(memory, id, chain),
+            Queue::Packed(_) => false,
+        }
+    }
+
     /// Nothing is taken any more but what was in flight when the queue was started.
     pub fn finish(&mut self) {
         if let Queue::Tracked(queue) = self {
@@ -80,7 +134,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`RingError`] when they are no longer inside one region each; the old memory stays in use.
-    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), RingError> {
         match self {
             Queue::Split(queue) => queue.remap(memory),
             Queue::Packed(queue) => queue.remap(memory),
@@ -89,7 +143,7 @@ impl Queue {
     }
 
     /// Whether the driver made a chain available that was not popped: cheap, for polling.
-    #[inline]
+    #[inline(always)]
     pub fn has_available(&self) -> bool {
         match self {
             Queue::Split(queue) => queue.has_available(),
@@ -142,7 +196,7 @@ impl Queue {
     /// Whether what it takes is recorded.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        matches!(self, Queue::Tracked(_))
+        matches!(self, Queue::Tracked(queue) if queue.is_recorded())
     }
 
     /// Gives back chains that were taken last, as [`SplitQueue::unpop_all`]. A packed queue does not know any more
@@ -151,8 +205,8 @@ impl Queue {
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
         match self {
             Queue::Split(queue) => queue.unpop_all(&heads(chains)).is_some(),
-            Queue::Tracked(queue) => queue.unpop_all(&heads(chains)),
             Queue::Packed(_) => false,
+            Queue::Tracked(queue) => queue.unpop_all(&heads(chains)),
         }
     }
 
@@ -172,4 +226,27 @@ impl Queue {
 
 fn heads(chains: &[ChainId]) -> Vec<u16> {
     chains.iter().map(|chain| chain.id).collect()
+}
+
+/// For who does not mind a look at the form with every chain.
+impl Virtqueue for Queue {
+    fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        match self {
+            Queue::Split(queue) => Virtqueue::pop(queue, memory, chain),
+            Queue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
+            Queue::Tracked(queue) => queue.pop(memory, chain),
+        }
+    }
+
+    fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        match self {
+            Queue::Split(queue) => Virtqueue::push(queue, chain, written_bytes),
+            Queue::Packed(queue) => Virtqueue::push(queue, chain, written_bytes),
+            Queue::Tracked(queue) => queue.push(chain, written_bytes),
+        }
+    }
 }

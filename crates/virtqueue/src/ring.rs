@@ -1,8 +1,7 @@
 //! The three rings of a split virtqueue as host pointers.
 //!
 //! The only place that reads these rings' words, and, with `packed/ring.rs`, the only one that writes
-//! into guest memory: what the device writes there goes through [`RingView::store_used`] and its two neighbours, so that
-//! a log of written memory has one place to hook in. Which index comes next is not known here.
+//! into guest memory. Which index comes next is not known here.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -24,7 +23,7 @@ const USED_ENTRY_LEN_BYTES: usize = 8;
 const EVENT_LEN_BYTES: usize = 2;
 
 /// Checked host addresses of the three rings, and what keeps them mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RingView {
     desc: NonNull<u8>,
     avail: NonNull<u8>,
@@ -61,7 +60,7 @@ impl RingView {
         };
         let desc_len = usize::from(DESCRIPTOR_LEN_BYTES) * entries;
         let avail_len = ENTRIES + AVAIL_ENTRY_LEN_BYTES * entries + event;
-        let used_len = ENTRIES + USED_ENTRY_LEN_BYTES * entries + event;
+        let used_len = used_len_bytes(size, features.event_idx);
         // Alignments: the table in section 2.7.
         let (desc, desc_owner) = find(memory, Ring::Descriptors, layout.desc, desc_len, 16)?;
         let (avail, avail_owner) = find(memory, Ring::Available, layout.avail, avail_len, 2)?;
@@ -172,6 +171,12 @@ impl RingView {
         // SAFETY: as for `avail_word`.
         unsafe { AtomicU16::from_ptr(self.used.add(offset).cast().as_ptr()) }
     }
+}
+
+/// Bytes of a used ring: what the device writes (section 2.7.8), with the event index if there is one.
+pub(crate) fn used_len_bytes(size: u16, event_idx: bool) -> usize {
+    let event = if event_idx { EVENT_LEN_BYTES } else { 0 };
+    ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(size) + event
 }
 
 /// One ring's host address and what keeps it mapped.

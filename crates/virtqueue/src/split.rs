@@ -26,7 +26,7 @@ use crate::chain::Chain;
 use crate::error::RingError;
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
-use crate::ring::RingView;
+use crate::ring::{RingView, used_len_bytes};
 use crate::virtqueue::{ChainId, Virtqueue};
 use crate::walk::Walk;
 
@@ -67,7 +67,7 @@ pub struct RingFeatures {
 }
 
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SplitQueue {
     rings: RingView,
     layout: RingLayout,
@@ -284,6 +284,11 @@ impl SplitQueue {
         // As in `publish`, with the sides exchanged.
         fence(Ordering::SeqCst);
         self.has_available()
+    }
+
+    /// How many bytes the device writes beside those of chains: the used ring.
+    pub(crate) fn used_len_bytes(&self) -> usize {
+        used_len_bytes(self.layout.size, self.features.event_idx)
     }
 
     /// The available index that is taken next (`VHOST_USER_GET_VRING_BASE`).

@@ -9,7 +9,7 @@ use qmp::Handle;
 use serde_json::json;
 use vhost_user::{QueueSetup, StartError, StartedQueue};
 use virtio_blk::QueueName;
-use virtqueue::GuestMemory;
+use virtqueue::{GuestMemory, QueueLog};
 
 use crate::figures::Figures;
 
@@ -42,6 +42,7 @@ impl Queues {
             features: setup.features,
             base: setup.base,
             inflight: setup.inflight,
+            log: setup.log,
             kick: setup.kick,
             call: setup.call,
             err: setup.err,
@@ -99,6 +100,10 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
         self.handle.set_memory(memory);
     }
 
+    fn set_log(&self, log: Option<QueueLog>) {
+        self.handle.set_log(log);
+    }
+
     fn settle(&self) {
         self.handle.settle();
     }
@@ -125,7 +130,7 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
         self.handle.stop()
     }
 
-    fn leave(self: Box<Self>) {
-        self.handle.leave();
+    fn leave(self: Box<Self>) -> Option<u32> {
+        self.handle.leave()
     }
 }

@@ -90,6 +90,15 @@ impl Guest {
         self.also = RING_PACKED;
     }
 
+    /// What was negotiated.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    pub fn is_packed(&self) -> bool {
+        self.features & RING_PACKED != 0
+    }
+
     /// Does all that a front-end does until its queues run.
     pub fn ready(&mut self) {
         self.ready_with(FEATURES, ENTRIES);

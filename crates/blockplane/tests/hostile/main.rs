@@ -7,7 +7,7 @@
 //! nothing where the offender hears it himself; and SIGTERM ends the daemon with status 0, also
 //! while the offender is connected and in the middle of it.
 //!
-//! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `inflight`, `memory` (with
+//! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `inflight`, `dirty_log`, `memory` (with
 //! `placement` and `gone`), `rings` (with `changing`), `packed` and `requests`; `cargo test --test hostile
 //! survived -- --nocapture` prints them with what was observed. `floods` does one thing many times.
 
@@ -25,6 +25,7 @@ mod bystander;
 mod changing;
 mod daemon;
 mod descriptors;
+mod dirty_log;
 mod floods;
 mod gone;
 mod guest;
@@ -71,6 +72,16 @@ fn inflight_survived() {
 #[test]
 fn inflight_and_sigterm() {
     each_stops_in_good_order(inflight::rows());
+}
+
+#[test]
+fn dirty_log_survived() {
+    one_daemon_survives(dirty_log::rows());
+}
+
+#[test]
+fn dirty_log_and_sigterm() {
+    each_stops_in_good_order(dirty_log::rows());
 }
 
 #[test]

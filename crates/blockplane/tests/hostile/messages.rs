@@ -205,7 +205,6 @@ fn features() -> Vec<Row> {
     for (what, features) in [
         ("all bits", u64::MAX),
         ("bit 35, IN_ORDER", FEATURES | 1 << 35),
-        ("bit 26, LOG_ALL", FEATURES | 1 << 26),
         ("bit 5, read-only", FEATURES | 1 << 5),
     ] {
         rows.push(row(

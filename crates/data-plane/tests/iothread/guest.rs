@@ -138,6 +138,7 @@ impl Guest {
             features: self.driver.features(),
             base,
             inflight: None,
+            log: None,
             kick: Some(self.kick.try_clone().unwrap()),
             call: Some(self.call.try_clone().unwrap()),
             err: Some(self.err.try_clone().unwrap()),

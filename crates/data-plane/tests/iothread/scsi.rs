@@ -109,6 +109,7 @@ impl Controller {
                 features: ring.driver.features(),
                 base: 0,
                 inflight: None,
+                log: None,
                 kick: Some(ring.kick.try_clone().unwrap()),
                 call: Some(ring.call.try_clone().unwrap()),
                 err: None,

@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
-use virtqueue::{GuestMemory, RingError, SplitQueue};
+use virtqueue::{GuestMemory, QueueLog, RingError, SplitQueue};
 
 /// What a status byte says of a request that was carried out.
 pub const STATUS_OK: u8 = 0;
@@ -136,6 +136,8 @@ impl StartedQueue for Serving {
     fn enable(&self, _: bool) {}
 
     fn set_memory(&self, _: Arc<GuestMemory>) {}
+
+    fn set_log(&self, _: Option<QueueLog>) {}
 
     fn settle(&self) {}
 

@@ -25,7 +25,7 @@ const REST: usize = 16;
 const ADDR: usize = 24;
 
 /// A chain that was in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     /// Where its record begins: how [`PackedTracker`] calls it.
     pub entry: u16,
@@ -45,7 +45,7 @@ struct Entry {
 }
 
 /// Writes the record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PackedTracker {
     region: InflightRegion,
     entries: Box<[Entry]>,

@@ -14,7 +14,7 @@ const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
 /// Writes the record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SplitTracker {
     region: InflightRegion,
     /// Of the chain that is taken next.

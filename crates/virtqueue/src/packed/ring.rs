@@ -22,7 +22,7 @@ pub(super) const F_AVAIL: u16 = 1 << 7;
 pub(super) const F_USED: u16 = 1 << 15;
 
 /// `struct pvirtq_event_suppress` (section 2.8.14).
-const EVENT_LEN_BYTES: usize = 4;
+pub(super) const EVENT_LEN_BYTES: usize = 4;
 
 /// A descriptor: `struct pvirtq_desc` (section 2.8.13) in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) struct EventArea {
 }
 
 /// Checked host addresses, and what keeps them mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PackedView {
     desc: NonNull<u8>,
     driver: NonNull<u8>,

@@ -9,7 +9,7 @@ use crate::split::{RingFeatures, RingLayout};
 use crate::virtqueue::{ChainId, Virtqueue};
 
 /// A packed virtqueue with a record of what is in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TrackedPacked {
     pub(super) queue: PackedQueue,
     tracker: PackedTracker,

@@ -8,7 +8,7 @@ use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::virtqueue::{ChainId, Virtqueue};
 
 /// A split virtqueue with a record of what is in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TrackedSplit {
     pub(super) queue: SplitQueue,
     tracker: SplitTracker,
