@@ -10,7 +10,7 @@ use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError
 use sandbox::Thread;
 
 use crate::affinity::{AffinityError, bind};
-use crate::controller::{Controller, ControllerError};
+use crate::controller::Controller;
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::handles::{ControllerHandle, VringHandle, ask};
 use crate::message::Message;
@@ -280,14 +280,14 @@ impl DataThread {
     /// Starts a controller with these disks on this iothread.
     ///
     /// # Errors
-    /// [`ControllerError`].
+    /// [`Stopped`]: the iothread has ended.
     pub fn start_controller(
         &self,
         controller: Box<dyn Controller>,
         nodes: Vec<Arc<Node>>,
-    ) -> Result<ControllerHandle, ControllerError> {
+    ) -> Result<ControllerHandle, Stopped> {
         let message = |reply| Message::StartController(controller, nodes, reply);
-        let place = ask(&self.remote, message)??;
+        let place = ask(&self.remote, message)?;
         Ok(ControllerHandle::new(self.remote.clone(), place))
     }
 

@@ -1,6 +1,5 @@
 //! A device that has no virtqueues and speaks to its front-end by itself, as an iothread sees it.
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -23,6 +22,10 @@ pub trait Controller: Send {
 
     /// The descriptor at this place is ready. Its turn comes next.
     fn ready(&mut self, source: usize, now_ns: u64);
+
+    /// Looks, by one system call that does not wait, whether the front-end has said something. True: its turn comes next. Nothing
+    /// is carried out before that.
+    fn look(&mut self) -> bool;
 
     /// Does for a bounded time what is to be done. True: there is more.
     fn run(&mut self, now_ns: u64) -> bool;
@@ -86,15 +89,4 @@ impl Carriers<'_> {
         let token = self.token_base | u64::from(slot);
         self.engines.call(Box::new(move || call(&node)), token);
     }
-}
-
-/// Why a controller could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum ControllerError {
-    /// What it wants watched cannot be.
-    #[error("cannot watch its descriptors: {0}")]
-    Watch(#[from] io::Error),
-    /// Its iothread is gone.
-    #[error(transparent)]
-    Stopped(#[from] event_loop::Stopped),
 }

@@ -2,21 +2,20 @@
 //!
 //! A controller has a place as a queue has, where there is no queue: completions for it, and its turn among those that
 //! have something to publish, are found by that. So queues do not pay for it. What needs the loop (watching
-//! other descriptors, timers) is done when a descriptor of the controller's is ready, and it has one to signal by itself.
+//! other descriptors, timers) is done at the end of the iteration: those that want it are in a list.
+//!
+//! A controller is polled for as a queue is, as its pace says. But a look at its socket is a system call, where one at a ring is
+//! a load: so it is looked at only while it was active lately, one controller at a time, and seldom beside rings.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{Engines, Node};
 use engine::Errno;
-use event_loop::{HandlerId, Interest};
-use rustix::event::{EventfdFlags, eventfd};
+use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
-use crate::controller::{Carriers, Controller, ControllerError, SOURCES};
-
-/// The place of a controller's own eventfd among its descriptors.
-pub(crate) const TEND: u8 = u8::MAX;
+use crate::controller::{Carriers, Controller, SOURCES};
 
 /// Turns of a controller in a row, before others have theirs.
 const TURNS: usize = 4;
@@ -28,11 +27,15 @@ pub(crate) struct Running {
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
-    /// Signalled when the loop is to look after it.
-    tend: OwnedFd,
-    pub tend_handler: Option<HandlerId>,
     /// When the loop was told to come back.
     armed_ns: Option<u64>,
+    /// Its last turn has left something to do.
+    more: bool,
+    pace: Pace,
+    /// Counts what its front-end and its disks have said.
+    progress: u64,
+    /// It is polled for: its socket is looked at.
+    polled: bool,
     /// In the list of what has something to publish.
     pub due: bool,
     /// No requests are handed over.
@@ -44,40 +47,35 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub fn new(
-        controller: Box<dyn Controller>,
-        nodes: Vec<Arc<Node>>,
-        place: u32,
-    ) -> Result<Self, ControllerError> {
-        let tend = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(std::io::Error::from)?;
-        Ok(Running {
+    pub fn new(controller: Box<dyn Controller>, nodes: Vec<Arc<Node>>, place: u32) -> Self {
+        Running {
             generation: controller.generation(),
             controller,
             nodes,
             place,
             handlers: [None; SOURCES],
-            tend,
-            tend_handler: None,
             armed_ns: None,
+            more: false,
+            pace: Pace::default(),
+            progress: 0,
+            polled: false,
             due: false,
             disabled: false,
             settling: Vec::new(),
             stopping: None,
-        })
+        }
+    }
+
+    pub fn place(&self) -> u32 {
+        self.place
     }
 
     pub fn nodes(&self) -> &[Arc<Node>] {
         &self.nodes
     }
 
-    pub fn tend_fd(&self) -> std::io::Result<OwnedFd> {
-        self.tend.as_fd().try_clone_to_owned()
-    }
-
     pub fn disconnect(&mut self) {
         self.controller.disconnect();
-        self.wants_tending();
     }
 
     /// Nobody uses it.
@@ -87,31 +85,50 @@ impl Running {
 
     /// One of its descriptors is ready.
     pub fn ready(&mut self, source: u8, now_ns: u64) {
-        if source != TEND {
-            self.controller.ready(source.into(), now_ns);
-        }
-    }
-
-    /// The loop is to look after it.
-    pub fn wants_tending(&self) {
-        // A full counter is a signal already.
-        let _ = rustix::io::write(&self.tend, &1u64.to_ne_bytes());
+        self.progress += 1;
+        self.controller.ready(source.into(), now_ns);
     }
 
     /// A request has ended. True: it is to be put among what has something to publish.
     pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) -> bool {
+        self.progress += 1;
         self.controller.completed(slot, result);
-        if self.stopping.is_some() {
-            self.wants_tending();
-        }
         !std::mem::replace(&mut self.due, true)
+    }
+
+    /// Looks at its socket. True: its turn comes next.
+    pub fn look(&mut self) -> bool {
+        let found = self.controller.look();
+        self.progress += u64::from(found);
+        found
+    }
+
+    /// As for a queue.
+    pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        let turn = match u32::try_from(self.controller.in_flight()) {
+            Ok(0) => Turn::Guest,
+            in_flight => Turn::Disk {
+                in_flight: in_flight.unwrap_or(u32::MAX),
+            },
+        };
+        let until_ns = match self.controller.is_connected() {
+            true => self.pace.poll_until(settings, now_ns, self.progress, turn),
+            false => 0,
+        };
+        self.polled = until_ns > now_ns;
+        until_ns
+    }
+
+    /// As for a queue.
+    pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        self.pace.learn(settings, idle, self.progress);
     }
 
     /// Its turn. False: requests wait for room.
     pub fn run(&mut self, engines: &mut Engines, now_ns: u64) -> bool {
-        let mut more = true;
+        self.more = true;
         for _ in 0..TURNS {
-            more = more && self.controller.run(now_ns);
+            self.more = self.more && self.controller.run(now_ns);
         }
         if self.controller.in_flight() == 0 {
             for reply in self.settling.drain(..) {
@@ -119,19 +136,28 @@ impl Running {
                 let _ = reply.send(());
             }
         }
-        let mut served = true;
-        if !self.disabled && self.settling.is_empty() && self.stopping.is_none() {
-            served = self.controller.submit(&mut Carriers {
-                engines,
-                nodes: &self.nodes,
-                token_base: u64::from(self.place) << 32,
-            });
+        if self.disabled || !self.settling.is_empty() || self.stopping.is_some() {
+            return true;
         }
+        self.controller.submit(&mut Carriers {
+            engines,
+            nodes: &self.nodes,
+            token_base: u64::from(self.place) << 32,
+        })
+    }
+
+    /// Its last turn has left something to do.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// After a turn: the loop is to look after it.
+    pub fn wants_loop(&mut self) -> bool {
         let deadline_ns = self.controller.deadline_ns();
-        if more || self.watches_change() || deadline_ns.is_some_and(|at| self.is_earlier(at)) {
-            self.wants_tending();
-        }
-        served
+        self.more
+            || self.stopping.is_some()
+            || self.watches_change()
+            || deadline_ns.is_some_and(|at| self.is_earlier(at))
     }
 
     fn is_earlier(&self, deadline_ns: u64) -> bool {
@@ -205,11 +231,7 @@ impl Running {
 
     /// What is watched for it.
     pub fn handlers(&self) -> impl Iterator<Item = HandlerId> {
-        self.handlers
-            .iter()
-            .copied()
-            .flatten()
-            .chain(self.tend_handler)
+        self.handlers.iter().copied().flatten()
     }
 }
 
@@ -217,6 +239,12 @@ impl Running {
 #[derive(Default)]
 pub(crate) struct Controllers {
     places: Vec<Option<Box<Running>>>,
+    /// The places of those that there are.
+    used: Vec<u32>,
+    /// Which of these was looked at last.
+    looked_at: usize,
+    /// Those that the loop is to look after.
+    wanting: Vec<u32>,
 }
 
 impl Controllers {
@@ -225,7 +253,44 @@ impl Controllers {
         if self.places.len() <= place {
             self.places.resize_with(place + 1, || None);
         }
+        self.used.push(running.place);
+        self.wanting.reserve(self.used.len());
         self.places[place] = Some(Box::new(running));
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
+    /// The next one that is polled for, in turn.
+    pub fn next_polled(&mut self) -> Option<&mut Running> {
+        for _ in 0..self.used.len() {
+            self.looked_at = (self.looked_at + 1) % self.used.len();
+            let place = self.used[self.looked_at];
+            if self.get_mut(place).is_some_and(|running| running.polled) {
+                return self.get_mut(place);
+            }
+        }
+        None
+    }
+
+    /// The loop is to look after this one before the iteration ends.
+    pub fn want_loop(&mut self, place: u32) {
+        if !self.wanting.contains(&place) {
+            self.wanting.push(place);
+        }
+    }
+
+    /// Whether the loop is to look after any.
+    #[inline]
+    pub fn any_wants_loop(&self) -> bool {
+        !self.wanting.is_empty()
+    }
+
+    /// The next one that the loop is to look after.
+    pub fn next_wanting(&mut self) -> Option<u32> {
+        self.wanting.pop()
     }
 
     pub fn get_mut(&mut self, place: u32) -> Option<&mut Running> {
@@ -233,13 +298,19 @@ impl Controllers {
     }
 
     pub fn take(&mut self, place: u32) -> Option<Box<Running>> {
-        self.places.get_mut(place as usize)?.take()
+        let running = self.places.get_mut(place as usize)?.take()?;
+        self.used.retain(|other| *other != place);
+        Some(running)
+    }
+
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
+        self.places.iter_mut().flatten().map(Box::as_mut)
     }
 
     /// Their places.
     pub fn places(&self) -> Vec<u32> {
-        let running = self.places.iter().flatten();
-        running.map(|running| running.place).collect()
+        self.used.clone()
     }
 }
 

@@ -27,7 +27,7 @@ mod waiting;
 
 pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals};
-pub use controller::{Carriers, Controller, ControllerError, SOURCES};
+pub use controller::{Carriers, Controller, SOURCES};
 pub use cpu_time::thread_cpu_time_ns;
 pub use engine::Errno;
 pub use handles::{ControllerHandle, VringHandle};

@@ -9,7 +9,7 @@ use engine::PoolError;
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::affinity::AffinityError;
-use crate::controller::{Controller, ControllerError};
+use crate::controller::Controller;
 use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::vring::{StartError, VringSetup};
 use crate::waiting::Resume;
@@ -19,11 +19,7 @@ pub enum Message {
     /// Start a queue; the answer is its place.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
     /// Start a controller with these disks; the answer is its place, which the other messages take as well.
-    StartController(
-        Box<dyn Controller>,
-        Vec<Arc<Node>>,
-        Sender<Result<u32, ControllerError>>,
-    ),
+    StartController(Box<dyn Controller>, Vec<Arc<Node>>, Sender<u32>),
     /// Stop a controller if no front-end is connected; the answer says whether none was.
     StopIfIdle(u32, Sender<bool>),
     /// Take no more requests, wait for those in flight; the answer is where it stands.

@@ -84,6 +84,8 @@ pub struct StoragePlane {
     /// Where its thread may run when it is bound to nothing, once it was bound.
     unbound: Option<CpuSet>,
     timer: Option<(u64, TimerId)>,
+    /// Looks at what is polled for, while there are controllers.
+    looks: u32,
     /// Test knob, see [`event_loop::Context::scan_handlers`].
     scan: bool,
 }
@@ -111,6 +113,7 @@ impl StoragePlane {
             engine_handlers: Vec::new(),
             unbound: None,
             timer: None,
+            looks: 0,
             scan: cx.scans_handlers(),
         }
     }
@@ -514,7 +517,7 @@ impl Plane for StoragePlane {
     type Timer = ();
     type Message = Message;
 
-    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
         match handler {
             // The reap phase looks at the ring anyway.
             Handler::Engine => {}
@@ -526,7 +529,7 @@ impl Plane for StoragePlane {
                 }
                 self.activate(place);
             }
-            Handler::Controller(place, source) => self.controller_ready(cx, place, source),
+            Handler::Controller(place, source) => self.controller_ready(place, source),
         }
     }
 
@@ -659,6 +662,9 @@ impl Plane for StoragePlane {
         } else if !self.gave_back && self.engines.has_completions() {
             self.answer_at_once();
         }
+        if self.vrings.controllers.any_wants_loop() {
+            self.look_after_controllers(cx);
+        }
         self.arm_timer(cx);
     }
 
@@ -679,6 +685,7 @@ impl Plane for StoragePlane {
                     .get(*place)
                     .is_some_and(|vring| vring.runs() && vring.has_available())
             })
+            || (!self.vrings.controllers.is_empty() && self.look_at_controller())
     }
 
     fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
@@ -697,6 +704,9 @@ impl Plane for StoragePlane {
                 until_ns = until_ns.max(vring.poll_until(settings, now_ns));
             }
         }
+        for running in self.vrings.controllers.iter_mut() {
+            until_ns = until_ns.max(running.poll_until(settings, now_ns));
+        }
         until_ns
     }
 
@@ -705,6 +715,9 @@ impl Plane for StoragePlane {
             if let Some(vring) = self.vrings.get_mut(*place) {
                 vring.learn(settings, idle);
             }
+        }
+        for running in self.vrings.controllers.iter_mut() {
+            running.learn(settings, idle);
         }
     }
 

@@ -126,6 +126,16 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
+    /// Looks whether the front-end has said something: it is read, and carried out by [`Server::run`]. For whoever expects a
+    /// message soon, and would have to be woken for it.
+    pub fn look(&mut self) -> bool {
+        if !self.wants_read() {
+            return false;
+        }
+        // What is there already is carried out first.
+        self.session.incoming.is_ready() || self.read() != There::Nothing || self.socket.is_none()
+    }
+
     /// Carries out and answers what has been read, so many messages at most. How many more there might have been.
     fn carry_out(&mut self, mut left: usize) -> usize {
         while left > 0 && self.wants_read() {

@@ -85,3 +85,24 @@ fn what_was_read_and_not_carried_out_comes_before_the_next_turn() {
     while rig.server.run(0) {}
     assert_eq!(rig.server.device().0.writes, 100);
 }
+
+/// For an iothread that polls.
+#[test]
+fn a_look_reads_what_is_there_and_carries_nothing_out() {
+    let mut rig = Rig::around(Spy::default());
+    rig.agree();
+    assert!(!rig.server.look());
+    let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
+    rig.send(&write.bytes().repeat(2), &[]);
+    assert!(rig.server.look());
+    assert!(rig.server.look(), "as long as it waits for its turn");
+    assert_eq!(rig.server.device().0.writes, 0);
+    assert!(rig.receive().is_none());
+    rig.server.run(0);
+    assert_eq!(rig.server.device().0.writes, 2);
+    assert!(rig.receive().is_some());
+    assert!(!rig.server.look());
+    rig.front_end.shutdown(std::net::Shutdown::Both).unwrap();
+    assert!(rig.server.look(), "it has gone");
+    assert!(!rig.is_connected());
+}

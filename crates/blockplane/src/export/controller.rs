@@ -160,6 +160,10 @@ impl Controller for LsiController {
         }
     }
 
+    fn look(&mut self) -> bool {
+        self.server.look()
+    }
+
     fn run(&mut self, now_ns: u64) -> bool {
         self.accept_from_ns = self.accept_from_ns.filter(|from| *from > now_ns);
         self.server.device().0.set_now(now_ns);

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::Node;
-use event_loop::Interest;
 use event_loop::iothread::PlaneContext;
 
 use super::{Handler, StoragePlane};
-use crate::controller::{Controller, ControllerError};
-use crate::controllers::{Running, TEND, now_ns};
+use crate::controller::Controller;
+use crate::controllers::{Running, now_ns};
+
+/// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
+const RING_LOOKS: u32 = 8;
 
 impl StoragePlane {
     pub(super) fn start_controller(
@@ -17,21 +19,9 @@ impl StoragePlane {
         cx: &mut PlaneContext<Self>,
         controller: Box<dyn Controller>,
         nodes: Vec<Arc<Node>>,
-    ) -> Result<u32, ControllerError> {
+    ) -> u32 {
         let place = self.vrings.reserve();
-        let started = Running::new(controller, nodes, place).and_then(|mut running| {
-            let handler = Handler::Controller(place, TEND);
-            running.tend_handler =
-                Some(cx.add(running.tend_fd()?, Interest::ReadableEdge, handler)?);
-            Ok(running)
-        });
-        let running = match started {
-            Ok(running) => running,
-            Err(error) => {
-                self.vrings.remove(place);
-                return Err(error);
-            }
-        };
+        let running = Running::new(controller, nodes, place);
         for node in running.nodes() {
             self.attach(cx, node);
         }
@@ -39,7 +29,7 @@ impl StoragePlane {
         self.lists.make_room(self.vrings.count());
         self.trace.make_room(self.vrings.count());
         self.tend(cx, place);
-        Ok(place)
+        place
     }
 
     /// Its turn, among what has something to publish.
@@ -52,21 +42,62 @@ impl StoragePlane {
         if !running.run(&mut self.engines, now_ns()) {
             self.lists.stall_controller(place);
         }
+        if running.wants_loop() {
+            self.vrings.controllers.want_loop(place);
+        }
     }
 
-    /// A descriptor of a controller's is ready, or it wants to be looked after.
+    /// Its turn comes next.
+    fn make_controller_due(&mut self, place: u32) {
+        if let Some(running) = self.vrings.controllers.get_mut(place)
+            && !std::mem::replace(&mut running.due, true)
+        {
+            self.lists.unpublished.push(place);
+        }
+    }
+
+    /// Looks at the socket of one that is polled for.
     #[cold]
-    pub(super) fn controller_ready(&mut self, cx: &mut PlaneContext<Self>, place: u32, source: u8) {
-        let now_ns = cx.now_ns();
+    pub(super) fn look_at_controller(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.lists.active.is_empty() && !self.looks.is_multiple_of(RING_LOOKS) {
+            return false;
+        }
+        let Some(running) = self.vrings.controllers.next_polled() else {
+            return false;
+        };
+        let found = running.look();
+        if found {
+            let place = running.place();
+            self.make_controller_due(place);
+        }
+        found
+    }
+
+    /// A descriptor of a controller's is ready.
+    #[cold]
+    pub(super) fn controller_ready(&mut self, place: u32, source: u8) {
         if let Some(running) = self.vrings.controllers.get_mut(place) {
-            running.ready(source, now_ns);
-            self.tend(cx, place);
+            running.ready(source, now_ns());
+            self.make_controller_due(place);
         }
     }
 
     /// Its turn, and then what it needs of the loop.
-    pub(super) fn tend(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
+    fn tend(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
         self.run_controller(place);
+        self.look_after(cx, place);
+    }
+
+    /// What controllers need of the loop.
+    #[cold]
+    pub(super) fn look_after_controllers(&mut self, cx: &mut PlaneContext<Self>) {
+        while let Some(place) = self.vrings.controllers.next_wanting() {
+            self.look_after(cx, place);
+        }
+    }
+
+    fn look_after(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
         let Some(running) = self.vrings.controllers.get_mut(place) else {
             return;
         };
@@ -78,17 +109,20 @@ impl StoragePlane {
             |fd, interest, source| cx.add(fd, interest, Handler::Controller(place, source)),
             |handler| deleted.push(handler),
         );
-        let deadline_ns = running.deadline_ns();
+        let (more, deadline_ns) = (running.has_more(), running.deadline_ns());
         for handler in deleted {
             cx.delete(handler);
         }
-        if let Err(error) = watched {
+        if let Err(error) = &watched {
             tracing::error!(
                 %error,
                 advice = "raise `ulimit -n` (`LimitNOFILE=`)",
                 "a device's socket cannot be watched: its front-end is sent away"
             );
             self.disconnect_controller(place);
+        }
+        if more || watched.is_err() {
+            self.make_controller_due(place);
         }
         if let Some(deadline_ns) = deadline_ns {
             self.arm_timer_for(cx, deadline_ns);

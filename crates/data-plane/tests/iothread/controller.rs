@@ -35,6 +35,9 @@ struct Seen {
     asked: AtomicUsize,
     done: AtomicUsize,
     connected: AtomicUsize,
+    turns: AtomicUsize,
+    /// So many turns it wants at least, each a while after the one before.
+    alarms: AtomicUsize,
 }
 
 /// Asks its disk for so many flushes each time its descriptor is ready.
@@ -44,6 +47,7 @@ struct Flushes {
     in_flight: usize,
     bell: OwnedFd,
     seen: Arc<Seen>,
+    now_ns: u64,
 }
 
 impl Controller for Flushes {
@@ -62,12 +66,20 @@ impl Controller for Flushes {
         self.wanted += self.at_once;
     }
 
-    fn run(&mut self, _: u64) -> bool {
+    fn look(&mut self) -> bool {
+        false
+    }
+
+    fn run(&mut self, now_ns: u64) -> bool {
+        self.now_ns = now_ns;
+        self.seen.turns.fetch_add(1, Ordering::Relaxed);
         false
     }
 
     fn deadline_ns(&mut self) -> Option<u64> {
-        None
+        let Seen { turns, alarms, .. } = &*self.seen;
+        (turns.load(Ordering::Relaxed) < alarms.load(Ordering::Relaxed))
+            .then_some(self.now_ns + 100_000)
     }
 
     fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
@@ -136,6 +148,7 @@ impl Rig {
             in_flight: 0,
             bell: bell.try_clone().unwrap(),
             seen: seen.clone(),
+            now_ns: 0,
         };
         let node = slow_disk(latency_ns);
         let weak = Arc::downgrade(&node);
@@ -184,6 +197,15 @@ fn it_has_its_turns_and_its_requests_come_back() {
         rig.until(|rig| rig.done() == 3 * round);
     }
     assert_eq!(rig.asked(), 300);
+}
+
+#[test]
+fn it_is_called_at_the_times_that_it_wants() {
+    let rig = Rig::new(1, 0);
+    rig.seen.alarms.store(20, Ordering::Relaxed);
+    // Where it says that, it has a turn.
+    add_one(&rig.bell);
+    rig.until(|rig| rig.seen.turns.load(Ordering::Relaxed) >= 20);
 }
 
 #[test]

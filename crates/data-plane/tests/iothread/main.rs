@@ -8,7 +8,7 @@
 //! - `tuned`: what is changed while it works takes effect at once.
 //! - `idle`: a thread without work does nothing.
 //! - `scsi`: queues of a controller, which tell each other things.
-//! - `controller`: a device without queues beside them.
+//! - `controller`: a device without queues beside them; `polled`: when its socket is looked at.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -17,6 +17,7 @@ mod controller;
 mod fair;
 mod guest;
 mod idle;
+mod polled;
 mod quiet;
 mod scsi;
 mod serve;
