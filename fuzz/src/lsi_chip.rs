@@ -176,7 +176,7 @@ impl Machine {
             };
             let run = self.chip.run(&mut self.world, limits);
             self.world.end_run(instructions);
-            if run == Run::Again || !self.chip.wants_run() {
+            if run != Run::Idle || !self.chip.wants_run() {
                 return;
             }
         }

@@ -13,10 +13,10 @@ use crate::disks::{Disks, Sink};
 use crate::memory::Memory;
 use crate::{Disk, DiskError, pci};
 
-/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes thirty.
-const INSTRUCTIONS: u32 = 2000;
+/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes ninety.
+const INSTRUCTIONS: u32 = 1000;
 
-/// How long the chip rests when it has used up its turn. Programs exist that wait for memory to change in a loop; nobody who
+/// How long the chip rests when it has used up its turn in vain. Programs exist that wait for memory to change in a loop; nobody who
 /// shares the iothread is to notice.
 const REST_NS: u64 = 100_000;
 
@@ -32,7 +32,7 @@ pub struct Adapter {
     memory: Memory,
     asked: Asked,
     now_ns: u64,
-    /// The turn was used up: the chip goes on then.
+    /// The turn was used up in vain: the chip goes on then.
     rests_until_ns: Option<u64>,
     /// A reset that the chip has not carried out.
     resets: bool,
@@ -105,8 +105,8 @@ impl Adapter {
         host.set_irq(level);
     }
 
-    /// One run of the chip.
-    fn run_chip(&mut self, host: &mut dyn Host) {
+    /// One run of the chip. True: the turn is used up.
+    fn run_chip(&mut self, host: &mut dyn Host) -> bool {
         let limits = Limits {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
@@ -118,13 +118,15 @@ impl Adapter {
             disks: &mut self.disks,
             is_master: self.config.bus_master(),
         };
-        if self.chip.run(&mut world, limits) == Run::Again {
+        let run = self.chip.run(&mut world, limits);
+        if run == Run::InVain {
             self.rests_until_ns = Some(self.now_ns.saturating_add(REST_NS));
         }
         self.resets = false;
+        run != Run::Idle
     }
 
-    /// It used up its last turn, and rests.
+    /// It used up its last turn in vain, and rests.
     fn rests(&mut self) -> bool {
         self.rests_until_ns = self.rests_until_ns.filter(|until| *until > self.now_ns);
         self.rests_until_ns.is_some() && !self.resets
@@ -201,20 +203,19 @@ impl PciDevice for Adapter {
     fn run(&mut self, host: &mut dyn Host) -> bool {
         let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
         let mut wanted = timer_is_due;
-        let mut rests = self.rests();
+        let mut ends = self.rests();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.next_finished() {
                 self.chip.finished(task, status);
             }
             wanted |= self.chip.wants_run();
-            if !wanted || rests {
+            if !wanted || ends {
                 break;
             }
             wanted = false;
-            self.run_chip(host);
-            rests = self.rests();
+            ends = self.run_chip(host);
         }
         self.update_line(host);
-        self.disks.has_finished()
+        self.disks.has_finished() || (self.chip.wants_run() && !self.rests())
     }
 }

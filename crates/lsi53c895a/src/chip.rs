@@ -49,9 +49,11 @@ pub struct Limits {
 pub enum Run {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up: let others run, and come back after a while. Drivers exist that wait for memory to
-    /// change in a program of their own.
+    /// The limits are used up, and tasks have come or gone meanwhile: let others run, and come back.
     Again,
+    /// The limits are used up, and nothing has come of it: come back after a while. Drivers exist that wait for memory to
+    /// change in a program of their own.
+    InVain,
 }
 
 /// One LSI53C895A with its SCSI bus.
@@ -181,17 +183,20 @@ impl Chip {
     pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
         self.awake = false;
         self.left = limits.instructions;
+        let turnover = self.tasks.turnover();
         if self.timers.tell(limits.now_ns) {
             self.interrupt_scsi(0, sist1::GEN);
         }
         loop {
             self.carry_out_resets(host);
-            if self.waits_for_memory() {
-                return Run::Idle;
-            }
-            if matches!(self.dma, Dma::Failed) {
-                self.dma = Dma::Idle;
-                self.bus_fault();
+            if !matches!(self.dma, Dma::Idle) {
+                if self.waits_for_memory() {
+                    return Run::Idle;
+                }
+                if matches!(self.dma, Dma::Failed) {
+                    self.dma = Dma::Idle;
+                    self.bus_fault();
+                }
             }
             if self.cpu.state == State::Stopped {
                 self.reselect_while_stopped();
@@ -199,7 +204,10 @@ impl Chip {
             }
             if self.left == 0 || self.left.is_multiple_of(64) && host.out_of_time() {
                 self.awake = true;
-                return Run::Again;
+                return match self.tasks.turnover() == turnover {
+                    true => Run::InVain,
+                    false => Run::Again,
+                };
             }
             self.left -= 1;
             match self.step(host) {

@@ -76,8 +76,20 @@ impl Chip {
         {
             return Ok(*bytes);
         }
-        let mut bytes = [0; 8];
-        self.load(host, addr, &mut bytes)?;
+        self.load_bytes(host, addr)
+    }
+
+    /// A few bytes, as programs have them in tables: mostly out of guest memory, with nothing under way.
+    pub(crate) fn load_bytes<const N: usize, H: Bus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<[u8; N], Pause> {
+        let mut bytes = [0; N];
+        let is_outside = matches!(self.place(addr, N), Place::Outside);
+        if !(is_outside && matches!(self.dma, Dma::Idle) && host.read(addr, &mut bytes)) {
+            self.load(host, addr, &mut bytes)?;
+        }
         Ok(bytes)
     }
 

@@ -86,7 +86,11 @@ impl Chip {
     /// One step of the program.
     pub(crate) fn step<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         if self.cpu.state == State::Fetch {
-            return self.fetch(host);
+            self.fetch(host)?;
+            // An empty word was passed over.
+            if self.cpu.state == State::Fetch {
+                return Ok(());
+            }
         }
         self.execute(host)?;
         // A write to DSP or ISTAT0 from within the instruction has decided what comes next.

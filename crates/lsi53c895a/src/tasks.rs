@@ -41,6 +41,8 @@ pub struct Tasks {
     ready: VecDeque<TaskId>,
     running: usize,
     draining: usize,
+    /// How many have come, and how many have gone.
+    turnover: u64,
 }
 
 impl Tasks {
@@ -59,6 +61,7 @@ impl Tasks {
             ready: VecDeque::with_capacity(MAX_TASKS),
             running: 0,
             draining: 0,
+            turnover: 0,
         }
     }
 
@@ -80,6 +83,7 @@ impl Tasks {
     /// Takes a slot for a task whose data is to be collected.
     pub fn take(&mut self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
         let index = self.free.pop()?;
+        self.turnover += 1;
         let slot = &mut self.slots[usize::from(index)];
         slot.state = State::Collecting;
         slot.nexus = nexus;
@@ -90,12 +94,18 @@ impl Tasks {
         })
     }
 
+    /// Another number when a task has come or gone.
+    pub fn turnover(&self) -> u64 {
+        self.turnover
+    }
+
     /// Gives the slot back.
     pub fn release(&mut self, id: TaskId) {
         let Some(slot) = self.slot(id) else { return };
         let before = std::mem::replace(&mut slot.state, State::Free);
         slot.generation = slot.generation.wrapping_add(1);
         slot.data.clear();
+        self.turnover += 1;
         self.free.push(id.index);
         match before {
             State::Running => self.running -= 1,

@@ -166,6 +166,27 @@ fn what_a_disk_has_no_room_for_waits_and_others_pass_it() {
 }
 
 #[test]
+fn many_commands_at_once_are_no_reason_to_rest() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    for tag in 0..32 {
+        driver.submit(&transfer(0x28, 0, Some(tag), tag.into(), 1, BUFFERS));
+    }
+    while !driver.machine.disks.waiting.is_empty() {
+        driver.machine.complete(0);
+    }
+    // A turn has fewer instructions than they need.
+    let now_ns = driver.machine.rig.now_ns;
+    assert!(
+        driver.machine.rig.server.run(now_ns),
+        "there is more at once"
+    );
+    assert_eq!(driver.machine.rig.server.device().0.deadline_ns(), None);
+    while driver.machine.rig.server.run(now_ns) {}
+    assert_eq!(driver.completions().len(), 32);
+}
+
+#[test]
 fn a_program_that_never_ends_leaves_time_for_others() {
     use crate::assemble::{Program, When};
     let mut machine = Machine::new();

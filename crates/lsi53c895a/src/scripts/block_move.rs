@@ -81,10 +81,8 @@ impl Chip {
         if first & 0x1000_0000 != 0 {
             // Table indirect, whatever bit 29 says.
             block.entry = self.regs.get32(DSA).wrapping_add(signed24(second));
-            let mut bytes = [0; 8];
             let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry);
-            self.load(host, table, &mut bytes)?;
-            let [c0, c1, c2, high, a0, a1, a2, a3] = bytes;
+            let [c0, c1, c2, high, a0, a1, a2, a3] = self.load_bytes(host, table)?;
             block.left = u32::from_le_bytes([c0, c1, c2, 0]);
             block.high = high;
             let upper = if !self.regs.has(CCNTL1, ccntl1::EN64TIBMV) {

@@ -126,8 +126,7 @@ impl Chip {
         let addr = u64::from(self.regs.get32(upper)) << 32 | u64::from(addr);
         if count == 4 && is_plain(register) {
             if is_load {
-                let mut bytes = [0; 4];
-                self.load(host, addr, &mut bytes)?;
+                let bytes = self.load_bytes(host, addr)?;
                 self.regs.set32(register, u32::from_le_bytes(bytes));
                 return Ok(());
             }
@@ -150,13 +149,13 @@ impl Chip {
     }
 }
 
-/// Up to the next border of a window or a mapping.
 /// Words that hold what was written to them, and nothing else happens: those that programs keep their addresses in.
 fn is_plain(register: u8) -> bool {
     const LAST_SCRATCH: u8 = 0x9c;
     matches!(register, DSA | TEMP | SCRATCHC..=LAST_SCRATCH)
 }
 
+/// Up to the next border of a window or a mapping.
 fn piece(addr: u32) -> usize {
     // 1 KiB: the smallest window in memory.
     0x400 - usize::try_from(addr & 0x3ff).expect("small")
