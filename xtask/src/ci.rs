@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::{cargo, duplicates, fuzz, root};
+use crate::{cargo, duplicates, fuzz, root, sim};
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,21 @@ pub(crate) fn ci() -> ExitCode {
     lints.current_dir(root().join("fuzz"));
     steps.command("fuzzing, lints", lints);
     steps.step("fuzzing", fuzz::check);
+
+    let mut lints = cargo(&[
+        "clippy",
+        "--release",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    lints.current_dir(sim::folder());
+    steps.command("simulation, lints", lints);
+    let mut tests = cargo(&["test", "--release"]);
+    tests.current_dir(sim::folder());
+    steps.command("simulation, tests", tests);
+    steps.step("simulation", sim::check);
 
     let (table, passed) = steps.summary();
     eprint!("{table}");

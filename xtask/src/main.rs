@@ -1,6 +1,7 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
 //! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
-//! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something.
+//! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something,
+//! `cargo xtask sim` simulates what can happen to the daemon, from seeds.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
@@ -10,6 +11,7 @@ mod ci;
 mod duplicates;
 mod fuzz;
 mod instructions;
+mod sim;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,7 +19,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing
+  ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
+          simulation
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
   bench-guest [null-co | file]
@@ -25,6 +28,7 @@ usage: cargo xtask COMMAND
   instructions
           count the instructions that a request costs (needs valgrind)
   fuzz    look for inputs that break something; see fuzz/README.md
+  sim     simulate guests, kernel and disk from seeds, and all that can happen to the daemon; --help says how
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +36,9 @@ fn main() -> ExitCode {
     let command = arguments.next();
     if command.as_deref() == Some("fuzz") {
         return fuzz::fuzz(arguments);
+    }
+    if command.as_deref() == Some("sim") {
+        return sim::sim(arguments);
     }
     match (command.as_deref(), arguments.next().as_deref()) {
         (Some("ci"), None) => ci::ci(),

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::uring::{File, RangeIo, RangeOp};
 use engine::{
-    AioSettings, AioStats, Completion, Full, Io, LinuxAio, Op as IoOp, Pool, PoolError,
-    PoolSettings, Uring, UringSettings, UringStats,
+    AioSettings, AioStats, Completion, Full, Io, Op as IoOp, PoolError, PoolSettings, Uring,
+    UringSettings, UringStats,
 };
 use rustix::thread::CpuSet;
 
@@ -36,6 +36,13 @@ use crate::ranges::{self, After, Range, Ranges};
 use crate::request::{Op, Request};
 use crate::submits::Submits;
 use crate::transfer::IOV_MAX;
+
+#[cfg(feature = "simulation")]
+pub(crate) use crate::simulation::{LinuxAio, Workers};
+#[cfg(not(feature = "simulation"))]
+pub(crate) use engine::LinuxAio;
+#[cfg(not(feature = "simulation"))]
+type Workers = engine::Pool<Work>;
 
 /// How the engines of one iothread are made.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +65,7 @@ pub struct Engines {
     known_memory: KnownMemory,
     ranges: Ranges,
     attached: Attached,
-    pub(crate) pool: Pool<Work>,
+    pub(crate) pool: Workers,
     pub(crate) null: NullQueue,
     /// Places of queues whose requests no filter holds back.
     pub(crate) not_held: Vec<u32>,
@@ -66,6 +73,9 @@ pub struct Engines {
     wake: Wake,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
+    /// What Linux AIO is to be made on.
+    #[cfg(feature = "simulation")]
+    pub(crate) kernel: Option<crate::simulation::Kernel>,
     /// The settings are others than those that Linux AIO and the ring were made with.
     outdated: bool,
 }
@@ -90,12 +100,14 @@ impl Engines {
             known_memory: KnownMemory::default(),
             ranges: Ranges::default(),
             attached: Attached::default(),
-            pool: Pool::new(settings.pool, wake.clone())?,
+            pool: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             not_held: Vec::new(),
             wake,
             aio_settings: settings.aio,
             ring_settings,
+            #[cfg(feature = "simulation")]
+            kernel: None,
             outdated: false,
         })
     }
@@ -470,7 +482,12 @@ impl Engines {
     }
 
     fn make_aio(&mut self, watch: Watch<'_>) -> bool {
-        let make = || LinuxAio::new(self.aio_settings).map_err(|error| error.to_string());
+        let settings = self.aio_settings;
+        #[cfg(feature = "simulation")]
+        let made = LinuxAio::with_kernel(self.kernel.take().unwrap_or_default(), settings);
+        #[cfg(not(feature = "simulation"))]
+        let made = LinuxAio::new(settings);
+        let make = || made.map_err(|error| error.to_string());
         let watch = |aio: &LinuxAio| watch(aio.eventfd());
         let without = "no Linux AIO: worker threads do all I/O";
         self.aio.make(make, watch, without)

@@ -64,6 +64,11 @@ impl Job {
         let Some(backing) = self.backing() else {
             return Ok(());
         };
+        #[cfg(feature = "simulation")]
+        if let Some(disk) = &backing.simulated {
+            // SAFETY: `new`'s caller vouches for the segments.
+            return unsafe { disk.carry_out(&self.request) };
+        }
         let Request {
             op,
             fua,

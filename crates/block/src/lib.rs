@@ -34,6 +34,8 @@ mod range_lock;
 mod ranges;
 mod request;
 mod resize;
+#[cfg(feature = "simulation")]
+mod simulation;
 mod submits;
 mod transfer;
 
@@ -50,6 +52,8 @@ pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use null::NullOptions;
 pub use request::{Op, Request};
 pub use resize::ResizeError;
+#[cfg(feature = "simulation")]
+pub use simulation::SimulatedDisk;
 pub use submits::Submits;
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.

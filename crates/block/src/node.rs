@@ -89,6 +89,9 @@ pub(crate) struct FdBacking {
     pub no_flush: bool,
     pub block_mode: BlockMode,
     pub ranges: RangeLock,
+    /// What is there instead of a file.
+    #[cfg(feature = "simulation")]
+    pub simulated: Option<Arc<dyn crate::SimulatedDisk>>,
 }
 
 /// Whether guests use blocks smaller than direct I/O's. If so every write goes through the range
@@ -181,7 +184,17 @@ impl Node {
             }
             NodeOptions::Null(options) => (Backing::Null(*options), options.geometry(), false),
         };
-        Ok(Arc::new(Node {
+        Ok(Node::of(name, geometry, read_only, unmap, backing))
+    }
+
+    pub(crate) fn of(
+        name: &str,
+        geometry: Geometry,
+        read_only: bool,
+        unmap: bool,
+        backing: Backing,
+    ) -> Arc<Node> {
+        Arc::new(Node {
             name: name.to_owned(),
             size: AtomicU64::new(geometry.size),
             span: Span::ToEnd,
@@ -190,7 +203,7 @@ impl Node {
             unmap,
             base: 0,
             backing: Arc::new(backing),
-        }))
+        })
     }
 
     /// A window of `size` bytes (`None`: to the end) at `offset` of another node: what the `raw`

@@ -112,6 +112,8 @@ pub(crate) fn finish(
         no_flush: options.no_flush,
         block_mode: BlockMode::default(),
         ranges: RangeLock::default(),
+        #[cfg(feature = "simulation")]
+        simulated: None,
     })
 }
 

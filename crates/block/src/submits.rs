@@ -1,6 +1,8 @@
 //! What engines have handed over to the kernel, those that are gone included.
 
-use engine::{LinuxAio, Uring};
+use engine::Uring;
+
+use crate::engines::LinuxAio;
 
 /// Sums over engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,7 @@
 
 use block::Engines;
 use virtio_blk::Admission;
+use virtqueue::planted::{Mistake, is_planted};
 
 use crate::vring::Vring;
 use crate::vrings::Vrings;
@@ -93,6 +94,9 @@ impl Lists {
     #[inline]
     pub fn resume_stalled(&mut self, vrings: &mut Vrings, engines: &mut Engines) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
+        if is_planted(Mistake::StalledForgotten) {
+            return false;
+        }
         if waited {
             self.resume(vrings, engines);
         }

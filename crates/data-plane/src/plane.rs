@@ -124,6 +124,12 @@ impl StoragePlane {
         &self.engines
     }
 
+    /// Its engines, for the simulator to be their worker threads.
+    #[cfg(feature = "simulation")]
+    pub fn engines_mut(&mut self) -> &mut Engines {
+        &mut self.engines
+    }
+
     /// What it has handed over to the kernel so far.
     #[must_use]
     pub fn submits(&self) -> Arc<SubmitTotals> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use block::{Op, Request};
 use counters::COUNTED;
 use libc::iovec;
+use virtqueue::planted::{Mistake, is_planted};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -309,6 +310,9 @@ impl Queue {
         let Frame { header, reply, .. } = frame;
         let kind = header.kind & !T_BARRIER;
         match self.checks.other(kind, frame.readable, frame.readable_len) {
+            Parsed::NoData { op: Op::Flush, .. } if is_planted(Mistake::FlushEarly) => {
+                self.answer(ring, id, reply, Status::Ok);
+            }
             Parsed::NoData { op, offset, len } => {
                 let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[]);
                 let Some(slot) = slot else {
@@ -505,7 +509,12 @@ impl Queue {
     fn fail(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
         // Those that succeeded before, while it is still in flight.
         self.end_batch();
-        let done = self.finish(ring, slot, Status::IoErr, now);
+        let status = if is_planted(Mistake::ErrorSwallowed) {
+            Status::Ok
+        } else {
+            Status::IoErr
+        };
+        let done = self.finish(ring, slot, status, now);
         let (taken, next) = (done.slot.stamp, done.next);
         let requests = 1 + self.finish_merged(ring, next, Status::IoErr);
         let kind = self.stats.of(taken.kind());
@@ -538,6 +547,9 @@ impl Queue {
         let mut requests = 0;
         while next != NONE {
             let done = self.slots.give_back(next);
+            if is_planted(Mistake::MergedTailLost) && done.next == NONE {
+                return requests + 1;
+            }
             write_status(done.slot.status, status);
             ring.push(done.slot.id, done.slot.written);
             requests += 1;
@@ -615,7 +627,7 @@ fn hand_over(
 fn writes(slots: &Slots, slot: u32, device: &Device, stats: &QueueStats) -> bool {
     let slot = slots.get(slot);
     stats.highest_offset().raise(slot.offset + slot.len);
-    !device.write_cache()
+    !device.write_cache() && !is_planted(Mistake::FuaForgotten)
 }
 
 #[inline]

@@ -15,7 +15,7 @@
 mod packed;
 mod region;
 mod split;
-pub(crate) mod steps;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 

@@ -30,6 +30,7 @@ mod inflight;
 mod logged;
 pub mod memory;
 pub mod packed;
+pub mod planted;
 pub mod queue;
 mod ring;
 pub mod split;
@@ -41,6 +42,8 @@ mod walk;
 pub use chain::{Chain, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
 pub use error::{Ring, RingError};
+#[cfg(feature = "simulation")]
+pub use inflight::steps;
 pub use inflight::{InflightError, InflightRegion};
 pub use logged::{LoggedQueue, QueueLog};
 pub use memory::{GuestMemory, MemoryError, Region};

@@ -280,6 +280,7 @@ impl PackedQueue {
     /// there already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
+        before_store();
         let flags = if self.features.event_idx {
             FLAGS_DESC
         } else {

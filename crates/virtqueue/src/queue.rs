@@ -12,6 +12,7 @@ use crate::inflight::InflightRegion;
 use crate::logged::{LoggedQueue, QueueLog};
 use crate::memory::GuestMemory;
 use crate::packed::PackedQueue;
+use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::tracked::TrackedQueue;
 use crate::virtqueue::{ChainId, Virtqueue};
@@ -215,7 +216,9 @@ impl Queue {
     /// descriptors.
     pub fn base(&self) -> u32 {
         match self {
-            Queue::Split(queue) => u32::from(queue.next_avail()),
+            Queue::Split(queue) => {
+                u32::from(queue.next_avail()) + u32::from(is_planted(Mistake::BaseOffByOne))
+            }
             Queue::Packed(queue) => {
                 u32::from(queue.next_avail()) | u32::from(queue.published()) << 16
             }

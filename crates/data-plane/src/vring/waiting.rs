@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use block::Engines;
 use engine::Errno;
 use virtio_blk::Retried;
+use virtqueue::planted::{Mistake, is_planted};
 
 use super::Vring;
 use crate::on_error::ErrorAction;
@@ -88,6 +89,9 @@ impl Vring {
             }
             Resume::Retry => {
                 self.waiting.retries = self.waiting.list.len();
+                if is_planted(Mistake::ParkedForgotten) {
+                    self.waiting.retries = self.waiting.retries.saturating_sub(1);
+                }
                 self.retry(engines, now)
             }
         }

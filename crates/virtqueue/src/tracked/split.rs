@@ -4,6 +4,7 @@ use crate::chain::Chain;
 use crate::error::RingError;
 use crate::inflight::{InflightRegion, SplitTracker};
 use crate::memory::GuestMemory;
+use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
 use crate::virtqueue::{ChainId, Virtqueue};
 
@@ -35,7 +36,9 @@ impl TrackedSplit {
             // Not more than the size, which is a u16.
             queue.seek(u16::try_from(heads.len()).unwrap_or(layout.size));
             again = heads;
-            again.reverse();
+            if !is_planted(Mistake::ResubmitReversed) {
+                again.reverse();
+            }
         }
         Ok(TrackedSplit {
             queue,
@@ -79,6 +82,10 @@ impl TrackedSplit {
             return false;
         }
         self.tracker.link(&self.batch);
+        if is_planted(Mistake::ClearInflightEarly) {
+            let published = self.queue.published();
+            self.tracker.seen(&self.batch, published);
+        }
         let signal = self.queue.publish();
         self.tracker.seen(&self.batch, self.queue.published());
         self.batch.clear();
@@ -99,12 +106,17 @@ impl Virtqueue for TrackedSplit {
         let Some(head) = self.queue.pop(memory, chain)? else {
             return Ok(None);
         };
-        self.tracker.taken(head);
+        if !is_planted(Mistake::RecordAfterActing) {
+            self.tracker.taken(head);
+        }
         Ok(Some(id(head)))
     }
 
     #[inline]
     fn push(&mut self, chain: ChainId, written_bytes: u32) {
+        if is_planted(Mistake::RecordAfterActing) {
+            self.tracker.taken(chain.id);
+        }
         self.queue.push(chain.id, written_bytes);
         self.batch.push(chain.id);
     }

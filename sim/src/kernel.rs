@@ -1,0 +1,199 @@
+//! The kernel below Linux AIO: it takes requests for the disk, and completes one when the simulator says so.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{Request, SimulatedDisk};
+use engine::aio::ContextId;
+use engine::aio::abi::{
+    AIO_RING_MAGIC, IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE,
+    IOCB_CMD_PWRITEV, IoEvent, Iocb, RWF_DSYNC, RingHeader,
+};
+use engine::{AioKernel, Errno};
+
+use crate::disk::{Disk, Does};
+
+/// Memory of the ring, as large and as aligned as the header and each event are.
+#[repr(C, align(32))]
+struct RingWord([u8; 32]);
+
+/// What the simulator and the kernel's two faces share.
+pub struct State {
+    /// The disk.
+    pub disk: Disk,
+    ring: Vec<RingWord>,
+    /// Answers to the next io_submit(2) calls; without one everything is taken.
+    pub answers: VecDeque<Result<usize, Errno>>,
+    /// The first buffer of each request that came, in order.
+    pub came: Vec<usize>,
+    now_ns: u64,
+}
+
+/// A handle to the kernel.
+#[derive(Clone)]
+pub struct Kernel(Arc<Mutex<State>>);
+
+/// The ring's header is reached through a pointer of its own.
+fn header(ring: &mut [RingWord]) -> *mut RingHeader {
+    ring.as_mut_ptr().cast()
+}
+
+impl Kernel {
+    /// In front of this disk.
+    #[must_use]
+    pub fn new(disk: Disk) -> Self {
+        Kernel(Arc::new(Mutex::new(State {
+            disk,
+            ring: Vec::new(),
+            answers: VecDeque::new(),
+            came: Vec::new(),
+            now_ns: 0,
+        })))
+    }
+
+    /// What it knows.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells the process that a request is done.
+    pub fn post(&mut self, cookie: u64, result: i64) {
+        let event = IoEvent {
+            data: cookie,
+            obj: 0,
+            res: result,
+            res2: 0,
+        };
+        let header = header(&mut self.ring);
+        // SAFETY: `ring` begins with the header, and as many events as it says are behind it; the engine accesses head and
+        // tail with atomics only.
+        unsafe {
+            let count = (*header).nr;
+            let tail = (*header).tail.load(Ordering::Relaxed);
+            let next = (tail + 1) % count;
+            assert_ne!(next, (*header).head.load(Ordering::Acquire), "ring overrun");
+            let events = header.add(1).cast::<IoEvent>();
+            events.add(tail as usize).write(event);
+            (*header).tail.store(next, Ordering::Release);
+        }
+    }
+}
+
+/// Address and length of each buffer of a request.
+///
+/// # Safety
+/// The array of a vectored request is valid.
+pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
+    let to_usize = |number| usize::try_from(number).expect("an address");
+    let (address, count) = (to_usize(iocb.buf), to_usize(iocb.nbytes));
+    match iocb.opcode {
+        IOCB_CMD_FDSYNC => Vec::new(),
+        IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => {
+            let list = std::ptr::with_exposed_provenance::<libc::iovec>(address);
+            // SAFETY: our caller promises that it is valid.
+            let list = unsafe { std::slice::from_raw_parts(list, count) };
+            list.iter()
+                .map(|segment| (segment.iov_base as usize, segment.iov_len))
+                .collect()
+        }
+        _ => vec![(address, count)],
+    }
+}
+
+/// What a request does.
+pub fn does(iocb: &Iocb) -> Does {
+    match iocb.opcode {
+        IOCB_CMD_PREAD | IOCB_CMD_PREADV => Does::Read,
+        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => Does::Write {
+            stable: iocb.rw_flags & RWF_DSYNC != 0,
+        },
+        IOCB_CMD_FDSYNC => Does::Flush,
+        other => panic!("no such operation: {other}"),
+    }
+}
+
+// SAFETY: the ring is allocated in `setup`, and is as large as its header says until the next one; buffers are only
+// touched when the simulator completes a request, which it does not after `destroy`.
+unsafe impl AioKernel for Kernel {
+    fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno> {
+        let mut state = self.state();
+        // The smallest that can be.
+        let count = max_events + 1;
+        state.ring = (0..=count).map(|_| RingWord([0; 32])).collect();
+        let new = RingHeader {
+            id: 0,
+            nr: count,
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            magic: AIO_RING_MAGIC,
+            compat_features: 1,
+            incompat_features: 0,
+            header_length: 32,
+        };
+        // SAFETY: the header has the size and alignment of a word of the ring.
+        unsafe { header(&mut state.ring).write(new) };
+        Ok(ContextId(1))
+    }
+
+    unsafe fn submit(&mut self, _: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno> {
+        let mut state = self.state();
+        let answer = state.answers.pop_front();
+        let count = answer.unwrap_or(Ok(iocbs.len()))?.min(iocbs.len());
+        for &iocb in &iocbs[..count] {
+            // SAFETY: the engine promises that control blocks, and what they name, are valid.
+            let (iocb, buffers) = unsafe { (*iocb, buffers(&*iocb)) };
+            let offset = usize::try_from(iocb.offset).expect("a small disk");
+            state
+                .came
+                .extend(buffers.first().map(|(address, _)| *address));
+            state.disk.take(iocb.data, does(&iocb), offset, buffers);
+        }
+        Ok(count)
+    }
+
+    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+        let mut state = self.state();
+        // SAFETY: our caller promises that the buffers are valid.
+        let moved = unsafe {
+            let offset = usize::try_from(iocb.offset).expect("a small disk");
+            let buffers = buffers(iocb);
+            state.disk.take(iocb.data, does(iocb), offset, buffers);
+            let last = state.disk.held.len() - 1;
+            state.disk.carry_out(last, usize::MAX).1
+        };
+        i64::try_from(moved).expect("a small disk")
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut state = self.state();
+        state.now_ns += 100;
+        state.now_ns
+    }
+
+    fn getevents(&mut self, _: ContextId, _: &mut [IoEvent]) -> Result<usize, Errno> {
+        Ok(0)
+    }
+
+    fn destroy(&mut self, _: ContextId) {
+        self.state().disk.held.clear();
+    }
+
+    fn ring(&self, _: ContextId) -> Option<NonNull<RingHeader>> {
+        NonNull::new(header(&mut self.state().ring))
+    }
+
+    fn supports_fdsync(&mut self, _: ContextId) -> bool {
+        true
+    }
+}
+
+impl SimulatedDisk for Kernel {
+    unsafe fn carry_out(&self, request: &Request) -> Result<(), Errno> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.state().disk.work(request) }
+    }
+}

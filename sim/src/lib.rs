@@ -1,0 +1,25 @@
+//! Deterministic simulation: guests, kernel, disk and all that can happen to them, on one thread and from a seed.
+//!
+//! What runs is the program's own iothread: event loop, rings, device, engines, control messages. What is simulated is
+//! what surrounds it: guests ([`guest`]), the kernel below Linux AIO ([`kernel`]) with its disk ([`disk`]), what wakes a
+//! thread ([`poller`]), and whoever starts, stops, kills and resizes ([`world`]). A seed makes a [`plan`]; a [`model`] says
+//! what may be read.
+
+pub mod campaign;
+pub mod daemon;
+pub mod disk;
+pub mod guest;
+pub mod kernel;
+pub mod mistakes;
+pub mod model;
+pub mod options;
+pub mod plan;
+pub mod poller;
+pub mod random;
+pub mod real_file;
+pub mod record;
+pub mod recorder;
+pub mod run;
+pub mod shrink;
+pub mod trace;
+pub mod world;

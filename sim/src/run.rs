@@ -1,0 +1,43 @@
+//! A run from a plan, whose panics are findings.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use virtqueue::planted::{Mistake, plant};
+
+use crate::plan::Plan;
+use crate::trace::Trace;
+use crate::world::{Seen, World};
+
+thread_local! {
+    /// What this thread's last panic said.
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Panics are told by whoever runs a plan.
+fn keep_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic
+                .location()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let said = panic.payload_as_str().unwrap_or("something");
+            SAID.set(format!("panic: {said} ({place})"));
+        }));
+    });
+}
+
+/// Runs a plan with this mistake in the program, or none.
+///
+/// # Errors
+/// What was found.
+pub fn run(plan: &Plan, mistake: Option<Mistake>, trace: Trace) -> Result<Seen, String> {
+    keep_panics();
+    plant(mistake);
+    let ran = catch_unwind(AssertUnwindSafe(|| World::run(plan, trace)));
+    plant(None);
+    ran.unwrap_or_else(|_| Err(SAID.take()))
+}

@@ -1,0 +1,54 @@
+//! Power failures of a real file, in every way that a disk may have failed.
+
+use sim::real_file::{Images, power_failures};
+use virtqueue::planted::{Mistake, plant};
+
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        // Beside what is compiled: on a disk that is written anyway.
+        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn all(folder: &Folder, seeds: u64) -> Result<Images, String> {
+    let mut sum = Images::default();
+    for seed in 0..seeds {
+        let Some(Images { moments, images }) = power_failures(&folder.0, seed)? else {
+            println!("no direct I/O here: nothing was looked at");
+            continue;
+        };
+        sum.moments += moments;
+        sum.images += images;
+    }
+    Ok(sum)
+}
+
+#[test]
+fn what_was_flushed_is_there_whatever_else_is() {
+    let folder = Folder::new("flushed");
+    println!("{:?}", all(&folder, 40).unwrap());
+}
+
+#[test]
+fn a_flush_that_does_nothing_is_found() {
+    let folder = Folder::new("not-flushed");
+    if power_failures(&folder.0, 0).unwrap().is_none() {
+        return;
+    }
+    for mistake in [Mistake::FlushEarly, Mistake::FuaForgotten] {
+        plant(Some(mistake));
+        let found = all(&folder, 30);
+        plant(None);
+        assert!(found.is_err(), "{mistake:?}: {found:?}");
+    }
+}
