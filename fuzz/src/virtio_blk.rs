@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block::{Op, Request};
 use engine::Errno;
 use virtio_blk::{
-    Admission, Batch, Device, DeviceOptions, MergeLimits, Queue, QueueName, QueueStats, Sink,
+    Admission, Device, DeviceOptions, MergeLimits, Queue, QueueName, QueueStats, Sink,
 };
 use virtqueue::{Chain, RingFeatures};
 
@@ -239,14 +239,11 @@ impl Rig {
             return;
         }
         self.now += 1;
-        let batch = Batch {
-            memory: &self.memory.map,
-            now: self.now,
-        };
+        self.queue.begin_batch(self.now);
         let before = self.ring.taken.len() + self.ring.pushed.len();
         let admitted = self.queue.admit(
             &mut self.ring,
-            batch,
+            &self.memory.map,
             &mut self.chain,
             &mut self.disk,
             budget,

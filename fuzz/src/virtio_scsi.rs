@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use engine::Errno;
 use scsi::{TransportId, Unit};
-use virtio_blk::{Admission, Batch, QueueName, QueueStats};
+use virtio_blk::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
+    Address, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
 };
 use virtqueue::{Chain, RingFeatures};
 

@@ -5,6 +5,7 @@ use engine::Completion;
 
 use crate::lists::Lists;
 use crate::trace::Trace;
+use crate::vring::Vring;
 use crate::vrings::Vrings;
 
 /// Whom completions are given back to, and when.
@@ -13,26 +14,33 @@ pub(crate) struct GiveBack<'a> {
     pub vrings: &'a mut Vrings,
     pub lists: &'a mut Lists,
     pub trace: &'a mut Trace,
-    pub now: u64,
 }
 
 impl GiveBack<'_> {
-    /// Several.
+    /// Several, `now` in ticks.
     #[inline(never)]
-    pub fn many(&mut self, completions: &[Completion]) {
+    pub fn many(&mut self, completions: &[Completion], now: u64) {
         for &completion in completions {
-            self.one::<false>(completion);
+            self.one::<false>(completion, |vring, slot, result, engines| {
+                vring.complete(slot, result, engines, now);
+            });
         }
     }
 
-    /// The only one of its phase: without a loop around it, and it counts at once.
+    /// The only one of its phase: without a loop around it, and it counts at once. See [`Vring::complete_alone`].
     #[inline(always)]
     pub fn alone(&mut self, completion: Completion) {
-        self.one::<true>(completion);
+        self.one::<true>(completion, |vring, slot, result, engines| {
+            vring.complete_alone(slot, result, engines);
+        });
     }
 
     #[inline(always)]
-    fn one<const ALONE: bool>(&mut self, completion: Completion) {
+    fn one<const ALONE: bool>(
+        &mut self,
+        completion: Completion,
+        complete: impl FnOnce(&mut Vring, u32, Result<(), engine::Errno>, &mut Engines),
+    ) {
         let Completion { token, result } = completion;
         // The halves of a token: the queue's place and the request's slot.
         #[allow(clippy::cast_possible_truncation)]
@@ -40,10 +48,14 @@ impl GiveBack<'_> {
         let Some(vring) = self.vrings.get_mut(place) else {
             return self.controller_completed(place, slot, result);
         };
-        vring.complete::<ALONE>(slot, result, self.engines, self.now);
+        complete(vring, slot, result, self.engines);
         self.trace.completed(place);
         if !vring.unpublished {
-            self.lists.mark_unpublished(vring, place);
+            if ALONE {
+                self.lists.mark_finished_alone(vring, place);
+            } else {
+                self.lists.mark_unpublished(vring, place);
+            }
             // Its guest is likely to ask again: it need not kick for that.
             self.lists.activate(vring, place);
         }

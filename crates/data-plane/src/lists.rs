@@ -57,6 +57,13 @@ impl Lists {
     /// The queue has used entries, or an end, that is not told yet.
     #[inline]
     pub fn mark_unpublished(&mut self, vring: &mut Vring, place: u32) {
+        vring.unsettled = true;
+        self.mark_finished_alone(vring, place);
+    }
+
+    /// The same for one request that was finished alone, if nothing else is told.
+    #[inline]
+    pub fn mark_finished_alone(&mut self, vring: &mut Vring, place: u32) {
         if !vring.unpublished {
             vring.unpublished = true;
             self.unpublished.push(place);
@@ -167,6 +174,7 @@ impl Lists {
             let admission = admit(vring);
             if vring.take_answered() && !vring.unpublished {
                 vring.unpublished = true;
+                vring.unsettled = true;
                 unpublished.push(place);
             }
             let took = vring.next_avail() != first;
@@ -189,6 +197,7 @@ impl Lists {
                 None => {
                     if vring.stopping.is_some() && !vring.unpublished {
                         vring.unpublished = true;
+                        vring.unsettled = true;
                         unpublished.push(place);
                     }
                     false

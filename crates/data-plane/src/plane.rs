@@ -24,7 +24,7 @@ use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
-use crate::vring::{ADMIT_BUDGET, StartError, Vring, VringSetup};
+use crate::vring::{ADMIT_BUDGET, Published, StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
 use crate::waiting::Joined;
 
@@ -67,8 +67,6 @@ pub struct StoragePlane {
     given_back: usize,
     chain: Chain,
     clock: Clock,
-    /// When the last completions were given back, in ticks.
-    given_back_at: u64,
     /// What was handed over to the kernel, for other threads.
     submits: Arc<SubmitTotals>,
     /// This iteration has given completions back already: more of them wait for the next one.
@@ -102,7 +100,6 @@ impl StoragePlane {
             completions: Vec::new(),
             given_back: 0,
             clock: Clock::new(),
-            given_back_at: 0,
             submits: Arc::default(),
             gave_back: false,
             chain: Chain::new(),
@@ -164,11 +161,8 @@ impl StoragePlane {
             given_back,
             trace,
             clock,
-            given_back_at,
             ..
         } = self;
-        let now = clock.now();
-        *given_back_at = now;
         if tracepoints::reap::enabled() && *given_back == 0 {
             tracepoints::reap::fire(completions.len() as u64);
         }
@@ -179,10 +173,10 @@ impl StoragePlane {
                 vrings,
                 lists,
                 trace,
-                now,
             }
             .alone(alone);
         } else {
+            let now = clock.now();
             let end = completions.len().min(*given_back + COMPLETE_BUDGET);
             let many = &completions[*given_back..end];
             GiveBack {
@@ -190,9 +184,8 @@ impl StoragePlane {
                 vrings,
                 lists,
                 trace,
-                now,
             }
-            .many(many);
+            .many(many, now);
             *given_back = end;
             if end == completions.len() {
                 completions.clear();
@@ -266,7 +259,11 @@ impl StoragePlane {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 vring.unpublished = false;
-                if vring.publish(&self.given_back_at, || self.trace.signals(place)) {
+                let signals = || self.trace.signals(place);
+                let Published::Unsettled { deferred } = vring.publish(signals) else {
+                    continue;
+                };
+                if deferred {
                     self.lists.stall(vring, place);
                 }
                 if vring.stopping.is_some() {
@@ -395,7 +392,6 @@ impl StoragePlane {
             && vring.told(mail, &mut self.engines, now)
         {
             // It may have answered something by itself.
-            self.given_back_at = now;
             self.lists.mark_unpublished(vring, place);
             self.lists.activate(vring, place);
         }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Engines, Node, Request};
 use event_loop::Remote;
-use virtio_blk::{Admission, Batch, QueueName, QueueStats, Stamp};
+use virtio_blk::{Admission, QueueName, QueueStats, Stamp};
 use virtio_scsi::{
-    Address, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue, QueueDisk,
-    ToQueue,
+    Address, Batch, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue,
+    QueueDisk, ToQueue,
 };
 use virtqueue::{Chain, GuestMemory};
 
@@ -337,10 +337,10 @@ impl Scsi {
     }
 
     /// What was completed so far counts. True when requests wait for room.
-    pub fn end_batch(&mut self, now: u64) -> bool {
+    pub fn end_batch(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => {
-                queue.end_batch(now);
+                queue.end_batch();
                 queue.has_deferred()
             }
             Role::Control(_) | Role::Events(_) => false,

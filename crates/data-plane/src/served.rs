@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::{Engines, Node, Request};
 use counters::Clock;
-use virtio_blk::{Admission, AdmitError, Batch, QueueName, QueueStats, Retried};
+use virtio_blk::{Admission, AdmitError, QueueName, QueueStats, Retried};
 use virtqueue::{Chain, GuestMemory, LoggedQueue, TrackedQueue};
 
 use crate::scsi::{Scsi, ScsiSetup};
@@ -43,7 +43,7 @@ pub(crate) struct Blk {
 }
 
 impl Blk {
-    /// Takes requests off the ring, whose form matters once per batch.
+    /// Takes requests off the ring, whose form matters once per batch. It has [begun](virtio_blk::Queue::begin_batch).
     #[inline(never)]
     pub fn admit(
         &mut self,
@@ -52,14 +52,12 @@ impl Blk {
         chain: &mut Chain,
         engines: &mut Engines,
     ) -> Result<Admission, AdmitError> {
-        let Blk { queue, node, clock } = self;
-        let now = clock.now();
-        let batch = Batch { memory, now };
+        let Blk { queue, node, .. } = self;
         let sink = &mut NodeSink { engines, node };
         match ring {
-            virtqueue::Queue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
-            virtqueue::Queue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
-            virtqueue::Queue::Tracked(ring) => admit_tracked(queue, ring, batch, chain, sink),
+            virtqueue::Queue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
+            virtqueue::Queue::Packed(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
+            virtqueue::Queue::Tracked(ring) => admit_tracked(queue, ring, memory, chain, sink),
         }
     }
 
@@ -75,14 +73,14 @@ impl Blk {
 fn admit_tracked(
     queue: &mut virtio_blk::Queue,
     ring: &mut TrackedQueue,
-    batch: Batch<'_>,
+    memory: &GuestMemory,
     chain: &mut Chain,
     sink: &mut NodeSink<'_>,
 ) -> Result<Admission, AdmitError> {
     match ring {
-        TrackedQueue::Split(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
-        TrackedQueue::Packed(ring) => queue.admit(ring, batch, chain, sink, ADMIT_BUDGET),
-        TrackedQueue::Logged(ring) => admit_logged(queue, ring, batch, chain, sink),
+        TrackedQueue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
+        TrackedQueue::Packed(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
+        TrackedQueue::Logged(ring) => admit_logged(queue, ring, memory, chain, sink),
     }
 }
 
@@ -92,11 +90,11 @@ fn admit_tracked(
 fn admit_logged(
     queue: &mut virtio_blk::Queue,
     ring: &mut LoggedQueue,
-    batch: Batch<'_>,
+    memory: &GuestMemory,
     chain: &mut Chain,
     sink: &mut NodeSink<'_>,
 ) -> Result<Admission, AdmitError> {
-    queue.admit(ring, batch, chain, sink, ADMIT_BUDGET)
+    queue.admit(ring, memory, chain, sink, ADMIT_BUDGET)
 }
 
 /// The engines as a disk sees them.

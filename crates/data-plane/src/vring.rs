@@ -89,6 +89,17 @@ struct Retired {
     memory: Arc<GuestMemory>,
 }
 
+/// What is left to be done when a queue was published.
+pub(crate) enum Published {
+    /// Nothing.
+    Settled,
+    /// The queue may be stopping.
+    Unsettled {
+        /// It has something to hand over that found no room.
+        deferred: bool,
+    },
+}
+
 /// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
 #[repr(align(128))]
 pub(crate) struct Vring {
@@ -117,11 +128,16 @@ pub(crate) struct Vring {
     pub stalled: bool,
     /// In the plane's list of queues with entries to publish.
     pub unpublished: bool,
+    /// Publishing ends more than one request of a disk that was finished alone: what was finished together does not count yet,
+    /// the queue stops, or it is a controller's.
+    pub unsettled: bool,
     /// How often in a row nothing was found in it while it was active.
     pub empty_looks: u16,
     /// How long it keeps the loop waiting.
     pace: Pace,
     clock: Clock,
+    /// The same as `served` has, one look away.
+    stats: QueueStats,
     /// Requests that the disk has failed, and that wait.
     waiting: Waiting,
     /// Other threads reach it, as one of its export's.
@@ -152,7 +168,7 @@ impl Vring {
             stats,
             reports,
         } = setup;
-        let size = layout.size;
+        let (size, counted) = (layout.size, QueueStats::clone(&stats));
         let mut ring = match inflight {
             None => virtqueue::Queue::new(&memory, layout, features, base)?,
             Some(region) => virtqueue::Queue::tracked(&memory, layout, features, base, region)?,
@@ -190,9 +206,11 @@ impl Vring {
             active: false,
             stalled: false,
             unpublished: false,
+            unsettled: false,
             empty_looks: 0,
             pace: Pace::default(),
             clock: Clock::new(),
+            stats: counted,
             waiting: Waiting::default(),
             joined: None,
         };
@@ -305,7 +323,14 @@ impl Vring {
     }
 
     fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
-        // The kind of the device matters once per batch.
+        // The kind of the device and the clock matter once per batch: one comparison.
+        if let Served::Blk(Blk { queue, clock, .. }) = &mut self.served
+            && let Some(now) = clock.counter()
+        {
+            queue.begin_batch(now);
+        } else {
+            self.begin_by_kernels_clock();
+        }
         let Served::Blk(blk) = &mut self.served else {
             return self.admit_scsi(chain, engines);
         };
@@ -318,15 +343,24 @@ impl Vring {
         }
     }
 
+    /// As an admission begins where the processor does not tell the time. A controller asks for it itself.
+    #[cold]
+    #[inline(never)]
+    fn begin_by_kernels_clock(&mut self) {
+        if let Served::Blk(Blk { queue, clock, .. }) = &mut self.served {
+            queue.begin_batch(clock.now());
+        }
+    }
+
     /// Whether the last admission answered something by itself.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
         self.served.take_answered()
     }
 
-    /// Phase 2 of one block request, `now` in ticks; `ALONE` if the phase has no other.
+    /// Phase 2 of one block request, `now` in ticks.
     #[inline(always)]
-    pub fn complete<const ALONE: bool>(
+    pub fn complete(
         &mut self,
         slot: u32,
         result: Result<(), engine::Errno>,
@@ -338,15 +372,47 @@ impl Vring {
             return;
         }
         match result {
-            Ok(()) => self.answer::<ALONE>(slot, Ok(()), engines, now),
-            Err(errno) => self.complete_failed::<ALONE>(slot, errno, engines, now),
+            Ok(()) => self.answer(slot, Ok(()), engines, now),
+            Err(errno) => self.complete_failed(slot, errno, engines, now),
         }
+    }
+
+    /// The same for the only one of the phase, now.
+    #[inline(always)]
+    pub fn complete_alone(
+        &mut self,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        engines: &mut Engines,
+    ) {
+        // One comparison for the kind of the device and for the clock.
+        if result.is_ok()
+            && let Served::Blk(Blk { clock, .. }) = &self.served
+            && let Some(now) = clock.counter()
+        {
+            self.answer_alone(slot, engines, now);
+        } else {
+            self.complete_other(slot, result, engines);
+        }
+    }
+
+    /// Out of line, so that what is usual has the registers.
+    #[inline(never)]
+    fn complete_other(
+        &mut self,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        engines: &mut Engines,
+    ) {
+        let now = self.clock.now();
+        self.unsettled = true;
+        self.complete(slot, result, engines, now);
     }
 
     /// Out of line, so that what succeeds is answered by code that knows it.
     #[cold]
     #[inline(never)]
-    fn complete_failed<const ALONE: bool>(
+    fn complete_failed(
         &mut self,
         slot: u32,
         errno: engine::Errno,
@@ -355,13 +421,13 @@ impl Vring {
     ) {
         // Else it waits.
         if let Some(result) = self.failed(slot, errno) {
-            self.answer::<ALONE>(slot, result, engines, now);
+            self.answer(slot, result, engines, now);
         }
     }
 
     /// A disk's block request is over: the guest's requests are answered.
     #[inline(always)]
-    fn answer<const ALONE: bool>(
+    fn answer(
         &mut self,
         slot: u32,
         result: Result<(), engine::Errno>,
@@ -372,40 +438,62 @@ impl Vring {
             return;
         };
         let Finished { requests, taken } = match &mut self.ring {
-            virtqueue::Queue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
             virtqueue::Queue::Split(ring) => queue.complete(ring, slot, result, now),
-            virtqueue::Queue::Packed(ring) if ALONE => {
-                queue.complete_alone(ring, slot, result, now)
-            }
             virtqueue::Queue::Packed(ring) => queue.complete(ring, slot, result, now),
-            virtqueue::Queue::Tracked(ring) => {
-                complete_tracked::<ALONE>(queue, ring, slot, result, now)
-            }
+            virtqueue::Queue::Tracked(ring) => complete_tracked(queue, ring, slot, result, now),
         };
         if taken < self.generation {
             self.release(taken, requests, engines);
         }
     }
 
-    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. `now` is when
-    /// what is published was completed. True when the queue has something to hand over that found no room.
-    #[inline]
-    pub fn publish(&mut self, now: &u64, signals: impl FnOnce()) -> bool {
+    /// The same for one that has succeeded and is alone in its phase: it counts at once.
+    #[inline(always)]
+    fn answer_alone(&mut self, slot: u32, engines: &mut Engines, now: u64) {
+        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
+            return;
+        };
+        let Finished { requests, taken } = match &mut self.ring {
+            virtqueue::Queue::Split(ring) => queue.complete_alone(ring, slot, now),
+            virtqueue::Queue::Packed(ring) => queue.complete_alone(ring, slot, now),
+            virtqueue::Queue::Tracked(ring) => complete_tracked_alone(queue, ring, slot, now),
+        };
+        if taken < self.generation {
+            self.release(taken, requests, engines);
+        }
+    }
+
+    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that.
+    #[inline(always)]
+    pub fn publish(&mut self, signals: impl FnOnce()) -> Published {
         let wanted = self.ring.publish();
         if tracepoints::notify::enabled() {
             self.trace_notify(wanted && self.call.is_some());
         }
-        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
-            return self.publish_scsi(wanted, *now, signals);
-        };
+        if !self.unsettled {
+            self.signal_if(wanted, signals);
+            return Published::Settled;
+        }
         // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
-        queue.end_batch();
+        let deferred = match &mut self.served {
+            Served::Blk(Blk { queue, .. }) => {
+                queue.end_batch();
+                false
+            }
+            Served::Scsi(scsi) => scsi.end_batch(),
+        };
+        self.signal_if(wanted, signals);
+        self.unsettled = self.stopping.is_some();
+        Published::Unsettled { deferred }
+    }
+
+    #[inline(always)]
+    fn signal_if(&self, wanted: bool, signals: impl FnOnce()) {
         if wanted && let Some(call) = &self.call {
             signals();
             signal(call);
-            queue.stats().notifications().add(1);
+            self.stats.notifications().add(1);
         }
-        false
     }
 
     /// What was completed so far counts from now on.
@@ -586,7 +674,7 @@ impl Vring {
 
 /// Out of line, so that queues without a record have the registers.
 #[inline(never)]
-fn complete_tracked<const ALONE: bool>(
+fn complete_tracked(
     queue: &mut virtio_blk::Queue,
     ring: &mut TrackedQueue,
     slot: u32,
@@ -594,15 +682,13 @@ fn complete_tracked<const ALONE: bool>(
     now: u64,
 ) -> Finished {
     match ring {
-        TrackedQueue::Split(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
         TrackedQueue::Split(ring) => queue.complete(ring, slot, result, now),
-        TrackedQueue::Packed(ring) if ALONE => queue.complete_alone(ring, slot, result, now),
         TrackedQueue::Packed(ring) => queue.complete(ring, slot, result, now),
         TrackedQueue::Logged(ring) => complete_logged(queue, ring, slot, result, now),
     }
 }
 
-/// As above; what is merged is summed up, though it may be alone.
+/// As above.
 #[cold]
 #[inline(never)]
 fn complete_logged(
@@ -613,6 +699,26 @@ fn complete_logged(
     now: u64,
 ) -> Finished {
     queue.complete(ring, slot, result, now)
+}
+
+/// Likewise.
+#[inline(never)]
+fn complete_tracked_alone(
+    queue: &mut virtio_blk::Queue,
+    ring: &mut TrackedQueue,
+    slot: u32,
+    now: u64,
+) -> Finished {
+    match ring {
+        TrackedQueue::Split(ring) => queue.complete_alone(ring, slot, now),
+        TrackedQueue::Packed(ring) => queue.complete_alone(ring, slot, now),
+        TrackedQueue::Logged(ring) => {
+            // Whatever is alone in its phase counts at once.
+            let done = complete_logged(queue, ring, slot, Ok(()), now);
+            queue.end_batch();
+            done
+        }
+    }
 }
 
 /// A map's name, as long as it is kept.

@@ -28,7 +28,7 @@ pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use name::QueueName;
 pub use parse::RequestError;
 pub use probes::request_type;
-pub use queue::{Admission, AdmitError, Batch, Finished, Queue, Retried, Sink};
+pub use queue::{Admission, AdmitError, Finished, Queue, Retried, Sink};
 pub use stats::{Kind, KindStats, QueueStats, Stamp};
 pub use tally::Tally;
 pub use wire::Status;

@@ -94,19 +94,10 @@ pub struct Queue {
     stats: QueueStats,
 }
 
-/// What the requests of an admission have in common.
-#[derive(Clone, Copy)]
-pub struct Batch<'a> {
-    /// The guest's memory.
-    pub memory: &'a GuestMemory,
-    /// When they are taken off the ring, in [ticks](counters::Clock).
-    pub now: u64,
-}
-
 /// Where chains come from while a queue is drained.
 struct Source<'a, R> {
     ring: &'a mut R,
-    batch: Batch<'a>,
+    memory: &'a GuestMemory,
     chain: &'a mut Chain,
 }
 
@@ -151,6 +142,16 @@ impl Queue {
         std::mem::take(&mut self.answered)
     }
 
+    /// What is admitted from here on is taken `now`, in [ticks](counters::Clock).
+    #[inline(always)]
+    pub fn begin_batch(&mut self, now: u64) {
+        let taken = Stamp::new(now);
+        // Whatever the clock does: generations are told apart by it.
+        if taken > self.taken {
+            self.taken = taken;
+        }
+    }
+
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
     /// ring, the rest goes to the sink. What was completed before [counts](Self::end_batch) already.
     ///
@@ -160,7 +161,7 @@ impl Queue {
     pub fn admit(
         &mut self,
         ring: &mut impl Virtqueue,
-        batch: Batch<'_>,
+        memory: &GuestMemory,
         chain: &mut Chain,
         sink: &mut impl Sink,
         budget: usize,
@@ -171,9 +172,11 @@ impl Queue {
         );
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
-        // Whatever the clock does: generations are told apart by it.
-        self.taken = Stamp::new(batch.now).max(self.taken);
-        let mut source = Source { ring, batch, chain };
+        let mut source = Source {
+            ring,
+            memory,
+            chain,
+        };
         let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
         let admission = self.drain(&mut source, sink, budget, merging);
         if merging {
@@ -201,7 +204,7 @@ impl Queue {
                     return Ok(Admission::Stalled);
                 }
             }
-            let Some(id) = source.ring.pop(source.batch.memory, source.chain)? else {
+            let Some(id) = source.ring.pop(source.memory, source.chain)? else {
                 return Ok(Admission::Drained);
             };
             self.start(source, id, sink, merging)?;
@@ -458,30 +461,6 @@ impl Queue {
         result: Result<(), engine::Errno>,
         now: u64,
     ) -> Finished {
-        self.done::<false>(ring, slot, result, now)
-    }
-
-    /// The same for the only one of its batch, which counts at once: with nothing to be summed up with, it takes
-    /// fewer steps.
-    #[inline(always)]
-    pub fn complete_alone(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        now: u64,
-    ) -> Finished {
-        self.done::<true>(ring, slot, result, now)
-    }
-
-    #[inline(always)]
-    fn done<const ALONE: bool>(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        now: u64,
-    ) -> Finished {
         if result.is_err() {
             return self.fail(ring, slot, now);
         }
@@ -490,16 +469,45 @@ impl Queue {
         // All that was merged into it came at the same time, and its bytes are among these.
         if COUNTED {
             let at = self.moment(now);
-            match ALONE {
-                true if next == NONE => self.group.enter_alone(taken, len, at, &self.stats),
-                true => self.group.begin(taken, len, at),
-                false => self.group.add(taken, len, at, &self.stats),
-            }
+            self.group.add(taken, len, at, &self.stats);
         }
         let mut requests = 1;
         if next != NONE {
             requests += self.finish_merged(ring, next, Status::Ok);
         }
+        Finished { requests, taken }
+    }
+
+    /// The only block request of its batch has succeeded `now`. It counts at once: with nothing to be summed up with, it takes
+    /// fewer steps.
+    #[inline(always)]
+    pub fn complete_alone(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
+        let done = self.finish(ring, slot, Status::Ok, now);
+        let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
+        if next != NONE {
+            return self.complete_alone_merged(ring, (taken, len, next), now);
+        }
+        if COUNTED {
+            let at = self.moment(now);
+            self.group.enter_alone(taken, len, at, &self.stats);
+        }
+        Finished { requests: 1, taken }
+    }
+
+    /// What was merged into it is a group.
+    #[inline(never)]
+    fn complete_alone_merged(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        (taken, len, next): (Stamp, u64, u32),
+        now: u64,
+    ) -> Finished {
+        if COUNTED {
+            let at = self.moment(now);
+            self.group.add(taken, len, at, &self.stats);
+        }
+        let requests = 1 + self.finish_merged(ring, next, Status::Ok);
+        self.end_batch();
         Finished { requests, taken }
     }
 

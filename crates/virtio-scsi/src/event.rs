@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use virtio_blk::{Admission, Batch};
+use virtio_blk::Admission;
 use virtqueue::{Chain, Virtqueue};
 
 use crate::address::Address;
@@ -11,6 +11,7 @@ use crate::device::{Device, lock};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::copy_to;
 use crate::port::Port;
+use crate::queue::Batch;
 use crate::wire::{
     EVENT_BYTES, EVENT_LEN, EVENT_NONE, EVENT_PARAM_CHANGE, EVENT_TRANSPORT_RESET, EVENTS_MISSED,
     EventInfo, FEATURE_CHANGE, FEATURE_HOTPLUG, REASON_CAPACITY, REASON_REMOVED, REASON_RESCAN,

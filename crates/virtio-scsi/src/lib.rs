@@ -31,7 +31,7 @@ pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES
 pub use error::{AdmitError, RequestError};
 pub use event::EventQueue;
 pub use port::{Port, ToQueue};
-pub use queue::{Queue, QueueDisk, Sink};
+pub use queue::{Batch, Queue, QueueDisk, Sink};
 /// What [`Sink::call`] takes.
 pub use scsi::Chore;
 pub use wire::Response;

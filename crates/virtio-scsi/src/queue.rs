@@ -11,8 +11,8 @@ use std::sync::Arc;
 use block::Request;
 use engine::Errno;
 use scsi::{Attribute, Chore, Phase, Step};
-use virtio_blk::{Admission, Batch, Kind, QueueName, QueueStats, Stamp};
-use virtqueue::{Chain, ChainId, Virtqueue};
+use virtio_blk::{Admission, Kind, QueueName, QueueStats, Stamp};
+use virtqueue::{Chain, ChainId, GuestMemory, Virtqueue};
 
 use crate::address::Address;
 use crate::cancel::Cancel;
@@ -79,6 +79,15 @@ pub struct Queue {
     /// When what is done now is done, in ticks.
     now: u64,
     counts: Counts,
+}
+
+/// What the commands of an admission have in common.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// The guest's memory.
+    pub memory: &'a GuestMemory,
+    /// When they are taken off the ring, in [ticks](counters::Clock).
+    pub now: u64,
 }
 
 // SAFETY: the requests that wait point to tasks and lists in its slots, and to guest memory that is held for them.
@@ -424,10 +433,10 @@ impl Queue {
         &self.counts.queue
     }
 
-    /// What was completed so far is published, `now` in ticks.
+    /// What was completed so far is published.
     #[inline]
-    pub fn end_batch(&mut self, now: u64) {
-        self.counts.end_batch(self.in_flight(), now);
+    pub fn end_batch(&mut self) {
+        self.counts.end_batch(self.in_flight(), self.now);
     }
 }
 

@@ -4,7 +4,7 @@ use block::Engines;
 use virtio_blk::Admission;
 use virtqueue::Chain;
 
-use super::{ADMIT_BUDGET, Vring, signal};
+use super::{ADMIT_BUDGET, Vring};
 use crate::scsi::{Around, Scsi, ScsiDisk, ScsiMail};
 use crate::served::Served;
 
@@ -48,20 +48,6 @@ impl Vring {
                 None
             }
         }
-    }
-
-    #[inline(never)]
-    pub(super) fn publish_scsi(&mut self, wanted: bool, now: u64, signals: impl FnOnce()) -> bool {
-        let Served::Scsi(scsi) = &mut self.served else {
-            return false;
-        };
-        let deferred = scsi.end_batch(now);
-        if wanted && let Some(call) = &self.call {
-            signals();
-            signal(call);
-            scsi.stats().notifications().add(1);
-        }
-        deferred
     }
 
     #[inline(never)]

@@ -227,8 +227,8 @@ impl Vring {
                 .export
                 .reported(queue.is_read(waits.slot), waits.errno);
         }
-        self.answer::<false>(waits.slot, Err(waits.errno), engines, now);
+        self.answer(waits.slot, Err(waits.errno), engines, now);
         // Seldom enough to be told one by one, whatever the loop is at.
-        self.publish(&now, || ());
+        self.publish(|| ());
     }
 }

@@ -1,6 +1,6 @@
 //! Batches, room in the sink, and queues that the guest broke.
 
-use virtio_blk::{Admission, AdmitError, Batch, DeviceOptions, RequestError};
+use virtio_blk::{Admission, AdmitError, DeviceOptions, RequestError};
 use virtqueue::RingError;
 use virtqueue::testing::{Buffer, TestMemory};
 
@@ -177,16 +177,9 @@ fn a_broken_ring_breaks_the_queue() {
     // `publish` in `admit` would take the raw entry back.
     rig.driver.make_available(0);
     let memory = rig.memory.guest_memory();
-    let admission = rig.queue.admit(
-        &mut rig.ring,
-        Batch {
-            memory: &memory,
-            now: 0,
-        },
-        &mut rig.chain,
-        &mut rig.sink,
-        64,
-    );
+    let admission = rig
+        .queue
+        .admit(&mut rig.ring, &memory, &mut rig.chain, &mut rig.sink, 64);
     assert_eq!(admission, Err(error.into()));
     assert_eq!(rig.sink.submitted.len(), 1);
 }

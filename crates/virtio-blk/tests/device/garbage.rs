@@ -1,7 +1,7 @@
 //! Random bytes as requests: each is answered, or the queue is broken; never anything else.
 
 use proptest::prelude::*;
-use virtio_blk::{Admission, AdmitError, Batch, DeviceOptions};
+use virtio_blk::{Admission, AdmitError, DeviceOptions};
 use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
 
 use crate::harness::{DISCARD, FLUSH, GET_ID, IN, IOERR, OK, OUT, Rig, UNSUPP, WRITE_ZEROES};
@@ -158,10 +158,7 @@ fn run(garbage: &Garbage, options: DeviceOptions) {
     let memory = rig.memory.guest_memory();
     let admission = rig.queue.admit(
         &mut rig.ring,
-        Batch {
-            memory: &memory,
-            now: 0,
-        },
+        &memory,
         &mut rig.chain,
         &mut rig.sink,
         usize::MAX,

@@ -6,8 +6,7 @@ use block::{DiscardLimits, Geometry, Op, Request, SECTOR_BYTES};
 use engine::Errno;
 use libc::iovec;
 use virtio_blk::{
-    Admission, AdmitError, Batch, Device, DeviceOptions, Finished, Queue, QueueName, QueueStats,
-    Sink,
+    Admission, AdmitError, Device, DeviceOptions, Finished, Queue, QueueName, QueueStats, Sink,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures, SplitQueue};
@@ -217,11 +216,10 @@ impl Rig {
     pub fn admit(&mut self, budget: usize) -> Result<Admission, AdmitError> {
         self.driver.publish();
         let memory = &self.memory.guest_memory();
-        let now = self.now;
-        let batch = Batch { memory, now };
+        self.queue.begin_batch(self.now);
         self.queue.admit(
             &mut self.ring,
-            batch,
+            memory,
             &mut self.chain,
             &mut self.sink,
             budget,
@@ -238,10 +236,10 @@ impl Rig {
             .complete(&mut self.ring, submitted.slot, result, self.now)
     }
 
-    /// As [`complete`](Self::complete), for the only one of its batch.
-    pub fn complete_alone(&mut self, submitted: &Submitted, result: Result<(), Errno>) -> Finished {
+    /// As [`complete`](Self::complete), for the only one of its batch. It has succeeded.
+    pub fn complete_alone(&mut self, submitted: &Submitted) -> Finished {
         self.queue
-            .complete_alone(&mut self.ring, submitted.slot, result, self.now)
+            .complete_alone(&mut self.ring, submitted.slot, self.now)
     }
 
     /// Completes everything that the sink has, in the order of submission.

@@ -1,7 +1,6 @@
 //! Units that come, go, and change.
 
-use virtio_blk::Batch;
-use virtio_scsi::{AdmitError, RequestError};
+use virtio_scsi::{AdmitError, Batch, RequestError};
 use virtqueue::testing::Buffer;
 
 use crate::harness::{BLOCK, BLOCKS, DISKS, Rig, UNANSWERED, at, unit};

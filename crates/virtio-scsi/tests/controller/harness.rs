@@ -6,10 +6,10 @@ use block::{DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{Chore, Identity, TransportId, Unit, UnitOptions};
-use virtio_blk::{Admission, Batch, QueueName, QueueStats};
+use virtio_blk::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue, QueueDisk,
-    Sink, ToQueue,
+    Address, AdmitError, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue,
+    QueueDisk, Sink, ToQueue,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures, SplitQueue};
@@ -455,7 +455,7 @@ impl Requests {
         self.disks.room = self.disks.room.saturating_add(1);
         let (ring, disks) = (&mut self.ring, &mut self.disks);
         self.queue.complete(ring, slot, result, self.now, disks);
-        self.queue.end_batch(self.now);
+        self.queue.end_batch();
     }
 
     /// Whether there was any.
