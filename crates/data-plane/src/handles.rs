@@ -1,5 +1,6 @@
 //! Started queues and controllers, as the control plane sees them.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,7 @@ use block::Node;
 use event_loop::{Remote, Stopped};
 use virtqueue::{GuestMemory, QueueLog};
 
+use crate::descriptors::Descriptors;
 use crate::message::Message;
 use crate::scsi::ScsiDisk;
 use crate::vring::StartError;
@@ -148,6 +150,23 @@ impl VringHandle {
     /// Returns once all is done that the queue had taken so far. It takes more meanwhile.
     pub fn settle(&self) {
         self.ask(Message::Settle);
+    }
+
+    /// The same without waiting: an answer comes, or its sender goes with the iothread.
+    #[must_use]
+    pub fn begin_settle(&self) -> mpsc::Receiver<()> {
+        let (reply, settled) = mpsc::channel();
+        self.send(|place| Message::Settle(place, reply));
+        settled
+    }
+
+    /// Duplicates of the queue's descriptors.
+    ///
+    /// # Errors
+    /// Too many files are open, or the iothread is gone.
+    pub fn descriptors(&self) -> io::Result<Descriptors> {
+        let found = self.ask(Message::Descriptors);
+        found.unwrap_or_else(|| Err(io::Error::other(Stopped)))
     }
 
     /// Goes on with another opening of its disk; returns once it does. The queue was disabled before, and

@@ -1,5 +1,6 @@
 //! What the control plane says to an iothread. None of it is on a request's way.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -10,6 +11,7 @@ use virtqueue::{GuestMemory, QueueLog};
 
 use crate::affinity::AffinityError;
 use crate::controller::Controller;
+use crate::descriptors::Descriptors;
 use crate::scsi::{ScsiDisk, ScsiMail};
 use crate::vring::{StartError, VringSetup};
 use crate::waiting::Resume;
@@ -32,6 +34,8 @@ pub enum Message {
     SetMemory(u32, Arc<GuestMemory>, Sender<()>),
     /// What the queue writes to the guest's memory is logged there, or is not; the answer says that it is so.
     SetLog(u32, Option<QueueLog>, Sender<()>),
+    /// Answer with the queue's descriptors.
+    Descriptors(u32, Sender<io::Result<Descriptors>>),
     /// Answer when all that was taken so far is done.
     Settle(u32, Sender<()>),
     /// The disk is opened anew, and the queue, which is disabled and has nothing in flight, goes on with

@@ -609,6 +609,12 @@ impl Plane for StoragePlane {
                 // A kick on the old descriptor may have been lost.
                 self.activate(place);
             }
+            Message::Descriptors(place, reply) => {
+                if let Some(vring) = self.vrings.get_mut(place) {
+                    let kick = vring.kick.and_then(|kick| cx.fd(kick));
+                    let _ = reply.send(vring.descriptors(kick));
+                }
+            }
             Message::SetErr(place, err) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.set_err(err);

@@ -5,7 +5,7 @@ mod waiting;
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -20,6 +20,7 @@ use virtqueue::{
 
 use block::Engines;
 
+use crate::descriptors::{Descriptors, duplicate};
 use crate::lists::EMPTY_LOOKS;
 use crate::message::Message;
 use crate::reports::QueueReports;
@@ -646,6 +647,15 @@ impl Vring {
         if let Some(call) = &self.call {
             signal(call);
         }
+    }
+
+    /// Duplicates of its descriptors, of which the loop has the kick's.
+    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<Descriptors> {
+        Ok(Descriptors {
+            kick: duplicate(kick)?,
+            call: duplicate(self.call.as_ref())?,
+            err: duplicate(self.err.as_ref())?,
+        })
     }
 
     pub fn set_err(&mut self, err: Option<OwnedFd>) {

@@ -1,7 +1,7 @@
 //! What a plane may ask of its loop: watch a descriptor, set a timer, read the clock.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::handlers::{HandlerId, Handlers};
@@ -74,6 +74,12 @@ impl<H: Copy, T: Copy> Context<H, T> {
     pub fn modify(&mut self, id: HandlerId, interest: Interest) -> io::Result<()> {
         let fd = self.handlers.fd(id).ok_or(rustix::io::Errno::NOENT)?;
         self.poller.modify(fd.as_fd(), interest, id.cookie())
+    }
+
+    /// The descriptor that a handler watches; `None` when it was deleted.
+    #[must_use]
+    pub fn fd(&self, id: HandlerId) -> Option<BorrowedFd<'_>> {
+        self.handlers.fd(id).map(AsFd::as_fd)
     }
 
     /// Deletes a handler at any time, also from within itself or from within another one that is

@@ -1,7 +1,7 @@
 //! A piece of the guest's memory, mapped.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use vm_memory::{FileOffset, MmapRegion};
 
@@ -125,6 +125,13 @@ impl Mapping {
     #[must_use]
     pub fn host(&self) -> *mut u8 {
         self.region.as_ptr().wrapping_add(self.inside)
+    }
+
+    /// The file, and where in it the wanted part begins.
+    #[must_use]
+    pub fn source(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        let source = self.region.file_offset()?;
+        Some((source.file().as_fd(), source.start() + self.inside as u64))
     }
 }
 

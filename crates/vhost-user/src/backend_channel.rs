@@ -9,7 +9,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
@@ -69,6 +69,11 @@ impl BackendChannel {
         })
     }
 
+    /// Its socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Says that the configuration space has changed. Never waits.
     pub fn config_changed(&self) -> Told {
         let message: [u8; HEADER_BYTES] = header_of(CONFIG_CHANGE_MSG);
@@ -101,7 +106,6 @@ fn header_of(request: u32) -> [u8; HEADER_BYTES] {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::os::fd::{AsFd, BorrowedFd};
 
     fn send(to: &UnixStream, request: u32, fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

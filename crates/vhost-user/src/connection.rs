@@ -43,18 +43,18 @@ const MAX_CONFIG_BYTES: u32 = 256;
 
 /// The state of a connection.
 pub(crate) struct Connection {
-    target: Arc<dyn Target>,
-    acked_features: u64,
-    acked_protocol_features: u64,
-    table: MemoryTable,
-    memory: Option<Arc<GuestMemory>>,
-    vrings: Vec<Vring>,
+    pub(crate) target: Arc<dyn Target>,
+    pub(crate) acked_features: u64,
+    pub(crate) acked_protocol_features: u64,
+    pub(crate) table: MemoryTable,
+    pub(crate) memory: Option<Arc<GuestMemory>>,
+    pub(crate) vrings: Vec<Vring>,
     /// Where queues record what they take, if the front-end keeps it for us.
-    inflight: Option<InflightBuffer>,
+    pub(crate) inflight: Option<InflightBuffer>,
     /// Where writes to the guest's memory are logged, as long as that is asked for.
     log: Option<Arc<DirtyLog>>,
     /// To tell the front-end of changes.
-    channel: Option<BackendChannel>,
+    pub(crate) channel: Option<BackendChannel>,
     /// What comes with the message that is read next.
     channel_ahead: Option<BackendChannel>,
 }
@@ -85,7 +85,7 @@ impl Connection {
             | LOG_ALL
     }
 
-    fn logs(&self) -> bool {
+    pub(crate) fn logs(&self) -> bool {
         self.acked_features & LOG_ALL != 0
     }
 
@@ -110,7 +110,7 @@ impl Connection {
         Error::InvalidParam
     }
 
-    fn ring_features(&self) -> RingFeatures {
+    pub(crate) fn ring_features(&self) -> RingFeatures {
         RingFeatures {
             event_idx: self.acked_features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
             indirect: self.acked_features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0,

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -142,6 +143,16 @@ impl InflightBuffer {
             len_bytes: needs,
             mapping: Arc::new(Mapping::new(file, offset, needs)?),
         })
+    }
+
+    /// What the front-end said of it, and its file.
+    pub fn described(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
+        let (file, offset) = self.mapping.source()?;
+        let InflightShape {
+            queues, entries, ..
+        } = self.shape;
+        let said = VhostUserInflight::new(self.len_bytes, offset, queues, entries);
+        Some((said, file))
     }
 
     /// The region of a queue, which has the form that the driver has chosen by now.

@@ -4,6 +4,7 @@
 //! started with, and a region is unmapped when nobody holds it any more.
 
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
@@ -45,6 +46,12 @@ struct Slot {
 
 // SAFETY: the address is only a number here; the mapping behind it may be used from any thread.
 unsafe impl Send for Slot {}
+
+/// A region as the front-end has shared it.
+pub(crate) struct SharedRegion<'a> {
+    pub said: VhostUserMemoryRegion,
+    pub file: BorrowedFd<'a>,
+}
 
 /// The regions of one front-end.
 #[derive(Default)]
@@ -111,6 +118,21 @@ impl MemoryTable {
             .ok_or(TableError::NoSuchRegion { guest_addr, size })?;
         self.slots.swap_remove(index);
         guest_memory(&self.slots)
+    }
+
+    /// All regions.
+    pub fn regions(&self) -> Vec<SharedRegion<'_>> {
+        let regions = self.slots.iter().filter_map(|slot| {
+            let (file, mmap_offset) = slot.mapping.source()?;
+            let said = VhostUserMemoryRegion {
+                guest_phys_addr: slot.guest_addr,
+                memory_size: slot.len,
+                user_addr: slot.user_addr,
+                mmap_offset,
+            };
+            Some(SharedRegion { said, file })
+        });
+        regions.collect()
     }
 
     fn try_change(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, TableError> {

@@ -20,6 +20,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::front_ends::FrontEnds;
+use crate::take_over::Messages;
 use crate::target::Target;
 
 /// Stack of a control thread: messages have at most 4 KiB.
@@ -34,28 +35,66 @@ const DESCRIPTORS_OF_A_MESSAGE: u32 = 8;
 
 /// A running server. Dropping it stops it.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) target: Arc<dyn Target>,
     thread: Option<JoinHandle<()>>,
 }
 
 pub(crate) struct Shared {
-    /// Readable once the server is to stop.
-    stop: OwnedFd,
+    /// Readable when the thread is to stop, or to stand still.
+    wake: OwnedFd,
     state: Mutex<State>,
     messages_ended: Condvar,
+    /// The thread stands still, or goes on.
+    pub changed: Condvar,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
-    stopping: bool,
-    connection: Option<Arc<UnixStream>>,
+    pub stopping: bool,
+    /// The thread is to stand still.
+    pub parking: bool,
+    /// It does.
+    pub parked: bool,
+    pub connection: Option<Arc<UnixStream>>,
     /// What the front-end has set up.
     pub session: Option<Arc<Mutex<Connection>>>,
     /// Messages of the connection are being read; else its queues drain.
     in_messages: bool,
+    /// Of a connection that another process has begun.
+    pub taken_over: Option<Messages>,
 }
 
 impl Shared {
+    /// Lets the thread go on that stands still.
+    pub fn go_on(&self) {
+        self.state().parking = false;
+        self.changed.notify_all();
+    }
+
+    /// Was woken, and looks why. Who is to stop is woken for good.
+    fn woken(&self) {
+        if !self.state().stopping {
+            // Whoever wakes it from here on writes it again.
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Stands still if that is wanted, and as long as it is. False when the server is to stop.
+    fn stand_still(&self) -> bool {
+        let mut state = self.state();
+        if state.parking && !state.stopping {
+            state.parked = true;
+            self.changed.notify_all();
+            let waited = self
+                .changed
+                .wait_while(state, |state| state.parking && !state.stopping);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.parked = false;
+        }
+        !state.stopping
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,15 +122,31 @@ impl Server {
     /// # Errors
     /// When threads or descriptors have run out.
     pub fn spawn(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
+        Self::spawn_in(listener, target, false)
+    }
+
+    /// The same, but serves nobody before [`Server::go_on`].
+    ///
+    /// # Errors
+    /// As of [`Server::spawn`].
+    pub fn spawn_parked(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
+        Self::spawn_in(listener, target, true)
+    }
+
+    fn spawn_in(listener: Listener, target: Arc<dyn Target>, parking: bool) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
-            stop,
-            state: Mutex::default(),
+            wake,
+            state: Mutex::new(State {
+                parking,
+                ..State::default()
+            }),
             messages_ended: Condvar::new(),
+            changed: Condvar::new(),
         });
         let thread = {
-            let shared = shared.clone();
+            let (shared, target) = (shared.clone(), target.clone());
             std::thread::Builder::new()
                 .name(format!("vu {}", target.name()))
                 .stack_size(STACK_BYTES)
@@ -99,6 +154,7 @@ impl Server {
         };
         Ok(Server {
             shared,
+            target,
             thread: Some(thread),
         })
     }
@@ -122,9 +178,9 @@ impl Server {
         FrontEnds(self.shared.clone())
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // Cannot fail: the counter is written a few times.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
     }
 
     /// Takes no more front-ends and ends the connection of the present one. Returns at once; the
@@ -140,6 +196,7 @@ impl Server {
             let _ = connection.shutdown(Shutdown::Read);
         }
         drop(state);
+        self.shared.changed.notify_all();
         self.wake();
     }
 }
@@ -165,27 +222,14 @@ pub(crate) fn lock(session: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
 
 fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     while wait(listener.socket().as_fd(), shared) {
+        let taken_over = shared.state().taken_over.take();
+        if let Some(messages) = taken_over {
+            end_with_connection(target, shared, || go_on(messages, target, shared));
+            continue;
+        }
         match listener.socket().accept() {
             Ok((stream, _)) => {
-                // Whatever a front-end can bring about ends with its connection.
-                let served = catch_unwind(AssertUnwindSafe(|| serve(stream, target, shared)));
-                let mut state = shared.state();
-                let (connection, session) = (state.connection.take(), state.session.take());
-                state.in_messages = false;
-                drop(state);
-                // After a panic its queues drain only now; then the front-end hears.
-                drop(session);
-                let was_connected = connection.map(drop).is_some();
-                if was_connected {
-                    target.connected(false);
-                }
-                if served.is_err() {
-                    tracing::error!(
-                        export = target.name(),
-                        advice = "this is a mistake in blockplane: report it",
-                        "a panic; the front-end is disconnected"
-                    );
-                }
+                end_with_connection(target, shared, || serve(stream, target, shared));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -202,24 +246,55 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     }
 }
 
+/// Whatever a front-end can bring about ends with its connection.
+fn end_with_connection(target: &Arc<dyn Target>, shared: &Shared, serve: impl FnOnce()) {
+    let served = catch_unwind(AssertUnwindSafe(serve));
+    let mut state = shared.state();
+    let (connection, session) = (state.connection.take(), state.session.take());
+    state.in_messages = false;
+    drop(state);
+    // After a panic its queues drain only now; then the front-end hears.
+    drop(session);
+    let was_connected = connection.map(drop).is_some();
+    if was_connected {
+        target.connected(false);
+    }
+    if served.is_err() {
+        tracing::error!(
+            export = target.name(),
+            advice = "this is a mistake in blockplane: report it",
+            "a panic; the front-end is disconnected"
+        );
+    }
+}
+
 /// Whether this process may open as many more files as a message brings. The kernel leaves out those that it
 /// may not (recvmsg(2), `MSG_CTRUNC`), and the message looks like a bad one.
 fn has_descriptors_left(shared: &Shared) -> bool {
     let all: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_OF_A_MESSAGE)
-        .map(|_| rustix::io::fcntl_dupfd_cloexec(&shared.stop, 0))
+        .map(|_| rustix::io::fcntl_dupfd_cloexec(&shared.wake, 0))
         .collect();
     all.is_ok()
 }
 
-/// Waits until `fd` is readable; false when the server is to stop.
+/// Waits until `fd` is readable, or there is a connection that another process has begun; false when the server is
+/// to stop.
 fn wait(fd: BorrowedFd<'_>, shared: &Shared) -> bool {
     loop {
+        if !shared.stand_still() {
+            return false;
+        }
+        if shared.state().taken_over.is_some() {
+            return true;
+        }
         let mut fds = [
             PollFd::from_borrowed_fd(fd, PollFlags::IN),
-            PollFd::new(&shared.stop, PollFlags::IN),
+            PollFd::new(&shared.wake, PollFlags::IN),
         ];
         match poll(&mut fds, None) {
-            Ok(_) => return fds[1].revents().is_empty(),
+            // It is to stop, or to stand still.
+            Ok(_) if !fds[1].revents().is_empty() => shared.woken(),
+            Ok(_) => return true,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(%error, "a control thread cannot wait any more");
@@ -253,10 +328,37 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     }
     tracing::info!(export, "front-end connected");
     target.connected(true);
-    let mut messages = BackendReqHandler::from_stream(stream, session.clone());
+    let messages = BackendReqHandler::from_stream(stream, session.clone());
+    read_messages(messages, &socket, &session, target, shared);
+}
+
+/// Goes on with a connection that another process has begun.
+fn go_on(messages: Messages, target: &Arc<dyn Target>, shared: &Shared) {
+    let mut state = shared.state();
+    let (Some(socket), Some(session)) = (state.connection.clone(), state.session.clone()) else {
+        return;
+    };
+    state.in_messages = true;
+    drop(state);
+    tracing::info!(export = target.name(), "front-end taken over");
+    target.connected(true);
+    read_messages(messages, &socket, &session, target, shared);
+}
+
+/// Carries out what the front-end says until it has gone.
+fn read_messages(
+    mut messages: Messages,
+    socket: &UnixStream,
+    session: &Mutex<Connection>,
+    target: &Arc<dyn Target>,
+    shared: &Shared,
+) {
+    let export = target.name();
     loop {
-        let channel = BackendChannel::ahead(&socket);
-        lock(&session).look_ahead(channel);
+        // To be stopped it is shut down, and what has come before is read.
+        let _ = wait(socket.as_fd(), shared);
+        let channel = BackendChannel::ahead(socket);
+        lock(session).look_ahead(channel);
         match messages.handle_request() {
             Ok(()) => {}
             Err(Error::ReqHandlerError(error)) => {
@@ -288,6 +390,6 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     shared.messages_ended.notify_all();
     // Its queues drain; then the front-end hears (the caller closes the last descriptor).
     drop(messages);
-    lock(&session).end();
+    lock(session).end();
     tracing::info!(export, "front-end disconnected");
 }

@@ -1,7 +1,9 @@
 //! What the transport needs of the device behind it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use virtqueue::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
 
@@ -75,6 +77,17 @@ pub enum StartError {
     FrontEnd(String),
 }
 
+/// What a queue is kicked with and signals with.
+#[derive(Debug, Default)]
+pub struct Descriptors {
+    /// Readable when the guest has added something.
+    pub kick: Option<OwnedFd>,
+    /// To signal the guest with.
+    pub call: Option<OwnedFd>,
+    /// To tell that the queue is broken.
+    pub err: Option<OwnedFd>,
+}
+
 /// A queue that runs. Dropping it stops it.
 pub trait StartedQueue: Send {
     /// Takes requests, or does not.
@@ -85,6 +98,13 @@ pub trait StartedQueue: Send {
     fn set_log(&self, log: Option<QueueLog>);
     /// Waits until all is done that was taken so far; takes more meanwhile.
     fn settle(&self);
+    /// The same without waiting: an answer comes, or its sender goes.
+    fn begin_settle(&self) -> Receiver<()>;
+    /// Duplicates of its descriptors.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    fn descriptors(&self) -> io::Result<Descriptors>;
     /// What stands behind the device was exchanged while the queue was disabled and had nothing in
     /// flight: it goes on with what is there now.
     fn renew(&self);

@@ -52,6 +52,8 @@ pub(crate) struct Vring {
     /// Where the queue that runs records what it takes.
     inflight: Option<InflightRegion>,
     start_failed: bool,
+    /// It takes nothing before it is released, whether it is enabled or not.
+    held: bool,
 }
 
 impl Vring {
@@ -66,8 +68,20 @@ impl Vring {
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         if let Some(running) = &self.running {
-            running.enable(enabled);
+            running.enable(enabled && !self.held);
         }
+    }
+
+    /// From now on it takes nothing, also when it is started.
+    pub fn hold(&mut self) {
+        self.held = true;
+        self.enable(self.enabled);
+    }
+
+    /// It goes on.
+    pub fn release(&mut self) {
+        self.held = false;
+        self.enable(self.enabled);
     }
 
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
@@ -115,7 +129,7 @@ impl Vring {
             kick,
             call: self.call.take(),
             err: self.err.take(),
-            enabled: self.enabled,
+            enabled: self.enabled && !self.held,
         });
         match started {
             Ok(started) => {
@@ -144,6 +158,11 @@ impl Vring {
     fn log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
         let used = self.logged_used;
         log.cloned().map(|log| QueueLog { log, used })
+    }
+
+    /// What it signals with, while it does not run.
+    pub fn signals(&self) -> [Option<&OwnedFd>; 2] {
+        [self.call.as_ref(), self.err.as_ref()]
     }
 
     fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {
@@ -208,6 +227,7 @@ impl Vring {
         self.forget_inflight();
         *self = Vring {
             start_failed: self.start_failed,
+            held: self.held,
             ..Vring::default()
         };
     }

@@ -1,13 +1,15 @@
 //! Virtqueues of an export on its iothreads, whichever device they belong to.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 
 use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
 use qmp::Handle;
 use serde_json::json;
-use vhost_user::{QueueSetup, StartError, StartedQueue};
+use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue};
 use virtio_blk::QueueName;
 use virtqueue::{GuestMemory, QueueLog};
 
@@ -106,6 +108,15 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
 
     fn settle(&self) {
         self.handle.settle();
+    }
+
+    fn begin_settle(&self) -> Receiver<()> {
+        self.handle.begin_settle()
+    }
+
+    fn descriptors(&self) -> io::Result<Descriptors> {
+        let data_plane::Descriptors { kick, call, err } = self.handle.descriptors()?;
+        Ok(Descriptors { kick, call, err })
     }
 
     fn renew(&self) {

@@ -1,12 +1,14 @@
 //! A disk that is one function, run by a thread per queue: what the bare servers have in common.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
+use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue, Target};
 use virtqueue::{GuestMemory, QueueLog, RingError, SplitQueue};
 
 /// What a status byte says of a request that was carried out.
@@ -140,6 +142,14 @@ impl StartedQueue for Serving {
     fn set_log(&self, _: Option<QueueLog>) {}
 
     fn settle(&self) {}
+
+    fn begin_settle(&self) -> Receiver<()> {
+        channel().1
+    }
+
+    fn descriptors(&self) -> io::Result<Descriptors> {
+        Ok(Descriptors::default())
+    }
 
     fn renew(&self) {}
 

@@ -1,0 +1,153 @@
+//! Messages of a front-end, as bytes and descriptors: a connection's state is carried over as the messages that
+//! bring another one into the same state.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
+
+use crate::vring::RingAddresses;
+
+/// One of them.
+#[derive(Debug)]
+pub struct Message {
+    /// Header and payload.
+    pub bytes: Vec<u8>,
+    /// What comes with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Requests, see QEMU's "Vhost-user Protocol".
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Request {
+    GetFeatures = 1,
+    SetFeatures = 2,
+    SetMemTable = 5,
+    SetVringNum = 8,
+    SetVringAddr = 9,
+    SetVringBase = 10,
+    SetVringKick = 12,
+    SetVringCall = 13,
+    SetVringErr = 14,
+    GetProtocolFeatures = 15,
+    SetProtocolFeatures = 16,
+    SetVringEnable = 18,
+    SetBackendReqFd = 21,
+    SetInflightFd = 32,
+    AddMemReg = 37,
+}
+
+/// The flags of a message that wants no answer.
+const VERSION_1: u32 = 1;
+/// In a message that brings a queue's descriptor: it brings none.
+const NO_FD: u64 = 1 << 8;
+/// Most descriptors of a message.
+const MAX_FDS: usize = 32;
+
+impl Message {
+    fn new(request: Request, payload: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let payload = payload.concat();
+        let size = u32::try_from(payload.len()).map_err(io::Error::other)?;
+        let header = [request as u32, VERSION_1, size].map(u32::to_ne_bytes);
+        let fds = fds.iter().map(|fd| fd.try_clone_to_owned());
+        Ok(Message {
+            bytes: [header.concat(), payload].concat(),
+            fds: fds.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Without a payload.
+    pub(crate) fn bare(request: Request) -> io::Result<Self> {
+        Self::new(request, &[], &[])
+    }
+
+    pub(crate) fn number(request: Request, number: u64) -> io::Result<Self> {
+        Self::new(request, &[&number.to_ne_bytes()], &[])
+    }
+
+    /// Of a queue.
+    pub(crate) fn vring(request: Request, index: u16, number: u32) -> io::Result<Self> {
+        let index = u32::from(index).to_ne_bytes();
+        Self::new(request, &[&index, &number.to_ne_bytes()], &[])
+    }
+
+    /// A descriptor of a queue, or that there is none.
+    pub(crate) fn vring_fd(
+        request: Request,
+        index: u16,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        let index = u64::from(index) | if fd.is_none() { NO_FD } else { 0 };
+        Self::new(request, &[&index.to_ne_bytes()], fd.as_slice())
+    }
+
+    pub(crate) fn vring_addr(index: u16, rings: RingAddresses) -> io::Result<Self> {
+        let RingAddresses { desc, avail, used } = rings;
+        let head = [u32::from(index), 0].map(u32::to_ne_bytes).concat();
+        let rings = [desc, used, avail, 0].map(u64::to_ne_bytes).concat();
+        Self::new(Request::SetVringAddr, &[&head, &rings], &[])
+    }
+
+    /// A piece of memory.
+    pub(crate) fn add_memory(
+        region: &VhostUserMemoryRegion,
+        file: BorrowedFd<'_>,
+    ) -> io::Result<Self> {
+        let padding = 0u64.to_ne_bytes();
+        Self::new(Request::AddMemReg, &[&padding, &of_region(region)], &[file])
+    }
+
+    /// All of the memory.
+    pub(crate) fn memory(
+        regions: &[VhostUserMemoryRegion],
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<Self> {
+        let count = u64::try_from(regions.len()).map_err(io::Error::other)?;
+        let regions: Vec<u8> = regions.iter().flat_map(of_region).collect();
+        let count = count.to_ne_bytes();
+        Self::new(Request::SetMemTable, &[&count, &regions], files)
+    }
+
+    pub(crate) fn inflight(said: &VhostUserInflight, file: BorrowedFd<'_>) -> io::Result<Self> {
+        let bytes = [said.mmap_size, said.mmap_offset].map(u64::to_ne_bytes);
+        let queues = [said.num_queues, said.queue_size, 0, 0].map(u16::to_ne_bytes);
+        let payload = [bytes.concat(), queues.concat()];
+        Self::new(Request::SetInflightFd, &[&payload.concat()], &[file])
+    }
+
+    pub(crate) fn backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::new(Request::SetBackendReqFd, &[], &[socket])
+    }
+
+    /// Sends it as a front-end does.
+    pub(crate) fn send(&self, to: impl AsFd) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(io::Error::other(
+                "a message with more descriptors than there may be",
+            ));
+        }
+        let slices = [IoSlice::new(&self.bytes)];
+        let sent = sendmsg(to, &slices, &mut control, SendFlags::NOSIGNAL)?;
+        match sent == self.bytes.len() {
+            true => Ok(()),
+            false => Err(io::Error::other("a message that was sent in pieces")),
+        }
+    }
+}
+
+fn of_region(region: &VhostUserMemoryRegion) -> Vec<u8> {
+    let VhostUserMemoryRegion {
+        guest_phys_addr,
+        memory_size,
+        user_addr,
+        mmap_offset,
+    } = *region;
+    let numbers = [guest_phys_addr, memory_size, user_addr, mmap_offset];
+    numbers.map(u64::to_ne_bytes).concat()
+}
