@@ -1,5 +1,6 @@
 //! Driver `file`: a raw image.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::FileType;
@@ -45,9 +46,10 @@ const DRIVER: Driver = Driver {
 pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
+    opened: Option<OwnedFd>,
 ) -> Result<(FdBacking, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, stat) = open::open_fd(options, &DRIVER, read_only)?;
+    let (fd, stat) = open::opened_or_open(opened, options, &DRIVER, read_only)?;
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if bytes == 0 {
         return Err(NodeError::Empty { path: path.clone() });

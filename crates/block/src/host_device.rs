@@ -1,7 +1,7 @@
 //! Driver `host_device`: a block device. Its form is taken from the kernel.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -19,9 +19,10 @@ const DRIVER: Driver = Driver {
 pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
+    opened: Option<OwnedFd>,
 ) -> Result<(FdBacking, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, _) = open::open_fd(options, &DRIVER, read_only)?;
+    let (fd, _) = open::opened_or_open(opened, options, &DRIVER, read_only)?;
     let io = |what| {
         move |error| NodeError::Io {
             path: path.clone(),

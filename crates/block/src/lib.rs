@@ -47,7 +47,7 @@ pub use error::NodeError;
 pub use faults::{FaultAction, FaultOp, FaultRule, FaultRules, Faults};
 pub use file::FileOptions;
 pub use job::Call;
-pub use lock::Locking;
+pub use lock::{Locking, leave_locks};
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use null::NullOptions;
 pub use request::{Op, Request};

@@ -45,6 +45,15 @@ fn permission_name(bit: i64) -> &'static str {
     }
 }
 
+/// Locks stay when an image is closed.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// While `left` is true, images that are closed keep their locks: another process has the same open files, and with
+/// them the locks.
+pub fn leave_locks(left: bool) {
+    LEFT.store(left, Ordering::Relaxed);
+}
+
 /// An open image with its locks. Dropping it releases them and closes the file.
 pub(crate) struct LockedFd {
     fd: OwnedFd,
@@ -116,6 +125,9 @@ impl LockedFd {
     fn release(&self) {
         if self.held.swap(false, Ordering::Relaxed) {
             self.image.release();
+        }
+        if LEFT.load(Ordering::Relaxed) {
+            return;
         }
         let all = libc::flock {
             l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,

@@ -3,7 +3,7 @@
 //! A node is opened, shared and closed on the control plane; on a request's way it is only read.
 //! Requests in flight keep it alive through whoever submitted them.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -173,13 +173,36 @@ impl Node {
         read_only: bool,
         options: &NodeOptions,
     ) -> Result<Arc<Node>, NodeError> {
+        Self::open_with(name, read_only, options, None)
+    }
+
+    /// The same of a file or device that another process has opened, with the locks that it has. Its path is not looked
+    /// at: something else may stand there by now.
+    ///
+    /// # Errors
+    /// As of [`Node::open`].
+    pub fn take_over(
+        name: &str,
+        read_only: bool,
+        options: &NodeOptions,
+        opened: OwnedFd,
+    ) -> Result<Arc<Node>, NodeError> {
+        Self::open_with(name, read_only, options, Some(opened))
+    }
+
+    fn open_with(
+        name: &str,
+        read_only: bool,
+        options: &NodeOptions,
+        opened: Option<OwnedFd>,
+    ) -> Result<Arc<Node>, NodeError> {
         let (backing, geometry, unmap) = match options {
             NodeOptions::File(options) => {
-                let (backing, geometry) = file::open(options, read_only)?;
+                let (backing, geometry) = file::open(options, read_only, opened)?;
                 (Backing::Fd(backing), geometry, options.unmap)
             }
             NodeOptions::HostDevice(options) => {
-                let (backing, geometry) = host_device::open(options, read_only)?;
+                let (backing, geometry) = host_device::open(options, read_only, opened)?;
                 (Backing::Fd(backing), geometry, options.unmap)
             }
             NodeOptions::Null(options) => (Backing::Null(*options), options.geometry(), false),
@@ -204,6 +227,15 @@ impl Node {
             base: 0,
             backing: Arc::new(backing),
         })
+    }
+
+    /// The file or device behind it, for another process to take it over.
+    #[must_use]
+    pub fn opened(&self) -> Option<BorrowedFd<'_>> {
+        match &*self.backing {
+            Backing::Fd(backing) => Some(backing.fd.as_fd()),
+            Backing::Null(_) | Backing::Filter(_) => None,
+        }
     }
 
     /// A window of `size` bytes (`None`: to the end) at `offset` of another node: what the `raw`

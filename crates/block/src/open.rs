@@ -23,6 +23,28 @@ pub(crate) struct Driver {
     pub kind: FileType,
 }
 
+/// What somebody else has opened, or else what [`open_fd`] opens.
+///
+/// # Errors
+/// [`NodeError`]: it is something else, or the path cannot be opened.
+pub(crate) fn opened_or_open(
+    opened: Option<OwnedFd>,
+    options: &FileOptions,
+    driver: &Driver,
+    read_only: bool,
+) -> Result<(OwnedFd, Stat), NodeError> {
+    let Some(fd) = opened else {
+        return open_fd(options, driver, read_only);
+    };
+    let stat = rustix::fs::fstat(&fd).map_err(|error| NodeError::Io {
+        path: options.path.clone(),
+        what: "fstat",
+        error: error.into(),
+    })?;
+    check_kind(&options.path, driver, &stat)?;
+    Ok((fd, stat))
+}
+
 /// Opens the path and says what it is. Nothing is opened that is not of the driver's kind: a pipe
 /// would hang, and opening a tape moves it.
 ///

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
@@ -105,9 +107,45 @@ impl Peers {
 /// A listening socket; one that was bound here is removed when dropped.
 #[derive(Debug)]
 pub struct Listener {
-    listener: UnixListener,
+    socket: Arc<Socket>,
     peers: Peers,
+}
+
+#[derive(Debug)]
+struct Socket {
+    listener: UnixListener,
     bound: Option<Bound>,
+    /// It stays when it is dropped: another process has it as well.
+    left: AtomicBool,
+}
+
+/// Knows a [`Listener`] as long as it is there, whoever has it.
+#[derive(Clone, Debug)]
+pub struct Known(Weak<Socket>);
+
+impl Known {
+    /// Whether it is still listened on.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Another descriptor of it; `None` when it is gone.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        let socket = self.0.upgrade();
+        let fd = socket.map(|socket| socket.listener.as_fd().try_clone_to_owned());
+        fd.transpose()
+    }
+
+    /// Whether it stays in its folder when it is dropped, since another process listens on it as well.
+    pub fn leave(&self, left: bool) {
+        if let Some(socket) = self.0.upgrade() {
+            socket.left.store(left, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -157,15 +195,33 @@ impl Listener {
             Some(mode) => bind_with_mode(path, mode),
         };
         let listener = listener.map_err(failed)?;
-        let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
-        let identity = (metadata.dev(), metadata.ino());
-        // A daemon leaves its folder, and still has to find the socket to remove it.
-        let path = std::path::absolute(path).map_err(failed)?;
-        Ok(Listener {
-            listener,
+        let bound = Bound::at(path).map_err(failed)?;
+        Ok(Self::new(listener, peers, Some(bound), false))
+    }
+
+    fn new(listener: UnixListener, peers: Peers, bound: Option<Bound>, left: bool) -> Self {
+        Listener {
+            socket: Arc::new(Socket {
+                listener,
+                bound,
+                left: AtomicBool::new(left),
+            }),
             peers,
-            bound: Some(Bound { path, identity }),
-        })
+        }
+    }
+
+    /// Goes on with a socket that another process listens on; `path` is where it was bound, if it was. It stays there when
+    /// this is dropped, until [`Known::leave`] says otherwise.
+    #[must_use]
+    pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
+        let bound = path.and_then(|path| Bound::at(path).ok());
+        Self::new(UnixListener::from(fd), peers, bound, true)
+    }
+
+    /// To know it when it has gone elsewhere.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        Known(Arc::downgrade(&self.socket))
     }
 
     /// Takes over a descriptor that was inherited listening, for instance from systemd.
@@ -196,11 +252,8 @@ impl Listener {
         }
         // Children have no business with it.
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
-        Ok(Listener {
-            listener: UnixListener::from(owned),
-            peers: Peers::AsUmask,
-            bound: None,
-        })
+        let listener = UnixListener::from(owned);
+        Ok(Self::new(listener, Peers::AsUmask, None, false))
     }
 
     /// From now on these peers are served. (Who may connect to a socket that was inherited is said by whoever made it.)
@@ -215,14 +268,25 @@ impl Listener {
     /// # Errors
     /// Those of accept(2).
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
-        let (stream, _) = self.listener.accept()?;
+        let (stream, _) = self.socket.listener.accept()?;
         Ok(self.peers.admit(&stream).then_some(stream))
     }
 
     /// The socket itself.
     #[must_use]
     pub fn socket(&self) -> &UnixListener {
-        &self.listener
+        &self.socket.listener
+    }
+}
+
+impl Bound {
+    /// What is there now.
+    fn at(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::symlink_metadata(path)?;
+        let identity = (metadata.dev(), metadata.ino());
+        // A daemon leaves its folder, and still has to find the socket to remove it.
+        let path = std::path::absolute(path)?;
+        Ok(Bound { path, identity })
     }
 }
 
@@ -266,9 +330,10 @@ fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
 }
 
-impl Drop for Listener {
+impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(Bound { path, identity }) = &self.bound
+        if !self.left.load(Ordering::Relaxed)
+            && let Some(Bound { path, identity }) = &self.bound
             && let Ok(metadata) = std::fs::symlink_metadata(path)
             && (metadata.dev(), metadata.ino()) == *identity
         {
@@ -336,6 +401,31 @@ mod tests {
         assert!(path.exists(), "stale");
         let _replaced = Listener::bind(&path).unwrap();
         UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_is_taken_over_stays_until_its_new_owner_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = Listener::bind(&path).unwrap();
+        let known = first.known();
+        let fd = known.duplicate().unwrap().unwrap();
+        let second = Listener::take_over(fd, Some(&path), Peers::User);
+        let of_second = second.known();
+        // A new owner that fails leaves it to the first.
+        drop(second);
+        assert!(!of_second.is_open());
+        UnixStream::connect(&path).unwrap();
+        let fd = known.duplicate().unwrap().unwrap();
+        let second = Listener::take_over(fd, Some(&path), Peers::User);
+        known.leave(true);
+        drop(first);
+        assert!(!known.is_open() && known.duplicate().unwrap().is_none());
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(second.accept().unwrap().is_some());
+        second.known().leave(false);
+        drop(second);
+        assert!(!path.exists(), "removed with its last owner");
     }
 
     #[test]

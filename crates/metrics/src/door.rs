@@ -58,6 +58,16 @@ impl Door {
         Ok(Door(Socket::Tcp(listener)))
     }
 
+    /// A socket of an address that another process listens on.
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    pub fn take_over(fd: OwnedFd) -> Result<Self, DoorError> {
+        let listener = TcpListener::from(fd);
+        listener.set_nonblocking(true)?;
+        Ok(Door(Socket::Tcp(listener)))
+    }
+
     /// The address that it got, if it is one.
     #[must_use]
     pub fn addr(&self) -> Option<SocketAddr> {

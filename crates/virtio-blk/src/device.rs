@@ -225,11 +225,13 @@ impl Device {
 
     /// The cache mode as the configuration space shows it. It outlives a connection: a front-end
     /// that comes back does not say it again, while its guest relies on it.
-    pub(crate) fn cache_mode(&self) -> bool {
+    #[must_use]
+    pub fn cache_mode(&self) -> bool {
         self.cache_mode.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_cache_mode(&self, write_back: bool) {
+    /// The driver, or one that another process has served, has chosen this one.
+    pub fn set_cache_mode(&self, write_back: bool) {
         self.cache_mode.store(write_back, Ordering::Relaxed);
         self.update_write_cache();
     }
