@@ -36,6 +36,11 @@ impl Chardev {
         &self.options.id
     }
 
+    /// How it was made.
+    pub fn options(&self) -> &ChardevOptions {
+        &self.options
+    }
+
     /// In use by a monitor.
     pub fn is_used(&self) -> bool {
         matches!(self.user, User::Monitor(_))
@@ -135,15 +140,7 @@ fn open(
             });
             Door::Connected(stream?)
         }
-        (SocketAddr::Unix { path }, true) => {
-            listening(Listener::bind_for(path, peers)?, options, end)?
-        }
-        (SocketAddr::Fd { fd }, _) => {
-            listening(inherited.numbered(*fd)?.for_peers(peers), options, end)?
-        }
-        (SocketAddr::FdName { name }, _) => {
-            listening(inherited.named(name)?.for_peers(peers), options, end)?
-        }
+        (addr, _) => listening(inherited.listen(addr, peers)?, options, end)?,
     };
     Ok(Chardev {
         options: options.clone(),

@@ -10,7 +10,7 @@ use options::{ConfigError, Configured, LogFormat, LogLevel};
 use crate::daemon::Process;
 use crate::service::Service;
 use crate::summary::Summary;
-use crate::{Failure, daemon, log};
+use crate::{Failure, daemon, log, upgrade};
 
 pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
     let asked = options.log_level;
@@ -40,6 +40,7 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
         metrics: options.metrics.as_ref(),
         confinement: &options.confinement,
         made: &[],
+        background: false,
     };
     daemon::run_until_signalled(process, None, service, announce)
 }
@@ -69,6 +70,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     };
     let mut bytes = Vec::new();
     let read = if path == Path::new(STANDARD_INPUT) {
+        if upgrade::is_wanted() {
+            return Err(failed(&"the process before has read it; restart instead").into());
+        }
         let input = std::io::stdin().lock();
         input.take(MAX_BYTES + 1).read_to_end(&mut bytes)
     } else {

@@ -10,11 +10,16 @@ use sandbox::{Access, Files, Rule};
 use crate::Failure;
 use crate::daemon::Process;
 
-/// Becomes who the user wants, and gives away what `process` does not need.
-pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
+/// Becomes who the user wants.
+pub(crate) fn become_user(process: &Process<'_>) -> Result<(), Failure> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
+    Ok(())
+}
+
+/// Gives away what `process` does not need.
+pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
     let (linked, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {

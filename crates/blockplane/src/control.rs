@@ -8,20 +8,25 @@ use std::time::Instant;
 
 use options::{ChardevOptions, MetricsAddr, MonitorOptions};
 use qmp::{Call, Handle, Server};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::chardev::Chardevs;
 use crate::late::Late;
 use crate::later::Finish;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
+use crate::pidfile::PidFile;
 use crate::service::{Service, Watchdog};
 use crate::signals::Signals;
+use crate::upgrade::{Launcher, Upgrade};
 use crate::{Failure, monitor, reports};
 
 /// What other threads tell the main thread.
 pub(crate) enum Mail {
     /// SIGTERM, SIGINT or SIGHUP has come.
     Signal,
+    /// SIGUSR2 has come.
+    Upgrade,
     /// The queues of an export that was ended have drained.
     ExportEnded(String),
     /// What a command has waited for is there.
@@ -36,7 +41,14 @@ pub(crate) struct Control {
     pub objects: Objects,
     /// A client has said `quit`.
     pub quit: bool,
-    service: Service,
+    pub service: Service,
+    /// Can start another program.
+    pub launcher: Option<Arc<Launcher>>,
+    /// Another program is being started.
+    pub upgrading: bool,
+    /// It has everything.
+    pub upgraded: Option<Upgrade>,
+    pub pidfile: Option<PidFile>,
     pub mail: Sender<Mail>,
     inbox: Receiver<Mail>,
     /// Commands whose threads wait for a disk, and that have to be finished.
@@ -46,7 +58,9 @@ pub(crate) struct Control {
     /// Sockets of monitors, and those that nobody uses.
     pub chardevs: Chardevs,
     monitors: Option<Server>,
-    metrics: Option<Metrics>,
+    /// As they were opened.
+    pub monitors_opened: Vec<MonitorOptions>,
+    pub metrics: Option<Metrics>,
 }
 
 impl Control {
@@ -67,12 +81,17 @@ impl Control {
             ),
             quit: false,
             service,
+            launcher: None,
+            upgrading: false,
+            upgraded: None,
+            pidfile: None,
             mail,
             inbox,
             waiting: 0,
             end,
             chardevs: Chardevs::default(),
             monitors: None,
+            monitors_opened: Vec::new(),
             metrics: None,
         })
     }
@@ -107,13 +126,24 @@ impl Control {
         if let Some(monitors) = &self.monitors {
             let open = |door| monitors.open(door, options.pretty);
             self.chardevs.take(&options.chardev, open)?;
+            self.monitors_opened.push(options.clone());
         }
         Ok(())
     }
 
     /// Figures are served there.
     pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), Failure> {
-        self.metrics = Some(Metrics::start(addr, &mut self.objects.inherited)?);
+        self.serve_metrics_on(addr, None)
+    }
+
+    /// The same with the socket of an address that the process before has listened on.
+    pub fn serve_metrics_on(
+        &mut self,
+        addr: &MetricsAddr,
+        handed: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let metrics = Metrics::start(addr, handed, &mut self.objects.inherited)?;
+        self.metrics = Some(metrics);
         Ok(())
     }
 
@@ -123,7 +153,7 @@ impl Control {
         self.service.ready(in_background);
         let mut watchdog = self.service.watchdog();
         let mut changed = true;
-        while !self.quit {
+        while !self.quit && self.upgraded.is_none() {
             if changed {
                 self.show();
             }
@@ -134,10 +164,25 @@ impl Control {
                 Mail::Call(call) => call.run(self),
                 Mail::ExportEnded(id) => self.objects.export_ended(&id),
                 Mail::Waited(finish) => finish(self),
+                Mail::Upgrade => self.upgrade(None, |_| ()),
                 Mail::Signal => break,
             }
         }
-        self.service.stopping();
+        if self.upgraded.is_none() {
+            self.service.stopping();
+        }
+    }
+
+    /// Another process has everything: clients of monitors get their last answers, and nothing else is touched.
+    pub fn leave(mut self) -> ! {
+        drop(self.monitors.take());
+        std::process::exit(0);
+    }
+
+    /// A signal to end has come, perhaps while something else is done.
+    pub fn is_to_end(&self) -> bool {
+        let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
     /// Tells the service manager, and those who serve figures, what there is.
@@ -185,7 +230,7 @@ impl Control {
             match self.inbox.recv() {
                 Ok(Mail::Waited(finish)) => finish(&mut self),
                 Ok(Mail::ExportEnded(id)) => self.objects.export_ended(&id),
-                Ok(Mail::Call(_) | Mail::Signal) => {}
+                Ok(Mail::Call(_) | Mail::Signal | Mail::Upgrade) => {}
                 Err(_) => break,
             }
         }

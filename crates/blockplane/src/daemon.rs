@@ -1,8 +1,9 @@
 //! The drop-in face: objects, nodes and exports in the order of the command line.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use options::{Confinement, Daemon, Directive, MetricsAddr, ObjectOptions};
+use options::{Confinement, Daemon, Directive, MetricsAddr, ObjectOptions, Sandbox};
 
 use crate::control::Control;
 use crate::daemonize::{self, Daemonized};
@@ -10,10 +11,13 @@ use crate::handover::Handover;
 use crate::pidfile::PidFile;
 use crate::service::Service;
 use crate::signals::Signals;
+use crate::upgrade::{self, Launcher, Program};
 use crate::{Failure, confine, export, node};
 
 pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
-    let daemonized = options.daemonize.then(daemonize::fork).transpose()?;
+    // Whoever takes over from a daemon is in the background already.
+    let forks = options.daemonize && !upgrade::is_wanted();
+    let daemonized = forks.then(daemonize::fork).transpose()?;
     run_until_signalled(
         Process {
             directives: &options.directives,
@@ -21,6 +25,7 @@ pub(crate) fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
             made: &[],
+            background: options.daemonize,
         },
         daemonized,
         service,
@@ -39,6 +44,8 @@ pub(crate) struct Process<'a> {
     pub confinement: &'a Confinement,
     /// Files that were made for it, and that are removed if it comes to nothing.
     pub made: &'a [&'a Path],
+    /// It has left whoever started it.
+    pub background: bool,
 }
 
 /// Makes everything, says so, and ends it when a signal comes, or a monitor's client says so. Exit status 0 means that every
@@ -50,26 +57,79 @@ pub(crate) fn run_until_signalled(
     announce: impl FnOnce(),
 ) -> Result<(), Failure> {
     raise_descriptor_limit();
+    confine::become_user(&process)?;
+    let launcher = launcher(&process, &service);
     confine::confine(&process)?;
     let signals = Signals::block()?;
     let mut control = Control::new(signals, service)?;
-    let outcome = create(&process, &mut control).and_then(|()| {
-        // A daemon's path is meant from where it was started, and its process id is the child's.
-        let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
-        let pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
-        let in_background = daemonized.is_some();
-        if let Some(daemonized) = daemonized {
-            daemonized.ready()?;
-        }
-        announce();
+    control.launcher = launcher;
+    let outcome = if upgrade::is_wanted() {
+        take_over(&process, &mut control)
+    } else {
+        begin(&process, &mut control, daemonized, announce)
+    };
+    let outcome = outcome.map(|in_background| {
         control.run(in_background);
-        tracing::info!("stopping: no more requests, waiting for those in flight");
-        Ok(pidfile)
+        if control.upgraded.is_none() {
+            tracing::info!("stopping: no more requests, waiting for those in flight");
+        }
     });
+    if control.upgraded.is_some() {
+        control.leave();
+    }
+    // It goes when all is done.
+    let _pidfile = control.pidfile.take();
     // Whatever went wrong: what was acknowledged meanwhile is made stable.
     let ended = control.shut_down();
-    let _pidfile = outcome?;
+    outcome?;
     ended
+}
+
+/// Makes everything and says so. True: it was started in the background.
+fn begin(
+    process: &Process<'_>,
+    control: &mut Control,
+    daemonized: Option<Daemonized>,
+    announce: impl FnOnce(),
+) -> Result<bool, Failure> {
+    create(process, control)?;
+    // A daemon's path is meant from where it was started, and its process id is the child's.
+    let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
+    control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
+    let in_background = daemonized.is_some();
+    if let Some(daemonized) = daemonized {
+        daemonized.ready()?;
+    }
+    announce();
+    Ok(in_background)
+}
+
+/// Goes on for another process, which has told the service manager.
+fn take_over(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure> {
+    upgrade::take_over(process, control);
+    if process.background {
+        rustix::process::chdir("/")?;
+    }
+    Ok(false)
+}
+
+/// What can start another program later. Without it all works but an upgrade.
+fn launcher(process: &Process<'_>, service: &Service) -> Option<Arc<Launcher>> {
+    let program = Program {
+        environment: service.environment(),
+        any: process.confinement.sandbox == Sandbox::Off,
+        silent: process.background,
+    };
+    // SAFETY: the process has one thread.
+    let launcher = unsafe { Launcher::fork(&program) };
+    if let Err(error) = &launcher {
+        tracing::warn!(
+            %error,
+            advice = "see TasksMax= and `ulimit -u`",
+            "no process can be made that starts programs: the daemon cannot be upgraded in place"
+        );
+    }
+    launcher.ok().map(Arc::new)
 }
 
 fn create(process: &Process<'_>, control: &mut Control) -> Result<(), Failure> {

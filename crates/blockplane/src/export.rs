@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use block::Node;
 use data_plane::{ErrorPolicy, ExportReports, OnError, Serves};
-use listener::Listener;
+use listener::{Listener, Peers};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use queues::Queues;
-use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
+use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::Failure;
@@ -54,11 +54,7 @@ fn check_writable(node: &Node, writable: bool) -> Result<(), Failure> {
 }
 
 fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, Failure> {
-    Ok(match addr {
-        SocketAddr::Unix { path } => Listener::bind(path)?,
-        SocketAddr::Fd { fd } => objects.inherited.numbered(*fd)?,
-        SocketAddr::FdName { name } => objects.inherited.named(name)?,
-    })
+    objects.inherited.listen(addr, Peers::AsUmask)
 }
 
 fn start_blk(
@@ -103,7 +99,7 @@ fn start_blk(
             reports: reports.clone(),
         },
     };
-    let server = Server::spawn(listener, Arc::new(target))?;
+    let server = objects.serve(listener, Arc::new(target))?;
     let disk = ShownDisk {
         name: options.node_name.clone(),
         form: Form::Blk(device),

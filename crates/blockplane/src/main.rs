@@ -32,6 +32,7 @@ mod service;
 mod shown;
 mod signals;
 mod summary;
+mod upgrade;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -40,10 +41,13 @@ use options::{Generate, Invocation, LogFormat};
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
+    // SAFETY: no thread was started yet.
+    unsafe { upgrade::look_for_predecessor() };
     let mut format = LogFormat::default();
     match run(&mut format) {
         Ok(status) => status,
         Err(error) => {
+            upgrade::tell_failed(error.as_ref());
             log::fatal(error.as_ref(), format);
             ExitCode::FAILURE
         }

@@ -3,12 +3,16 @@
 //! Opening a file may take as long as its disk or its server likes. What a monitor asks for is opened on a thread of
 //! its own ([`Opening`]), which touches nothing of what runs.
 
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::{Faults, Node, NodeError, NodeOptions};
 use options::{
     BlkdebugOptions, BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions,
 };
+
+use rustix::fs::OFlags;
 
 use crate::Failure;
 use crate::aio::AioChoices;
@@ -32,11 +36,28 @@ pub(crate) fn open(
     Ok(())
 }
 
+/// The same of a node that the process before has opened.
+pub(crate) fn take_over(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
+    let mut opening = Opening::plan(options, objects)?;
+    opening.handed = std::mem::take(&mut objects.handed);
+    let opened = opening.open_all();
+    // Those of nodes to come.
+    objects.handed = opening.handed;
+    Opened {
+        nodes: opened?,
+        aio: opening.aio,
+    }
+    .finish(objects);
+    Ok(())
+}
+
 /// A node that is to be opened, with all that this takes.
 pub(crate) struct Opening {
     options: BlockdevOptions,
     /// The node that is there already, if it is the one below all.
     below: Option<Arc<Node>>,
+    /// What the process before has opened of it.
+    handed: HashMap<String, OwnedFd>,
     aio: AioChoices,
 }
 
@@ -50,6 +71,7 @@ impl Opening {
         Ok(Opening {
             options: options.clone(),
             below,
+            handed: HashMap::new(),
             aio: objects.aio.clone(),
         })
     }
@@ -72,10 +94,15 @@ impl Opening {
 
     /// Opens them.
     pub fn carry_out(mut self) -> Result<Opened, NodeError> {
-        let mut nodes = Vec::new();
-        self.open_below(&self.options.clone(), None, &mut nodes)?;
+        let nodes = self.open_all()?;
         let aio = self.aio;
         Ok(Opened { nodes, aio })
+    }
+
+    fn open_all(&mut self) -> Result<Vec<OpenNode>, NodeError> {
+        let mut nodes = Vec::new();
+        self.open_below(&self.options.clone(), None, &mut nodes)?;
+        Ok(nodes)
     }
 }
 
@@ -120,10 +147,15 @@ impl Opening {
         parent: Option<&str>,
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
+        let handed = self.handed.remove(&options.node_name);
         let aio = &mut self.aio;
+        let open = |file, driver| match handed {
+            None => open_fd(options, file, driver, aio),
+            Some(fd) => take_over_fd(options, file, driver, aio, fd),
+        };
         let node = match &options.driver {
-            Driver::File(file) => open_fd(options, file, NodeOptions::File, aio)?,
-            Driver::HostDevice(file) => open_fd(options, file, NodeOptions::HostDevice, aio)?,
+            Driver::File(file) => open(file, NodeOptions::File)?,
+            Driver::HostDevice(file) => open(file, NodeOptions::HostDevice)?,
             Driver::NullCo(null) => {
                 let null = NodeOptions::Null(block::NullOptions {
                     size: null.size,
@@ -182,16 +214,7 @@ pub(crate) fn open_fd(
     driver: fn(block::FileOptions) -> NodeOptions,
     aio: &mut AioChoices,
 ) -> Result<Arc<Node>, NodeError> {
-    let direct = options.cache_direct != Some(false);
-    let mut how = block::FileOptions {
-        path: file.filename.clone(),
-        direct,
-        no_flush: options.cache_no_flush,
-        unmap: options.discard == Discard::Unmap,
-        aio: aio.choose(file.aio, &file.filename, direct),
-        aio_max_batch: file.aio_max_batch,
-        locking: locking(file.locking),
-    };
+    let mut how = how(options, file, options.cache_direct != Some(false), aio);
     let name = &options.node_name;
     let open =
         |how: &block::FileOptions, read_only| Node::open(name, read_only, &driver(how.clone()));
@@ -213,6 +236,42 @@ pub(crate) fn open_fd(
             open(&how, true)
         }
         opened => opened,
+    }
+}
+
+/// Goes on with what the process before has opened, as it has.
+fn take_over_fd(
+    options: &BlockdevOptions,
+    file: &FileOptions,
+    driver: fn(block::FileOptions) -> NodeOptions,
+    aio: &mut AioChoices,
+    fd: OwnedFd,
+) -> Result<Arc<Node>, NodeError> {
+    let flags = rustix::fs::fcntl_getfl(&fd).map_err(|error| NodeError::Io {
+        path: file.filename.clone(),
+        what: "fcntl",
+        error: error.into(),
+    })?;
+    let how = how(options, file, flags.contains(OFlags::DIRECT), aio);
+    let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
+    Node::take_over(&options.node_name, read_only, &driver(how), fd)
+}
+
+/// How it is opened, with or without direct I/O.
+fn how(
+    options: &BlockdevOptions,
+    file: &FileOptions,
+    direct: bool,
+    aio: &mut AioChoices,
+) -> block::FileOptions {
+    block::FileOptions {
+        path: file.filename.clone(),
+        direct,
+        no_flush: options.cache_no_flush,
+        unmap: options.discard == Discard::Unmap,
+        aio: aio.choose(file.aio, &file.filename, direct),
+        aio_max_batch: file.aio_max_batch,
+        locking: locking(file.locking),
     }
 }
 

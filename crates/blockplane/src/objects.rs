@@ -2,15 +2,20 @@
 //!
 //! What refers to what is looked up here when something is to be removed: nothing that is in use goes.
 
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use block::Node;
 use data_plane::{DataThread, DataThreadSettings, ExportReports, Reports};
+use listener::Listener;
 use options::{BlockdevOptions, ExportOptions, IothreadOptions};
 use qmp::Handle;
 use serde_json::json;
+use vhost_user::{Server, Target};
 
 use crate::Failure;
 use crate::aio::AioChoices;
@@ -32,6 +37,10 @@ pub(crate) struct Objects {
     pub events: Handle,
     /// Sockets that we were started with.
     pub inherited: Inherited,
+    /// Files and devices of nodes to be, which the process before has opened.
+    pub handed: HashMap<String, OwnedFd>,
+    /// Exports serve nobody yet.
+    pub parked: bool,
     /// Hears of what goes wrong on iothreads.
     pub reports: Reports,
     /// Hears of exports whose requests may not take for ever.
@@ -98,6 +107,8 @@ impl Objects {
             reports,
             late,
             inherited,
+            handed: HashMap::new(),
+            parked: false,
             mail,
             exports: Vec::new(),
             nodes: Vec::new(),
@@ -153,6 +164,14 @@ impl Objects {
             found.ok_or_else(|| format!("there is no iothread '{name}'").into())
         };
         names.iter().map(find).collect()
+    }
+
+    /// Serves front-ends that connect to a socket.
+    pub fn serve(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
+        match self.parked {
+            true => Server::spawn_parked(listener, target),
+            false => Server::spawn(listener, target),
+        }
     }
 
     pub fn iothread(&self, id: &str) -> Option<&Iothread> {

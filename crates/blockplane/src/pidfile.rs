@@ -1,7 +1,9 @@
 //! `--pidfile`: written when everything is started, locked while we run, removed at the end.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -9,7 +11,7 @@ use rustix::fs::FlockOperation;
 /// A pidfile of ours.
 pub(crate) struct PidFile {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl PidFile {
@@ -43,9 +45,32 @@ impl PidFile {
         // From here on it is ours, and is removed also if nothing can be written to it.
         let this = PidFile {
             path: path.to_owned(),
-            _file: file,
+            file,
         };
         written.map(|()| this).map_err(|error| failed(&error))
+    }
+}
+
+impl PidFile {
+    /// Goes on with one that another process has: its lock goes with the descriptor. At no time is it empty.
+    pub fn take_over(path: &Path, fd: OwnedFd) -> Result<Self, String> {
+        let line = format!("{}\n", std::process::id());
+        let file = File::from(fd);
+        let written = file
+            .write_all_at(line.as_bytes(), 0)
+            .and_then(|()| file.set_len(line.len() as u64));
+        let this = PidFile {
+            path: path.to_owned(),
+            file,
+        };
+        written
+            .map(|()| this)
+            .map_err(|error| format!("--pidfile: cannot write {}: {error}", path.display()))
+    }
+
+    /// Where it is, and another descriptor of it.
+    pub fn shared(&self) -> io::Result<(&Path, OwnedFd)> {
+        Ok((&self.path, self.file.try_clone()?.into()))
     }
 }
 

@@ -14,7 +14,7 @@ use options::{
 
 use crate::daemon::Process;
 use crate::service::Service;
-use crate::{Failure, attach, daemon, export};
+use crate::{Failure, attach, daemon, export, upgrade};
 
 /// The export, and its disk if there is one.
 const DISK: &str = "disk";
@@ -25,7 +25,11 @@ const MONITOR: &str = "monitor";
 const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
-    let new = created(options)?;
+    let new = match upgrade::is_wanted() {
+        // The process before has them.
+        true => vec![false; options.disks.len()],
+        false => created(options)?,
+    };
     let mut served = false;
     let ended = daemon::run_until_signalled(
         Process {
@@ -34,6 +38,7 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
             made: &made(options, &new),
+            background: false,
         },
         None,
         service,
@@ -42,6 +47,7 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
             attach::announce(options, &new);
         },
     );
+    // (One that takes over has made none.)
     if !served {
         remove(options, &new);
     }

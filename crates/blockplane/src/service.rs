@@ -8,6 +8,7 @@ mod inherited;
 mod notify;
 mod watchdog;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::Failure;
@@ -21,6 +22,8 @@ pub(crate) struct Service {
     watchdog: Option<Duration>,
     /// What it was told last.
     status: String,
+    /// What was taken out of the environment, for whoever takes over.
+    environment: Vec<(String, OsString)>,
     inherited: Inherited,
 }
 
@@ -33,12 +36,21 @@ impl Service {
     pub unsafe fn take() -> Result<Self, Failure> {
         // SAFETY: as our caller says.
         let take = |name: &str| unsafe { take_variable(name) };
-        let notifier = Notifier::new(&take("NOTIFY_SOCKET").unwrap_or_default())?;
-        let watchdog = watchdog::period(take("WATCHDOG_USEC"), take("WATCHDOG_PID"))?;
+        let socket = take("NOTIFY_SOCKET");
+        let notifier = Notifier::new(socket.as_deref().unwrap_or_default())?;
+        let (usec, pid) = (take("WATCHDOG_USEC"), take("WATCHDOG_PID"));
+        let watchdog = watchdog::period(usec.clone(), pid)?;
+        let of_both = [
+            ("NOTIFY_SOCKET", socket),
+            ("WATCHDOG_USEC", usec.filter(|_| watchdog.is_some())),
+        ];
+        let set = |(name, value): (&str, Option<OsString>)| Some((name.to_owned(), value?));
+        let environment = of_both.into_iter().filter_map(set).collect();
         Ok(Service {
             watchdog: watchdog.filter(|_| notifier.is_some()),
             notifier,
             status: String::new(),
+            environment,
             inherited: Inherited::new(
                 take("LISTEN_FDS"),
                 take("LISTEN_PID"),
@@ -50,6 +62,16 @@ impl Service {
     /// The sockets that it handed over, which can be had once.
     pub fn take_inherited(&mut self) -> Inherited {
         std::mem::take(&mut self.inherited)
+    }
+
+    /// What a process needs that takes over, to speak with it.
+    pub fn environment(&self) -> Vec<(String, OsString)> {
+        self.environment.clone()
+    }
+
+    /// Another process goes on.
+    pub fn main_process(&self, pid: i64) {
+        self.tell(&format!("MAINPID={pid}"));
     }
 
     /// All sockets are listened on. In the background we are another process than the one that was
@@ -109,7 +131,7 @@ fn count(number: usize, what: &str) -> String {
 
 /// # Safety
 /// The process has one thread.
-unsafe fn take_variable(name: &str) -> Option<std::ffi::OsString> {
+unsafe fn take_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;
     // SAFETY: nobody else reads or writes the environment, as our caller says.
     unsafe { std::env::remove_var(name) };

@@ -1,6 +1,7 @@
-//! SIGTERM, SIGINT and SIGHUP, waited for instead of handled; SIGXFSZ, ignored.
+//! SIGTERM, SIGINT and SIGHUP, which end the program, and SIGUSR2, which upgrades it: waited for instead of handled.
+//! SIGXFSZ, ignored.
 //!
-//! The first three are blocked before the first thread starts, so that all threads inherit that and
+//! The first four are blocked before the first thread starts, so that all threads inherit that and
 //! only the one that waits gets them.
 
 use std::io;
@@ -18,7 +19,7 @@ pub(crate) fn survive_file_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// The signals that end the program in good order.
+/// The signals that end the program in good order, or let another one take over.
 pub(crate) struct Signals {
     set: libc::sigset_t,
 }
@@ -31,7 +32,7 @@ impl Signals {
         // pointers and valid signal numbers.
         let (set, result) = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR2] {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
             let result = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
@@ -53,24 +54,28 @@ impl Signals {
         let theirs = ours.try_clone()?;
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(move || {
-            self.wait();
+            while self.wait() == libc::SIGUSR2 {
+                // As below.
+                let _ = mail.send(Mail::Upgrade);
+            }
             // Cannot fail: the counter is written once.
             let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
             // Fails only when the main thread is at its end already.
             let _ = mail.send(Mail::Signal);
             std::thread::sleep(SAME_SIGNAL);
             self.discard_pending();
-            self.wait();
+            while self.wait() == libc::SIGUSR2 {}
             tracing::warn!("second signal: exit without waiting for requests in flight");
             std::process::exit(1);
         })?;
         Ok(ours)
     }
 
-    fn wait(&self) {
+    fn wait(&self) -> libc::c_int {
         let mut signal = 0;
         // SAFETY: both pointers are valid. An error could only mean an invalid set.
         unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
+        signal
     }
 
     fn discard_pending(&self) {

@@ -1,4 +1,4 @@
-//! The command lines: `blockplane qmp …`, `blockplane info …`, `blockplane top …`.
+//! The command lines: `blockplane qmp …`, `blockplane info …`, `blockplane top …`, `blockplane upgrade …`.
 
 mod help;
 
@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::{ask, info, top};
+use crate::{ask, info, top, upgrade};
 
 /// `blockplane …`
 #[derive(Debug, Parser)]
@@ -39,6 +39,9 @@ enum Command {
     /// Watch a running daemon: IOPS, MB/s and latency of each disk, CPU time of each iothread
     #[command(long_about = help::TOP, after_long_help = help::TOP_EXAMPLES)]
     Top(top::Options),
+    /// Put a new version in a running daemon's place; guests stay connected
+    #[command(long_about = help::UPGRADE, after_long_help = help::UPGRADE_EXAMPLES)]
+    Upgrade(upgrade::Options),
 }
 
 /// The monitor, as each command takes it.
@@ -85,6 +88,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Qmp(options) => ask::run(options, &mut out),
         Command::Info(options) => info::run(options, &mut out),
         Command::Top(options) => top::run(options, &mut out),
+        Command::Upgrade(options) => upgrade::run(options, &mut out),
     };
     match done {
         // Whoever pipes it into `head` has seen enough.
@@ -145,6 +149,8 @@ mod tests {
             "info socket everything",
             "top socket --interval 0",
             "top socket --json",
+            "upgrade",
+            "upgrade socket --timeout 1s --binary",
         ] {
             let args = std::iter::once("blockplane").chain(nonsense.split(' '));
             assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

@@ -3,6 +3,7 @@
 //! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
 //! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;
 //! - [`top`]: `blockplane top`: what each disk does now: [`rates`] between two [`sample`]s;
+//! - [`upgrade`]: `blockplane upgrade`: a new version takes over;
 //! - [`schema`]: what a monitor can be asked, in lines for people;
 //! - [`client`]: the connection to a monitor that all speak over.
 //!
@@ -23,6 +24,7 @@ mod table;
 mod testing;
 pub mod top;
 mod units;
+pub mod upgrade;
 mod words;
 
 pub use error::{Error, Result};

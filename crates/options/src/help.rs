@@ -109,6 +109,7 @@ Usage:
   blockplane info SOCKET [OPTIONS]    show what a running daemon has
   blockplane top SOCKET [OPTIONS]     watch it
   blockplane qmp SOCKET COMMAND …     ask it, change it
+  blockplane upgrade SOCKET           put a new version in its place
   blockplane [OPTIONS]                nodes and exports, described as for
                                       qemu-storage-daemon
   blockplane --config FILE [OPTIONS]  the same in a file, with anything that is
@@ -137,6 +138,7 @@ Commands (blockplane help COMMAND explains each):
                           iothreads
   qmp SOCKET COMMAND …    any command of its monitor, with its arguments as
                           KEY=VALUE
+  upgrade SOCKET          put a new version in its place; guests stay connected
   generate WHAT DIR       manual pages or shell completions, for packages
   help [COMMAND]          this text, or that of a command
 

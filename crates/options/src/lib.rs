@@ -87,13 +87,16 @@ pub enum Invocation {
     },
     /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
     Bench(Vec<OsString>),
-    /// `blockplane qmp …`, `info …`, `top …`: all words, whose grammar is not known here either.
+    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all words, whose grammar is not known here either.
     Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
     /// Print this line on standard output and exit with status 0.
     Version(String),
 }
+
+/// Commands for a daemon that runs: their grammar is not known here.
+const OF_OPERATORS: [&str; 4] = ["qmp", "info", "top", "upgrade"];
 
 /// Reads a command line without the program's name.
 ///
@@ -111,7 +114,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
         b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
-        b"qmp" | b"info" | b"top" => Ok(Invocation::Operator(args.collect())),
+        command if OF_OPERATORS.iter().any(|known| command == known.as_bytes()) => {
+            Ok(Invocation::Operator(args.collect()))
+        }
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
@@ -120,7 +125,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
                 generate::parse(std::iter::once("--help".into()))
             }
             Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
-            Some(command) if command == "qmp" || command == "info" || command == "top" => {
+            Some(command) if OF_OPERATORS.iter().any(|known| command == *known) => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))
             }
             Some(command) => {

@@ -343,7 +343,7 @@ fn what_follows_bench_is_left_to_it() {
 
 #[test]
 fn commands_for_a_running_daemon_are_left_to_others() {
-    for command in ["qmp", "info", "top"] {
+    for command in ["qmp", "info", "top", "upgrade"] {
         let words = [command, "socket", "--x"].map(OsString::from);
         let Ok(Invocation::Operator(all)) = parse(words.clone().into_iter()) else {
             panic!("{command} is a command");

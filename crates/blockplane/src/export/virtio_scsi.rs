@@ -6,7 +6,7 @@ use block::Node;
 use data_plane::{ExportReports, Reports, ScsiDisk, ScsiSetup, Serves};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
-use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
+use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
 use virtio_blk::QueueStats;
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 
@@ -47,7 +47,7 @@ pub(super) fn start(
             reports: Arc::new(reports),
         },
     };
-    let server = Server::spawn(listener, Arc::new(target))?;
+    let server = objects.serve(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
         disks: controller.shown(),

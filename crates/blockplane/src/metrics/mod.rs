@@ -9,11 +9,12 @@ mod latency;
 mod luns;
 mod seen;
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use listener::Listener;
+use listener::Peers;
 use metrics::{Door, Format, Pages, Server};
-use options::{MetricsAddr, SocketAddr};
+use options::MetricsAddr;
 
 use crate::Failure;
 use crate::objects::Objects;
@@ -23,14 +24,27 @@ use seen::Seen;
 /// The endpoint.
 pub(crate) struct Metrics {
     seen: Arc<Mutex<Arc<Seen>>>,
+    /// The socket of an address.
+    tcp: Option<OwnedFd>,
     /// Serves until it is dropped.
     _server: Server,
 }
 
 impl Metrics {
     /// Listens, and serves that there is nothing yet.
-    pub fn start(addr: &MetricsAddr, inherited: &mut Inherited) -> Result<Self, Failure> {
-        let door = door(addr, inherited).map_err(|failure| format!("--metrics: {failure}"))?;
+    /// The socket of an address may be there, `handed` over by the process before.
+    pub fn start(
+        addr: &MetricsAddr,
+        handed: Option<OwnedFd>,
+        inherited: &mut Inherited,
+    ) -> Result<Self, Failure> {
+        let door = match handed {
+            Some(fd) => Door::take_over(fd).map_err(Failure::from),
+            None => door(addr, inherited),
+        };
+        let door = door.map_err(|failure| format!("--metrics: {failure}"))?;
+        let tcp = door.addr().map(|_| door.as_fd().try_clone_to_owned());
+        let tcp = tcp.transpose()?;
         // The port that it got, if any was right.
         let addr = door.addr().map_or_else(|| addr.clone(), MetricsAddr::Tcp);
         let seen = Arc::<Mutex<Arc<Seen>>>::default();
@@ -38,8 +52,14 @@ impl Metrics {
         tracing::info!(%addr, "figures are served at /metrics");
         Ok(Metrics {
             seen,
+            tcp,
             _server: server,
         })
+    }
+
+    /// The socket, if it is one of an address: others are known by theirs.
+    pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
+        self.tcp.as_ref().map(AsFd::as_fd)
     }
 
     /// From now on this is what there is.
@@ -52,9 +72,7 @@ impl Metrics {
 fn door(addr: &MetricsAddr, inherited: &mut Inherited) -> Result<Door, Failure> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(Door::tcp(*addr)?),
-        MetricsAddr::Socket(SocketAddr::Unix { path }) => Listener::bind(path)?,
-        MetricsAddr::Socket(SocketAddr::Fd { fd }) => inherited.numbered(*fd)?,
-        MetricsAddr::Socket(SocketAddr::FdName { name }) => inherited.named(name)?,
+        MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,
     };
     Ok(Door::unix(listener)?)
 }

@@ -18,6 +18,7 @@ mod resize;
 mod resume;
 mod stats;
 mod types;
+mod upgrade;
 
 use qmp::{Command, Interface, Object, Product, Run};
 use serde_json::json;
@@ -40,6 +41,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(reopen::commands());
     commands.extend(resume::commands());
     commands.extend(blkdebug::commands());
+    commands.extend(upgrade::commands());
     let mut definitions = types::definitions();
     definitions.extend(objects::definitions());
     definitions.extend(qom::definitions());
@@ -49,6 +51,7 @@ pub(crate) fn interface() -> Interface<Control> {
     definitions.extend(resume::definitions());
     definitions.extend(stats::definitions());
     definitions.extend(histograms::definitions());
+    definitions.extend(upgrade::definitions());
     Interface::new(product(), definitions, commands, exports::events())
 }
 

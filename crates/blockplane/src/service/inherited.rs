@@ -3,9 +3,11 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use listener::Listener;
+use listener::{Known, Listener, Peers};
+use options::SocketAddr;
 
 use crate::Failure;
 
@@ -18,6 +20,10 @@ pub(crate) struct Inherited {
     named: Vec<(String, RawFd)>,
     /// Descriptors are numbers, and numbers come back: one that was given away is never meant again.
     given_away: HashSet<RawFd>,
+    /// What the process before listened on, and nobody has asked for yet.
+    handed: Vec<(SocketAddr, OwnedFd)>,
+    /// What is listened on, whoever has it.
+    listening: Vec<(SocketAddr, Known)>,
 }
 
 impl Inherited {
@@ -56,8 +62,68 @@ impl Inherited {
         Ok(inherited)
     }
 
+    /// From now on these stand for what they are called.
+    pub fn hand(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
+        for (addr, fd) in sockets {
+            if let SocketAddr::Fd { fd: number } = addr {
+                // In this process the number is something else's.
+                self.given_away.insert(number);
+            }
+            self.handed.push((addr, fd));
+        }
+    }
+
+    /// A socket to listen on: one that is there, or a new one at a path.
+    pub fn listen(&mut self, addr: &SocketAddr, peers: Peers) -> Result<Listener, Failure> {
+        let handed = self.handed.iter().position(|(known, _)| known == addr);
+        let listener = match (handed, addr) {
+            (Some(index), _) => {
+                let (_, fd) = self.handed.swap_remove(index);
+                let path = match addr {
+                    SocketAddr::Unix { path } => Some(&**path),
+                    SocketAddr::Fd { .. } | SocketAddr::FdName { .. } => None,
+                };
+                Listener::take_over(fd, path, peers)
+            }
+            (None, SocketAddr::Unix { path }) => Listener::bind_for(path, peers)?,
+            (None, SocketAddr::Fd { fd }) => self.numbered(*fd)?.for_peers(peers),
+            (None, SocketAddr::FdName { name }) => self.named(name)?.for_peers(peers),
+        };
+        self.listening.retain(|(_, known)| known.is_open());
+        self.listening.push((addr.clone(), listener.known()));
+        Ok(listener)
+    }
+
+    /// Whether sockets stay when they are closed here: another process listens on them as well.
+    pub fn leave(&self, left: bool) {
+        for (_, known) in &self.listening {
+            known.leave(left);
+        }
+    }
+
+    /// Another descriptor of each, also of those that nobody has asked for yet.
+    pub fn duplicate(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        let mut all = Vec::new();
+        for (addr, known) in &self.listening {
+            if let Some(fd) = known.duplicate()? {
+                all.push((addr.clone(), fd));
+            }
+        }
+        for (addr, fd) in &self.handed {
+            all.push((addr.clone(), fd.try_clone()?));
+        }
+        let unused = self.named.iter();
+        for (name, fd) in unused.filter(|(_, fd)| !self.given_away.contains(fd)) {
+            // SAFETY: it was handed over for us, and nobody has closed it since: it was not given away.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            let name = name.clone();
+            all.push((SocketAddr::FdName { name }, fd.try_clone_to_owned()?));
+        }
+        Ok(all)
+    }
+
     /// The socket with a name.
-    pub fn named(&mut self, name: &str) -> Result<Listener, Failure> {
+    fn named(&mut self, name: &str) -> Result<Listener, Failure> {
         let mut found = self.named.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {
             (Some((_, fd)), None) => {
@@ -74,7 +140,7 @@ impl Inherited {
     }
 
     /// The socket with a number.
-    pub fn numbered(&mut self, fd: RawFd) -> Result<Listener, Failure> {
+    fn numbered(&mut self, fd: RawFd) -> Result<Listener, Failure> {
         if self.given_away.contains(&fd) {
             return Err(format!(
                 "descriptor {fd} is used already: each socket serves one export or one monitor"

@@ -65,3 +65,20 @@ Examples:\n\
 \x20 blockplane top /run/disks.qmp\n\
 \x20 blockplane top /run/disks.qmp --queues --interval 500ms\n\
 \x20 blockplane top /run/disks.qmp --once --interval 10s --json";
+
+pub(super) const UPGRADE: &str = "\
+Put a new version in a running daemon's place: install it where the old one is, then run this. The daemon starts it with the \
+arguments that it was started with itself, and hands everything over: sockets, front-ends with their queues, disks with \
+their locks, and what was changed over the monitor since. Guests see a pause, which is printed, and no disconnect.
+
+Until the new process has all of it, whatever goes wrong ends the new process only, the old one goes on, and the error says \
+what to do. Clients of monitors are disconnected. SIGUSR2 does the same without a monitor. docs/upgrade.md has what is \
+handed over and what is not.
+
+The exit status is 0 when the new process goes on, and 1 when the old one does.";
+
+pub(super) const UPGRADE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane upgrade /run/disks.qmp\n\
+\x20 blockplane upgrade /run/disks.qmp --binary /opt/blockplane-2/blockplane\n\
+\x20 blockplane upgrade /run/disks.qmp --json";

@@ -1,0 +1,39 @@
+//! `upgrade`: another program goes on with everything.
+
+use std::path::PathBuf;
+
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
+use serde_json::json;
+
+use super::text;
+use crate::control::Control;
+use crate::upgrade::Upgrade;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![Command {
+        name: "upgrade",
+        arguments: Object::of(vec![Member::optional("binary", Type::Str)]),
+        returns: Some(Type::Named("UpgradeInfo")),
+        run: Run::Later(upgrade),
+    }]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
+    let info = Definition::Object(Object::of(members.into()));
+    vec![("UpgradeInfo", info)]
+}
+
+/// The client hears before it is disconnected.
+fn upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let binary = Some(text(arguments, "binary")).filter(|binary| !binary.is_empty());
+    control.upgrade(binary.map(PathBuf::from), |outcome| {
+        reply.send(match outcome {
+            Ok(Upgrade { pid, pause }) => {
+                let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+                Ok(json!({"pid": pid, "pause-us": pause_us}))
+            }
+            Err(why) => Err(Error::generic(why.clone())),
+        });
+    });
+}

@@ -1,0 +1,376 @@
+//! The side of the program that runs: it starts another one, hands everything over, and leaves. Whatever goes wrong
+//! before the other one has all of it, this one goes on.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use data_plane::IoStatus;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use vhost_user::Parked;
+
+use super::channel::{Channel, Said};
+use super::describe;
+use super::launcher::{Launcher, Started};
+use super::state::{self, Outgoing};
+use crate::control::Control;
+use crate::later::AtTheEnd;
+use crate::objects::{Export, ExportState, OpenNode};
+use crate::shown::{Form, Serving};
+
+/// How long the new program may take to say that it has started, and that it has everything. Nothing stands still
+/// meanwhile.
+const START_TIME: Duration = Duration::from_secs(60);
+/// How long a front-end may take for the message that it is at.
+const MESSAGE_TIME: Duration = Duration::from_secs(10);
+/// How long requests in flight are waited for. Guests wait as well.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// How often the service manager hears of us meanwhile.
+const ALIVE: Duration = Duration::from_secs(1);
+
+/// Another process has everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upgrade {
+    /// Its number.
+    pub pid: i64,
+    /// From the first queue that took no more to the last that goes on.
+    pub pause: Duration,
+}
+
+/// `CLOCK_MONOTONIC`, which all processes have in common.
+pub(super) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+impl Control {
+    /// Starts the program anew, or `other`, and lets it take over; `answer` hears what came of it.
+    pub fn upgrade(
+        &mut self,
+        other: Option<PathBuf>,
+        answer: impl FnOnce(&Result<Upgrade, String>) + Send + 'static,
+    ) {
+        let begun = self.begin_upgrade();
+        let launcher = match begun {
+            Ok(launcher) => launcher,
+            Err(why) => return finish(Err(why), answer),
+        };
+        tracing::info!("upgrade: a new process is started");
+        let starter = launcher.clone();
+        self.wait(
+            "upgrade".to_owned(),
+            AtTheEnd::Leave,
+            move || Ok(start(&starter, other)),
+            move |control, started| {
+                control.upgrading = false;
+                let started = started.map_err(|error| error.text).flatten();
+                let outcome = started.and_then(|started| control.hand_over(&started, &launcher));
+                if let Ok(upgrade) = &outcome {
+                    control.upgraded = Some(*upgrade);
+                } else {
+                    launcher.end();
+                }
+                finish(outcome, answer);
+            },
+        );
+    }
+
+    fn begin_upgrade(&mut self) -> Result<std::sync::Arc<Launcher>, String> {
+        if self.upgrading {
+            return Err("an upgrade is under way already: wait for it".to_owned());
+        }
+        if std::process::id() == 1 {
+            return Err(
+                "this process is the first of its container, which ends with it: run it below an init, or start the container anew"
+                    .to_owned(),
+            );
+        }
+        let launcher = self.launcher.clone();
+        let launcher = launcher.ok_or(
+            "no process could be made at the start that starts programs (see the log): restart instead",
+        )?;
+        self.check_free()?;
+        self.description()?;
+        self.upgrading = true;
+        Ok(launcher)
+    }
+
+    /// Nothing is half done.
+    fn check_free(&self) -> Result<(), String> {
+        let objects = &self.objects;
+        if let Some(name) = objects.opening.first() {
+            return Err(format!(
+                "node '{name}' is being opened: try again when it is"
+            ));
+        }
+        for OpenNode { options, busy, .. } in &objects.nodes {
+            if let Some(command) = busy {
+                let name = &options.node_name;
+                return Err(format!(
+                    "node '{name}' is busy with a {command}: try again when that is answered"
+                ));
+            }
+        }
+        for Export {
+            options,
+            reports,
+            state,
+            ..
+        } in &objects.exports
+        {
+            let id = &options.id;
+            if matches!(state, ExportState::Ending(_)) {
+                return Err(format!(
+                    "export '{id}' is shutting down: try again when it has"
+                ));
+            }
+            let status = reports.as_ref().map(|reports| reports.waiting().status());
+            if status.is_some_and(|status| status != IoStatus::Ok) {
+                return Err(format!(
+                    "export '{id}' has requests that wait after an error: end that with block-export-resume, and try again"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn description(&self) -> Result<Vec<String>, String> {
+        let chardevs: Vec<_> = self
+            .chardevs
+            .iter()
+            .map(|chardev| chardev.options())
+            .collect();
+        describe::options(&self.objects, &chardevs, &self.monitors_opened)
+    }
+
+    /// Hands everything over to a program that has started.
+    fn hand_over(&mut self, started: &Started, launcher: &Launcher) -> Result<Upgrade, String> {
+        // Commands were carried out meanwhile.
+        self.check_free()?;
+        let channel = &started.channel;
+        let mut parked = self.park()?;
+        let mut fds = Outgoing::default();
+        let state = self.state(&mut parked, &mut fds)?;
+        let borrowed: Vec<BorrowedFd<'_>> = fds.0.iter().map(AsFd::as_fd).collect();
+        let sent = channel.send(&Said::State(state), &borrowed);
+        let lost = |_| gone(launcher);
+        sent.map_err(lost)?;
+        drop(borrowed);
+        drop(fds);
+        self.expect(channel, &Said::Prepared, launcher)?;
+
+        let begin_ns = now_ns();
+        self.rest(&mut parked)?;
+        let bases: serde_json::Map<String, Value> = parked
+            .iter_mut()
+            .map(|(id, parked)| (id.clone(), state::bases(&parked.stop())))
+            .collect();
+        channel
+            .send(&Said::Stopped(bases.into()), &[])
+            .map_err(lost)?;
+        self.expect(channel, &Said::Started, launcher)?;
+        if self.is_to_end() {
+            return Err("the daemon is told to end".to_owned());
+        }
+        channel.send(&Said::Go, &[]).map_err(lost)?;
+
+        for (_, parked) in parked {
+            parked.leave();
+        }
+        block::leave_locks(true);
+        self.objects.inherited.leave(true);
+        let Ok((Said::Gone(end_ns), _)) = channel.recv() else {
+            tracing::error!(
+                advice =
+                    "start the daemon again; see the log of the new process, and tell who made it",
+                "the new process ended right after it had taken over: what it has done is not known, so this one ends as well"
+            );
+            std::process::exit(1);
+        };
+        self.service.main_process(started.pid);
+        // It has seen that we go if it has gone itself.
+        let _ = channel.send(&Said::Go, &[]);
+        Ok(Upgrade {
+            pid: started.pid,
+            pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
+        })
+    }
+
+    /// No front-end is heard from here on.
+    fn park(&self) -> Result<Vec<(String, Parked)>, String> {
+        let serving = self
+            .objects
+            .exports
+            .iter()
+            .filter_map(|export| match &export.state {
+                ExportState::Serving(Serving::VhostUser(server)) => {
+                    Some((&export.options.id, server))
+                }
+                _ => None,
+            });
+        let parked = serving.map(|(id, server)| {
+            let parked = server.park(MESSAGE_TIME).ok_or_else(|| {
+                format!(
+                    "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
+                    MESSAGE_TIME.as_secs()
+                )
+            })?;
+            Ok((id.clone(), parked))
+        });
+        parked.collect()
+    }
+
+    /// All that the other program needs, and what it goes on with.
+    fn state(&self, parked: &mut [(String, Parked)], fds: &mut Outgoing) -> Result<Value, String> {
+        let too_many = |error: std::io::Error| {
+            format!("cannot hand descriptors over: {error}; see `ulimit -n` and `LimitNOFILE=`")
+        };
+        let mut nodes = Vec::new();
+        for OpenNode { options, node, .. } in &self.objects.nodes {
+            let mut json = json!({"name": options.node_name, "size": node.size()});
+            if options.driver.child().is_none()
+                && let Some(opened) = node.opened()
+            {
+                json["fd"] = fds.add(opened.try_clone_to_owned().map_err(too_many)?);
+            }
+            nodes.push(json);
+        }
+        let mut sockets = Vec::new();
+        for (addr, fd) in self.objects.inherited.duplicate().map_err(too_many)? {
+            sockets.push(json!({"addr": state::addr(&addr)?, "fd": fds.add(fd)}));
+        }
+        let mut exports = Vec::new();
+        for (id, parked) in parked {
+            let found = self
+                .objects
+                .exports
+                .iter()
+                .find(|export| export.options.id == *id);
+            let form = found.and_then(|export| Some(&export.disks.first()?.form));
+            let connection = parked.hand_over().map_err(|error| {
+                format!("the front-end of export '{id}' cannot be handed over: {error}")
+            })?;
+            exports.push(json!({
+                "id": id,
+                "write-cache": match form {
+                    Some(Form::Blk(device)) => device.cache_mode().into(),
+                    _ => Value::Null,
+                },
+                "connection": connection.map(|connection| fds.connection(connection)),
+            }));
+        }
+        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.tcp());
+        let metrics = metrics.map(|fd| fd.try_clone_to_owned().map(|fd| fds.add(fd)));
+        let metrics = metrics.transpose().map_err(too_many)?;
+        let pidfile = match &self.pidfile {
+            None => Value::Null,
+            Some(pidfile) => {
+                let (path, fd) = pidfile.shared().map_err(too_many)?;
+                json!({"path": state::text(path)?, "fd": fds.add(fd)})
+            }
+        };
+        Ok(json!({
+            "pid": std::process::id(),
+            "options": self.description()?,
+            "nodes": nodes,
+            "sockets": sockets,
+            "exports": exports,
+            "metrics": metrics,
+            "pidfile": pidfile,
+        }))
+    }
+
+    /// Queues take no more, and all is done that they had taken.
+    fn rest(&self, parked: &mut [(String, Parked)]) -> Result<(), String> {
+        let until = Instant::now() + DRAIN_TIME;
+        let resting: Vec<(String, Receiver<()>)> = parked
+            .iter_mut()
+            .flat_map(|(id, parked)| {
+                let answers = parked.begin_rest().into_iter();
+                answers.map(|answer| (id.clone(), answer))
+            })
+            .collect();
+        for (id, answer) in resting {
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                match answer.recv_timeout(left.min(ALIVE)) {
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                        return Err(format!(
+                            "requests of export '{id}' have been in flight for {} s: look for a disk that hangs (dmesg)",
+                            DRAIN_TIME.as_secs()
+                        ));
+                    }
+                    Err(RecvTimeoutError::Timeout) => self.service.alive(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the other program says this.
+    fn expect(&self, channel: &Channel, what: &Said, launcher: &Launcher) -> Result<(), String> {
+        expect(channel, what, launcher, || self.service.alive())
+    }
+}
+
+/// Starts it, and waits until it says that it has.
+fn start(launcher: &Launcher, other: Option<PathBuf>) -> Result<Started, String> {
+    let started = launcher.start(other.as_deref())?;
+    expect(&started.channel, &Said::Hello, launcher, || ())?;
+    Ok(started)
+}
+
+fn expect(
+    channel: &Channel,
+    what: &Said,
+    launcher: &Launcher,
+    alive: impl Fn(),
+) -> Result<(), String> {
+    let until = Instant::now() + START_TIME;
+    while !channel
+        .is_readable_within(ALIVE)
+        .map_err(|error| error.to_string())?
+    {
+        alive();
+        if Instant::now() >= until {
+            return Err(format!(
+                "the new program has said nothing for {} s, and was ended: see what it waits for",
+                START_TIME.as_secs()
+            ));
+        }
+    }
+    match channel.recv() {
+        Ok((said, _)) if said == *what => Ok(()),
+        Ok((Said::Failed(why), _)) => Err(format!("the new program cannot take over: {why}")),
+        Ok(_) => Err(
+            "the new program says something else than this version expects: restart instead"
+                .to_owned(),
+        ),
+        Err(_) => Err(gone(launcher)),
+    }
+}
+
+/// Why a program says nothing more.
+fn gone(launcher: &Launcher) -> String {
+    let how = launcher
+        .end()
+        .unwrap_or_else(|| "nobody knows how".to_owned());
+    format!(
+        "the new program ended before it took over ({how}): try it by itself, with --version, and see its log"
+    )
+}
+
+fn finish(outcome: Result<Upgrade, String>, answer: impl FnOnce(&Result<Upgrade, String>)) {
+    match &outcome {
+        Ok(Upgrade { pid, pause }) => {
+            let pause_us = pause.as_micros();
+            tracing::info!(pid, pause_us, "upgraded: the new process goes on");
+        }
+        Err(why) => tracing::error!(why, "not upgraded: this process goes on"),
+    }
+    answer(&outcome);
+}

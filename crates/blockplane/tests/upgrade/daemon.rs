@@ -1,0 +1,188 @@
+//! A daemon that is one process after the other, found by its pidfile.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::process::{Ended, Folder, Process, STUCK_AFTER, words};
+
+/// What it is started as: a link, so that another program can take its place.
+const PROGRAM: &str = "bp";
+
+/// In a folder of its own, with a monitor at `qmp` and a pidfile at `pid`.
+pub struct Daemon {
+    pub folder: Folder,
+    /// The first of the processes.
+    first: Option<Process>,
+}
+
+impl Daemon {
+    /// Started with these options besides.
+    pub fn start_in(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
+        symlink(env!("CARGO_BIN_EXE_blockplane"), folder.join(PROGRAM)).unwrap();
+        let line = format!(
+            "{line} --pidfile pid --chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c"
+        );
+        let mut command = Command::new(folder.join(PROGRAM));
+        command
+            .args(words(&line))
+            .envs(environment.iter().copied())
+            .current_dir(folder.path())
+            .stdin(Stdio::null());
+        let mut first = Process::spawn(command);
+        let written = || {
+            folder
+                .join("pid")
+                .metadata()
+                .is_ok_and(|file| file.len() > 0)
+        };
+        first.until("the pidfile", written);
+        Daemon {
+            folder,
+            first: Some(first),
+        }
+    }
+
+    /// Makes an image and exports it.
+    pub fn with_image(folder: Folder, export: &str, rest: &str) -> Self {
+        folder.image("disk.img", 16 << 20);
+        let line = format!(
+            "--object iothread,id=io0 --object iothread,id=io1 \
+             --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+             --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
+             iothread.0=io0,iothread.1=io1,{export} {rest}"
+        );
+        Self::start_in(folder, &line.replace(", ", ","), &[])
+    }
+
+    pub fn pid(&self) -> Pid {
+        let text = std::fs::read_to_string(self.folder.join("pid")).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.folder.join("qmp"))
+    }
+
+    /// Another process goes on; which one.
+    #[track_caller]
+    pub fn upgrade(&mut self) -> Pid {
+        let before = self.pid();
+        let said = self.folder.run("upgrade qmp --json");
+        let answer: Value = serde_json::from_str(said.succeeded()).unwrap();
+        assert!(answer["pause-us"].is_u64(), "{answer}");
+        let after = self.pid();
+        assert_ne!(before, after);
+        assert_eq!(answer["pid"], after.as_raw_nonzero().get());
+        if let Some(first) = self.first.take() {
+            let ended = first.ended();
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        after
+    }
+
+    /// It was upgraded some other way.
+    pub fn forget_first(&mut self) {
+        if let Some(first) = self.first.take() {
+            assert_eq!(first.ended().code, Some(0));
+        }
+    }
+
+    /// The process stays; what is said.
+    #[track_caller]
+    pub fn fails_to_upgrade(&mut self) -> String {
+        let before = self.pid();
+        let said = self.folder.run("upgrade qmp");
+        said.failed_naming(&["upgrade: GenericError"]);
+        assert_eq!(self.pid(), before);
+        self.client()
+            .done("query-block-exports", serde_json::json!({}));
+        said.stderr
+    }
+
+    /// The same where that takes longer than anything else.
+    #[track_caller]
+    pub fn fails_to_upgrade_slowly(&mut self) -> String {
+        let before = self.pid();
+        let client = Process::spawn(self.folder.command(["upgrade", "qmp"]));
+        let start = Instant::now();
+        while client.stderr().is_empty() && start.elapsed() < 3 * STUCK_AFTER {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let said = client.ended();
+        said.failed_naming(&["upgrade: GenericError"]);
+        assert_eq!(self.pid(), before);
+        said.stderr
+    }
+
+    /// From now on a script stands where the program was.
+    pub fn replace_program(&self, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let program = self.folder.join(PROGRAM);
+        let new = self.folder.join("new");
+        std::fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, program).unwrap();
+    }
+
+    pub fn remove_program(&self) {
+        std::fs::remove_file(self.folder.join(PROGRAM)).unwrap();
+    }
+
+    pub fn restore_program(&self) {
+        let _ = std::fs::remove_file(self.folder.join(PROGRAM));
+        symlink(env!("CARGO_BIN_EXE_blockplane"), self.folder.join(PROGRAM)).unwrap();
+    }
+
+    /// Verified load, until it ends by itself.
+    pub fn load(&self, queues: u16, seconds: u32) -> Load {
+        let line = format!(
+            "bench run s --verify --pattern randrw --destroy-data --depth 16 --time {seconds}s --queues {queues}"
+        );
+        Load(Process::spawn(self.folder.command(words(&line))))
+    }
+
+    /// Ends it in good order: nothing is left behind but what it was given.
+    pub fn stop(self) {
+        let pid = self.pid();
+        kill_process(pid, Signal::TERM).unwrap();
+        let start = Instant::now();
+        while self.folder.has("pid") || self.folder.has("qmp") || self.folder.has("s") {
+            assert!(start.elapsed() < STUCK_AFTER, "{:?}", self.folder.names());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let text = std::fs::read_to_string(self.folder.join("pid"));
+        let pid = text.ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            // Only if the test has failed, or it has just ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// A front-end that writes, reads and compares.
+pub struct Load(Process);
+
+impl Load {
+    /// Nothing was lost, and it was never disconnected.
+    #[track_caller]
+    pub fn ended_well(self) -> Ended {
+        let ended = self.0.ended();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(
+            ended.stdout.contains("no difference was found"),
+            "{ended:?}"
+        );
+        ended
+    }
+}

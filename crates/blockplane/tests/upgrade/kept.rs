@@ -1,0 +1,142 @@
+//! What is there before an upgrade is there after it.
+
+use std::os::unix::net::UnixDatagram;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::daemon::Daemon;
+use crate::process::{Folder, STUCK_AFTER};
+
+/// All that a monitor says of what runs, but for what is the process's.
+fn asked(client: &mut Client) -> Vec<Value> {
+    let mut answers: Vec<Value> = [
+        "query-block-exports",
+        "query-named-block-nodes",
+        "query-iothreads",
+        "query-chardev",
+    ]
+    .map(|command| client.done(command, json!({})))
+    .into();
+    for iothread in answers[2].as_array_mut().unwrap() {
+        let iothread = iothread.as_object_mut().unwrap();
+        iothread.remove("thread-id");
+        iothread.remove("stats");
+    }
+    for iothread in ["io0", "added"] {
+        let path = format!("/objects/{iothread}");
+        for property in ["poll-max-ns", "aio-max-batch", "thread-pool-max"] {
+            answers.push(client.done("qom-get", json!({"path": path, "property": property})));
+        }
+    }
+    answers
+}
+
+#[test]
+fn what_was_changed_over_a_monitor_is_there_after_two_upgrades() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=2,serial=abc", "");
+    daemon.folder.image("other.img", 1 << 20);
+    let mut client = daemon.client();
+    let set = |client: &mut Client, property: &str, value: u64| {
+        let path = "/objects/io0";
+        client.done(
+            "qom-set",
+            json!({"path": path, "property": property, "value": value}),
+        );
+    };
+    client.done("object-add", json!({"qom-type": "iothread", "id": "added"}));
+    set(&mut client, "aio-max-batch", 7);
+    set(&mut client, "poll-max-ns", 12_345);
+    set(&mut client, "thread-pool-max", 9);
+    let node = json!({
+        "driver": "raw", "node-name": "window", "offset": 4096, "size": 65_536,
+        "file": {"driver": "file", "node-name": "other", "filename": "other.img", "cache": {"direct": false}},
+    });
+    client.done("blockdev-add", node);
+    client.done(
+        "blockdev-add",
+        json!({"driver": "null-co", "node-name": "null", "size": 1 << 20}),
+    );
+    client.done(
+        "block-export-add",
+        json!({
+            "type": "vhost-user-blk", "id": "more", "node-name": "window", "num-queues": 3,
+            "addr": {"type": "unix", "path": "more"},
+            "iothread-vq-mapping": [{"iothread": "added", "vqs": [0, 2]}, {"iothread": "io1", "vqs": [1]}],
+        }),
+    );
+    client.done("block_resize", json!({"node-name": "d", "size": 32 << 20}));
+    let before = asked(&mut client);
+    drop(client);
+    for _ in 0..2 {
+        daemon.upgrade();
+        let after = asked(&mut daemon.client());
+        assert_eq!(after, before);
+        // What came over a monitor can go again.
+        std::os::unix::net::UnixStream::connect(daemon.folder.join("more")).unwrap();
+    }
+    let mut client = daemon.client();
+    client.done("block-export-del", json!({"id": "more", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "more");
+    assert!(!daemon.folder.has("more"), "its socket is removed");
+    client.done("blockdev-del", json!({"node-name": "window"}));
+    client.done("object-del", json!({"id": "added"}));
+    drop(client);
+    daemon.stop();
+}
+
+#[test]
+fn a_signal_upgrades_too_and_the_images_stay_locked() {
+    let daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let locked = || {
+        let said = daemon.folder.run("serve disk.img --socket other");
+        said.failed_naming(&["disk.img", "lock"]);
+    };
+    locked();
+    for _ in 0..2 {
+        let before = daemon.pid();
+        let load = daemon.load(1, 1);
+        kill_process(before, Signal::USR2).unwrap();
+        let start = std::time::Instant::now();
+        while daemon.pid() == before {
+            assert!(start.elapsed() < STUCK_AFTER, "no other process goes on");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        load.ended_well();
+        locked();
+    }
+    daemon.stop();
+}
+
+#[test]
+fn the_service_manager_hears_of_the_new_process() {
+    let folder = Folder::new();
+    let socket = folder.join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let mut daemon = Daemon::start_in(
+        folder,
+        "--object iothread,id=io0",
+        &[("NOTIFY_SOCKET", &socket)],
+    );
+    let next = || {
+        let mut buffer = [0; 4096];
+        let count = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    };
+    for _ in 0..2 {
+        let pid = daemon.upgrade();
+        let expected = format!("MAINPID={}", pid.as_raw_nonzero());
+        loop {
+            let said = next();
+            assert!(!said.contains("STOPPING"), "{said}");
+            if said == expected {
+                break;
+            }
+        }
+        // And the new one is heard.
+        while !next().contains("STATUS=serving") {}
+    }
+    daemon.stop();
+}

@@ -1,0 +1,109 @@
+//! Load that is verified, across upgrades that work and upgrades that do not.
+
+use crate::daemon::Daemon;
+use crate::process::Folder;
+
+const UPGRADES: usize = 20;
+const SECONDS: u32 = 5;
+
+fn is_not_noticed(queues: u16, packed: &str, rest: &str) {
+    let export = format!("num-queues={queues},packed={packed}");
+    let mut daemon = Daemon::with_image(Folder::new(), &export, rest);
+    let load = daemon.load(queues, SECONDS);
+    for _ in 0..UPGRADES {
+        daemon.upgrade();
+    }
+    load.ended_well();
+    daemon.stop();
+}
+
+#[test]
+fn one_split_queue_notices_nothing() {
+    is_not_noticed(1, "off", "");
+}
+
+#[test]
+fn four_split_queues_notice_nothing() {
+    is_not_noticed(4, "off", "--sandbox off");
+}
+
+#[test]
+fn one_packed_queue_notices_nothing() {
+    is_not_noticed(1, "on", "--sandbox strict");
+}
+
+#[test]
+fn four_packed_queues_notice_nothing() {
+    is_not_noticed(4, "on", "");
+}
+
+#[test]
+fn a_program_that_cannot_take_over_leaves_the_old_one_at_work() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
+    let load = daemon.load(4, SECONDS);
+    for _ in 0..2 {
+        daemon.remove_program();
+        let said = daemon.fails_to_upgrade();
+        assert!(
+            said.contains("cannot start") && said.contains("No such file"),
+            "{said}"
+        );
+        daemon.replace_program("exit 7");
+        let said = daemon.fails_to_upgrade();
+        assert!(
+            said.contains("ended before it took over (exit status: 7)"),
+            "{said}"
+        );
+        // An option that it does not know.
+        daemon.replace_program(&format!(
+            "exec {} --no-such-option",
+            env!("CARGO_BIN_EXE_blockplane")
+        ));
+        let said = daemon.fails_to_upgrade();
+        assert!(
+            said.contains("cannot take over") && said.contains("no-such-option"),
+            "{said}"
+        );
+    }
+    daemon.restore_program();
+    daemon.upgrade();
+    load.ended_well();
+    daemon.stop();
+}
+
+/// With one descriptor more each time the new program comes a step further before it has none left: also to where the
+/// old one's queues have stopped, and have to go on.
+#[test]
+fn wherever_the_new_program_fails_the_old_one_goes_on() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
+    let load = daemon.load(4, SECONDS);
+    let program = env!("CARGO_BIN_EXE_blockplane");
+    let mut reasons = Vec::new();
+    for limit in (12..200).step_by(2) {
+        daemon.replace_program(&format!("ulimit -n {limit}; exec {program} \"$@\""));
+        let said = daemon.folder.run("upgrade qmp");
+        if said.code == Some(0) {
+            daemon.forget_first();
+            break;
+        }
+        reasons.push(said.stderr);
+        assert!(limit < 190, "{reasons:?}");
+    }
+    reasons.dedup();
+    assert!(reasons.len() > 2, "it failed at several steps: {reasons:?}");
+    load.ended_well();
+    daemon.stop();
+}
+
+#[test]
+fn a_program_that_hangs_is_not_waited_for_forever() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    daemon.replace_program("exec sleep 1000");
+    let said = daemon.fails_to_upgrade_slowly();
+    assert!(said.contains("has said nothing for 60 s"), "{said}");
+    daemon.restore_program();
+    let load = daemon.load(1, 1);
+    daemon.upgrade();
+    load.ended_well();
+    daemon.stop();
+}
