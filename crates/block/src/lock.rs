@@ -88,7 +88,8 @@ impl LockedFd {
     }
 
     /// Takes the locks over that `from` has on the same image: somebody holds them all the time. `from`
-    /// is left without, unless this fails.
+    /// is left without, unless this fails. One that had none (`locking`, `read_only`: ours and `from`'s) has none to give, and
+    /// one that is to have none lets them go.
     ///
     /// # Errors
     /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
@@ -96,13 +97,16 @@ impl LockedFd {
         &self,
         from: &LockedFd,
         path: &Path,
-        locking: Locking,
-        read_only: [bool; 2],
+        [locking, had]: [Locking; 2],
+        [read_only, was_read_only]: [bool; 2],
     ) -> Result<(), NodeError> {
         if locking == Locking::Off {
+            from.release();
             return Ok(());
         }
-        let [read_only, was_read_only] = read_only;
+        if had == Locking::Off {
+            return self.hold(path, locking, read_only);
+        }
         let hold = |who: &LockedFd, read_only| who.hold(path, locking, read_only);
         // Both have them for a moment, so that no one else gets in between; the other's are in its way.
         let _ = hold(self, read_only);
@@ -324,7 +328,7 @@ mod tests {
             || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
         let reader = lock(open(image.path()), true).unwrap();
         let take = |new: &LockedFd, old: &LockedFd, read_only| {
-            new.take_over(old, image.path(), Locking::On, read_only)
+            new.take_over(old, image.path(), [Locking::On; 2], read_only)
         };
         let writer = unlocked();
         take(&writer, &reader, [false, true]).unwrap();
@@ -342,6 +346,27 @@ mod tests {
         assert!(is_locked(&lock(open(image.path()), false)));
         drop(reader);
         lock(open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn locks_are_let_go_and_taken_by_another_opening_of_the_image() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let opened = |locking| LockedFd::acquire(open(image.path()), image.path(), locking, false);
+        let take = |new: &LockedFd, old: &LockedFd, locking| {
+            new.take_over(old, image.path(), locking, [false; 2])
+        };
+        // Here a guest is, there it goes: two programs.
+        let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());
+        let next_there = opened(Locking::Off).unwrap();
+        let refused = take(&next_there, &there, [Locking::On, Locking::Off]);
+        assert!(matches!(refused, Err(NodeError::Locked { .. })));
+        let next_here = opened(Locking::Off).unwrap();
+        take(&next_here, &here, [Locking::Off, Locking::On]).unwrap();
+        take(&next_there, &there, [Locking::On, Locking::Off]).unwrap();
+        drop((here, there));
+        assert!(is_locked(&opened(Locking::On)));
+        drop(next_there);
+        opened(Locking::On).unwrap();
     }
 
     #[test]

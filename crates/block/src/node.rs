@@ -410,12 +410,17 @@ impl Node {
         self.base
     }
 
-    /// Takes over the image locks of another node, which is the same file, opened before with the same
-    /// locking. That is left without, unless this fails.
+    /// Takes over the image locks of another node, which is the same file, opened before. That is left without,
+    /// unless this fails. `locking` is ours and that one's.
     ///
     /// # Errors
     /// [`NodeError::Locked`]: somebody else has it in a way that leaves no place for this one.
-    pub fn take_locks(&self, from: &Node, path: &Path, locking: Locking) -> Result<(), NodeError> {
+    pub fn take_locks(
+        &self,
+        from: &Node,
+        path: &Path,
+        locking: [Locking; 2],
+    ) -> Result<(), NodeError> {
         let (Backing::Fd(new), Backing::Fd(old)) = (&**self.disk().backing, &**from.disk().backing)
         else {
             return Ok(());

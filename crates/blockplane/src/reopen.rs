@@ -12,7 +12,7 @@ use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
 use crate::Failure;
 use crate::aio::AioChoices;
 use crate::faults;
-use crate::node::{self, locking};
+use crate::node;
 use crate::objects::{Export, Objects};
 use crate::shown::{Form, FrontEnds, Shown, ShownDisk};
 
@@ -30,6 +30,7 @@ struct Planned {
     /// These are other options than before, perhaps.
     described: bool,
     old: Arc<Node>,
+    had_locking: Locking,
     /// What a window is onto, if that stays as it is.
     below: Option<Arc<Node>>,
     exports: Vec<Shows>,
@@ -46,6 +47,7 @@ struct Renewed {
     options: BlockdevOptions,
     described: bool,
     old: Arc<Node>,
+    had_locking: Locking,
     node: Arc<Node>,
     exports: Vec<Shows>,
 }
@@ -97,6 +99,7 @@ impl Opening {
                 options: planned.options,
                 described: planned.described,
                 old: planned.old,
+                had_locking: planned.had_locking,
                 node,
                 exports: planned.exports,
             });
@@ -222,7 +225,7 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
         (Driver::File(old), Driver::File(new))
         | (Driver::HostDevice(old), Driver::HostDevice(new)) => [
             ("filename", old.filename != new.filename),
-            ("locking", old.locking != new.locking),
+            ("", false),
             ("", false),
         ],
         (Driver::NullCo(old), Driver::NullCo(new)) => [
@@ -275,10 +278,18 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
             described: described.is_some(),
             exports,
             old,
+            had_locking: locking(&open.options.driver),
             below,
         });
     }
     Ok(planned)
+}
+
+fn locking(driver: &Driver) -> Locking {
+    match driver {
+        Driver::File(file) | Driver::HostDevice(file) => file.locking,
+        Driver::NullCo(_) | Driver::Raw(_) | Driver::Blkdebug(_) => Locking::Off,
+    }
 }
 
 fn open_unlocked(
@@ -302,11 +313,11 @@ fn take_locks(renewed: &[Renewed]) -> Result<(), Failure> {
     });
     let mut taken: Vec<(&Renewed, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let locking = locking(file.locking);
+        let locking = [file.locking, new.had_locking].map(node::locking);
         if let Err(error) = new.node.take_locks(&new.old, &file.filename, locking) {
             for (new, file) in taken {
-                let locking = node::locking(file.locking);
-                // They had them a moment ago, and nobody else could take them.
+                let locking = [new.had_locking, file.locking].map(node::locking);
+                // They had them a moment ago, and nobody else could take them, unless they were let go.
                 let _ = new.old.take_locks(&new.node, &file.filename, locking);
             }
             return Err(error.into());

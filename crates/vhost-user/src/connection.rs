@@ -38,6 +38,9 @@ const RING_FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
 /// Set while writes to the guest's memory are to be logged.
 const LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 
+/// A queue that stops need not have done all that it has taken: the front-end takes its record along.
+const GET_VRING_BASE_INFLIGHT: u64 = VhostUserProtocolFeatures::GET_VRING_BASE_INFLIGHT.bits();
+
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
 
@@ -407,9 +410,16 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
         let vring = self.vring(index)?;
-        let base = vring.stop();
-        vring.forget_inflight();
+        let base = if suspends {
+            // What is not done goes with the record.
+            vring.leave()
+        } else {
+            let base = vring.stop();
+            vring.forget_inflight();
+            base
+        };
         Ok(VhostUserVringState::new(index, base))
     }
 
@@ -633,4 +643,5 @@ fn offered_protocol_features() -> VhostUserProtocolFeatures {
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+        | VhostUserProtocolFeatures::GET_VRING_BASE_INFLIGHT
 }

@@ -214,11 +214,12 @@ impl Vring {
         self.base
     }
 
-    /// Stops the queue of a front-end that goes.
-    pub fn leave(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.leave();
+    /// Stops the queue if it runs, and says where it stopped; what is not done stays in its record, if it has one.
+    pub fn leave(&mut self) -> u32 {
+        if let Some(base) = self.running.take().and_then(StartedQueue::leave) {
+            self.base = base;
         }
+        self.base
     }
 
     /// Stops the queue and forgets what the front-end said.

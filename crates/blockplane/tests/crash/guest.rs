@@ -52,6 +52,8 @@ pub struct Guest {
     memory: TestMemory,
     queues: Vec<Queue>,
     record: Option<Record>,
+    /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the record.
+    pub takes_record_along: bool,
     pub blocks: Blocks,
     /// Requests that were answered so far.
     pub answers: u64,
@@ -67,6 +69,7 @@ impl Guest {
             queues: (0..device.first_queue() + queues).map(queue).collect(),
             memory,
             record: None,
+            takes_record_along: false,
             blocks: Blocks::new(blocks),
             answers: 0,
         }
@@ -84,7 +87,11 @@ impl Guest {
         // Who does not ask what is offered is not believed to have chosen from it.
         link.asked(GET_FEATURES, &[])?;
         // Messages are acknowledged from the next one on.
-        link.tell(SET_PROTOCOL_FEATURES, &u64s(&[PROTOCOL_FEATURES]));
+        let takes_along = u64::from(self.takes_record_along) << 20;
+        link.tell(
+            SET_PROTOCOL_FEATURES,
+            &u64s(&[PROTOCOL_FEATURES | takes_along]),
+        );
         let mut must = |request, payload: &[u8], fds: &[BorrowedFd<'_>]| {
             before_each();
             link.must(request, payload, fds)

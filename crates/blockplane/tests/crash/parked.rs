@@ -164,6 +164,30 @@ fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
     disk.ends();
 }
 
+/// Whoever takes the record along does not have to know which of them were taken last.
+#[test]
+fn requests_that_wait_stay_in_a_record_that_is_taken_along() {
+    for packed in [false, true] {
+        let mut disk = Disk::new(packed, NOSPACE);
+        disk.guest.takes_record_along = true;
+        disk.connects();
+        disk.writes();
+        let mut client = disk.server.client();
+        disk.wait(&mut client);
+        assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
+        assert!(!disk.guest.look(), "nothing was answered");
+        assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
+        disk.wait(&mut client);
+        assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
+        drop(client);
+        // The other end of a migration.
+        disk.server.stop();
+        disk.server.nodes = vec![node("")];
+        disk.connects();
+        disk.ends();
+    }
+}
+
 #[test]
 fn requests_that_a_disk_does_not_answer_are_carried_out_in_their_order() {
     for packed in [false, true] {

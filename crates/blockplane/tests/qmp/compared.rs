@@ -179,7 +179,6 @@ fn script() -> Vec<(&'static str, Value)> {
         ("query-named-block-nodes", json!({})),
         ("blockdev-reopen", reopened(json!({"read-only": true}))),
         ("blockdev-reopen", reopened(json!({"filename": "nope"}))),
-        ("blockdev-reopen", reopened(json!({"locking": "off"}))),
         (
             "blockdev-reopen",
             reopened(json!({"driver": "host_device"})),
