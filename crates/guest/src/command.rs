@@ -54,11 +54,15 @@ pub(crate) fn daemon_command(
         format!("driver=null-co,node-name=d,size={}", options.size_bytes)
     } else {
         format!(
-            "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={}",
+            "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={},locking={}",
             literal(&image),
-            on_off(options.read_only)
+            on_off(options.read_only),
+            options.locking.unwrap_or("auto"),
         )
     });
+    if options.faults {
+        command.args(["--blockdev", "driver=blkdebug,node-name=b,image=d"]);
+    }
     if options.monitor {
         // Before the export: who sees that listen may rely on the monitor.
         let path = literal(&monitor::beside(socket).display().to_string());
@@ -74,10 +78,17 @@ pub(crate) fn daemon_command(
     );
     match options.device {
         Device::VirtioBlk => {
-            export.insert_str(0, "type=vhost-user-blk,node-name=d,");
+            let disk = match options.faults {
+                true => "type=vhost-user-blk,node-name=b,rerror=stop,werror=stop,",
+                false => "type=vhost-user-blk,node-name=d,",
+            };
+            export.insert_str(0, disk);
             export.push_str(&format!(",num-queues={}", options.num_queues));
             if let Some(serial) = serial {
                 export.push_str(&format!(",serial={serial}"));
+            }
+            if options.packed {
+                export.push_str(",packed=on");
             }
             if options.waits_for_space {
                 export.push_str(",werror=enospc");

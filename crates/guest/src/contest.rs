@@ -116,9 +116,10 @@ pub fn contest(
         },
         cpus: 1,
         monitor: None,
+        incoming: None,
         limit: contest.limit(),
     };
-    let report = qemu::run(&machine, |_| {}, |step| progress.now(step))?;
+    let report = qemu::run(&machine, |_, _| {}, |step| progress.now(step))?;
     for server in servers {
         server.stop()?;
     }

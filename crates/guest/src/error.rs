@@ -51,6 +51,9 @@ pub enum Error {
         /// The file or module that is missing.
         what: String,
     },
+    /// A guest did not move to another QEMU.
+    #[error("the guest did not move: {0}")]
+    Migration(String),
     /// A helper program failed.
     #[error("`{command}` failed ({status})\n{output}")]
     CommandFailed {

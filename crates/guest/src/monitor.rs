@@ -30,7 +30,7 @@ impl Server {
     /// # Errors
     /// See [`Server::execute`].
     pub fn query(&self, command: &str, arguments: &str) -> Result<String> {
-        exchange(&beside(&self.socket()), command, arguments)
+        ask(&beside(&self.socket()), command, arguments)
             .map_err(|error| self.failed(format!("{command} {arguments}: {error}")))
     }
 
@@ -52,13 +52,13 @@ impl Server {
 /// # Errors
 /// [`Error::Io`] with what QEMU says.
 pub fn execute(socket: &Path, command: &str, arguments: &str) -> Result<()> {
-    exchange(socket, command, arguments)
+    ask(socket, command, arguments)
         .map(drop)
         .map_err(Error::io(format!("{command} {arguments} in QEMU")))
 }
 
 /// Sends a command and returns its reply.
-fn exchange(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
+pub(crate) fn ask(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIMIT))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();

@@ -22,7 +22,7 @@ const MAX_GUESTS: usize = 2;
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
 
 /// A machine to boot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) emulator: Emulator,
     pub(crate) chipset: Chipset,
@@ -33,12 +33,14 @@ pub(crate) struct Machine {
     pub(crate) cpus: u16,
     /// Where QEMU's monitor listens, if it is to have one; then also a slot that disks can be plugged into.
     pub(crate) monitor: Option<PathBuf>,
+    /// Where the guest comes from, if it runs elsewhere.
+    pub(crate) incoming: Option<PathBuf>,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
 }
 
 /// What the guest runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Start {
     /// A kernel that QEMU loads.
     Kernel {
@@ -64,43 +66,22 @@ const MEMORY: &str = "512M";
 enum Input {
     Console(String),
     Stderr(String),
-    ConsoleClosed,
+    /// That of QEMU number so many.
+    ConsoleClosed(u32),
 }
 
 /// Boots the machine and follows it until it is off. `ask` answers the guest's questions.
 pub(crate) fn run(
     machine: &Machine,
-    mut ask: impl FnMut(&str),
+    mut ask: impl FnMut(&str, &mut Guest),
     mut step: impl FnMut(&str),
 ) -> Result<Report> {
     let _place = Place::wait();
-    let mut command = machine.emulator.command();
-    command
-        .args(arguments(machine))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(Error::io("start qemu-system-x86_64"))?;
-
     let (sender, inputs) = channel();
-    if let Some(stdout) = child.stdout.take() {
-        forward(
-            stdout,
-            sender.clone(),
-            Input::Console,
-            Some(Input::ConsoleClosed),
-        );
-    }
-    if let Some(stderr) = child.stderr.take() {
-        forward(stderr, sender, Input::Stderr, None);
-    }
-    let keyboard = child.stdin.take();
     let mut guest = Guest {
-        child,
-        keyboard,
+        qemu: Qemu::start(machine, 0, &sender)?,
         inputs,
+        sender: Some(sender),
         report: Report::default(),
         stderr: String::new(),
     };
@@ -151,6 +132,9 @@ fn arguments(machine: &Machine) -> Vec<String> {
         );
     }
     arguments.extend_from_slice(&machine.disks);
+    if let Some(incoming) = &machine.incoming {
+        arguments.extend(["-incoming".to_owned(), format!("unix:{}", path(incoming))]);
+    }
     if let Some(monitor) = &machine.monitor {
         let monitor = path(monitor).replace(',', ",,");
         arguments.extend([
@@ -163,10 +147,53 @@ fn arguments(machine: &Machine) -> Vec<String> {
 }
 
 /// A running QEMU; killed when dropped.
-struct Guest {
+pub(crate) struct Qemu {
     child: Child,
     keyboard: Option<ChildStdin>,
+    number: u32,
+}
+
+impl Qemu {
+    fn start(machine: &Machine, number: u32, sender: &Sender<Input>) -> Result<Self> {
+        let mut command = machine.emulator.command();
+        command
+            .args(arguments(machine))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(Error::io("start qemu-system-x86_64"))?;
+        if let Some(stdout) = child.stdout.take() {
+            let last = Some(Input::ConsoleClosed(number));
+            forward(stdout, sender.clone(), Input::Console, last);
+        }
+        if let Some(stderr) = child.stderr.take() {
+            forward(stderr, sender.clone(), Input::Stderr, None);
+        }
+        let keyboard = child.stdin.take();
+        Ok(Self {
+            child,
+            keyboard,
+            number,
+        })
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Both fail only if QEMU has ended already, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A guest, wherever it runs at the moment.
+pub(crate) struct Guest {
+    qemu: Qemu,
     inputs: Receiver<Input>,
+    /// For the next QEMU; `None` once there will be none.
+    sender: Option<Sender<Input>>,
     report: Report,
     stderr: String,
 }
@@ -176,7 +203,7 @@ impl Guest {
     fn follow(
         &mut self,
         limit: Duration,
-        ask: &mut dyn FnMut(&str),
+        ask: &mut dyn FnMut(&str, &mut Guest),
         step: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut deadline = Instant::now() + limit;
@@ -191,7 +218,7 @@ impl Guest {
                     Event::None => {}
                     Event::Step(name) => step(&name),
                     Event::Ask(question) => {
-                        ask(&question);
+                        ask(&question, self);
                         self.answer()?;
                     }
                     Event::Fail(step, reason) => {
@@ -213,10 +240,13 @@ impl Guest {
                         console: self.report.console_tail(),
                     });
                 }
-                Ok(Input::ConsoleClosed) | Err(RecvTimeoutError::Disconnected) => break,
+                // The guest has left it.
+                Ok(Input::ConsoleClosed(number)) if number != self.qemu.number => {}
+                Ok(Input::ConsoleClosed(_)) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         let status = self.wait()?;
+        self.sender = None;
         // What QEMU said last is on its way when the console closes.
         while let Ok(input) = self.inputs.recv_timeout(Duration::from_secs(1)) {
             if let Input::Stderr(line) = input {
@@ -235,7 +265,7 @@ impl Guest {
 
     /// Lets the guest go on after a question.
     fn answer(&mut self) -> Result<()> {
-        let Some(keyboard) = &mut self.keyboard else {
+        let Some(keyboard) = &mut self.qemu.keyboard else {
             return Ok(());
         };
         keyboard
@@ -244,16 +274,22 @@ impl Guest {
             .map_err(Error::io("write to the guest's console"))
     }
 
-    fn wait(&mut self) -> Result<ExitStatus> {
-        self.child.wait().map_err(Error::io("wait for QEMU"))
+    /// Starts the QEMU to which the guest is to move.
+    pub(crate) fn start_next(&self, machine: &Machine) -> Result<Qemu> {
+        let sender = self
+            .sender
+            .as_ref()
+            .ok_or_else(|| Error::Migration("the guest is off".to_owned()))?;
+        Qemu::start(machine, self.qemu.number + 1, sender)
     }
-}
 
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // Both fail only if QEMU has ended already, which is what we want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// It has: the one that it came from ends.
+    pub(crate) fn go_on_in(&mut self, next: Qemu) {
+        self.qemu = next;
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        self.qemu.child.wait().map_err(Error::io("wait for QEMU"))
     }
 }
 

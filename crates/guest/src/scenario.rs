@@ -11,8 +11,9 @@ use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::initramfs;
 use crate::kernel::{Kernel, kernel};
+use crate::migration::{self, Movable};
 use crate::progress::Progress;
-use crate::qemu::{self, Machine, Start};
+use crate::qemu::{self, Guest, Machine, Start};
 use crate::report::Report;
 use crate::server::Server;
 
@@ -35,7 +36,7 @@ pub enum Scenario {
     /// sees both while it is up.
     Resize,
     /// A new disk, written and read back all the time while it asks `crashes`, for the server to be killed and started
-    /// again. Wants [`Boot::reconnecting`].
+    /// again, which wants [`Boot::reconnecting`]; or for the guest to be [moved](Boot::run_moving).
     Crashes,
     /// A new disk whose image finds less space than it is to have: asks `full` while files are written that do not fit. Wants a
     /// server with [`ServerOptions::waits_for_space`](crate::ServerOptions::waits_for_space).
@@ -163,7 +164,38 @@ impl<'a> Boot<'a> {
     ///
     /// # Errors
     /// See [`Boot::run`].
-    pub fn run_asking(self, ask: impl FnMut(&str)) -> Result<Report> {
+    pub fn run_asking(self, mut ask: impl FnMut(&str)) -> Result<Report> {
+        self.follow(|question, _, _| ask(question))
+    }
+
+    /// Like [`Boot::run_asking`]; the guest may also be moved then.
+    ///
+    /// # Errors
+    /// See [`Boot::run`].
+    pub fn run_moving(mut self, mut ask: impl FnMut(&str, &mut Movable<'_>)) -> Result<Report> {
+        // Paths of sockets are short.
+        let folder = tempfile::Builder::new()
+            .prefix("blockplane-move-")
+            .tempdir()
+            .map_err(Error::io("create a folder for sockets"))?;
+        let folder = folder.path();
+        let mut moves = 0;
+        self.monitor = Some(migration::monitor(folder, moves));
+        self.follow(|question, guest, machine| {
+            let moves = &mut moves;
+            ask(
+                question,
+                &mut Movable {
+                    guest,
+                    machine,
+                    folder,
+                    moves,
+                },
+            );
+        })
+    }
+
+    fn follow(self, mut ask: impl FnMut(&str, &mut Guest, &Machine)) -> Result<Report> {
         let options = self.server.options();
         let progress = Progress::start(format!(
             "guest: {} ({} queue{})",
@@ -196,9 +228,14 @@ impl<'a> Boot<'a> {
             start,
             cpus: options.device.cpus(options.num_queues),
             monitor: self.monitor.clone(),
+            incoming: None,
             limit: self.limit,
         };
-        qemu::run(&machine, ask, |step| progress.now(step))
+        qemu::run(
+            &machine,
+            |question, guest| ask(question, guest, &machine),
+            |step| progress.now(step),
+        )
     }
 
     /// What the scripts read from the kernel's command line.

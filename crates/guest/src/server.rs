@@ -87,6 +87,10 @@ pub struct ServerOptions {
     pub monitor: bool,
     /// Whether requests wait that find no space for the image, until its monitor is told that there is.
     pub waits_for_space: bool,
+    /// How the image is locked, if not as servers do by default. Not with `blockplane serve`.
+    pub locking: Option<&'static str>,
+    /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
+    pub faults: bool,
     /// How a guest sees the disk.
     pub device: Device,
 }
@@ -105,6 +109,8 @@ impl ServerOptions {
             packed: false,
             monitor: false,
             waits_for_space: false,
+            locking: None,
+            faults: false,
             device: Device::VirtioBlk,
         }
     }
