@@ -3,18 +3,19 @@
 //! What comes back are replies to what was sent. When a connection has ended no queue runs and no guest memory is mapped,
 //! and the next front-end is served.
 
-use std::io::{IoSlice, Read};
+use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use vhost_user::{QueueSetup, Server, StartError, StartedQueue, Target};
+use vhost_user::{Descriptors, QueueSetup, Server, StartError, StartedQueue, Target};
 use virtqueue::{Chain, GuestMemory, Queue, QueueLog};
 
 use crate::descriptors::{self, BYTES};
@@ -131,6 +132,15 @@ impl StartedQueue for Started {
     }
 
     fn settle(&self) {}
+
+    fn begin_settle(&self) -> Receiver<()> {
+        channel().1
+    }
+
+    // Asked for by whoever hands the connection over, which nobody does here.
+    fn descriptors(&self) -> io::Result<Descriptors> {
+        Ok(Descriptors::default())
+    }
 
     fn renew(&self) {}
 
