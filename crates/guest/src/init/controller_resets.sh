@@ -19,10 +19,12 @@ reset_slow() {
 # The same unit again and again while all write to it.
 reset_busy() {
     for number in 1 2 3; do
-        all_at_once write_file &
+        rm -f /tmp/enough
+        all_at_once keep_writing_file &
         writing=$!
         busy "$disk" 4
         /tools/sg_reset --no-esc --device "/dev/$disk"
+        touch /tmp/enough
         wait $writing
     done
 }

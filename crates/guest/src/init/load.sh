@@ -9,7 +9,18 @@ bytes_of() { piece $mib $(($1 * 65521)); }
 # Writes file $1 by direct I/O in pieces of another size than its neighbours'.
 write_file() {
     bytes_of "$1" > "/tmp/file-$1"
+    copy_file "$1"
+}
+
+copy_file() {
     dd if="/tmp/file-$1" of="/mnt/file-$1" bs=$((4096 << ($1 % 5))) oflag=direct conv=notrunc status=none
+}
+
+# The same again and again until there is /tmp/enough: whoever waits for many at the same time sees them, however
+# long each takes to begin.
+keep_writing_file() {
+    write_file "$1" || return 1
+    until [ -e /tmp/enough ]; do copy_file "$1" || return 1; done
 }
 
 # Fails unless file $1 reads back from the disk as it was written.
@@ -56,7 +67,7 @@ read_slow() { dd if="/dev/$slow" of=/dev/null bs=4096 iflag=direct status=none; 
 
 # Waits until disk $1 has at least $2 commands.
 busy() {
-    for _ in $(seq 500); do
+    for _ in $(seq 6000); do
         [ "$(cat "/sys/block/$1/device/device_busy")" -ge "$2" ] && return 0
         usleep 10000
     done
