@@ -67,7 +67,7 @@ read_slow() { dd if="/dev/$slow" of=/dev/null bs=4096 iflag=direct status=none; 
 
 # Waits until disk $1 has at least $2 commands.
 busy() {
-    for _ in $(seq 6000); do
+    for _ in $(seq 500); do
         [ "$(cat "/sys/block/$1/device/device_busy")" -ge "$2" ] && return 0
         usleep 10000
     done
