@@ -5,13 +5,13 @@
 
 # What was under way is sent once more, and nothing is lost: neither of the slow disk's nor of the other one's.
 reset_slow() {
-    all_at_once write_file &
-    writing=$!
+    keep_writing
+    busy "$disk" 1
     read_slow &
     reading=$!
     busy "$slow" 1
-    busy "$disk" 1
     /tools/sg_reset --no-esc --device "/dev/$slow"
+    touch /tmp/enough
     wait $reading
     wait $writing
 }
@@ -19,9 +19,7 @@ reset_slow() {
 # The same unit again and again while all write to it.
 reset_busy() {
     for number in 1 2 3; do
-        rm -f /tmp/enough
-        all_at_once keep_writing_file &
-        writing=$!
+        keep_writing
         busy "$disk" 4
         /tools/sg_reset --no-esc --device "/dev/$disk"
         touch /tmp/enough
@@ -31,8 +29,7 @@ reset_busy() {
 
 # Linux' driver for the controller has no other resets: they fail, and nobody is disturbed.
 other_resets() {
-    all_at_once write_file &
-    writing=$!
+    keep_writing
     busy "$disk" 1
     for kind in target bus host; do
         if /tools/sg_reset --no-esc --$kind "/dev/$disk"; then
@@ -40,6 +37,7 @@ other_resets() {
             return 1
         fi
     done
+    touch /tmp/enough
     wait $writing
 }
 

@@ -42,13 +42,13 @@ many_in_flight() {
 # Resets the slow disk ($1 is "device") or all ("bus"), which the kernel logs as $2, while both are in use.
 reset() {
     before=$(dmesg | grep -c "$2") || true
-    all_at_once write_file &
-    writing=$!
+    keep_writing
+    busy "$disk" 1
     read_slow 2> /dev/null &
     reading=$!
     busy "$slow" 1
-    busy "$disk" 1
     /tools/sg_reset --no-esc "--$1" "/dev/$slow"
+    touch /tmp/enough
     logged "$2" $((before + 1))
 }
 

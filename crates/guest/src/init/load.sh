@@ -23,6 +23,13 @@ keep_writing_file() {
     until [ -e /tmp/enough ]; do copy_file "$1" || return 1; done
 }
 
+# All files are written by process $writing from now on, until there is /tmp/enough.
+keep_writing() {
+    rm -f /tmp/enough
+    all_at_once keep_writing_file &
+    writing=$!
+}
+
 # Fails unless file $1 reads back from the disk as it was written.
 read_file() {
     bytes_of "$1" > "/tmp/file-$1"
