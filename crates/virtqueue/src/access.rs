@@ -103,45 +103,7 @@ unsafe fn word_at<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-    use std::time::{Duration, Instant};
-
-    use super::word_at;
     use crate::testing::TestMemory;
-
-    /// As a guest's driver and a device that tells it what is done.
-    #[test]
-    fn a_word_that_was_taken_out_does_not_come_back() {
-        let test = TestMemory::with_regions(&[(0x1000, 0x1000)]);
-        let memory = test.guest_memory();
-        let (host, _) = memory.piece(0x1100, 4).unwrap();
-        // SAFETY: it was looked up, and the memory outlives it.
-        let word = unsafe { word_at(host, 4) }.unwrap();
-        let (taken, ended) = (AtomicU32::new(0), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    // Once for each that was written.
-                    if taken.load(Ordering::Relaxed).is_multiple_of(2) {
-                        continue;
-                    }
-                    while word.load(Ordering::Acquire) == 0 {}
-                    word.store(0, Ordering::Relaxed);
-                    taken.fetch_add(1, Ordering::Release);
-                }
-            });
-            let until = Instant::now() + Duration::from_millis(300);
-            let mut left = 0;
-            while left == 0 && Instant::now() < until {
-                taken.fetch_add(1, Ordering::Release);
-                assert!(memory.write(0x1100, &[1; 4]));
-                while !taken.load(Ordering::Acquire).is_multiple_of(2) {}
-                left = word.load(Ordering::Relaxed);
-            }
-            ended.store(true, Ordering::Relaxed);
-            assert_eq!(left, 0);
-        });
-    }
 
     #[test]
     fn bytes_are_read_and_written_across_regions() {
