@@ -3,16 +3,30 @@
 use crate::device::Device;
 use crate::server::Server;
 
-/// The options of `server`'s device; `name` is unique in its machine. `reconnects`: QEMU connects again when the server has
-/// gone.
-pub(crate) fn arguments(server: &Server, name: &str, reconnects: bool) -> Vec<String> {
+/// What QEMU may do beside what it does by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    /// It connects again when the server has gone.
+    pub(crate) reconnects: bool,
+    /// Requests in flight move with a guest that moves: only over vhost-user, and with a QEMU that has vfio-user.
+    pub(crate) inflight_migration: bool,
+}
+
+/// The options of `server`'s device; `name` is unique in its machine.
+pub(crate) fn arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> {
     let options = server.options();
     let socket = server.socket().display().to_string();
     let num_queues = options.num_queues;
     let device = match options.device {
         Device::VirtioBlk => {
             let packed = if options.packed { "on" } else { "off" };
-            format!("vhost-user-blk-pci,chardev={name},num-queues={num_queues},packed={packed}")
+            let inflight = match extras.inflight_migration {
+                true => ",inflight-migration=on",
+                false => "",
+            };
+            format!(
+                "vhost-user-blk-pci,chardev={name},num-queues={num_queues},packed={packed}{inflight}"
+            )
         }
         Device::Controller { .. } => {
             format!("vhost-user-scsi-pci,chardev={name},num_queues={num_queues}")
@@ -27,7 +41,7 @@ pub(crate) fn arguments(server: &Server, name: &str, reconnects: bool) -> Vec<St
     };
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
     let mut chardev = format!("socket,id={name},path={}", socket.replace(',', ",,"));
-    if reconnects {
+    if extras.reconnects {
         chardev.push_str(",reconnect=1");
     }
     vec!["-chardev".to_owned(), chardev, "-device".to_owned(), device]

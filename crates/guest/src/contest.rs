@@ -102,7 +102,7 @@ pub fn contest(
         options.monitor = true;
         options.device = device;
         let server = Server::start(&Program::Blockplane(blockplane.to_owned()), &options)?;
-        disks.extend(attach::arguments(&server, name, false));
+        disks.extend(attach::arguments(&server, name, attach::Extras::default()));
         servers.push(server);
     }
     let machine = Machine {

@@ -1,4 +1,4 @@
-//! The QEMU that runs a guest: this machine's, or a newer one for devices over vfio-user.
+//! The QEMU that runs a guest: this machine's, or a newer one for devices over vfio-user and for guests that move.
 //!
 //! `vfio-user-pci` came with QEMU 11.1. Where the installed one lacks it, Debian's backports have it: apt resolves
 //! and verifies the packages as for an empty system, with lists and archives of its own; they are unpacked, never

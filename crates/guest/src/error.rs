@@ -36,8 +36,8 @@ pub enum Error {
     },
     /// No QEMU here is new enough, and Debian's could not be had.
     #[error(
-        "guests on a host adapter need QEMU 11.1 or newer (`vfio-user-pci`); the installed one is older, and \
-         Debian's backport cannot be had: let this machine reach its mirror, or install a newer QEMU\n{detail}"
+        "guests on a host adapter, and those that move, need QEMU 11.1 or newer (`vfio-user-pci`); the installed one is \
+         older, and Debian's backport cannot be had: let this machine reach its mirror, or install a newer QEMU\n{detail}"
     )]
     NoVfioUser {
         /// What was tried.

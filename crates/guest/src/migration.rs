@@ -21,6 +21,7 @@ pub struct Movable<'a> {
     pub(crate) guest: &'a mut Guest,
     pub(crate) machine: &'a Machine,
     pub(crate) folder: &'a Path,
+    pub(crate) extras: attach::Extras,
     /// How often it was moved.
     pub(crate) moves: &'a mut u32,
 }
@@ -36,7 +37,7 @@ impl Movable<'_> {
         let to = monitor(self.folder, *self.moves);
         let incoming = self.folder.join(format!("incoming-{}", self.moves));
         let mut next = self.machine.clone();
-        next.disks = attach::arguments(server, "disk", false);
+        next.disks = attach::arguments(server, "disk", self.extras);
         next.monitor = Some(to.clone());
         next.incoming = Some(incoming.clone());
         let child = self.guest.start_next(&next)?;
@@ -44,7 +45,11 @@ impl Movable<'_> {
             ask(socket, command, arguments)
                 .map_err(Error::io(format!("{command} {arguments} in QEMU")))
         };
-        wait_until("QEMU listens", || Ok(to.exists() && incoming.exists()))?;
+        // Files of sockets are there before somebody listens; its monitor answers when all is.
+        wait_until(
+            "QEMU listens",
+            || Ok(ask(&to, "query-status", "{}").is_ok()),
+        )?;
         qmp(&from, "migrate-set-parameters", PARAMETERS)?;
         let uri = format!(r#"{{"uri": "unix:{}"}}"#, incoming.display());
         qmp(&from, "migrate", &uri)?;

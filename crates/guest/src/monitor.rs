@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::server::Server;
 
 /// Only a program that hangs takes it.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server's monitor is beside the socket of its disk.
 pub(crate) fn beside(socket: &Path) -> PathBuf {

@@ -86,7 +86,8 @@ pub struct Boot<'a> {
     scenario: Scenario,
     serial: String,
     monitor: Option<PathBuf>,
-    reconnects: bool,
+    extras: attach::Extras,
+    moves: bool,
     chipset: Chipset,
     from_disk: bool,
     limit: Duration,
@@ -101,7 +102,8 @@ impl<'a> Boot<'a> {
             scenario,
             serial: server.serial().to_owned(),
             monitor: None,
-            reconnects: false,
+            extras: attach::Extras::default(),
+            moves: false,
             chipset: Chipset::Q35,
             from_disk: false,
             limit: LIMIT,
@@ -126,7 +128,14 @@ impl<'a> Boot<'a> {
     /// QEMU connects again, within a second, to a server that has gone.
     #[must_use]
     pub fn reconnecting(mut self) -> Self {
-        self.reconnects = true;
+        self.extras.reconnects = true;
+        self
+    }
+
+    /// Requests that are in flight when the guest is [moved](Boot::run_moving) move with it; else they are finished, or given back.
+    #[must_use]
+    pub fn inflight_migration(mut self) -> Self {
+        self.extras.inflight_migration = true;
         self
     }
 
@@ -168,7 +177,8 @@ impl<'a> Boot<'a> {
         self.follow(|question, _, _| ask(question))
     }
 
-    /// Like [`Boot::run_asking`]; the guest may also be moved then.
+    /// Like [`Boot::run_asking`]; the guest may also be moved then. Its QEMU has vfio-user, and so is newer than 9.0: until then an
+    /// emulated processor's writes were lost now and then while its memory was copied.
     ///
     /// # Errors
     /// See [`Boot::run`].
@@ -181,6 +191,8 @@ impl<'a> Boot<'a> {
         let folder = folder.path();
         let mut moves = 0;
         self.monitor = Some(migration::monitor(folder, moves));
+        self.moves = true;
+        let extras = self.extras;
         self.follow(|question, guest, machine| {
             let moves = &mut moves;
             ask(
@@ -189,6 +201,7 @@ impl<'a> Boot<'a> {
                     guest,
                     machine,
                     folder,
+                    extras,
                     moves,
                 },
             );
@@ -206,8 +219,8 @@ impl<'a> Boot<'a> {
         progress.now("preparing the kernel");
         let parts = parts()?;
         let emulator = match options.device {
-            Device::VirtioBlk | Device::Controller { .. } => Emulator::installed()?,
-            Device::HostAdapter { .. } => {
+            Device::VirtioBlk | Device::Controller { .. } if !self.moves => Emulator::installed()?,
+            _ => {
                 progress.now("preparing a QEMU that has vfio-user");
                 Emulator::with_vfio_user(&Cache::lock()?)?
             }
@@ -224,7 +237,7 @@ impl<'a> Boot<'a> {
         let machine = Machine {
             emulator,
             chipset: self.chipset,
-            disks: attach::arguments(self.server, "disk", self.reconnects),
+            disks: attach::arguments(self.server, "disk", self.extras),
             start,
             cpus: options.device.cpus(options.num_queues),
             monitor: self.monitor.clone(),
