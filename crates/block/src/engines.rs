@@ -483,11 +483,15 @@ impl Engines {
 
     fn make_aio(&mut self, watch: Watch<'_>) -> bool {
         let settings = self.aio_settings;
-        #[cfg(feature = "simulation")]
-        let made = LinuxAio::with_kernel(self.kernel.take().unwrap_or_default(), settings);
-        #[cfg(not(feature = "simulation"))]
-        let made = LinuxAio::new(settings);
-        let make = || made.map_err(|error| error.to_string());
+        // Only if there is none: to end a context takes the kernel many milliseconds, in which this thread waits.
+        let make = || {
+            #[cfg(feature = "simulation")]
+            let made =
+                LinuxAio::with_kernel(crate::simulation::the_only(&mut self.kernel), settings);
+            #[cfg(not(feature = "simulation"))]
+            let made = LinuxAio::new(settings);
+            made.map_err(|error| error.to_string())
+        };
         let watch = |aio: &LinuxAio| watch(aio.eventfd());
         let without = "no Linux AIO: worker threads do all I/O";
         self.aio.make(make, watch, without)

@@ -119,6 +119,16 @@ impl Workers {
     pub fn set_cpus(&mut self, _: CpuSet) {}
 }
 
+/// The kernel that was given: Linux AIO is made once.
+pub(crate) fn the_only(kernel: &mut Option<Kernel>) -> Kernel {
+    let given = kernel.take();
+    assert!(
+        given.is_some(),
+        "Linux AIO is made a second time, or without a kernel"
+    );
+    given.unwrap_or_default()
+}
+
 impl Engines {
     /// Linux AIO is made on this kernel.
     pub fn simulate(&mut self, kernel: Box<dyn AioKernel>) {
