@@ -14,7 +14,7 @@ use data_plane::{
 use engine::{AioKernel, AioSettings, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote};
 use virtio_blk::{Device, DeviceOptions, QueueName, QueueStats};
-use virtqueue::{InflightRegion, RingFeatures, RingLayout};
+use virtqueue::{DirtyLog, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
 use crate::guest::SERIAL;
 use crate::kernel::Kernel;
@@ -41,6 +41,8 @@ pub struct Start {
     pub base: u32,
     /// Its record.
     pub inflight: Option<InflightRegion>,
+    /// Where it logs what it writes to the guest's memory.
+    pub log: Option<Arc<DirtyLog>>,
     /// For signals.
     pub call: OwnedFd,
     /// The guest's memory.
@@ -182,9 +184,11 @@ impl Daemon {
             features,
             base,
             inflight,
+            log,
             call,
             memory,
         } = start;
+        let used = Some(layout.used);
         let kick = descriptor();
         let fd = kick.as_raw_fd();
         self.wakeups.state().new_kick(fd);
@@ -200,7 +204,7 @@ impl Daemon {
             features,
             base,
             inflight,
-            log: None,
+            log: log.map(|log| QueueLog { log, used }),
             kick: Some(kick),
             call: Some(call),
             err: None,

@@ -2,10 +2,12 @@
 //!
 //! What runs is the program's own iothread: event loop, rings, device, engines, control messages. What is simulated is
 //! what surrounds it: guests ([`guest`]), the kernel below Linux AIO ([`kernel`]) with its disk ([`disk`]), what wakes a
-//! thread ([`poller`]), and whoever starts, stops, kills and resizes ([`world`]). A seed makes a [`plan`]; a [`model`] says
+//! thread ([`poller`]), whoever copies the guest's memory ([`copying`]), and whoever starts, stops, kills and resizes
+//! ([`world`]). A seed makes a [`plan`]; a [`model`] says
 //! what may be read.
 
 pub mod campaign;
+pub mod copying;
 pub mod daemon;
 pub mod disk;
 pub mod guest;
@@ -20,6 +22,7 @@ pub mod real_file;
 pub mod record;
 pub mod recorder;
 pub mod run;
+pub mod shared_words;
 pub mod shrink;
 pub mod trace;
 pub mod world;

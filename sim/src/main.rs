@@ -160,13 +160,14 @@ fn json(results: &Results) -> String {
     let seen = results.seen;
     format!(
         "{{\"seeds\": {}, \"seconds\": {:.3}, \"answered\": {}, \"kills\": {}, \"power-failures\": {}, \"stops\": {}, \
-         \"faults\": {}, \"found\": {found}}}\n",
+         \"migrations\": {}, \"faults\": {}, \"found\": {found}}}\n",
         results.seeds,
         results.took.as_secs_f64(),
         seen.answered,
         seen.kills,
         seen.power_failures,
         seen.stops,
+        seen.migrations,
         seen.faults,
     )
 }

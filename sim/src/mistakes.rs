@@ -3,7 +3,7 @@
 use virtqueue::planted::Mistake;
 
 /// All that there are.
-pub const MISTAKES: [(&str, Mistake); 15] = [
+pub const MISTAKES: [(&str, Mistake); 28] = [
     ("publish-before-data", Mistake::PublishBeforeData),
     ("clear-inflight-early", Mistake::ClearInflightEarly),
     ("record-after-acting", Mistake::RecordAfterActing),
@@ -19,6 +19,22 @@ pub const MISTAKES: [(&str, Mistake); 15] = [
     ("parked-forgotten", Mistake::ParkedForgotten),
     ("stalled-forgotten", Mistake::StalledForgotten),
     ("error-swallowed", Mistake::ErrorSwallowed),
+    ("dirty-page-forgotten", Mistake::DirtyPageForgotten),
+    ("marked-before-data", Mistake::MarkedBeforeData),
+    ("used-ring-not-marked", Mistake::UsedRingNotMarked),
+    ("ring-marked-early", Mistake::RingMarkedEarly),
+    ("taken-before-forgotten", Mistake::TakenBeforeForgotten),
+    ("wrap-kept", Mistake::WrapKept),
+    ("chain-not-skipped", Mistake::ChainNotSkipped),
+    ("flags-before-rest", Mistake::FlagsBeforeRest),
+    ("first-entry-early", Mistake::FirstEntryEarly),
+    ("unseen-entries-left", Mistake::UnseenEntriesLeft),
+    ("packed-event-off-by-one", Mistake::PackedEventOffByOne),
+    ("packed-event-wrap-ignored", Mistake::PackedEventWrapIgnored),
+    (
+        "packed-kick-wrap-forgotten",
+        Mistake::PackedKickWrapForgotten,
+    ),
 ];
 
 /// The one of that name.

@@ -119,6 +119,7 @@ impl Load {
             features: self.guest.features(),
             base: queue.driver.base_after_crash(),
             inflight: None,
+            log: None,
             call: queue.call.try_clone().expect("a descriptor"),
             memory: self.guest.memory.guest_memory(),
         };

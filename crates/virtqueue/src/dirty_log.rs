@@ -11,7 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
+use crate::planted::{Mistake, is_planted};
 
 /// Bytes that one bit is for (`VHOST_LOG_PAGE`), whatever the size of the guest's pages.
 pub const LOG_PAGE_BYTES: u64 = 4096;
@@ -78,8 +80,11 @@ impl DirtyLog {
         let Some(last_addr) = len.checked_sub(1) else {
             return;
         };
-        let last = guest_addr.saturating_add(last_addr) / LOG_PAGE_BYTES;
+        let mut last = guest_addr.saturating_add(last_addr) / LOG_PAGE_BYTES;
         let mut page = guest_addr / LOG_PAGE_BYTES;
+        if is_planted(Mistake::DirtyPageForgotten) && page < last {
+            last -= 1;
+        }
         while page <= last && page / PAGES_PER_BYTE < self.len_bytes {
             let byte = page / PAGES_PER_BYTE;
             let (low, high) = (page % PAGES_PER_BYTE, (last - byte * PAGES_PER_BYTE).min(7));
@@ -98,6 +103,7 @@ impl DirtyLog {
     /// Sets bits of a byte inside the log. What was written to the pages before is seen by who finds them.
     fn mark_byte(&self, byte: u64, bits: u8) {
         debug_assert!(byte < self.len_bytes);
+        before_store();
         // Inside of what is mapped, and so fits.
         let offset = usize::try_from(byte).unwrap_or(usize::MAX);
         let at = self.host.as_ptr().wrapping_add(offset);

@@ -13,6 +13,7 @@ use crate::chain::Chain;
 use crate::dirty_log::DirtyLog;
 use crate::error::RingError;
 use crate::memory::GuestMemory;
+use crate::planted::{Mistake, is_planted};
 use crate::queue::Queue;
 use crate::virtqueue::{ChainId, Virtqueue};
 
@@ -100,24 +101,19 @@ impl LoggedQueue {
         if std::mem::take(&mut self.unknown) {
             self.log.log.mark_all(&self.memory);
         }
-        let signal = self.queue.publish();
-        self.mark_ring();
-        signal
+        self.written(Queue::publish)
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn disable_kicks(&mut self) {
-        self.queue.disable_kicks();
-        self.mark_ring();
+        self.written(Queue::disable_kicks);
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn enable_kicks(&mut self) -> bool {
-        let found = self.queue.enable_kicks();
-        self.mark_ring();
-        found
+        self.written(Queue::enable_kicks)
     }
 
     /// What was read into the buffers of these before they failed is there, even if nobody will look at it.
@@ -136,8 +132,22 @@ impl LoggedQueue {
         given_back
     }
 
+    /// Does what writes the ring, which is marked then.
+    fn written<T>(&mut self, write: impl FnOnce(&mut Queue) -> T) -> T {
+        if is_planted(Mistake::RingMarkedEarly) {
+            self.mark_ring();
+            return write(&mut self.queue);
+        }
+        let result = write(&mut self.queue);
+        self.mark_ring();
+        result
+    }
+
     /// The ring was written.
     fn mark_ring(&self) {
+        if is_planted(Mistake::UsedRingNotMarked) {
+            return;
+        }
         if let Some(used) = self.log.used {
             self.queue
                 .written_ring(used, |addr, len| self.log.log.mark(addr, len));
@@ -154,6 +164,9 @@ impl LoggedQueue {
             if taken.chains == 0 {
                 self.taken.remove(&id.id);
             }
+            return;
+        }
+        if is_planted(Mistake::TakenBeforeForgotten) {
             return;
         }
         let LoggedQueue { memory, chain, .. } = self;
@@ -177,6 +190,11 @@ impl Virtqueue for LoggedQueue {
             let taken = self.taken.entry(id.id).or_default();
             taken.chains += 1;
             written_ranges(memory, chain, |addr, len| taken.ranges.push((addr, len)));
+            if is_planted(Mistake::MarkedBeforeData) {
+                for (addr, len) in std::mem::take(&mut taken.ranges) {
+                    self.log.log.mark(addr, len);
+                }
+            }
         }
         Ok(popped)
     }

@@ -34,6 +34,32 @@ pub enum Mistake {
     StalledForgotten,
     /// A request that has failed is answered as if it had not.
     ErrorSwallowed,
+    /// Of what lies in several pages the last one is not logged.
+    DirtyPageForgotten,
+    /// The pages of a request are logged when it is taken, before its data is there.
+    MarkedBeforeData,
+    /// The ring is not logged.
+    UsedRingNotMarked,
+    /// The ring is logged before it is written, and not behind that.
+    RingMarkedEarly,
+    /// Requests that were taken before logging began are not logged.
+    TakenBeforeForgotten,
+    /// The wrap counter of a packed ring stays as it is when a chain reaches across the ring's end.
+    WrapKept,
+    /// The next used entry of a packed ring goes directly behind the last one, however long that one's chain was.
+    ChainNotSkipped,
+    /// The flags of a packed ring's used entry are there before the rest of it.
+    FlagsBeforeRest,
+    /// The first used entry of a packed ring's batch is shown before the others are there.
+    FirstEntryEarly,
+    /// Used entries that a dead server has written, and the guest does not see, stay in a packed ring.
+    UnseenEntriesLeft,
+    /// A packed ring's guest is not signalled when it waits for the last entry of a batch.
+    PackedEventOffByOne,
+    /// The lap in which a packed ring's guest wants to be signalled is not looked at.
+    PackedEventWrapIgnored,
+    /// Kicks for a packed ring are asked for without the lap.
+    PackedKickWrapForgotten,
 }
 
 #[cfg(feature = "simulation")]

@@ -98,7 +98,16 @@ impl Driver {
                     true => Event::At(index, wrap),
                     false => Event::Always,
                 });
-                ring.has_used()
+                let done = ring.has_used();
+                if event_idx && !done && more > 0 {
+                    // Each of them has one descriptor at least. As above.
+                    let (size, ahead) = (ring.layout().size, index + more);
+                    ring.set_driver_event(match ahead < size {
+                        true => Event::At(ahead, wrap),
+                        false => Event::At(ahead - size, !wrap),
+                    });
+                }
+                done
             }
         }
     }

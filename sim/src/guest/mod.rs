@@ -1,5 +1,7 @@
 //! The guest: it asks, and knows what the answers may be.
 
+mod answers;
+mod asked;
 mod driver;
 mod order;
 mod slot;
@@ -7,17 +9,18 @@ mod slot;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use data_plane::OnError;
 use rustix::event::{EventfdFlags, eventfd};
 use virtqueue::RingFeatures;
-use virtqueue::testing::{Buffer, TestMemory};
+use virtqueue::testing::TestMemory;
 
-use crate::model::{Ended, Model, SECTOR, WORDS, word};
+use crate::copying::Copying;
+use crate::model::{Ended, Model, WORDS, word};
 use crate::plan::{Config, Kind, Then};
 use crate::trace::Trace;
 
 use order::Order;
 
+pub use asked::{Asked, told};
 pub use driver::Driver;
 use slot::{Contents, SLOT, Slot};
 
@@ -30,42 +33,6 @@ const BORDER: u64 = RINGS + SLOT + 0x200 + 600;
 
 /// What `GET_ID` is answered.
 pub const SERIAL: &str = "simulated";
-
-const OK: u8 = 0;
-const UNSUPPORTED: u8 = 2;
-
-/// A request that is not answered.
-#[derive(Debug)]
-pub struct Asked {
-    queue: usize,
-    /// What was asked for.
-    pub kind: Kind,
-    /// Where on the disk.
-    pub sector: u64,
-    /// How much.
-    pub sectors: u64,
-    asked: u64,
-    slot: usize,
-    buffers: Vec<Buffer>,
-    /// The disk has failed something that may be this.
-    pub may_fail: bool,
-    /// It was within the disk at some time, and beyond its end at some time.
-    fitted: bool,
-    was_beyond: bool,
-}
-
-impl Asked {
-    fn range(&self) -> (u64, u64) {
-        (self.sector, self.sectors)
-    }
-
-    fn fits(&self, sectors: u64) -> bool {
-        match self.kind {
-            Kind::Flush | Kind::GetId | Kind::Unknown => true,
-            _ => self.sector + self.sectors <= sectors,
-        }
-    }
-}
 
 /// One queue, as its driver knows it.
 pub struct GuestQueue {
@@ -90,6 +57,8 @@ pub struct Guest {
     config: Config,
     /// Its memory.
     pub memory: TestMemory,
+    /// Somebody copies it.
+    pub copying: Option<Copying>,
     /// Its queues.
     pub queues: Vec<GuestQueue>,
     /// What it knows of the disk.
@@ -129,6 +98,7 @@ impl Guest {
         let mut guest = Guest {
             config: config.clone(),
             memory,
+            copying: None,
             queues: Vec::new(),
             model: Model::new(usize::from(config.sectors) + 8),
             asked: BTreeMap::new(),
@@ -336,69 +306,10 @@ impl Guest {
         }
     }
 
-    fn complain(&mut self, wrong: String) {
+    /// Something must not be: the first such thing is kept.
+    pub fn complain(&mut self, wrong: String) {
         self.trace.say(|| format!("WRONG: {wrong}"));
         self.wrong.get_or_insert(wrong);
-    }
-
-    /// A request is answered.
-    fn answered(&mut self, id: u32, written: u32) -> Result<(), String> {
-        let asked = self.asked.remove(&id).ok_or("was answered before")?;
-        self.now += 1;
-        self.answered += 1;
-        let status = self.slots[asked.slot].status(&self.memory);
-        let data = self.slots[asked.slot].written(&self.memory, &asked.buffers)?;
-        self.free.push(asked.slot);
-        let status = status.ok_or("is done, and has no status")?;
-        self.trace.say(|| {
-            let status = ["succeeded", "failed", "is not supported"].get(usize::from(status));
-            format!("guest: #{id} {}", status.unwrap_or(&"has no known status"))
-        });
-        let room = data.len() + 1;
-        if written as usize != room {
-            return Err(format!("{written} bytes are said to be written, of {room}"));
-        }
-        let may_be = |is: u8| match asked.kind {
-            Kind::Unknown => is == UNSUPPORTED,
-            _ if is == OK => asked.fitted,
-            _ => is == 1 && (asked.may_fail || asked.was_beyond),
-        };
-        if !may_be(status) {
-            return Err(format!(
-                "{} has status {status}, which it cannot have",
-                told(&asked)
-            ));
-        }
-        let succeeded = status == OK;
-        // What is said to have succeeded has, unless errors are ignored.
-        let [reads, writes] = self.config.policy;
-        let policy = if asked.kind == Kind::Read {
-            reads
-        } else {
-            writes
-        };
-        let done = succeeded && !(asked.may_fail && policy == OnError::Ignore);
-        match asked.kind {
-            Kind::Read if done => {
-                for (sector, bytes) in (asked.sector..).zip(data.chunks(SECTOR)) {
-                    self.model.check(sector, bytes, asked.asked)?;
-                }
-            }
-            Kind::GetId if !data.starts_with(SERIAL.as_bytes()) => {
-                return Err("the serial is not that of the disk".to_owned());
-            }
-            Kind::Write | Kind::Discard | Kind::WriteZeroes => {
-                let how = match (done, self.config.write_through) {
-                    (false, _) => Ended::Unknown,
-                    (true, true) if asked.kind != Kind::Discard => Ended::Stable,
-                    (true, _) => Ended::Done,
-                };
-                self.model.ended(id, asked.range(), how, self.now);
-            }
-            Kind::Flush if done => self.model.flushed(asked.asked),
-            _ => {}
-        }
-        Ok(())
     }
 
     /// A request came to the kernel, with its first buffer at this address of ours.
@@ -429,70 +340,41 @@ impl Guest {
         self.order.begin();
     }
 
-    /// The disk has failed a request like this: whatever asks for that may fail.
-    pub fn failed(&mut self, read: bool, flush: bool, sectors: std::ops::Range<u64>) {
-        for asked in self.asked.values_mut() {
-            let (first, count) = asked.range();
-            let overlaps = first < sectors.end && sectors.start < first + count;
-            asked.may_fail |= match asked.kind {
-                Kind::Flush => flush,
-                Kind::Read => read && overlaps,
-                Kind::Write | Kind::Discard | Kind::WriteZeroes => !read && overlaps,
-                Kind::GetId | Kind::Unknown => false,
-            };
-        }
-    }
-
-    /// The disk may have this size from now on.
-    pub fn resized(&mut self, sectors: u64) {
-        self.sectors = sectors;
-        for asked in self.asked.values_mut() {
-            let fits = asked.fits(sectors);
-            asked.fitted |= fits;
-            asked.was_beyond |= !fits;
-        }
-    }
-
-    /// What was beyond the disk's new end is gone.
-    pub fn cut(&mut self, from: u64) {
-        self.now += 1;
-        self.model.resized(from, self.now);
-    }
-
-    /// Power has failed.
-    pub fn power_failed(&mut self) {
-        self.new_queues();
-        self.now += 1;
-        self.model.power_failed(self.now);
-    }
-
-    /// Whether the disk holds what it may hold.
-    pub fn check_disk(&self, disk: &[u8]) -> Result<(), String> {
-        for (sector, bytes) in (0..).zip(disk.chunks(SECTOR)) {
-            self.model.check(sector, bytes, self.now + 1)?;
-        }
-        Ok(())
-    }
-
-    /// Nobody has written where nothing was asked for.
-    pub fn check_memory(&self) -> Result<(), String> {
-        self.memory.check_canaries();
-        match self
-            .free
-            .iter()
-            .find(|slot| !self.slots[**slot].is_as_left(&self.memory))
-        {
-            Some(slot) => Err(format!(
-                "memory of a request that is over has changed (slot {slot})"
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// Whether the device would have to be asked for more.
     pub fn shows_all(&mut self) {
         for queue in 0..self.queues.len() {
             self.publish(queue, 1);
+        }
+    }
+
+    /// Some of its memory is copied, if somebody does that.
+    pub fn copy(&mut self, pages: u16, pick: u16) {
+        if let Some(copying) = &mut self.copying {
+            let copied = copying.copy(pages.into(), pick.into());
+            self.trace
+                .say(|| format!("the front-end copies {copied} pages"));
+        }
+    }
+
+    /// It has taken back what a device had, which may have written it: whoever copies memory does so once more.
+    pub fn takes_back(&mut self) {
+        if let Some(copying) = &mut self.copying {
+            copying.begin_again();
+        }
+    }
+
+    /// What it has there.
+    pub fn what_is_at(&self, addr: u64) -> String {
+        let Some(slot) = addr.checked_sub(MEMORY + RINGS) else {
+            return "rings and tables".to_owned();
+        };
+        let asked = self
+            .asked
+            .iter()
+            .find(|(_, asked)| asked.slot as u64 == slot / SLOT);
+        match asked {
+            Some((id, asked)) => format!("#{id}, {}", told(asked)),
+            None => format!("slot {} for requests", slot / SLOT),
         }
     }
 
@@ -510,24 +392,4 @@ fn data(id: u32, sector: u64, sectors: u64) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// A request, for people.
-pub fn told(asked: &Asked) -> String {
-    let Asked {
-        kind,
-        sector,
-        sectors,
-        ..
-    } = asked;
-    let end = sector + sectors;
-    match kind {
-        Kind::Read => format!("read of sectors {sector}..{end}"),
-        Kind::Write => format!("write of sectors {sector}..{end}"),
-        Kind::Discard => format!("discard of sectors {sector}..{end}"),
-        Kind::WriteZeroes => format!("zeroes in sectors {sector}..{end}"),
-        Kind::Flush => "flush".to_owned(),
-        Kind::GetId => "question for the serial".to_owned(),
-        Kind::Unknown => "request that there is not".to_owned(),
-    }
 }

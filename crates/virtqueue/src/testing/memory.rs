@@ -3,15 +3,17 @@
 //! Each region is a memory file of its own, so that it can be mapped a second time (a memory map
 //! that changes) and handed to another process (a front-end of a test).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use libc::iovec;
 
+use crate::dirty_log::LOG_PAGE_BYTES;
 use crate::memory::{GuestMemory, Region};
 
 /// What a region's front-end address is above its guest address.
@@ -35,6 +37,9 @@ struct Shared {
     guest_memory: RwLock<Arc<GuestMemory>>,
     /// The lowest guest address that was not handed out.
     next_alloc: AtomicU64,
+    /// What the guest writes is kept in `written`: numbers of pages.
+    watched: AtomicBool,
+    written: Mutex<BTreeSet<u64>>,
 }
 
 /// One region's file and place.
@@ -89,6 +94,8 @@ impl TestMemory {
                 files,
                 guest_memory,
                 next_alloc,
+                watched: AtomicBool::new(false),
+                written: Mutex::default(),
             }),
         }
     }
@@ -112,6 +119,31 @@ impl TestMemory {
     /// The file behind a region, for tests that hand it to a server. Offset 0 is the region's start.
     pub fn region_file(&self, index: usize) -> BorrowedFd<'_> {
         self.shared.files[index].file.as_fd()
+    }
+
+    /// Begins to keep, or keeps no more, which pages are written through this and its clones, as a hypervisor does for what
+    /// the guest writes. What a device writes goes another way.
+    pub fn watch_guest(&self, watched: bool) {
+        self.take_written();
+        self.shared.watched.store(watched, Ordering::Relaxed);
+    }
+
+    /// The numbers of the pages that the guest has written since it is watched, or since this was last asked.
+    pub fn take_written(&self) -> BTreeSet<u64> {
+        let written = &self.shared.written;
+        std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn guest_writes(&self, guest_addr: u64, len: usize) {
+        if len > 0 && self.shared.watched.load(Ordering::Relaxed) {
+            let last = guest_addr + (len as u64 - 1);
+            let mut written = self
+                .shared
+                .written
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            written.extend(guest_addr / LOG_PAGE_BYTES..=last / LOG_PAGE_BYTES);
+        }
     }
 
     /// The front-end's address of a guest address.
@@ -143,6 +175,7 @@ impl TestMemory {
 
     /// Writes `bytes` at `guest_addr`, across adjacent regions if need be.
     pub fn write(&self, guest_addr: u64, bytes: &[u8]) {
+        self.guest_writes(guest_addr, bytes.len());
         let memory = self.guest_memory();
         let mut done = 0;
         while done < bytes.len() {
@@ -239,6 +272,7 @@ impl TestMemory {
 
     /// Stores a little-endian 16-bit word at an even `guest_addr`, with Release order.
     pub fn store_u16(&self, guest_addr: u64, value: u16) {
+        self.guest_writes(guest_addr, 2);
         self.with_word(guest_addr, |word| {
             word.store(value.to_le(), Ordering::Release)
         });

@@ -1,0 +1,135 @@
+//! What answers may be, and what disk and memory may hold.
+
+use data_plane::OnError;
+
+use crate::model::{Ended, SECTOR};
+use crate::plan::Kind;
+
+use super::asked::told;
+use super::{Guest, SERIAL};
+
+const OK: u8 = 0;
+const UNSUPPORTED: u8 = 2;
+
+impl Guest {
+    /// A request is answered.
+    pub(super) fn answered(&mut self, id: u32, written: u32) -> Result<(), String> {
+        let asked = self.asked.remove(&id).ok_or("was answered before")?;
+        self.now += 1;
+        self.answered += 1;
+        let status = self.slots[asked.slot].status(&self.memory);
+        let data = self.slots[asked.slot].written(&self.memory, &asked.buffers)?;
+        self.free.push(asked.slot);
+        let status = status.ok_or("is done, and has no status")?;
+        self.trace.say(|| {
+            let status = ["succeeded", "failed", "is not supported"].get(usize::from(status));
+            format!("guest: #{id} {}", status.unwrap_or(&"has no known status"))
+        });
+        let room = data.len() + 1;
+        if written as usize != room {
+            return Err(format!("{written} bytes are said to be written, of {room}"));
+        }
+        let may_be = |is: u8| match asked.kind {
+            Kind::Unknown => is == UNSUPPORTED,
+            _ if is == OK => asked.fitted,
+            _ => is == 1 && (asked.may_fail || asked.was_beyond),
+        };
+        if !may_be(status) {
+            return Err(format!(
+                "{} has status {status}, which it cannot have",
+                told(&asked)
+            ));
+        }
+        let succeeded = status == OK;
+        // What is said to have succeeded has, unless errors are ignored.
+        let [reads, writes] = self.config.policy;
+        let policy = if asked.kind == Kind::Read {
+            reads
+        } else {
+            writes
+        };
+        let done = succeeded && !(asked.may_fail && policy == OnError::Ignore);
+        match asked.kind {
+            Kind::Read if done => {
+                for (sector, bytes) in (asked.sector..).zip(data.chunks(SECTOR)) {
+                    self.model.check(sector, bytes, asked.asked)?;
+                }
+            }
+            Kind::GetId if !data.starts_with(SERIAL.as_bytes()) => {
+                return Err("the serial is not that of the disk".to_owned());
+            }
+            Kind::Write | Kind::Discard | Kind::WriteZeroes => {
+                let how = match (done, self.config.write_through) {
+                    (false, _) => Ended::Unknown,
+                    (true, true) if asked.kind != Kind::Discard => Ended::Stable,
+                    (true, _) => Ended::Done,
+                };
+                self.model.ended(id, asked.range(), how, self.now);
+            }
+            Kind::Flush if done => self.model.flushed(asked.asked),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The disk has failed a request like this: whatever asks for that may fail.
+    pub fn failed(&mut self, read: bool, flush: bool, sectors: std::ops::Range<u64>) {
+        for asked in self.asked.values_mut() {
+            let (first, count) = asked.range();
+            let overlaps = first < sectors.end && sectors.start < first + count;
+            asked.may_fail |= match asked.kind {
+                Kind::Flush => flush,
+                Kind::Read => read && overlaps,
+                Kind::Write | Kind::Discard | Kind::WriteZeroes => !read && overlaps,
+                Kind::GetId | Kind::Unknown => false,
+            };
+        }
+    }
+
+    /// The disk may have this size from now on.
+    pub fn resized(&mut self, sectors: u64) {
+        self.sectors = sectors;
+        for asked in self.asked.values_mut() {
+            let fits = asked.fits(sectors);
+            asked.fitted |= fits;
+            asked.was_beyond |= !fits;
+        }
+    }
+
+    /// What was beyond the disk's new end is gone.
+    pub fn cut(&mut self, from: u64) {
+        self.now += 1;
+        self.model.resized(from, self.now);
+    }
+
+    /// Power has failed.
+    pub fn power_failed(&mut self) {
+        self.copying = None;
+        self.new_queues();
+        self.now += 1;
+        self.model.power_failed(self.now);
+    }
+
+    /// Whether the disk holds what it may hold.
+    pub fn check_disk(&self, disk: &[u8]) -> Result<(), String> {
+        for (sector, bytes) in (0..).zip(disk.chunks(SECTOR)) {
+            self.model.check(sector, bytes, self.now + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody has written where nothing was asked for.
+    pub fn check_memory(&self) -> Result<(), String> {
+        self.memory.check_canaries();
+        match self
+            .free
+            .iter()
+            .find(|slot| !self.slots[**slot].is_as_left(&self.memory))
+        {
+            Some(slot) => Err(format!(
+                "memory of a request that is over has changed (slot {slot})"
+            )),
+            None => Ok(()),
+        }
+    }
+}

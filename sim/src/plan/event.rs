@@ -1,0 +1,163 @@
+//! What can happen.
+
+use super::Kind;
+
+/// How the guest goes on after it has looked at what is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It looks again by itself.
+    Polls,
+    /// It wants to be signalled for the next.
+    Sleeps,
+    /// It wants to be signalled when so many more are done, if the ring can say that.
+    SleepsFor(u8),
+}
+
+/// How the kernel ends a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All of it.
+    Whole,
+    /// A part, in words.
+    Short(u16),
+    /// Not at all.
+    Error,
+    /// Not at all: the disk is full.
+    NoSpace,
+}
+
+/// Why a front-end goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It will come back.
+    Disconnect,
+    /// It is gone without a word, and so will it come back, if there is a record of what was in flight; else as `Disconnect`.
+    Vanish,
+    /// The guest resets its device.
+    Reset,
+    /// It goes on with another daemon, and in the copy of its memory if there is one.
+    Migrate,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The guest prepares a request. `shape` says how it lies in memory.
+    Ask {
+        /// Where.
+        queue: u8,
+        /// What.
+        kind: Kind,
+        /// Where on the disk.
+        sector: u16,
+        /// How much.
+        sectors: u8,
+        /// Bits.
+        shape: u32,
+    },
+    /// It shows all that it has prepared, and kicks if it is to: so many times at once (the first of them may be late).
+    Publish {
+        /// Where.
+        queue: u8,
+        /// 0: later.
+        kicks: u8,
+    },
+    /// Late kicks arrive.
+    Kicks,
+    /// It looks at what is done, unless it sleeps and nobody has signalled.
+    Look {
+        /// Where.
+        queue: u8,
+        /// And then.
+        then: Then,
+    },
+    /// The iothread runs so many iterations, if there is a reason.
+    Run {
+        /// How many.
+        times: u8,
+    },
+    /// The same; this happens before the store with that number.
+    Between {
+        /// Which store.
+        store: u8,
+        /// What the guest does.
+        event: Box<Event>,
+    },
+    /// The process is killed before that store, or at the end of the iterations.
+    Kill {
+        /// Which store.
+        store: u16,
+        /// What becomes of what the kernel has.
+        salt: u32,
+    },
+    /// The kernel ends one of the requests that it has.
+    Complete {
+        /// Which.
+        pick: u16,
+        /// How.
+        how: End,
+    },
+    /// A worker ends one of its jobs.
+    Work {
+        /// Which.
+        pick: u16,
+        /// It fails.
+        fails: bool,
+    },
+    /// The next submission takes no more than that; 0: it is to be tried later.
+    Busy {
+        /// How many.
+        takes: u8,
+    },
+    /// Power fails.
+    PowerFail {
+        /// What survives.
+        salt: u32,
+    },
+    /// The queues stop, and wait for what is in flight.
+    Leave(Leave),
+    /// The front-end shares a log of what is written, and copies the guest's memory from now on; or it shares another log.
+    Log,
+    /// It copies some of the pages that were written, or not copied yet.
+    Copy {
+        /// How many at most.
+        pages: u16,
+        /// With which it begins.
+        pick: u16,
+    },
+    /// It gives that up.
+    LogNoMore,
+    /// A daemon is started if there is none, and the queues with it.
+    Connect,
+    /// The guest's memory is mapped anew.
+    Remap,
+    /// Another eventfd for signals.
+    SetCall {
+        /// Where.
+        queue: u8,
+    },
+    /// Another eventfd for kicks.
+    SetKick {
+        /// Where.
+        queue: u8,
+    },
+    /// The queue is enabled, or disabled.
+    Enable {
+        /// Where.
+        queue: u8,
+        /// Enabled.
+        enabled: bool,
+    },
+    /// The disk gets another size.
+    Resize {
+        /// Sectors.
+        sectors: u16,
+    },
+    /// What waits after an error is tried again, or given up.
+    Resume {
+        /// Given up.
+        report: bool,
+    },
+    /// Time passes until something is due.
+    Time,
+}

@@ -1,0 +1,282 @@
+//! What happens in a run of a certain seed: at random, but each seed has something that it does more often than others.
+
+use crate::random::Random;
+
+use super::{Config, End, Event, Kind, Leave, MAX_SECTORS, Then};
+
+/// What is frequent in this run, in parts of 1000: beside the usual, something is more likely than else.
+pub(super) struct Moods {
+    faults: u64,
+    control: u64,
+    crashes: u64,
+    migration: u64,
+    between: u64,
+    reads: u64,
+    hot: u64,
+}
+
+fn byte(random: &mut Random, end: u32) -> u8 {
+    u8::try_from(random.small(end)).expect("below 256")
+}
+
+fn short(random: &mut Random, end: u32) -> u16 {
+    u16::try_from(random.small(end)).expect("below 65536")
+}
+
+impl Moods {
+    pub(super) fn of(random: &mut Random) -> Self {
+        Moods {
+            faults: random.pick(&[0, 0, 50, 300]),
+            control: random.pick(&[0, 20, 60, 200]),
+            crashes: random.pick(&[0, 10, 30, 80]),
+            migration: random.pick(&[0, 0, 40, 150]),
+            between: random.pick(&[0, 100, 400]),
+            reads: random.pick(&[100, 400, 700]),
+            hot: random.pick(&[2, 6, 1000]),
+        }
+    }
+
+    /// The next one, or several that belong together.
+    pub(super) fn events(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
+        let at = random.below(1000);
+        if at < self.crashes {
+            crash(random, events);
+        } else if at < self.crashes + self.control {
+            events.push(control(config, random));
+        } else if random.below(1000) < self.migration {
+            migration(random, events);
+        } else if random.below(4000) < self.between {
+            self.race(config, random, events);
+        } else {
+            events.push(self.usual(config, random));
+        }
+    }
+
+    /// The guest shows something while the iothread is about to sleep.
+    pub(super) fn race(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
+        let queue = queue(config, random);
+        let show = Event::Publish { queue, kicks: 1 };
+        // What is answered without the disk leaves nothing behind that would wake anybody.
+        events.push(match random.below(4) {
+            0..3 => Event::Ask {
+                queue,
+                kind: Kind::GetId,
+                sector: 0,
+                sectors: 1,
+                shape: 0,
+            },
+            _ => self.ask(config, random),
+        });
+        events.push(show.clone());
+        // None: it is awake, for what was shown.
+        events.push(Event::Run {
+            times: byte(random, 4),
+        });
+        events.push(self.ask(config, random));
+        events.push(Event::Between {
+            store: byte(random, 12),
+            event: Box::new(show),
+        });
+    }
+
+    fn usual(&self, config: &Config, random: &mut Random) -> Event {
+        match random.below(100) {
+            0..35 => self.ask(config, random),
+            35..50 => guest(config, random),
+            50..58 => Event::Look {
+                queue: queue(config, random),
+                then: then(random),
+            },
+            58..80 if random.below(1000) < self.between => Event::Between {
+                store: byte(random, 12),
+                event: Box::new(self.guest(config, random)),
+            },
+            58..80 => Event::Run {
+                times: 1 + byte(random, 3),
+            },
+            80..95 => Event::Complete {
+                pick: short(random, 1 << 16),
+                how: self.end(random),
+            },
+            _ => match random.below(4) {
+                0 => Event::Kicks,
+                1 => Event::Time,
+                2 if self.faults > 0 => Event::Busy {
+                    takes: byte(random, 3),
+                },
+                _ => Event::Work {
+                    pick: short(random, 1 << 16),
+                    fails: random.below(1000) < self.faults,
+                },
+            },
+        }
+    }
+
+    /// What goes on while an iothread runs.
+    fn guest(&self, config: &Config, random: &mut Random) -> Event {
+        match random.below(5) {
+            0 if self.migration > 0 => copy(random),
+            _ => guest(config, random),
+        }
+    }
+
+    fn end(&self, random: &mut Random) -> End {
+        match random.below(8) {
+            _ if random.below(1000) < self.faults => random.pick(&[End::Error, End::NoSpace]),
+            0 => End::Short(short(random, 512)),
+            _ => End::Whole,
+        }
+    }
+
+    fn ask(&self, config: &Config, random: &mut Random) -> Event {
+        let kind = match random.below(1000) {
+            at if at < self.reads => Kind::Read,
+            _ => random.pick(&[
+                Kind::Write,
+                Kind::Write,
+                Kind::Write,
+                Kind::Write,
+                Kind::Write,
+                Kind::Write,
+                Kind::Flush,
+                Kind::Flush,
+                Kind::Discard,
+                Kind::WriteZeroes,
+                Kind::GetId,
+                Kind::Unknown,
+            ]),
+        };
+        let places = u64::from(config.sectors);
+        // Sometimes beyond the end.
+        let end = match random.below(20) {
+            0 => places + 8,
+            _ => places.min(self.hot * 4),
+        };
+        let sector = random.below(end);
+        Event::Ask {
+            queue: queue(config, random),
+            kind,
+            sector: u16::try_from(sector).expect("a small disk"),
+            sectors: 1 + byte(random, MAX_SECTORS.into()),
+            shape: random.small(u32::MAX),
+        }
+    }
+}
+
+fn queue(config: &Config, random: &mut Random) -> u8 {
+    u8::try_from(random.index(config.queues)).expect("few queues")
+}
+
+fn then(random: &mut Random) -> Then {
+    match random.below(5) {
+        0 => Then::Polls,
+        1 => Then::SleepsFor(byte(random, 4)),
+        _ => Then::Sleeps,
+    }
+}
+
+/// What a guest does, also while an iothread runs.
+fn guest(config: &Config, random: &mut Random) -> Event {
+    let queue = queue(config, random);
+    match random.below(4) {
+        0 => Event::Look {
+            queue,
+            then: then(random),
+        },
+        _ => Event::Publish {
+            queue,
+            kicks: random.pick(&[0, 1, 1, 1, 2]),
+        },
+    }
+}
+
+fn crash(random: &mut Random, events: &mut Vec<Event>) {
+    let event = match random.below(8) {
+        0 => Event::PowerFail {
+            salt: random.small(u32::MAX),
+        },
+        at @ 1..4 => {
+            // Often while something is given back.
+            if at > 1 {
+                let pick = short(random, 1 << 16);
+                events.push(Event::Complete {
+                    pick,
+                    how: End::Whole,
+                });
+            }
+            let end = random.pick(&[4, 12, 40]);
+            Event::Kill {
+                store: short(random, end),
+                salt: random.small(u32::MAX),
+            }
+        }
+        _ => Event::Connect,
+    };
+    events.push(event);
+}
+
+/// A migration's steps, most of them copies; some of the rest come to nothing.
+fn migration(random: &mut Random, events: &mut Vec<Event>) {
+    match random.below(16) {
+        0..4 => events.push(Event::Log),
+        4 => events.push(Event::LogNoMore),
+        5..7 => {
+            events.push(Event::Leave(Leave::Migrate));
+            // What is under way ends while the last pages are copied.
+            for _ in 0..random.below(6) {
+                if random.one_in(2) {
+                    let pick = short(random, 1 << 16);
+                    events.push(Event::Complete {
+                        pick,
+                        how: End::Whole,
+                    });
+                    events.push(copy(random));
+                }
+                events.push(match random.below(3) {
+                    0 => Event::Run { times: 1 },
+                    _ => Event::Between {
+                        store: byte(random, 8),
+                        event: Box::new(Event::Copy {
+                            pages: 1000,
+                            pick: 0,
+                        }),
+                    },
+                });
+            }
+        }
+        _ => events.push(copy(random)),
+    }
+}
+
+fn copy(random: &mut Random) -> Event {
+    Event::Copy {
+        pages: random.pick(&[1, 8, 1000]),
+        pick: short(random, 1 << 16),
+    }
+}
+
+fn control(config: &Config, random: &mut Random) -> Event {
+    let queue = queue(config, random);
+    match random.below(12) {
+        0 => Event::Leave(random.pick(&[
+            Leave::Disconnect,
+            Leave::Vanish,
+            Leave::Reset,
+            Leave::Migrate,
+        ])),
+        1..4 => Event::Connect,
+        4 => Event::Remap,
+        5 => Event::SetCall { queue },
+        6 => Event::SetKick { queue },
+        7 | 8 => Event::Enable {
+            queue,
+            enabled: !random.one_in(3),
+        },
+        9 => Event::Resize {
+            sectors: config.sectors - 8 + short(random, 12),
+        },
+        _ => Event::Resume {
+            report: random.one_in(3),
+        },
+    }
+}

@@ -1,0 +1,101 @@
+//! The end of a run: nothing else is done to the world, and all comes to an end, which is looked at.
+
+use data_plane::Resume;
+
+use crate::daemon::Daemon;
+use crate::plan::{End, Leave, Then};
+
+use super::World;
+
+/// So many rounds without an end are one too many.
+const ROUNDS: u32 = 20_000;
+
+impl World {
+    pub(super) fn finish(&mut self, salt: u64) -> Result<(), String> {
+        self.trace.say(|| "-- the end begins".to_owned());
+        self.kernel.state().answers.clear();
+        self.guest.borrow_mut().shows_all();
+        self.late_kicks();
+        for queue in 0..self.config.queues {
+            // Only what is not: it would look at its ring.
+            if self.known[queue].disabled {
+                self.enable(queue, true);
+            }
+        }
+        let mut rounds = 0;
+        while self.goes_on() {
+            self.look_around()?;
+            rounds += 1;
+            if rounds > ROUNDS {
+                return Err("it never ends".to_owned());
+            }
+        }
+        self.look_around()?;
+        let guest = self.guest.borrow();
+        if let Some((id, asked)) = guest.asked.first_key_value() {
+            let queue = guest.queue_of(*id);
+            return Err(format!(
+                "#{id} ({}) on queue {queue} is never answered; nothing moves any more",
+                crate::guest::told(asked)
+            ));
+        }
+        guest.check_memory()?;
+        guest.check_disk(self.kernel.state().disk.bytes())?;
+        drop(guest);
+        let salt = u32::try_from(salt & 0xffff_ffff).expect("32 bits");
+        self.power_fail(salt);
+        self.look_around()
+    }
+
+    /// One round of what happens by itself; false when nothing does.
+    fn goes_on(&mut self) -> bool {
+        if self.waits.is_none() {
+            let missing = self
+                .daemon
+                .as_ref()
+                .is_none_or(|daemon| daemon.queues.contains(&None));
+            if missing {
+                self.connect();
+                return true;
+            }
+            if self.is_copied() {
+                self.leave(Leave::Migrate);
+                return true;
+            }
+        }
+        if self.daemon.as_ref().is_some_and(Daemon::is_awake) {
+            self.iterate();
+            return true;
+        }
+        if !self.kernel.state().disk.held.is_empty() {
+            self.complete(0, End::Whole);
+            return true;
+        }
+        if self
+            .daemon
+            .as_mut()
+            .is_some_and(|daemon| daemon.engines().jobs() > 0)
+        {
+            self.work(0, false);
+            return true;
+        }
+        let mut looked = false;
+        for queue in 0..self.config.queues {
+            let mut guest = self.guest.borrow_mut();
+            looked |= guest.look(queue, Then::Sleeps);
+        }
+        looked || self.helped()
+    }
+
+    /// Nothing moves. What somebody else has to do is done: a queue is enabled, what waits goes on, time passes.
+    fn helped(&mut self) -> bool {
+        let Some(daemon) = &self.daemon else {
+            return false;
+        };
+        if daemon.waiting() > 0 {
+            self.resume(Resume::Retry);
+            return true;
+        }
+        daemon.wakeups.state().pass()
+    }
+}

@@ -1,0 +1,93 @@
+//! Migrations: the guest's memory is copied by its log, then the guest goes on in the copy, with another daemon.
+
+use std::sync::mpsc::channel;
+
+use data_plane::Message;
+use virtqueue::QueueLog;
+
+use crate::copying::Copying;
+
+use super::{Waits, World};
+
+impl World {
+    /// Whether the guest's memory is being copied.
+    pub(super) fn is_copied(&self) -> bool {
+        self.guest.borrow().copying.is_some()
+    }
+
+    /// A migration begins, or its log is exchanged for another one.
+    pub(super) fn log(&mut self) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        self.trace
+            .say(|| "the front-end wants to know which pages are written".to_owned());
+        let mut guest = self.guest.borrow_mut();
+        let memory = guest.memory.clone();
+        let log = guest
+            .copying
+            .get_or_insert_with(|| Copying::new(memory))
+            .new_log();
+        let mut answers = Vec::new();
+        for (running, queue) in daemon.queues.iter().zip(&guest.queues) {
+            if let Some(running) = running {
+                let log = QueueLog {
+                    log: log.clone(),
+                    used: Some(queue.driver.layout().used),
+                };
+                let (reply, answer) = channel();
+                daemon.send(Message::SetLog(running.place, Some(log), reply));
+                answers.push(answer);
+            }
+        }
+        self.waits = Some(Waits::Logged(answers));
+    }
+
+    /// All queues have said that they log what they write, or were started so.
+    pub(super) fn is_logged(&mut self) {
+        if let Some(copying) = &mut self.guest.borrow_mut().copying {
+            copying.is_logged();
+        }
+    }
+
+    /// The migration is given up.
+    pub(super) fn log_no_more(&mut self) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        if self.guest.borrow_mut().copying.take().is_some() {
+            self.trace
+                .say(|| "the front-end gives the migration up".to_owned());
+            daemon.tell(|place| Message::SetLog(place, None, channel().0));
+        }
+    }
+
+    /// All queues have stopped: the guest goes on elsewhere. What was not copied yet is; then the copy is what the memory is.
+    pub(super) fn moves(&mut self) {
+        let busy = self.kernel.state().disk.held.len();
+        self.daemon = None;
+        let mut guest = self.guest.borrow_mut();
+        let Some(copying) = guest.copying.take() else {
+            return;
+        };
+        if busy > 0 {
+            guest.complain(format!(
+                "all queues have stopped, and the kernel still has {busy} requests"
+            ));
+        }
+        match copying.finish() {
+            Ok(pages) => {
+                self.seen.migrations += 1;
+                self.trace
+                    .say(|| format!("the last {pages} pages are copied; the guest goes on there"));
+            }
+            Err(addr) => {
+                let what = guest.what_is_at(addr);
+                guest.complain(format!(
+                    "the guest goes on in a copy of its memory that is not the same at {addr:#x} ({what}): nobody was told that this \
+                     was written"
+                ));
+            }
+        }
+    }
+}
