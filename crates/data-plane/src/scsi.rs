@@ -221,6 +221,14 @@ impl Scsi {
         }
     }
 
+    /// Whether what it takes is to be answered: buffers for events are not.
+    pub fn is_for_requests(&self) -> bool {
+        match &self.role {
+            Role::Events(_) => false,
+            Role::Commands { .. } | Role::Control(_) => true,
+        }
+    }
+
     /// Hands over what found no room before. True: nothing waits any more.
     pub fn hand_over_deferred(&mut self, engines: &mut Engines) -> bool {
         match &mut self.role {

@@ -226,21 +226,34 @@ impl Vring {
 
     /// Whether requests may be taken from it.
     pub fn runs(&self) -> bool {
-        self.enabled && !self.broken && (self.stopping.is_none() || self.finishes())
+        !self.broken
+            && if self.stopping.is_none() {
+                self.enabled
+            } else {
+                self.finishes()
+            }
     }
 
-    /// What was in flight when the disk's queue was started is carried out before it stops: whoever uses the
-    /// rings next may not know of the record.
+    /// What was in flight when the queue was started is carried out before it stops: whoever uses the rings next may not
+    /// know of the record. Front-ends disable a queue before they stop it, so that does not count; but of one that is left
+    /// disabled the record is.
     #[cold]
-    fn finishes(&self) -> bool {
-        matches!(self.served, Served::Blk(_)) && self.ring.has_unfinished()
+    pub(super) fn finishes(&self) -> bool {
+        let is_for_requests = match &self.served {
+            Served::Blk(_) => true,
+            Served::Scsi(scsi) => scsi.is_for_requests(),
+        };
+        let stays = self.waiting.stays() && !self.enabled;
+        is_for_requests && !stays && self.ring.has_unfinished()
     }
 
     /// It takes nothing new any more. `reply` hears where it stands once it has drained.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
         self.ring.finish();
-        self.end_admissions();
+        if !self.finishes() {
+            self.end_admissions();
+        }
     }
 
     pub fn in_flight(&self) -> u32 {

@@ -115,7 +115,7 @@ impl Parked {
         running.map(|running| running.begin_settle()).collect()
     }
 
-    /// Stops the queues, and says where they stand.
+    /// Stops the queues, and says where they stand. What is not done stays in the record, which goes along.
     #[must_use]
     pub fn stop(&mut self) -> Vec<(u16, u32)> {
         let Some(session) = &self.session else {
@@ -126,7 +126,7 @@ impl Parked {
         let indices = self.descriptors.iter().map(|(index, _)| *index);
         let stop = |index| {
             let vring = session.vrings.get_mut(usize::from(index))?;
-            let base = vring.stop();
+            let base = vring.leave();
             vring.forget_inflight();
             Some((index, base))
         };

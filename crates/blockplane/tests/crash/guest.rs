@@ -54,6 +54,8 @@ pub struct Guest {
     record: Option<Record>,
     /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the record.
     pub takes_record_along: bool,
+    /// Its queues are started, and not enabled.
+    pub stays_disabled: bool,
     pub blocks: Blocks,
     /// Requests that were answered so far.
     pub answers: u64,
@@ -70,6 +72,7 @@ impl Guest {
             memory,
             record: None,
             takes_record_along: false,
+            stays_disabled: false,
             blocks: Blocks::new(blocks),
             answers: 0,
         }
@@ -132,6 +135,15 @@ impl Guest {
 
     /// Starts a queue; what was added to it is served without a kick.
     pub fn start(&mut self, link: &Link, index: usize) -> Result<(), Gone> {
+        self.start_disabled(link, index)?;
+        if self.stays_disabled {
+            return Ok(());
+        }
+        let index = u32::try_from(index).unwrap();
+        link.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[])
+    }
+
+    fn start_disabled(&mut self, link: &Link, index: usize) -> Result<(), Gone> {
         let queue = &mut self.queues[index];
         let layout = queue.ring.layout();
         let [desc, avail, used] =
@@ -149,8 +161,7 @@ impl Guest {
         let addr = vring_addr(index, 0, desc, avail, used);
         link.must(SET_VRING_ADDR, &addr, &[])?;
         link.must(SET_VRING_CALL, &number, &[queue.call.as_fd()])?;
-        link.must(SET_VRING_KICK, &number, &[queue.kick.as_fd()])?;
-        link.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[])
+        link.must(SET_VRING_KICK, &number, &[queue.kick.as_fd()])
     }
 
     /// Stops a queue. All that it has taken is answered then.

@@ -31,31 +31,50 @@ fn node(rule: &str) -> String {
     )
 }
 
+fn export(device: Device, packed: bool) -> String {
+    let on = if packed { "on" } else { "off" };
+    match device {
+        Device::Blk => {
+            format!("vhost-user-blk,node-name=b,packed={on},iothread=io,werror=stop")
+        }
+        Device::Scsi => {
+            format!("vhost-user-scsi,node-name=b,num-queues=1,packed={on},iothread=io")
+        }
+    }
+}
+
 struct Disk {
     server: Server,
     guest: Guest,
     link: Link,
+    /// The one that takes requests.
+    queue: usize,
     /// What was asked to be written last.
     last: u64,
 }
 
 impl Disk {
     fn new(packed: bool, rule: &str) -> Self {
-        let on = if packed { "on" } else { "off" };
-        let export = format!("vhost-user-blk,node-name=b,packed={on},iothread=io,werror=stop");
+        Self::of(Device::Blk, packed, rule)
+    }
+
+    fn of(device: Device, packed: bool, rule: &str) -> Self {
+        let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node(rule)], &export);
-        let mut guest = Guest::new(Device::Blk, packed, 1, BLOCKS);
+        let mut guest = Guest::new(device, packed, 1, BLOCKS);
         let link = Link::new(server.connection());
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
         // Descriptors are used again in the opposite order: that of their numbers says nothing.
+        let queue = guest.request_queues().start;
         for _ in 0..=WRITES {
-            guest.ask(0, Op::Read, READ);
+            guest.ask(queue, Op::Read, READ);
         }
         guest.drains_to(0, &link);
         Disk {
             server,
             guest,
             link,
+            queue,
             last: 0,
         }
     }
@@ -63,8 +82,8 @@ impl Disk {
     /// Writes wait, each with a read behind it that is answered.
     fn writes(&mut self) {
         for write in 1..=WRITES {
-            self.last = self.guest.ask(0, Op::Write, WRITTEN);
-            self.guest.ask(0, Op::Read, READ);
+            self.last = self.guest.ask(self.queue, Op::Write, WRITTEN);
+            self.guest.ask(self.queue, Op::Read, READ);
             self.guest.drains_to(write, &self.link);
         }
     }
@@ -201,5 +220,30 @@ fn requests_that_a_disk_does_not_answer_are_carried_out_in_their_order() {
         disk.server.nodes = vec![node("")];
         disk.connects();
         disk.ends();
+    }
+}
+
+/// Whoever is told where it stands may know nothing else. Front-ends disable their queues before they stop them.
+#[test]
+fn what_was_in_flight_is_carried_out_before_its_queue_stops_also_while_it_is_disabled() {
+    for device in [Device::Blk, Device::Scsi] {
+        for packed in [false, true] {
+            let mut disk = Disk::of(device, packed, HANGS);
+            disk.writes();
+            disk.server.kill();
+            disk.server.nodes = vec![node("")];
+            disk.guest.stays_disabled = true;
+            disk.connects();
+            for queue in 0..=disk.queue {
+                assert_eq!(disk.guest.stop(&disk.link, queue), Ok(()));
+            }
+            disk.guest.look();
+            // The first command of a SCSI disk hears that it was powered on, and is asked for again.
+            let again = usize::from(device == Device::Scsi);
+            assert_eq!(disk.guest.asked(), again, "the others are answered");
+            if device == Device::Blk {
+                disk.ends();
+            }
+        }
     }
 }

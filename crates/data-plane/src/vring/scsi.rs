@@ -41,6 +41,7 @@ impl Vring {
         }
         let admission = scsi.admit(around, chain, ADMIT_BUDGET);
         self.release_old(engines);
+        self.end_if_finished();
         match admission {
             Ok(admission) => Some(admission),
             Err(error) => {
@@ -73,10 +74,18 @@ impl Vring {
         // The notify phase follows in any case.
         self.take_answered();
         self.release_old(engines);
-        if self.broken || self.stopping.is_some() {
+        if self.broken {
             self.end_admissions();
         }
+        self.end_if_finished();
         told
+    }
+
+    /// A queue that stops has taken the last that it still takes.
+    fn end_if_finished(&mut self) {
+        if self.stopping.is_some() && !self.finishes() {
+            self.end_admissions();
+        }
     }
 
     /// Hands over what found no room before. True: nothing waits any more.

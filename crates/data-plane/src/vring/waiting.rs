@@ -45,6 +45,11 @@ impl Waiting {
     pub fn wants_room(&self) -> bool {
         self.retries > 0
     }
+
+    /// Whoever starts the queue next finds its record.
+    pub fn stays(&self) -> bool {
+        self.stay
+    }
 }
 
 impl Vring {
