@@ -268,6 +268,7 @@ impl Connection {
     fn stop_all(&mut self) {
         for vring in &mut self.vrings {
             vring.stop();
+            vring.forget_inflight();
         }
     }
 
@@ -412,14 +413,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
         let vring = self.vring(index)?;
+        // What is not done goes with the record.
         let base = if suspends {
-            // What is not done goes with the record.
             vring.leave()
         } else {
-            let base = vring.stop();
-            vring.forget_inflight();
-            base
+            vring.stop()
         };
+        vring.forget_inflight();
         Ok(VhostUserVringState::new(index, base))
     }
 

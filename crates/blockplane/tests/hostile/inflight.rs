@@ -10,7 +10,7 @@ use crate::row::Answer::{Accepted, Broken, Dropped};
 use crate::row::{Answer, Row, row};
 use crate::wire::*;
 
-const INFLIGHT_SHMFD: u64 = 1 << 12;
+pub const INFLIGHT_SHMFD: u64 = 1 << 12;
 
 /// What both messages say.
 fn said(size: u64, offset: u64, queues: u16, entries: u16) -> Vec<u8> {
@@ -39,7 +39,7 @@ fn get(guest: &Guest, queues: u16, entries: u16) -> Answer {
 }
 
 /// Passes a buffer with room for both queues, and with these words at the beginning.
-fn pass(guest: &Guest, words: &[u64]) -> OwnedFd {
+pub fn pass(guest: &Guest, words: &[u64]) -> OwnedFd {
     let buffer = file(1 << 16);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     rustix::io::pwrite(&buffer, &bytes, 0).unwrap();

@@ -3,11 +3,14 @@
 
 use crate::daemon::{Daemon, HOSTILE, SLOW};
 use crate::guest::*;
+use crate::inflight::{INFLIGHT_SHMFD, pass};
 use crate::row::Answer;
 use crate::wire::*;
 
 /// `VIRTIO_F_RING_RESET`
 const RING_RESET: u64 = 1 << 40;
+/// A queue that stops leaves what is not done in its record.
+const GET_VRING_BASE_INFLIGHT: u64 = 1 << 20;
 
 fn guest(daemon: &Daemon, export: &str, also: u64) -> Guest {
     let mut guest = Guest::connect(&daemon.socket(export));
@@ -47,6 +50,32 @@ fn a_queue_is_reset_again_and_again_while_the_other_works() {
     }
     assert_eq!(daemon.log(), "");
     daemon.stop("queues that are reset");
+}
+
+/// Whoever takes a record along may still begin anew what has nothing in flight.
+#[test]
+fn a_queue_whose_record_is_taken_along_is_reset_too() {
+    let daemon = Daemon::start();
+    for packed in [0, RING_PACKED] {
+        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        guest.negotiate(FEATURES | RING_RESET | packed);
+        let also = INFLIGHT_SHMFD | GET_VRING_BASE_INFLIGHT;
+        let features = ALL_PROTOCOL_FEATURES | also;
+        guest.must(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]);
+        guest.share_memory();
+        let _record = pass(&guest, &[]);
+        guest.set_up(0, ENTRIES);
+        guest.start(0);
+        for (round, entries) in (1u8..).zip([ENTRIES, 8, 16]) {
+            assert_eq!(guest.verified_io(0, 3, round), Ok(()), "round {round}");
+            stop(&guest);
+            guest.set_up_anew(0, entries);
+            guest.start(0);
+        }
+        assert_eq!(guest.verified_io(0, 3, 99), Ok(()), "after the last reset");
+    }
+    assert_eq!(daemon.log(), "");
+    daemon.stop("queues with a record that are reset");
 }
 
 #[test]
