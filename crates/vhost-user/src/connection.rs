@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) inflight: Option<InflightBuffer>,
     /// Where writes to the guest's memory are logged, as long as that is asked for.
     log: Option<Arc<DirtyLog>>,
+    /// It was passed before logging was turned off, and the next migration may bring another.
+    log_is_old: bool,
     /// To tell the front-end of changes.
     pub(crate) channel: Option<BackendChannel>,
     /// What comes with the message that is read next.
@@ -74,6 +76,7 @@ impl Connection {
             vrings,
             inflight: None,
             log: None,
+            log_is_old: false,
             channel: None,
             channel_ahead: None,
         }
@@ -101,6 +104,15 @@ impl Connection {
     fn log_so(&self) {
         for vring in &self.vrings {
             vring.set_log(self.active_log());
+        }
+    }
+
+    /// An old log that does not have all of this memory is of no use: there has to be another.
+    fn drop_small_log(&mut self, memory: &GuestMemory) {
+        let fits = |log: &Arc<DirtyLog>| dirty_log::check_size(log.len_bytes(), Some(memory));
+        if self.log.as_ref().is_some_and(|log| fits(log).is_err()) {
+            self.log = None;
+            self.log_so();
         }
     }
 
@@ -195,7 +207,9 @@ impl Connection {
             );
             Error::InvalidParam
         })?;
-        if let Some(log) = self.active_log() {
+        if self.log_is_old {
+            self.drop_small_log(&memory);
+        } else if let Some(log) = self.active_log() {
             dirty_log::check_size(log.len_bytes(), Some(&memory))
                 .map_err(|error| self.bad_log(&error))?;
         }
@@ -335,6 +349,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let changed = features ^ self.acked_features;
         self.acked_features = features;
         if changed & LOG_ALL != 0 {
+            self.log_is_old |= !self.logs();
             self.log_so();
         }
         // A migration begins or ends, and the device goes on.
@@ -597,9 +612,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let log = dirty_log::map(said, file, self.memory.as_deref())
             .map_err(|error| self.bad_log(&error))?;
         let first = self.log.replace(Arc::new(log)).is_none();
+        let of_this_time = !std::mem::take(&mut self.log_is_old) && !first;
         self.log_so();
-        // Queues that were started between the two messages have logged nothing.
-        if first && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+        // Queues that ran between the two messages have logged nothing, or where nobody looks any more.
+        if !of_this_time && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
             log.mark_all(memory);
         }
         Ok(())

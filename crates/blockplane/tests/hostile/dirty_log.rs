@@ -104,6 +104,24 @@ fn io(guest: &mut Guest) {
     assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
 }
 
+/// The pages of all of the guest's memory.
+fn all_pages() -> impl Iterator<Item = u64> {
+    MEMORY / LOG_PAGE_BYTES..(MEMORY + MEMORY_BYTES) / LOG_PAGE_BYTES
+}
+
+/// Shares a little more memory, for which a log needs a byte more.
+fn add_memory(guest: &Guest) -> Answer {
+    let more = Log::new(8 * LOG_PAGE_BYTES);
+    let end = MEMORY + MEMORY_BYTES;
+    let region = Region {
+        guest_addr: end,
+        len: 8 * LOG_PAGE_BYTES,
+        user_addr: end,
+        offset: 0,
+    };
+    guest.ask(ADD_MEM_REG, &single_region(region), &[more.0.as_fd()])
+}
+
 /// Until the daemon has asked for kicks again, which it writes into the ring.
 fn quiet(guest: &Guest) {
     guest.must(SET_VRING_ENABLE, &u32s(&[0, 1]), &[]);
@@ -171,8 +189,44 @@ fn good() -> Vec<Row> {
                 io(guest);
                 // Nobody knows what was written before.
                 let log = pass_good(guest);
-                let all = MEMORY / LOG_PAGE_BYTES..(MEMORY + MEMORY_BYTES) / LOG_PAGE_BYTES;
-                assert!(log.take().into_iter().eq(all));
+                assert!(log.take().into_iter().eq(all_pages()));
+                guest.still_there()
+            },
+        ),
+        row(
+            "a log that comes after it was asked for, and another one before",
+            Accepted,
+            "",
+            |guest| {
+                ready(guest);
+                let old = Log::new(NEEDED);
+                assert_eq!(pass(guest, NEEDED, 0, &old.0), Accepted);
+                log_all(guest, true);
+                log_all(guest, false);
+                log_all(guest, true);
+                // Nobody looks there any more.
+                io(guest);
+                let log = pass_good(guest);
+                assert!(log.take().into_iter().eq(all_pages()));
+                io(guest);
+                assert!(log.take().is_superset(&written(guest)));
+                guest.still_there()
+            },
+        ),
+        row(
+            "more memory than a log had that is not looked at any more",
+            Accepted,
+            "",
+            |guest| {
+                ready(guest);
+                let old = Log::new(NEEDED);
+                assert_eq!(pass(guest, NEEDED, 0, &old.0), Accepted);
+                log_all(guest, true);
+                log_all(guest, false);
+                log_all(guest, true);
+                assert_eq!(add_memory(guest), Accepted);
+                let log = pass_good(guest);
+                assert!(log.take().is_superset(&all_pages().collect()));
                 guest.still_there()
             },
         ),
@@ -254,15 +308,7 @@ pub fn rows() -> Vec<Row> {
             ready(guest);
             assert_eq!(pass(guest, NEEDED, 0, Log::new(NEEDED).0), Accepted);
             log_all(guest, true);
-            let more = Log::new(8 * LOG_PAGE_BYTES);
-            let end = MEMORY + MEMORY_BYTES;
-            let region = Region {
-                guest_addr: end,
-                len: 8 * LOG_PAGE_BYTES,
-                user_addr: end,
-                offset: 0,
-            };
-            guest.ask(ADD_MEM_REG, &single_region(region), &[more.0.as_fd()])
+            add_memory(guest)
         },
     ));
     rows.push(row(
