@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, error::ErrorKind};
 
 /// Helps are so wide on every terminal: the same words always give the same text.
 pub const HELP_COLUMNS: usize = 80;
@@ -18,7 +18,8 @@ pub fn main<C: Parser, E: Display>(
     words: impl IntoIterator<Item = OsString>,
     run: impl FnOnce(C) -> Result<(), E>,
 ) -> ExitCode {
-    let wrong = match C::try_parse_from(words) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let wrong = match C::try_parse_from(&words) {
         Ok(command) => match run(command) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error.to_string(),
@@ -33,11 +34,26 @@ pub fn main<C: Parser, E: Display>(
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => complaint(name, &error),
+        Err(error) => complaint(&full_name::<C>(name, &words), &error),
     };
     // Nobody may be there to hear it; the exit status says it as well.
     let _ = writeln!(std::io::stderr(), "blockplane: {name}: {wrong}");
     ExitCode::FAILURE
+}
+
+/// The command `name` and the subcommand that `words` call, whose help says what it takes.
+fn full_name<C: CommandFactory>(name: &str, words: &[OsString]) -> String {
+    let mut full = name.to_owned();
+    let mut command = C::command();
+    // The first is the program's own name.
+    for word in words.iter().skip(1) {
+        let Some(below) = command.find_subcommand(word) else {
+            break;
+        };
+        full = format!("{full} {}", below.get_name());
+        command = below.clone();
+    }
+    full
 }
 
 /// What is wrong with the words of the command `name`, to stand behind `blockplane: NAME: `.
@@ -80,6 +96,22 @@ mod tests {
             "{said}"
         );
         assert!(said.ends_with("try 'blockplane top --help'."), "{said}");
+    }
+
+    #[derive(Debug, Parser)]
+    enum Commands {
+        Run(Words),
+    }
+
+    #[test]
+    fn a_subcommand_has_a_help_of_its_own() {
+        let name = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            full_name::<Commands>("bench", &words)
+        };
+        assert_eq!(name(&["bench", "run", "--known=x"]), "bench run");
+        assert_eq!(name(&["bench", "walk", "run"]), "bench");
+        assert_eq!(name(&["bench"]), "bench");
     }
 
     #[test]
