@@ -13,7 +13,6 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
         generate(shell, &mut program(commands), "blockplane", &mut out);
         String::from_utf8_lossy(&out).into_owned()
     };
-    let names: Vec<String> = commands.iter().map(short_name).collect();
     vec![
         (
             "blockplane.bash".to_owned(),
@@ -25,7 +24,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
         ),
         (
             "blockplane.fish".to_owned(),
-            fish::with_keys(&script(Shell::Fish), &names),
+            fish::with_keys(&script(Shell::Fish), commands),
         ),
     ]
 }

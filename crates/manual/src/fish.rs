@@ -1,5 +1,8 @@
 //! Keys inside of options for fish.
 
+use clap::Command;
+
+use crate::grammar::short_name;
 use crate::keys::{self, Offer};
 
 const FUNCTION: &str = r#"
@@ -22,9 +25,21 @@ end
 "#;
 
 /// The script that `clap` makes for a program with these commands, and ours.
-pub(crate) fn with_keys(script: &str, commands: &[String]) -> String {
-    let commands = commands.join(" ");
+pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
+    let names: Vec<String> = commands.iter().map(short_name).collect();
+    let names = names.join(" ");
     let mut out = script.to_owned();
+    out.push_str("\n# Words without a dash.\n");
+    word(&mut out, "help", &names);
+    for command in commands {
+        for positional in command.get_positionals() {
+            let values = positional.get_possible_values();
+            let values: Vec<_> = values.iter().map(|value| value.get_name()).collect();
+            if !values.is_empty() {
+                word(&mut out, &short_name(command), &values.join(" "));
+            }
+        }
+    }
     out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
     function(&mut out, "__blockplane_words", &keys::words());
     out.push_str("\n# What the value of a key may be; PATH: a file.\n");
@@ -33,11 +48,19 @@ pub(crate) fn with_keys(script: &str, commands: &[String]) -> String {
     for option in keys::options() {
         // What `clap` asks about commands has no answer while an option waits for its value.
         out.push_str(&format!(
-            "complete -c blockplane -n \"not __fish_seen_subcommand_from {commands}\" -l {option} -x \
+            "complete -c blockplane -n \"not __fish_seen_subcommand_from {names}\" -l {option} -x \
              -a '(__blockplane_keys --{option})'\n"
         ));
     }
     out
+}
+
+/// `clap` leaves out what a command takes without a dash. It is one of `words`, once.
+fn word(out: &mut String, command: &str, words: &str) {
+    out.push_str(&format!(
+        "complete -c blockplane -n \"__fish_blockplane_using_subcommand {command}; \
+         and test (count (commandline -opc)) -eq 2\" -f -a \"{words}\"\n"
+    ));
 }
 
 fn function(out: &mut String, name: &str, offers: &[Offer]) {

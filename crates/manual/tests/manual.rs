@@ -274,6 +274,22 @@ fn fish_offers_a_command_its_own_options() {
     }
 }
 
+#[test]
+fn fish_offers_a_command_the_words_that_it_takes() {
+    let folder = completions();
+    for (line, expected) in [
+        ("blockplane help upg", "upgrade"),
+        ("blockplane generate comp", "completions"),
+    ] {
+        let script = format!("source blockplane.fish; complete -C '{line}'");
+        let arguments = ["--no-config", "-c", &script];
+        let Some((_, offered, _)) = tried("fish", &arguments, folder.path()) else {
+            return;
+        };
+        assert_eq!(offered.trim(), expected, "{line}");
+    }
+}
+
 /// Somebody types in a terminal, and presses the key.
 const TYPED_IN_ZSH: &str = r#"
     zmodload zsh/zpty
