@@ -131,6 +131,13 @@ impl Control {
         Ok(())
     }
 
+    /// While `held`, whoever connects to a monitor waits for this process or for the one that takes over.
+    pub fn hold_monitors(&self, held: bool) {
+        if let Some(monitors) = &self.monitors {
+            monitors.hold(held);
+        }
+    }
+
     /// Figures are served there.
     pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), Failure> {
         self.serve_metrics_on(addr, None)

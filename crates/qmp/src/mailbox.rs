@@ -1,6 +1,7 @@
 //! What the program tells the monitors' thread, from whichever of its threads.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use std::{io, mem};
@@ -25,6 +26,11 @@ pub(crate) enum Letter {
     Event {
         name: &'static str,
         event: Value,
+    },
+    /// New clients are left waiting, or are not any more; said when it is so.
+    Hold {
+        held: bool,
+        done: SyncSender<()>,
     },
     Stop,
 }
@@ -83,6 +89,11 @@ impl Handle {
     /// Letters are read from now on.
     pub(crate) fn open(&self) {
         self.0.state().read = true;
+    }
+
+    /// They are not any more: nobody waits for what they ask.
+    pub(crate) fn close(&self) {
+        *self.0.state() = Letters::default();
     }
 
     /// Readable when there are letters.

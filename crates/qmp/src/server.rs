@@ -9,6 +9,7 @@ use std::io;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,7 @@ impl Server {
             watch: Watch::new(handle.wake())?,
             doors: Vec::new(),
             accepting: true,
+            held: false,
             clients: Vec::new(),
             last_id: 0,
             accept_again: None,
@@ -106,7 +108,9 @@ impl Server {
             .name("monitors".into())
             .spawn(move || {
                 yield_to_guests();
+                let handle = serving.handle.clone();
                 serving.run();
+                handle.close();
             })?;
         Ok(Server {
             handle,
@@ -123,6 +127,15 @@ impl Server {
             presence: presence.share(),
         });
         presence
+    }
+
+    /// While `held`, whoever connects waits, for this process or for another one that listens on the same sockets. It is so
+    /// when this returns.
+    pub fn hold(&self, held: bool) {
+        let (done, is_done) = sync_channel(1);
+        self.handle.send(Letter::Hold { held, done });
+        // Fails when the thread has ended, which accepts nobody.
+        let _ = is_done.recv();
     }
 }
 
@@ -163,6 +176,8 @@ struct Serving<C, D> {
     doors: Vec<Entrance>,
     /// Doors are watched.
     accepting: bool,
+    /// Nobody is let in.
+    held: bool,
     clients: Vec<Client>,
     last_id: u64,
     accept_again: Option<Instant>,
@@ -198,7 +213,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
 
     /// What is ready.
     fn wait(&mut self, now: Instant) -> io::Result<Vec<Ready>> {
-        let accepts = self.accept_again.is_none() && self.clients.len() < MAX_CLIENTS;
+        let accepts = !self.held && self.accept_again.is_none() && self.clients.len() < MAX_CLIENTS;
         if accepts != self.accepting {
             for (index, door) in self.doors.iter().enumerate() {
                 let socket = door.listener.socket();
@@ -282,6 +297,11 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                     client.tell(&event);
                 }
             }
+            Letter::Hold { held, done } => {
+                self.held = held;
+                // Fails when nobody waits for it any more.
+                let _ = done.send(());
+            }
             Letter::Stop => {
                 self.doors.clear();
                 self.clients.iter_mut().for_each(Client::end);
@@ -291,7 +311,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
     }
 
     fn accept(&mut self, index: usize) {
-        let Some(entrance) = self.doors.get(index) else {
+        let Some(entrance) = self.doors.get(index).filter(|_| !self.held) else {
             return;
         };
         match entrance.listener.accept() {

@@ -342,6 +342,24 @@ fn more_than_there_may_be_wait_until_somebody_goes() {
 }
 
 #[test]
+fn who_connects_while_they_are_held_waits_and_who_is_there_is_answered() {
+    let program = Program::start();
+    let mut client = program.client();
+    let server = program.server.as_ref().unwrap();
+    server.hold(true);
+    let late = UnixStream::connect(&program.socket).unwrap();
+    late.set_nonblocking(true).unwrap();
+    for _ in 0..100 {
+        client.asks_version();
+    }
+    assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
+    server.hold(false);
+    late.set_nonblocking(false).unwrap();
+    late.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    assert_eq!((&late).read(&mut [0]).unwrap(), 1);
+}
+
+#[test]
 fn at_the_end_the_last_answer_arrives_and_the_socket_goes() {
     let mut program = Program::start();
     let mut client = program.client();

@@ -72,6 +72,7 @@ impl Control {
                     control.upgraded = Some(*upgrade);
                 } else {
                     launcher.end();
+                    control.hold_monitors(false);
                 }
                 finish(outcome, answer);
             },
@@ -151,6 +152,8 @@ impl Control {
         // Commands were carried out meanwhile.
         self.check_free()?;
         let channel = &started.channel;
+        // Before guests have to wait.
+        self.hold_monitors(true);
         let mut parked = self.park()?;
         let mut fds = Outgoing::default();
         let state = self.state(&mut parked, &mut fds)?;

@@ -110,7 +110,9 @@ fn who_answers_clients_yields_to_guests_and_nobody_else_does() {
     neighbour.goes_on();
     let found = niceness(program.pid());
     let own = found.iter().find(|(name, _)| name == "IO late").unwrap().1;
-    assert!(own >= 2, "{found:?}");
+    // It is inherited, whatever ours is.
+    let ours = niceness(rustix::process::getpid());
+    assert_eq!(own, (ours[0].1 + 2).min(19), "{found:?}");
     for (name, nice) in &found {
         let yields = ANSWERS.contains(&name.as_str());
         let wanted = if yields { own + 10 } else { own };
