@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cpus: Vec::new(),
         detail: Detail::default(),
         span_bytes: 0,
+        recorded: false,
     };
     let milliseconds = |text: &str| text.parse().map(Duration::from_millis);
     let (warm_up, time) = (milliseconds(warm_up)?, milliseconds(time)?);

@@ -26,6 +26,8 @@ use crate::storage::Backing;
 pub enum Contender {
     /// This blockplane.
     Ours,
+    /// This blockplane, and it has to record what is in flight.
+    OursRecorded,
     /// This blockplane, with other disks beside the one that is loaded, all idle.
     OursInACrowd {
         /// Other disks.
@@ -51,9 +53,13 @@ impl FromStr for Contender {
         };
         match (name, engine) {
             ("ours", None) => Ok(Contender::Ours),
+            ("ours-recorded", None) => Ok(Contender::OursRecorded),
             ("raw", engine) => Ok(Contender::Raw(engine.unwrap_or(Aio::Native))),
             ("qemu-storage-daemon", engine) => Ok(Contender::Peer(engine)),
-            _ => Err("ours, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected".to_owned()),
+            _ => Err(
+                "ours, ours-recorded, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -62,6 +68,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contender::Ours => f.write_str("ours"),
+            Contender::OursRecorded => f.write_str("ours-recorded"),
             Contender::OursInACrowd { disks, queues } => {
                 let idle = u32::from(*disks) * u32::from(*queues);
                 write!(f, "ours beside {idle} idle queues")
@@ -163,7 +170,11 @@ impl Arena {
             for index in order {
                 let name = &self.contenders[index];
                 progress.now(format!("{}: {name}", crate::run::describe(load)));
-                let one = self.running[index].measure(load, times, &self.ground);
+                let load = Load {
+                    recorded: load.recorded || *name == Contender::OursRecorded,
+                    ..load.clone()
+                };
+                let one = self.running[index].measure(&load, times, &self.ground);
                 measured[index].push(one.map_err(|error| error.of(&name.to_string()))?);
                 progress.step();
             }
@@ -209,7 +220,9 @@ impl Running {
 impl Ground {
     fn start(&self, contender: &Contender) -> Result<Running> {
         match contender {
-            Contender::Ours => self.server(&self.ours, self.iothreads, &self.backing, None),
+            Contender::Ours | Contender::OursRecorded => {
+                self.server(&self.ours, self.iothreads, &self.backing, None)
+            }
             Contender::OursInACrowd { disks, queues } => {
                 let crowd = Some((*disks, *queues));
                 self.server(&self.ours, self.iothreads, &self.backing, crowd)

@@ -168,11 +168,12 @@ pub(crate) fn describe(load: &Load) -> String {
         queues => format!("{queues} queues"),
     };
     format!(
-        "{} {}, {queues}, depth {}, {} client",
+        "{} {}, {queues}, depth {}, {} client{}",
         load.pattern,
         units::shown_bytes(load.block_bytes.into()),
         load.depth,
-        load.waiting.name()
+        load.waiting.name(),
+        if load.recorded { ", recorded" } else { "" }
     )
 }
 
@@ -336,6 +337,7 @@ pub(crate) fn load_json(load: &Load) -> Value {
         "read_percent": load.pattern.read_percent,
         "block_bytes": load.block_bytes,
         "depth": load.depth,
+        "recorded": load.recorded,
         "queues": load.queues,
         "client": load.waiting.name(),
         "client_threads": load.threads,

@@ -1,13 +1,16 @@
 //! The socket: one message at a time, descriptors beside it, an answer to each.
 
-use std::io::{ErrorKind, IoSlice, Read};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 use super::wire::{HEADER_BYTES, Payload, Request, header, reply_bytes};
 use crate::error::{Error, Result};
@@ -65,6 +68,24 @@ impl Connection {
         self.receive(request)
     }
 
+    /// The same for a reply that comes with a descriptor.
+    pub(crate) fn get_with_fd(
+        &mut self,
+        request: Request,
+        payload: &Payload,
+    ) -> Result<(Vec<u8>, OwnedFd)> {
+        self.send(request, false, payload, None)?;
+        let mut header = [0; HEADER_BYTES];
+        let fd = self.read_with_fd(&mut header, request)?;
+        let payload = self.receive_behind(&header, request)?;
+        let fd = fd.ok_or_else(|| {
+            Error::Protocol(format!(
+                "the server's reply to {request:?} has no descriptor"
+            ))
+        })?;
+        Ok((payload, fd))
+    }
+
     /// The same for a reply that is a number.
     pub(crate) fn get_u64(&mut self, request: Request) -> Result<u64> {
         self.send(request, false, &Payload::default(), None)?;
@@ -116,7 +137,11 @@ impl Connection {
     fn receive(&mut self, request: Request) -> Result<Vec<u8>> {
         let mut header = [0; HEADER_BYTES];
         self.read(&mut header, request)?;
-        let bytes = reply_bytes(&header, request).ok_or_else(|| {
+        self.receive_behind(&header, request)
+    }
+
+    fn receive_behind(&mut self, header: &[u8; HEADER_BYTES], request: Request) -> Result<Vec<u8>> {
+        let bytes = reply_bytes(header, request).ok_or_else(|| {
             Error::Protocol(format!("what the server sent is no reply to {request:?}"))
         })?;
         let mut payload = vec![0; bytes];
@@ -124,14 +149,40 @@ impl Connection {
         Ok(payload)
     }
 
+    /// Descriptors come with a message's first byte.
+    fn read_with_fd(&mut self, bytes: &mut [u8], request: Request) -> Result<Option<OwnedFd>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = recvmsg(&self.stream, &mut parts, &mut ancillary, flags)
+            .map_err(|errno| unanswered(request, errno.into()))?
+            .bytes;
+        if got == 0 {
+            return Err(Error::Gone);
+        }
+        let mut fds = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let fd = fds.next();
+        self.read(&mut bytes[got..], request)?;
+        Ok(fd)
+    }
+
     fn read(&mut self, bytes: &mut [u8], request: Request) -> Result<()> {
-        self.stream.read_exact(bytes).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Error::Gone,
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Protocol(format!(
-                "no reply to {request:?} within {ANSWER_LIMIT:?}: does somebody else use this disk?"
-            )),
-            _ => Error::io(format!("wait for the server's reply to {request:?}"))(error),
-        })
+        let read = self.stream.read_exact(bytes);
+        read.map_err(|error| unanswered(request, error))
+    }
+}
+
+fn unanswered(request: Request, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Error::Gone,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Protocol(format!(
+            "no reply to {request:?} within {ANSWER_LIMIT:?}: does somebody else use this disk?"
+        )),
+        _ => Error::io(format!("wait for the server's reply to {request:?}"))(error),
     }
 }
 

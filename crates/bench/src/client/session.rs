@@ -10,7 +10,8 @@ use super::layout::QueuePlace;
 use super::memory::SharedMemory;
 use super::requests::SECTOR_BYTES;
 use super::wire::{
-    F_PROTOCOL_FEATURES, PROTOCOL_F_CONFIG, PROTOCOL_F_MQ, PROTOCOL_F_REPLY_ACK, Payload, Request,
+    F_PROTOCOL_FEATURES, PROTOCOL_F_CONFIG, PROTOCOL_F_INFLIGHT_SHMFD, PROTOCOL_F_MQ,
+    PROTOCOL_F_REPLY_ACK, Payload, Request,
 };
 use crate::error::{Error, Result};
 
@@ -86,7 +87,37 @@ impl Session {
     /// # Errors
     /// [`Error::Protocol`] when the server has not what we need; [`Error::Gone`]; [`Error::Io`].
     pub fn negotiate(stream: UnixStream) -> Result<Self> {
-        let (mut connection, features, num_queues) = agree(stream, OPTIONAL | OPTIONAL_OF_DISKS)?;
+        Self::negotiate_disk(stream, DEMANDED_PROTOCOL)
+    }
+
+    /// The same with a server that can [record](Session::record) what is in flight.
+    ///
+    /// # Errors
+    /// As for [`Session::negotiate`].
+    pub fn negotiate_recorded(stream: UnixStream) -> Result<Self> {
+        Self::negotiate_disk(stream, DEMANDED_PROTOCOL | PROTOCOL_F_INFLIGHT_SHMFD)
+    }
+
+    /// Has the server record what is in flight, so that another one could go on after a crash. Before queues are started.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when the server refuses it; [`Error::Gone`]; [`Error::Io`].
+    pub fn record(&mut self, num_queues: u16, queue_size: u16) -> Result<()> {
+        let wanted = Payload::default()
+            .u64(0) // bytes
+            .u64(0) // offset
+            .u16(num_queues)
+            .u16(queue_size)
+            .u32(0); // as a structure of C ends
+        let connection = &mut self.connection;
+        let (record, fd) = connection.get_with_fd(Request::GetInflightFd, &wanted)?;
+        let record = Payload::of(record);
+        connection.set(Request::SetInflightFd, &record, Some(fd.as_fd()))
+    }
+
+    fn negotiate_disk(stream: UnixStream, demanded: u64) -> Result<Self> {
+        let (mut connection, features, num_queues) =
+            agree(stream, OPTIONAL | OPTIONAL_OF_DISKS, demanded)?;
         let agreed = disk(&mut connection, features, num_queues)?;
         Ok(Session { connection, agreed })
     }
@@ -96,7 +127,7 @@ impl Session {
     /// # Errors
     /// As for [`Session::negotiate`].
     pub fn negotiate_scsi(stream: UnixStream) -> Result<Self> {
-        let (connection, features, num_queues) = agree(stream, OPTIONAL)?;
+        let (connection, features, num_queues) = agree(stream, OPTIONAL, DEMANDED_PROTOCOL)?;
         let agreed = Agreed {
             features,
             capacity_bytes: 0,
@@ -191,15 +222,16 @@ impl Session {
     }
 }
 
-/// Features, of the virtio ones those that are demanded and `optional` ones; and how many queues there are.
-fn agree(stream: UnixStream, optional: u64) -> Result<(Connection, u64, u64)> {
+/// Features, of the virtio ones those that are demanded and `optional` ones, of the protocol's the `demanded` ones; and how
+/// many queues there are.
+fn agree(stream: UnixStream, optional: u64, demanded: u64) -> Result<(Connection, u64, u64)> {
     let mut connection = Connection::new(stream)?;
     let offered = connection.get_u64(Request::GetFeatures)?;
     demand("virtio", DEMANDED, offered)?;
     let features = offered & (DEMANDED | optional);
     let offered = connection.get_u64(Request::GetProtocolFeatures)?;
-    demand("protocol", DEMANDED_PROTOCOL, offered)?;
-    let protocol = offered & (DEMANDED_PROTOCOL | OPTIONAL_PROTOCOL);
+    demand("protocol", demanded, offered)?;
+    let protocol = offered & (demanded | OPTIONAL_PROTOCOL);
     let payload = Payload::default().u64(protocol);
     connection.set(Request::SetProtocolFeatures, &payload, None)?;
     connection.acknowledged = protocol & PROTOCOL_F_REPLY_ACK != 0;

@@ -18,6 +18,7 @@ pub(crate) const F_PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const PROTOCOL_F_MQ: u64 = 1 << 0;
 pub(crate) const PROTOCOL_F_REPLY_ACK: u64 = 1 << 3;
 pub(crate) const PROTOCOL_F_CONFIG: u64 = 1 << 9;
+pub(crate) const PROTOCOL_F_INFLIGHT_SHMFD: u64 = 1 << 12;
 
 /// What a message asks for; the values are the protocol's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) enum Request {
     GetQueueNum = 17,
     SetVringEnable = 18,
     GetConfig = 24,
+    GetInflightFd = 31,
+    SetInflightFd = 32,
 }
 
 /// The header of a message of ours.
@@ -69,6 +72,11 @@ pub(crate) fn reply_bytes(header: &[u8; HEADER_BYTES], request: Request) -> Opti
 pub(crate) struct Payload(Vec<u8>);
 
 impl Payload {
+    pub fn u16(mut self, value: u16) -> Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
     pub fn u32(mut self, value: u32) -> Self {
         self.0.extend(value.to_ne_bytes());
         self
@@ -77,6 +85,11 @@ impl Payload {
     pub fn u64(mut self, value: u64) -> Self {
         self.0.extend(value.to_ne_bytes());
         self
+    }
+
+    /// What the other side has said.
+    pub fn of(bytes: Vec<u8>) -> Self {
+        Payload(bytes)
     }
 
     pub fn zeroes(mut self, bytes: usize) -> Self {

@@ -97,6 +97,7 @@ fn connected(server: &mut Server, disk: usize, load: &Load, setup: &Setup) -> Re
         cpus: vec![setup.client_cpu],
         detail: Detail::default(),
         span_bytes: 0,
+        recorded: false,
     };
     let stream = server.connect(disk)?;
     let pid = Some(server.pid());

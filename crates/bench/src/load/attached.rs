@@ -25,7 +25,12 @@ pub(super) struct Attached {
 
 impl Attached {
     pub fn new(stream: UnixStream, load: &Load) -> Result<Self> {
-        let mut session = Session::negotiate(stream)?;
+        let negotiate = if load.recorded {
+            Session::negotiate_recorded
+        } else {
+            Session::negotiate
+        };
+        let mut session = negotiate(stream)?;
         let agreed = *session.agreed();
         load.suits(&agreed)?;
         let blocks = load.blocks_of(agreed.capacity_bytes)?;
@@ -35,6 +40,9 @@ impl Attached {
             agreed.segment_bytes,
             agreed.indirect(),
         )?;
+        if load.recorded {
+            session.record(load.queues, shape.queue_size())?;
+        }
         let mut layout = Layout::new();
         let queues: Vec<_> = (0..load.queues)
             .map(|_| (layout.queue(shape.queue_size()), shape.place(&mut layout)))

@@ -59,6 +59,8 @@ pub struct Load {
     pub detail: Detail,
     /// Only this much of the disk, from its beginning; 0: all.
     pub span_bytes: u64,
+    /// The server has to record what is in flight.
+    pub recorded: bool,
 }
 
 /// What is measured besides counts.

@@ -28,6 +28,9 @@ pub struct LoadOptions {
     /// Use only this much of the disk, from its beginning
     #[arg(long, value_name = "SIZE", value_parser = units::span_bytes)]
     pub span: Option<u64>,
+    /// Have the server record what is in flight (INFLIGHT_SHMFD), as QEMU does, so that another one could go on after a crash
+    #[arg(long)]
+    pub recorded: bool,
     /// Do not measure how long each request takes: a look at the clock less per batch
     #[arg(long)]
     pub no_latency: bool,
@@ -117,6 +120,7 @@ impl LoadOptions {
                 mark_interval: None,
             },
             span_bytes: self.span.unwrap_or(0),
+            recorded: self.recorded,
         })
     }
 }

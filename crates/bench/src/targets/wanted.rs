@@ -147,6 +147,7 @@ impl Group {
             // At the lightest: a client that is slower than the server hides it.
             detail: Detail::default(),
             span_bytes: 0,
+            recorded: false,
         }
     }
 

@@ -151,6 +151,7 @@ impl Options {
             cpus: vec![self.setup.client_cpu],
             detail: Detail::default(),
             span_bytes: 0,
+            recorded: false,
         };
         let mut loads = Vec::new();
         for kib in &self.block_kib {
