@@ -86,10 +86,12 @@ fn start_blk(
     let figures = Arc::new(figures);
     let device = Arc::new(Device::new(device, node.geometry())?);
     let node = Shown::new(node);
+    let timeout = Duration::from_secs(kind.request_timeout);
     let target = BlkTarget {
         device: device.clone(),
         node: node.clone(),
         packed: kind.packed,
+        stop_patience: (!timeout.is_zero()).then_some(timeout),
         queues: Queues {
             export: options.id.clone(),
             iothreads,
@@ -114,7 +116,6 @@ fn start_blk(
         reports: Some(reports.clone()),
         state: ExportState::Serving(Serving::VhostUser(server)),
     });
-    let timeout = Duration::from_secs(kind.request_timeout);
     objects.late.watch(&reports, timeout);
     Ok(())
 }
@@ -149,6 +150,7 @@ struct BlkTarget {
     device: Arc<Device>,
     node: Shown,
     packed: bool,
+    stop_patience: Option<Duration>,
     queues: Queues,
 }
 
@@ -201,6 +203,10 @@ impl Target for BlkTarget {
 
     fn packed_queues(&self) -> bool {
         self.packed
+    }
+
+    fn stop_patience(&self) -> Option<Duration> {
+        self.stop_patience
     }
 
     fn config(&self) -> Vec<u8> {

@@ -208,16 +208,24 @@ impl VringHandle {
     }
 
     /// The same where nobody asks for that: requests that wait after an error stay in the queue's record, if it has one, and
-    /// are taken again by whoever starts it next.
+    /// are taken again by whoever starts it next. It does not wait: an answer comes, or its sender goes.
     #[must_use]
-    pub fn leave(mut self) -> Option<u32> {
+    pub fn begin_leave(mut self) -> mpsc::Receiver<u32> {
         self.send(Message::LeaveWaiting);
-        self.stop_now()
+        self.begin_stop()
+    }
+
+    fn begin_stop(&mut self) -> mpsc::Receiver<u32> {
+        let (reply, answer) = mpsc::channel();
+        if let Some(place) = self.place.take() {
+            // An iothread that is gone has taken the queue with it, and the sender.
+            let _ = self.remote.send(Message::Stop(place, reply));
+        }
+        answer
     }
 
     fn stop_now(&mut self) -> Option<u32> {
-        let place = self.place.take()?;
-        ask(&self.remote, |reply| Message::Stop(place, reply)).ok()
+        self.begin_stop().recv().ok()
     }
 
     fn send(&self, message: impl FnOnce(u32) -> Message) {

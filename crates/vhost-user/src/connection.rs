@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     log: Option<Arc<DirtyLog>>,
     /// It was passed before logging was turned off, and the next migration may bring another.
     log_is_old: bool,
+    /// A queue did not stop in time: the connection is to end.
+    gave_up: bool,
     /// To tell the front-end of changes.
     pub(crate) channel: Option<BackendChannel>,
     /// What comes with the message that is read next.
@@ -77,6 +80,7 @@ impl Connection {
             inflight: None,
             log: None,
             log_is_old: false,
+            gave_up: false,
             channel: None,
             channel_ahead: None,
         }
@@ -274,9 +278,25 @@ impl Connection {
 
     /// Waits until all is done that the queues have taken so far.
     pub fn settle(&self) {
-        for running in self.vrings.iter().filter_map(Vring::running) {
-            running.settle();
+        for vring in &self.vrings {
+            vring.settle();
         }
+    }
+
+    /// A queue did not stop in time.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// The front-end is not to wait any longer for a queue that stops.
+    fn give_up(&mut self, index: u32, waited: Option<Duration>) -> Error {
+        self.gave_up = true;
+        tracing::warn!(
+            export = self.target.name(), queue = index, waited = ?waited.unwrap_or_default(),
+            advice = "look at the disk below: when it has answered, the front-end is served again; a migration fails, and its guest goes on here",
+            "a queue does not stop, since the disk does not answer: the front-end is disconnected"
+        );
+        Error::InvalidOperation("the disk does not answer")
     }
 
     fn stop_all(&mut self) {
@@ -296,13 +316,26 @@ impl Connection {
 impl Connection {
     /// Stops all queues: the front-end has gone, or is to go.
     pub fn end(&mut self) {
-        // All of them take no more requests before the first is waited for.
+        self.begin_end();
+        for vring in &mut self.vrings {
+            vring.left(None);
+        }
+    }
+
+    /// All of them take no more requests from now on. What they found in their records and have not taken stays there.
+    pub fn begin_end(&mut self) {
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.enable(false);
         }
         for vring in &mut self.vrings {
-            vring.leave();
+            vring.begin_leave();
         }
+    }
+
+    /// Whether all have stopped; the first that has not is waited for so long.
+    pub fn has_ended(&mut self, patience: Duration) -> bool {
+        let mut vrings = self.vrings.iter_mut();
+        vrings.all(|vring| vring.left(Some(patience)).is_some())
     }
 }
 
@@ -427,10 +460,15 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
+        let patience = self.target.stop_patience();
         let vring = self.vring(index)?;
-        // What is not done goes with the record.
         let base = if suspends {
-            vring.leave()
+            // What is not done goes with the record.
+            vring.begin_leave();
+            let Some(base) = vring.left(patience) else {
+                return Err(self.give_up(index, patience));
+            };
+            base
         } else {
             vring.stop()
         };

@@ -30,6 +30,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// front-end that never reads makes a write wait; it loses its connection then.
 const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 
+/// How often front-ends are turned away while the queues of one that was sent away drain.
+const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
+
 /// Most regions of a memory table, each with a descriptor; other messages bring one.
 const DESCRIPTORS_OF_A_MESSAGE: u32 = 8;
 
@@ -224,12 +227,12 @@ fn accept_loop(listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     while wait(listener.socket().as_fd(), shared) {
         let taken_over = shared.state().taken_over.take();
         if let Some(messages) = taken_over {
-            end_with_connection(target, shared, || go_on(messages, target, shared));
+            end_with_connection(target, shared, || go_on(messages, listener, target, shared));
             continue;
         }
         match listener.socket().accept() {
             Ok((stream, _)) => {
-                end_with_connection(target, shared, || serve(stream, target, shared));
+                end_with_connection(target, shared, || serve(stream, listener, target, shared));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -304,7 +307,7 @@ fn wait(fd: BorrowedFd<'_>, shared: &Shared) -> bool {
     }
 }
 
-fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
+fn serve(stream: UnixStream, listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     let export = target.name();
     let prepared = stream
         .set_nonblocking(false)
@@ -329,11 +332,11 @@ fn serve(stream: UnixStream, target: &Arc<dyn Target>, shared: &Shared) {
     tracing::info!(export, "front-end connected");
     target.connected(true);
     let messages = BackendReqHandler::from_stream(stream, session.clone());
-    read_messages(messages, &socket, &session, target, shared);
+    read_messages(messages, &socket, &session, listener, target, shared);
 }
 
 /// Goes on with a connection that another process has begun.
-fn go_on(messages: Messages, target: &Arc<dyn Target>, shared: &Shared) {
+fn go_on(messages: Messages, listener: &Listener, target: &Arc<dyn Target>, shared: &Shared) {
     let mut state = shared.state();
     let (Some(socket), Some(session)) = (state.connection.clone(), state.session.clone()) else {
         return;
@@ -342,7 +345,7 @@ fn go_on(messages: Messages, target: &Arc<dyn Target>, shared: &Shared) {
     drop(state);
     tracing::info!(export = target.name(), "front-end taken over");
     target.connected(true);
-    read_messages(messages, &socket, &session, target, shared);
+    read_messages(messages, &socket, &session, listener, target, shared);
 }
 
 /// Carries out what the front-end says until it has gone.
@@ -350,6 +353,7 @@ fn read_messages(
     mut messages: Messages,
     socket: &UnixStream,
     session: &Mutex<Connection>,
+    listener: &Listener,
     target: &Arc<dyn Target>,
     shared: &Shared,
 ) {
@@ -366,6 +370,7 @@ fn read_messages(
             }
             Err(Error::Disconnected) => break,
             Err(Error::SocketBroken(_) | Error::PartialMessage) if shared.state().stopping => break,
+            Err(_) if lock(session).gave_up() => break,
             Err(error) if !has_descriptors_left(shared) => {
                 tracing::warn!(
                     export,
@@ -390,6 +395,26 @@ fn read_messages(
     shared.messages_ended.notify_all();
     // Its queues drain; then the front-end hears (the caller closes the last descriptor).
     drop(messages);
+    if lock(session).gave_up() {
+        turn_away(socket, listener, session, shared);
+    }
     lock(session).end();
     tracing::info!(export, "front-end disconnected");
+}
+
+/// Lets a front-end go before its queues have drained, since that takes too long, and takes no other meanwhile: one that connected would
+/// wait for an answer. What is not done by now is in the record that it has.
+fn turn_away(
+    socket: &UnixStream,
+    listener: &Listener,
+    session: &Mutex<Connection>,
+    shared: &Shared,
+) {
+    // An error says that it has gone by itself.
+    let _ = socket.shutdown(Shutdown::Both);
+    lock(session).begin_end();
+    while !shared.state().stopping && !lock(session).has_ended(TURN_AWAY_PERIOD) {
+        // It connects again, and then finds nobody, or whoever serves it.
+        let _ = listener.socket().accept();
+    }
 }

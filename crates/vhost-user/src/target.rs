@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use virtqueue::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
 
@@ -37,6 +38,11 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// [`StartError`].
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError>;
+    /// How long a front-end that takes the record of what is in flight along waits for a queue that stops, before its connection
+    /// ends instead; `None`: as long as it takes.
+    fn stop_patience(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What a queue is started with.
@@ -123,7 +129,14 @@ pub trait StartedQueue: Send {
     /// The same for a front-end that has gone, or is to go: it hears of nothing, and keeps the record of what was taken.
     /// What is not done, and would not be for long, stays in there for whoever starts the queue next.
     /// Whoever has no record just stops.
-    fn leave(self: Box<Self>) -> Option<u32> {
-        self.stop()
+    ///
+    /// It does not wait: an answer comes, or its sender goes.
+    fn begin_leave(self: Box<Self>) -> Receiver<u32> {
+        let (sender, answer) = channel();
+        if let Some(base) = self.stop() {
+            // Whoever does not wait for it has its reasons.
+            let _ = sender.send(base);
+        }
+        answer
     }
 }

@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
@@ -54,6 +56,8 @@ pub(crate) struct Vring {
     start_failed: bool,
     /// It takes nothing before it is released, whether it is enabled or not.
     held: bool,
+    /// It was told to leave what is not done in its record, and says here where it has stopped.
+    leaving: Option<Receiver<u32>>,
 }
 
 impl Vring {
@@ -214,12 +218,46 @@ impl Vring {
         self.base
     }
 
-    /// Stops the queue if it runs, and says where it stopped; what is not done stays in its record, if it has one.
-    pub fn leave(&mut self) -> u32 {
-        if let Some(base) = self.running.take().and_then(StartedQueue::leave) {
-            self.base = base;
+    /// Lets the queue stop if it runs; what is not done stays in its record, if it has one.
+    pub fn begin_leave(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.leaving = Some(running.begin_leave());
         }
-        self.base
+    }
+
+    /// The same, and says where it stopped.
+    pub fn leave(&mut self) -> u32 {
+        self.begin_leave();
+        self.left(None).unwrap_or(self.base)
+    }
+
+    /// Where it has stopped after [`Vring::begin_leave`]; `None` if it has not after so long, where that is said.
+    pub fn left(&mut self, patience: Option<Duration>) -> Option<u32> {
+        if let Some(leaving) = &self.leaving {
+            let left = match patience {
+                Some(patience) => leaving.recv_timeout(patience),
+                None => leaving.recv().map_err(RecvTimeoutError::from),
+            };
+            match left {
+                Ok(base) => self.base = base,
+                Err(RecvTimeoutError::Timeout) => return None,
+                // Its iothread is gone.
+                Err(RecvTimeoutError::Disconnected) => {}
+            }
+            self.leaving = None;
+        }
+        Some(self.base)
+    }
+
+    /// Waits until all is done that it has taken so far.
+    pub fn settle(&self) {
+        if let Some(running) = &self.running {
+            running.settle();
+        }
+        if let Some(leaving) = &self.leaving {
+            // The end of the connection, which is near, needs no answer.
+            let _ = leaving.recv();
+        }
     }
 
     /// Stops the queue and forgets what the front-end said.

@@ -141,7 +141,7 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
         self.handle.stop()
     }
 
-    fn leave(self: Box<Self>) -> Option<u32> {
-        self.handle.leave()
+    fn begin_leave(self: Box<Self>) -> Receiver<u32> {
+        self.handle.begin_leave()
     }
 }

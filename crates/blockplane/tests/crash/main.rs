@@ -24,6 +24,7 @@ mod process;
 mod random;
 mod ring;
 mod server;
+mod stops;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../hostile/wire.rs"]
 mod wire;

@@ -131,7 +131,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "request-timeout",
         value: "SECONDS",
-        help: "tell of requests that take longer, and do nothing else; 0 = never (default 30; blockplane's own)",
+        help: "tell of requests that take longer; 0 = never (default 30; blockplane's own)",
     },
     Key {
         name: "allow-inactive",

@@ -1,0 +1,108 @@
+//! Queues that are to stop while a disk does not answer.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::blocks::BLOCK;
+use crate::device::{Device, Op};
+use crate::guest::Guest;
+use crate::link::{Gone, Link};
+use crate::process::STUCK_AFTER;
+use crate::server::Server;
+
+const BLOCKS: u64 = 16;
+/// Far longer than anything here takes.
+const NEVER_S: u64 = 3600;
+/// Longer than `request-timeout`.
+const SLOW_S: u64 = 3;
+
+fn node(latency_s: u64) -> String {
+    let size = BLOCKS * BLOCK as u64;
+    let latency_ns = latency_s * 1_000_000_000;
+    format!("--blockdev null-co,node-name=d,size={size},read-zeroes=on,latency-ns={latency_ns}")
+}
+
+fn server(packed: bool, nodes: Vec<String>) -> Server {
+    let on = if packed { "on" } else { "off" };
+    let export = format!("vhost-user-blk,node-name=d,packed={on},iothread=io,request-timeout=1");
+    Server::new(BLOCKS * BLOCK as u64, nodes, &export)
+}
+
+fn guest(packed: bool, takes_record_along: bool) -> Guest {
+    let mut guest = Guest::new(Device::Blk, packed, 1, BLOCKS);
+    guest.takes_record_along = takes_record_along;
+    guest
+}
+
+/// Connects until somebody listens to what is said.
+fn connect(server: &mut Server, guest: &mut Guest) -> Link {
+    let begin = Instant::now();
+    loop {
+        let link = Link::new(server.connection());
+        if guest.introduce(&link, || ()) == Ok(()) {
+            return link;
+        }
+        assert!(begin.elapsed() < STUCK_AFTER, "it is not served");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a request has been taken, which takes long.
+fn wait_for_late(server: &mut Server) {
+    let mut client = server.client();
+    let begin = Instant::now();
+    while client.done("query-block-exports", json!({}))[0]["late-requests"] != 1 {
+        assert!(begin.elapsed() < STUCK_AFTER, "it is not late");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_disk_that_never_answers_does_not_hold_up_who_takes_the_record_along() {
+    for packed in [false, true] {
+        let mut server = server(packed, vec![node(NEVER_S), node(0)]);
+        let mut guest = guest(packed, true);
+        let link = connect(&mut server, &mut guest);
+        guest.ask(0, Op::Read, 3);
+        wait_for_late(&mut server);
+        assert_eq!(guest.stop(&link, 0), Err(Gone));
+        // Nobody is kept waiting for an answer to what is said meanwhile.
+        let link = Link::new(server.connection());
+        assert_eq!(guest.introduce(&link, || ()), Err(Gone));
+        assert!(!guest.look(), "nothing was answered");
+        server.kill();
+        let link = connect(&mut server, &mut guest);
+        guest.drains_to(0, &link);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_disk_that_answers_late_is_served_again_and_answers_once() {
+    for packed in [false, true] {
+        let mut server = server(packed, vec![node(SLOW_S)]);
+        let mut guest = guest(packed, true);
+        let link = connect(&mut server, &mut guest);
+        guest.ask(0, Op::Read, 3);
+        wait_for_late(&mut server);
+        let _ = guest.stop(&link, 0);
+        let link = connect(&mut server, &mut guest);
+        guest.drains_to(0, &link);
+        assert_eq!(guest.answers, 1);
+        server.stop();
+    }
+}
+
+/// It may go on elsewhere with what it believes to be done.
+#[test]
+fn who_has_no_record_to_take_along_waits_for_the_disk() {
+    let mut server = server(false, vec![node(SLOW_S)]);
+    let mut guest = guest(false, false);
+    let link = connect(&mut server, &mut guest);
+    guest.ask(0, Op::Read, 3);
+    wait_for_late(&mut server);
+    assert_eq!(guest.stop(&link, 0), Ok(()));
+    assert!(guest.look(), "it was answered");
+    server.stop();
+}
