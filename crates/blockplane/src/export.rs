@@ -23,6 +23,7 @@ use crate::Failure;
 use crate::figures::Figures;
 use crate::objects::{Export, ExportState, Objects};
 use crate::shown::{Form, Serving, Shown, ShownDisk};
+pub(crate) use pr_file::{OpenedPrFile, PrFile};
 pub(crate) use unit::world_wide_name;
 pub(crate) use virtio_scsi::Controller;
 
@@ -107,6 +108,7 @@ fn start_blk(
         form: Form::Blk(device),
         node,
         stats: Vec::new(),
+        pr_file: None,
     };
     objects.exports.push(Export {
         options: options.clone(),

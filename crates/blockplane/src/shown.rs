@@ -8,6 +8,8 @@ use vhost_user::Server;
 use virtio_blk::{Device, QueueStats};
 use virtio_scsi::Address;
 
+use crate::export::PrFile;
+
 /// The node that an export shows: another opening of it may take its place.
 #[derive(Clone)]
 pub(crate) struct Shown(Arc<Mutex<Arc<Node>>>);
@@ -89,6 +91,18 @@ pub(crate) struct ShownDisk {
     /// What is counted of a SCSI unit, by the iothreads that run its queues, in their order. Of a disk that is an export by
     /// itself the export counts.
     pub stats: Vec<Arc<QueueStats>>,
+    /// What keeps a SCSI unit's reservations.
+    pub pr_file: Option<Arc<PrFile>>,
+}
+
+impl ShownDisk {
+    /// The unit, of a SCSI controller.
+    pub fn unit(&self) -> Option<&Arc<scsi::Unit>> {
+        match &self.form {
+            Form::Blk(_) => None,
+            Form::Scsi(unit) | Form::VirtioScsi { unit, .. } => Some(unit),
+        }
+    }
 }
 
 /// Figures of a unit, nothing counted yet: an iothread's are its own.

@@ -10,6 +10,8 @@ mod channel;
 mod describe;
 mod hand_over;
 mod launcher;
+mod scsi;
+mod standing;
 mod state;
 mod take_over;
 

@@ -45,6 +45,9 @@ pub trait Controller: Send {
     /// Whether a front-end is there.
     fn is_connected(&self) -> bool;
 
+    /// No front-end is taken, or one is again.
+    fn park(&mut self, parked: bool);
+
     /// The front-end, if there is one, is sent away.
     fn disconnect(&mut self);
 

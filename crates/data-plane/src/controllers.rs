@@ -83,6 +83,20 @@ impl Running {
         !self.controller.is_connected() && self.controller.in_flight() == 0
     }
 
+    /// Nobody comes, if nobody is there; false if somebody is.
+    pub fn park(&mut self) -> bool {
+        let idle = self.is_idle();
+        if idle {
+            self.controller.park(true);
+        }
+        idle
+    }
+
+    /// Somebody may come again.
+    pub fn go_on(&mut self) {
+        self.controller.park(false);
+    }
+
     /// One of its descriptors is ready.
     pub fn ready(&mut self, source: u8, now_ns: u64) {
         self.progress += 1;

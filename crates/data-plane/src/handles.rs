@@ -74,6 +74,17 @@ impl ControllerHandle {
         idle
     }
 
+    /// Lets nobody connect until it is told to [go on](Self::go_on); false, and nothing changes, if somebody is there.
+    #[must_use]
+    pub fn park(&self) -> bool {
+        self.ask(Message::Park).unwrap_or(true)
+    }
+
+    /// Front-ends are taken again, or for the first time if it was made parked.
+    pub fn go_on(&self) {
+        self.send(Message::GoOn);
+    }
+
     /// Sends the front-end away and takes no other.
     pub fn begin_stop(&self) {
         if let Some(place) = lock(&self.place).take() {

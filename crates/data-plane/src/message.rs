@@ -24,6 +24,10 @@ pub enum Message {
     StartController(Box<dyn Controller>, Vec<Arc<Node>>, Sender<u32>),
     /// Stop a controller if no front-end is connected; the answer says whether none was.
     StopIfIdle(u32, Sender<bool>),
+    /// Let nobody connect to a controller if nobody is; the answer says whether nobody was.
+    Park(u32, Sender<bool>),
+    /// Let front-ends connect again.
+    GoOn(u32),
     /// Take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
     /// What waits after an error when the queue stops may stay in its record.

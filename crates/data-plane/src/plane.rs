@@ -550,6 +550,8 @@ impl Plane for StoragePlane {
                 let _ = reply.send(self.start_controller(cx, controller, nodes));
             }
             Message::StopIfIdle(place, reply) => self.stop_idle_controller(cx, place, &reply),
+            Message::Park(place, reply) => self.park_controller(cx, place, &reply),
+            Message::GoOn(place) => self.go_on_with_controller(cx, place),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
             Message::LeaveWaiting(place) => {
                 if let Some(vring) = self.vrings.get_mut(place) {

@@ -33,6 +33,11 @@ impl Attentions {
         }
     }
 
+    /// All, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().copied()
+    }
+
     /// The initiator hears of the oldest.
     pub fn take(&mut self) -> Option<u16> {
         (!self.0.is_empty()).then(|| self.0.remove(0))

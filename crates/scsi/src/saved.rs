@@ -67,19 +67,25 @@ fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
 impl Reservations {
     /// What is to be kept.
     pub(crate) fn to_text(&self) -> String {
+        match self.persist {
+            true => self.all_to_text(),
+            false => NO_RESERVATIONS.to_owned(),
+        }
+    }
+
+    /// The same, also when nothing is to be kept.
+    pub(crate) fn all_to_text(&self) -> String {
         let mut text = format!("{HEADER}\n");
-        if self.persist {
-            for one in &self.registrations {
-                let ports = ports_to_text(&one.ports);
-                let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
-            }
-            if let Some(held) = &self.held {
-                let kind = held.kind as u8;
-                let _ = match &held.holder {
-                    None => writeln!(text, "reservation {kind} all"),
-                    Some(holder) => writeln!(text, "reservation {kind} {}", ports_to_text(holder)),
-                };
-            }
+        for one in &self.registrations {
+            let ports = ports_to_text(&one.ports);
+            let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
+        }
+        if let Some(held) = &self.held {
+            let kind = held.kind as u8;
+            let _ = match &held.holder {
+                None => writeln!(text, "reservation {kind} all"),
+                Some(holder) => writeln!(text, "reservation {kind} {}", ports_to_text(holder)),
+            };
         }
         text + END + "\n"
     }

@@ -135,6 +135,26 @@ impl State {
         }
     }
 
+    /// What each initiator has to hear.
+    pub fn attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
+        let known = self.initiators.iter();
+        known
+            .map(|one| (one.nexus, one.pending.iter().collect()))
+            .collect()
+    }
+
+    /// This, and nothing else.
+    pub fn set_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
+        for one in &mut self.initiators {
+            one.pending = Attentions::default();
+        }
+        for (nexus, codes) in attentions {
+            for code in codes {
+                self.tell(*nexus, *code);
+            }
+        }
+    }
+
     /// What the initiator has to hear next.
     pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
         let mut known = self.initiators.iter_mut();

@@ -96,7 +96,7 @@ pub struct Unit {
     pub(crate) lines: Lines,
     gate: Gate,
     /// Blocks that initiators see.
-    blocks: AtomicU64,
+    pub(crate) blocks: AtomicU64,
     block_shift: u32,
     state: Mutex<State>,
 }

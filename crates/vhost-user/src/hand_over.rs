@@ -115,6 +115,15 @@ impl Parked {
         running.map(|running| running.begin_settle()).collect()
     }
 
+    /// The same for one of them, which answers if it runs; the others are left as they are.
+    #[must_use]
+    pub fn begin_rest_of(&mut self, index: u16) -> Option<Receiver<()>> {
+        let mut session = lock(self.session.as_ref()?);
+        let vring = session.vrings.get_mut(usize::from(index))?;
+        vring.hold();
+        vring.running().map(|running| running.begin_settle())
+    }
+
     /// Stops the queues, and says where they stand. What is not done stays in the record, which goes along.
     #[must_use]
     pub fn stop(&mut self) -> Vec<(u16, u32)> {

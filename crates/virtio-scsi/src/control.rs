@@ -1,6 +1,7 @@
 //! The control queue: task management functions and asynchronous events (VIRTIO 1.3, section 5.6.6.2).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use scsi::Reset;
 use virtio_blk::Admission;
@@ -203,6 +204,7 @@ impl ControlQueue {
             }
         };
         self.functions += 1;
+        self.device.functions.fetch_add(1, Ordering::Release);
         self.pending.push(Pending {
             function: self.functions,
             subtype: function.subtype,
@@ -271,6 +273,7 @@ impl ControlQueue {
         // SAFETY: a writable byte of a chain whose memory is held beside it.
         unsafe { pending.answer.write_volatile(response as u8) };
         self.push(ring, pending.id, 1);
+        self.device.functions.fetch_sub(1, Ordering::Release);
     }
 
     /// The queue stops: whoever waits for a function hears that it failed, and the driver tries
@@ -285,5 +288,13 @@ impl ControlQueue {
     /// Whether there are used entries to publish.
     pub fn take_answered(&mut self) -> bool {
         std::mem::take(&mut self.answered)
+    }
+}
+
+impl Drop for ControlQueue {
+    fn drop(&mut self) {
+        // Of a queue that broke.
+        let left = self.pending.len();
+        self.device.functions.fetch_sub(left, Ordering::Release);
     }
 }

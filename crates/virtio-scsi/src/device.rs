@@ -1,7 +1,7 @@
 //! What all queues of one device share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use scsi::{AddError, Nexus, Ports, Reset, Target, TransportId, Unit};
@@ -73,6 +73,8 @@ pub struct Device {
     queues: Mutex<Vec<Arc<dyn Port>>>,
     event_queue: Mutex<Option<Arc<dyn Port>>>,
     pub(crate) events: Mutex<Events>,
+    /// Task management functions that are not answered.
+    pub(crate) functions: AtomicUsize,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,6 +103,7 @@ impl Device {
             queues: Mutex::default(),
             event_queue: Mutex::default(),
             events: Mutex::default(),
+            functions: AtomicUsize::new(0),
         })
     }
 
@@ -207,6 +210,12 @@ impl Device {
             self.raise(Event::Resized(address));
         }
         resized
+    }
+
+    /// Task management functions that the driver waits for.
+    #[must_use]
+    pub fn functions(&self) -> usize {
+        self.functions.load(Ordering::Acquire)
     }
 
     /// A target that has units.

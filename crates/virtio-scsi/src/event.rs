@@ -23,15 +23,18 @@ const MAX_PENDING: usize = 64;
 
 /// Something that has happened to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
+    /// It is there.
     Added(Address),
+    /// It is not any more.
     Removed(Address),
+    /// It has another size.
     Resized(Address),
 }
 
 impl Event {
     /// Who chose this feature wants to know.
-    pub fn feature(self) -> u32 {
+    pub(crate) fn feature(self) -> u32 {
         match self {
             Event::Added(_) | Event::Removed(_) => FEATURE_HOTPLUG,
             Event::Resized(_) => FEATURE_CHANGE,
@@ -55,8 +58,8 @@ impl Event {
 /// Those that the driver does not know yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    pending: VecDeque<Event>,
-    missed: bool,
+    pub pending: VecDeque<Event>,
+    pub missed: bool,
 }
 
 impl Events {

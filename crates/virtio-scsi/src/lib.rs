@@ -16,6 +16,7 @@ mod device;
 mod error;
 mod event;
 mod guest_bytes;
+mod hand_over;
 mod parse;
 mod port;
 mod queue;
@@ -29,7 +30,8 @@ pub use config::CONFIG_BYTES;
 pub use control::ControlQueue;
 pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES, OptionsError};
 pub use error::{AdmitError, RequestError};
-pub use event::EventQueue;
+pub use event::{Event, EventQueue};
+pub use hand_over::DeviceState;
 pub use port::{Port, ToQueue};
 pub use queue::{Batch, Queue, QueueDisk, Sink};
 /// What [`Sink::call`] takes.

@@ -40,6 +40,8 @@ pub(super) struct Told {
 pub(super) struct LsiController {
     server: Server<Adapter>,
     listener: Option<Listener>,
+    /// No front-end is taken: another process has the socket, or is about to.
+    parked: bool,
     /// No front-end is taken before.
     accept_from_ns: Option<u64>,
     told: Told,
@@ -47,13 +49,14 @@ pub(super) struct LsiController {
 }
 
 impl LsiController {
-    pub fn new(adapter: Adapter, listener: Listener, told: Told) -> io::Result<Self> {
+    pub fn new(adapter: Adapter, listener: Listener, parked: bool, told: Told) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
         let queue = told.figures.queues[0].stats.clone();
         let requests = Requests::new(adapter.name(), queue, told.disks.clone());
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
+            parked,
             accept_from_ns: None,
             told,
             requests,
@@ -66,7 +69,7 @@ impl LsiController {
 
     /// Takes the next front-end.
     fn accept(&mut self, now_ns: u64) {
-        let Some(listener) = &self.listener else {
+        let Some(listener) = self.listener.as_ref().filter(|_| !self.parked) else {
             return;
         };
         match listener.socket().accept() {
@@ -135,7 +138,7 @@ impl Controller for LsiController {
         let listener = self
             .listener
             .as_ref()
-            .filter(|_| server.socket().is_none() && self.accept_from_ns.is_none());
+            .filter(|_| server.socket().is_none() && !self.parked && self.accept_from_ns.is_none());
         let readable = server.socket().filter(|_| server.wants_read());
         let writable = server.socket().filter(|_| server.wants_write());
         let mut sources = [None; SOURCES];
@@ -212,6 +215,10 @@ impl Controller for LsiController {
 
     fn is_connected(&self) -> bool {
         self.server.socket().is_some()
+    }
+
+    fn park(&mut self, parked: bool) {
+        self.parked = parked;
     }
 
     fn disconnect(&mut self) {

@@ -32,7 +32,13 @@ pub(super) fn start(
     let mut figures_of_disks = Vec::new();
     for lun in &kind.luns {
         let node = objects.node(&lun.node_name)?;
-        let unit = Arc::new(unit(&options.id, lun, &node, options.writethrough)?);
+        let (unit, pr_file) = unit(
+            &options.id,
+            lun,
+            &node,
+            options.writethrough,
+            objects.parked,
+        )?;
         let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
@@ -46,6 +52,7 @@ pub(super) fn start(
             form: Form::Scsi(unit),
             node: Shown::new(node.clone()),
             stats,
+            pr_file,
         });
         reports.push(ExportReports::new(
             objects.reports.clone(),
@@ -61,7 +68,12 @@ pub(super) fn start(
         disks: figures_of_disks,
         reports,
     };
-    let controller = LsiController::new(Adapter::new(&options.id, &disks)?, listener, told)?;
+    let controller = LsiController::new(
+        Adapter::new(&options.id, &disks)?,
+        listener,
+        objects.parked,
+        told,
+    )?;
     let handle = iothread.start_controller(Box::new(controller), nodes)?;
     objects.exports.push(Export {
         options: options.clone(),

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use data_plane::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
@@ -44,26 +44,57 @@ pub(super) enum PrFileError {
 
 /// A file of ours.
 #[derive(Debug)]
-pub(super) struct PrFile {
+pub(crate) struct PrFile {
     path: PathBuf,
-    folder: OwnedFd,
-    name: OsString,
-    /// Where a change is written.
-    beside: OsString,
-    inner: Mutex<Inner>,
+    /// `None` as long as another process has it.
+    inner: Mutex<Option<Inner>>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// What the name leads to, locked.
-    _file: File,
+    opened: OpenedPrFile,
+    /// Where a change is written.
+    beside: OsString,
     /// The last change could not be saved, which was said.
     failing: bool,
 }
 
+/// What a file is found by.
+#[derive(Debug)]
+pub(crate) struct OpenedPrFile {
+    pub folder: OwnedFd,
+    pub name: OsString,
+    /// What the name leads to, locked.
+    pub file: OwnedFd,
+}
+
+impl Inner {
+    fn new(opened: OpenedPrFile) -> Self {
+        let mut beside = opened.name.clone();
+        beside.push(".new");
+        Inner {
+            opened,
+            beside,
+            failing: false,
+        }
+    }
+
+    fn replace(&mut self, text: &str) -> Result<(), Errno> {
+        let OpenedPrFile { folder, name, file } = &mut self.opened;
+        let new = write(folder, &self.beside, text)?;
+        if let Err(error) = rustix::fs::renameat(&*folder, &self.beside, &*folder, &*name) {
+            let _ = rustix::fs::unlinkat(&*folder, &self.beside, AtFlags::empty());
+            return Err(error);
+        }
+        *file = new.into();
+        // Whoever restarts after an error here finds the one or the other.
+        rustix::fs::fsync(folder)
+    }
+}
+
 impl PrFile {
     /// Opens it, or makes it. The text is what it keeps.
-    pub fn open(path: &Path) -> Result<(Self, String), PrFileError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, String), PrFileError> {
         let failed = |error: io::Error| PrFileError::Io {
             path: path.to_owned(),
             error,
@@ -89,17 +120,11 @@ impl PrFile {
                 found => found?,
             };
             if let Some((file, text)) = found {
-                let inner = Mutex::new(Inner {
-                    _file: file,
-                    failing: false,
-                });
-                let path = path.to_owned();
+                let file = file.into();
+                let opened = OpenedPrFile { folder, name, file };
                 let this = PrFile {
-                    path,
-                    folder,
-                    name,
-                    beside,
-                    inner,
+                    path: path.to_owned(),
+                    inner: Mutex::new(Some(Inner::new(opened))),
                 };
                 return Ok((this, text));
             }
@@ -107,7 +132,7 @@ impl PrFile {
     }
 
     /// A unit begins with what the file keeps.
-    pub fn restore(path: &Path, text: &str, unit: &Unit) -> Result<(), PrFileError> {
+    pub(super) fn restore(path: &Path, text: &str, unit: &Unit) -> Result<(), PrFileError> {
         let restored = unit.restore_reservations(text);
         restored.map_err(|error| PrFileError::Saved {
             path: path.to_owned(),
@@ -115,23 +140,45 @@ impl PrFile {
         })
     }
 
-    fn replace(&self, inner: &mut Inner, text: &str) -> Result<(), Errno> {
-        let file = write(&self.folder, &self.beside, text)?;
-        let renamed = rustix::fs::renameat(&self.folder, &self.beside, &self.folder, &self.name);
-        if let Err(error) = renamed {
-            let _ = rustix::fs::unlinkat(&self.folder, &self.beside, AtFlags::empty());
-            return Err(error);
+    /// One that another process has, and hands over: nothing is kept before.
+    pub fn awaited(path: &Path) -> Self {
+        PrFile {
+            path: path.to_owned(),
+            inner: Mutex::default(),
         }
-        inner._file = file;
-        // Whoever restarts after an error here finds the one or the other.
-        rustix::fs::fsync(&self.folder)
+    }
+
+    /// For the process that goes on with it: the lock goes along.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn hand_over(&self) -> io::Result<Option<OpenedPrFile>> {
+        let inner = self.inner();
+        let Some(Inner { opened, .. }) = &*inner else {
+            return Ok(None);
+        };
+        Ok(Some(OpenedPrFile {
+            folder: opened.folder.try_clone()?,
+            name: opened.name.clone(),
+            file: opened.file.try_clone()?,
+        }))
+    }
+
+    /// It is ours from now on.
+    pub fn take_over(&self, opened: OpenedPrFile) {
+        *self.inner() = Some(Inner::new(opened));
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Option<Inner>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Keeper for PrFile {
     fn keep(&self, text: &str) -> Result<(), Errno> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = self.replace(&mut inner, text);
+        let mut inner = self.inner();
+        let inner = inner.as_mut().ok_or(Errno::BADF)?;
+        let replaced = inner.replace(text);
         match &replaced {
             Ok(()) if inner.failing => {
                 tracing::info!(file = %self.path.display(), "reservations are saved again");

@@ -10,18 +10,28 @@ use super::check_writable;
 use super::pr_file::PrFile;
 use crate::Failure;
 
-/// A unit of a controller that shows a node, if it can.
+/// A unit, and what keeps its reservations.
+pub(super) type Kept = (Arc<Unit>, Option<Arc<PrFile>>);
+
+/// A unit of a controller that shows a node, if it can. One that is `awaited` is another process's still.
 pub(super) fn unit(
     controller: &str,
     lun: &LunOptions,
     node: &Node,
     write_through: bool,
-) -> Result<Unit, Failure> {
+    awaited: bool,
+) -> Result<Kept, Failure> {
     check_writable(node, lun.writable)?;
     node.use_block_size(lun.logical_block_size)?;
-    let kept = lun.device.pr_file.as_deref();
-    let kept = kept.map(PrFile::open).transpose()?;
-    let (keeper, text) = kept.map_or((None, None), |(file, text)| (Some(file), Some(text)));
+    let (keeper, text) = match &lun.device.pr_file {
+        None => (None, None),
+        Some(path) if awaited => (Some(PrFile::awaited(path)), None),
+        Some(path) => {
+            let (file, text) = PrFile::open(path)?;
+            (Some(file), Some(text))
+        }
+    };
+    let keeper = keeper.map(Arc::new);
     let options = UnitOptions {
         identity: identity(controller, lun),
         logical_block_size: lun.logical_block_size,
@@ -29,7 +39,7 @@ pub(super) fn unit(
         write_through,
         thin: node.unmap(),
         rotation_rate: lun.device.rotation_rate,
-        keeper: keeper.map(|file| Arc::new(file) as Arc<dyn Keeper>),
+        keeper: keeper.clone().map(|file| file as Arc<dyn Keeper>),
     };
     let name = node.name();
     let unit = Unit::new(options, node.geometry());
@@ -37,7 +47,7 @@ pub(super) fn unit(
     if let (Some(text), Some(path)) = (text, &lun.device.pr_file) {
         PrFile::restore(path, &text, &unit)?;
     }
-    Ok(unit)
+    Ok((Arc::new(unit), keeper))
 }
 
 /// What it is called. Its world wide name is made of its serial number, or else of its place, unless another name is given.

@@ -11,6 +11,7 @@ use virtio_blk::QueueStats;
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 
 use super::listener;
+use super::pr_file::PrFile;
 use super::queues::Queues;
 use super::unit::{unit, world_wide_name};
 use crate::Failure;
@@ -29,7 +30,7 @@ pub(super) fn start(
     let controller = Arc::new(controller);
     for lun in &kind.scsi.luns {
         let node = objects.node(&lun.node_name)?;
-        controller.insert(controller.disk(lun, node)?)?;
+        controller.insert(controller.disk(lun, node, objects.parked)?)?;
     }
     let listener = listener(&kind.scsi.addr, objects)?;
     let queues = kind.num_queues + FIXED_QUEUES;
@@ -80,6 +81,7 @@ pub(crate) struct Disk {
     /// By iothread.
     stats: Vec<Arc<QueueStats>>,
     reports: Arc<ExportReports>,
+    pr_file: Option<Arc<PrFile>>,
 }
 
 impl Controller {
@@ -120,6 +122,7 @@ impl Controller {
             },
             node: disk.node.clone(),
             stats: disk.stats.clone(),
+            pr_file: disk.pr_file.clone(),
         });
         disks.collect()
     }
@@ -137,17 +140,23 @@ impl Controller {
         disks.collect()
     }
 
-    /// A disk that shows a node, if it can.
-    pub fn disk(&self, lun: &LunOptions, node: Arc<Node>) -> Result<Disk, Failure> {
-        let unit = unit(&self.name, lun, &node, self.write_through)?;
+    /// What the driver sees of all of them.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A disk that shows a node, if it can. One that is `awaited` is another process's still.
+    pub fn disk(&self, lun: &LunOptions, node: Arc<Node>, awaited: bool) -> Result<Disk, Failure> {
+        let (unit, pr_file) = unit(&self.name, lun, &node, self.write_through, awaited)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(Disk {
             address: address(lun)?,
-            unit: Arc::new(unit),
+            unit,
             name: lun.node_name.clone(),
             node: Shown::new(node),
             stats: figures_of_unit(self.iothreads),
             reports: Arc::new(reports),
+            pr_file,
         })
     }
 

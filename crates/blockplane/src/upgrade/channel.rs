@@ -33,7 +33,7 @@ pub(super) enum Said {
     State(Value),
     /// New: all of it is there.
     Prepared,
-    /// Old: the queues have stopped, and stand there, by export.
+    /// Old: the queues have stopped, and stand there; what else changes until then; by export.
     Stopped(Value),
     /// New: they are started, and take nothing yet.
     Started,

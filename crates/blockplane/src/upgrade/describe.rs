@@ -2,8 +2,8 @@
 
 use options::{
     AioMode, BlockdevOptions, ChardevOptions, Discard, Driver, ExportKind, ExportOptions,
-    FileOptions, IothreadOptions, Locking, MonitorOptions, NodeRef, OnError, SocketAddr,
-    VhostUserBlkOptions,
+    FileOptions, IothreadOptions, Locking, LunDevice, LunOptions, MonitorOptions, NodeRef, OnError,
+    ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 use serde_json::{Value, json};
 
@@ -151,16 +151,34 @@ fn describe_file(file: &FileOptions, json: &mut Value) -> Result<(), String> {
 }
 
 fn export(options: &ExportOptions) -> Result<Value, String> {
-    let ExportKind::VhostUserBlk(disk) = &options.kind else {
-        return Err(format!(
-            "export '{}' is a {}, whose state cannot be handed over: restart instead",
-            options.id,
-            options.kind.name()
-        ));
+    let mut json = match &options.kind {
+        ExportKind::VhostUserBlk(disk) => {
+            let mut json = blk(disk);
+            json["node-name"] = options.node_name.clone().into();
+            json
+        }
+        ExportKind::VhostUserScsi(controller) => {
+            let VhostUserScsiOptions {
+                scsi,
+                num_queues,
+                queue_size,
+                packed,
+            } = controller;
+            let mut json = luns(scsi)?;
+            json["num-queues"] = (*num_queues).into();
+            json["queue-size"] = (*queue_size).into();
+            json["packed"] = (*packed).into();
+            json
+        }
+        ExportKind::VfioUserLsi53c895a(scsi) => luns(scsi)?,
     };
-    let mut json = blk(disk)?;
+    json["type"] = options.kind.name().into();
+    json["addr"] = match options.kind.addr() {
+        SocketAddr::Unix { path } => json!({"type": "unix", "path": text(path)?}),
+        SocketAddr::Fd { fd } => json!({"type": "fd", "str": fd.to_string()}),
+        SocketAddr::FdName { name } => json!({"type": "fd", "str": name}),
+    };
     json["id"] = options.id.clone().into();
-    json["node-name"] = options.node_name.clone().into();
     json["writable"] = options.writable.into();
     json["writethrough"] = options.writethrough.into();
     json["fixed-iothread"] = options.fixed_iothread.into();
@@ -191,9 +209,65 @@ fn describe_iothreads(iothreads: &[String], json: &mut Value) {
     json["iothread-vq-mapping"] = entries.collect();
 }
 
-fn blk(disk: &VhostUserBlkOptions) -> Result<Value, String> {
+/// The disks of a controller, which may have none.
+fn luns(scsi: &ScsiOptions) -> Result<Value, String> {
+    let luns: Vec<Value> = scsi.luns.iter().map(lun).collect::<Result<_, _>>()?;
+    Ok(match luns.is_empty() {
+        true => json!({}),
+        false => json!({"luns": luns}),
+    })
+}
+
+fn lun(options: &LunOptions) -> Result<Value, String> {
+    let LunOptions {
+        node_name,
+        target,
+        lun,
+        serial,
+        device,
+        logical_block_size,
+        writable,
+    } = options;
+    let LunDevice {
+        vendor,
+        product,
+        version,
+        wwn,
+        device_id,
+        rotation_rate,
+        pr_file,
+    } = device;
+    let mut json = json!({
+        "node-name": node_name,
+        "target": target,
+        "lun": lun,
+        "logical-block-size": logical_block_size,
+        "writable": writable,
+        "rotation-rate": rotation_rate,
+    });
+    for (key, said) in [
+        ("serial", serial),
+        ("vendor", vendor),
+        ("product", product),
+        ("ver", version),
+        ("device-id", device_id),
+    ] {
+        if let Some(said) = said {
+            json[key] = said.clone().into();
+        }
+    }
+    if let Some(wwn) = wwn {
+        json["wwn"] = (*wwn).into();
+    }
+    if let Some(path) = pr_file {
+        json["pr-file"] = text(path)?.into();
+    }
+    Ok(json)
+}
+
+fn blk(disk: &VhostUserBlkOptions) -> Value {
     let VhostUserBlkOptions {
-        addr,
+        addr: _,
         num_queues,
         queue_size,
         logical_block_size,
@@ -214,12 +288,6 @@ fn blk(disk: &VhostUserBlkOptions) -> Result<Value, String> {
         OnError::Stop => "stop",
     };
     let mut json = json!({
-        "type": "vhost-user-blk",
-        "addr": match addr {
-            SocketAddr::Unix { path } => json!({"type": "unix", "path": text(path)?}),
-            SocketAddr::Fd { fd } => json!({"type": "fd", "str": fd.to_string()}),
-            SocketAddr::FdName { name } => json!({"type": "fd", "str": name}),
-        },
         "num-queues": num_queues,
         "queue-size": queue_size,
         "logical-block-size": logical_block_size,
@@ -235,7 +303,7 @@ fn blk(disk: &VhostUserBlkOptions) -> Result<Value, String> {
     if let Some(serial) = serial {
         json["serial"] = serial.clone().into();
     }
-    Ok(json)
+    json
 }
 
 fn chardev(options: &ChardevOptions) -> Result<Value, String> {

@@ -1,19 +1,19 @@
 //! The side of the program that runs: it starts another one, hands everything over, and leaves. Whatever goes wrong
 //! before the other one has all of it, this one goes on.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use data_plane::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use vhost_user::Parked;
 
 use super::channel::{Channel, Said};
 use super::describe;
 use super::launcher::{Launcher, Started};
+use super::scsi;
+use super::standing::{self, ALIVE, Standing};
 use super::state::{self, Outgoing};
 use crate::control::Control;
 use crate::later::AtTheEnd;
@@ -23,12 +23,6 @@ use crate::shown::{Form, Serving};
 /// How long the new program may take to say that it has started, and that it has everything. Nothing stands still
 /// meanwhile.
 const START_TIME: Duration = Duration::from_secs(60);
-/// How long a front-end may take for the message that it is at.
-const MESSAGE_TIME: Duration = Duration::from_secs(10);
-/// How long requests in flight are waited for. Guests wait as well.
-const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// How often the service manager hears of us meanwhile.
-const ALIVE: Duration = Duration::from_secs(1);
 
 /// Another process has everything.
 #[derive(Clone, Copy, Debug)]
@@ -115,18 +109,23 @@ impl Control {
                 ));
             }
         }
-        for Export {
-            options,
-            reports,
-            state,
-            ..
-        } in &objects.exports
-        {
+        for export in &objects.exports {
+            let Export {
+                options,
+                figures,
+                reports,
+                state,
+                ..
+            } = export;
             let id = &options.id;
             if matches!(state, ExportState::Ending(_)) {
                 return Err(format!(
                     "export '{id}' is shutting down: try again when it has"
                 ));
+            }
+            let is_adapter = matches!(state, ExportState::Serving(Serving::Controller(_)));
+            if is_adapter && figures.connected.load(Ordering::Relaxed) {
+                return Err(standing::is_connected(export));
             }
             let status = reports.as_ref().map(|reports| reports.waiting().status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
@@ -154,34 +153,26 @@ impl Control {
         let channel = &started.channel;
         // Before guests have to wait.
         self.hold_monitors(true);
-        let mut parked = self.park()?;
+        let mut standing = self.stand_still()?;
         let mut fds = Outgoing::default();
-        let state = self.state(&mut parked, &mut fds)?;
-        let borrowed: Vec<BorrowedFd<'_>> = fds.0.iter().map(AsFd::as_fd).collect();
-        let sent = channel.send(&Said::State(state), &borrowed);
+        let state = self.state(&mut standing, &mut fds)?;
         let lost = |_| gone(launcher);
-        sent.map_err(lost)?;
-        drop(borrowed);
-        drop(fds);
+        fds.send(channel, &Said::State(state)).map_err(lost)?;
         self.expect(channel, &Said::Prepared, launcher)?;
 
         let begin_ns = now_ns();
-        self.rest(&mut parked)?;
-        let bases: serde_json::Map<String, Value> = parked
-            .iter_mut()
-            .map(|(id, parked)| (id.clone(), state::bases(&parked.stop())))
-            .collect();
-        channel
-            .send(&Said::Stopped(bases.into()), &[])
-            .map_err(lost)?;
+        standing::rest(&mut standing, || self.service.alive())?;
+        let mut fds = Outgoing::default();
+        let stopped = self.stopped(&mut standing, &mut fds)?;
+        fds.send(channel, &Said::Stopped(stopped)).map_err(lost)?;
         self.expect(channel, &Said::Started, launcher)?;
         if self.is_to_end() {
             return Err("the daemon is told to end".to_owned());
         }
         channel.send(&Said::Go, &[]).map_err(lost)?;
 
-        for (_, parked) in parked {
-            parked.leave();
+        for standing in standing {
+            standing.leave();
         }
         block::leave_locks(true);
         self.objects.inherited.leave(true);
@@ -203,31 +194,15 @@ impl Control {
     }
 
     /// No front-end is heard from here on.
-    fn park(&self) -> Result<Vec<(String, Parked)>, String> {
-        let serving = self
-            .objects
-            .exports
-            .iter()
-            .filter_map(|export| match &export.state {
-                ExportState::Serving(Serving::VhostUser(server)) => {
-                    Some((&export.options.id, server))
-                }
-                _ => None,
-            });
-        let parked = serving.map(|(id, server)| {
-            let parked = server.park(MESSAGE_TIME).ok_or_else(|| {
-                format!(
-                    "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
-                    MESSAGE_TIME.as_secs()
-                )
-            })?;
-            Ok((id.clone(), parked))
-        });
-        parked.collect()
+    fn stand_still(&self) -> Result<Vec<Standing>, String> {
+        let exports = self.objects.exports.iter();
+        exports
+            .filter_map(|export| Standing::of(export).transpose())
+            .collect()
     }
 
     /// All that the other program needs, and what it goes on with.
-    fn state(&self, parked: &mut [(String, Parked)], fds: &mut Outgoing) -> Result<Value, String> {
+    fn state(&self, standing: &mut [Standing], fds: &mut Outgoing) -> Result<Value, String> {
         let too_many = |error: std::io::Error| {
             format!("cannot hand descriptors over: {error}; see `ulimit -n` and `LimitNOFILE=`")
         };
@@ -246,18 +221,17 @@ impl Control {
             sockets.push(json!({"addr": state::addr(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
-        for (id, parked) in parked {
+        for standing in standing {
+            let id = &standing.id;
             let found = self
                 .objects
                 .exports
                 .iter()
                 .find(|export| export.options.id == *id);
             let form = found.and_then(|export| Some(&export.disks.first()?.form));
-            let connection = parked.hand_over().map_err(|error| {
-                format!("the front-end of export '{id}' cannot be handed over: {error}")
-            })?;
+            let connection = standing.hand_over()?;
             exports.push(json!({
-                "id": id,
+                "id": standing.id,
                 "write-cache": match form {
                     Some(Form::Blk(device)) => device.cache_mode().into(),
                     _ => Value::Null,
@@ -286,32 +260,19 @@ impl Control {
         }))
     }
 
-    /// Queues take no more, and all is done that they had taken.
-    fn rest(&self, parked: &mut [(String, Parked)]) -> Result<(), String> {
-        let until = Instant::now() + DRAIN_TIME;
-        let resting: Vec<(String, Receiver<()>)> = parked
-            .iter_mut()
-            .flat_map(|(id, parked)| {
-                let answers = parked.begin_rest().into_iter();
-                answers.map(|answer| (id.clone(), answer))
-            })
-            .collect();
-        for (id, answer) in resting {
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
-                match answer.recv_timeout(left.min(ALIVE)) {
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) if left.is_zero() => {
-                        return Err(format!(
-                            "requests of export '{id}' have been in flight for {} s: look for a disk that hangs (dmesg)",
-                            DRAIN_TIME.as_secs()
-                        ));
-                    }
-                    Err(RecvTimeoutError::Timeout) => self.service.alive(),
-                }
+    /// Where the queues have stopped, and what else changes until they have.
+    fn stopped(&self, standing: &mut [Standing], fds: &mut Outgoing) -> Result<Value, String> {
+        let mut exports = serde_json::Map::new();
+        for standing in &mut *standing {
+            let queues = state::bases(&standing.stop());
+            exports.insert(standing.id.clone(), json!({"queues": queues}));
+        }
+        for export in &self.objects.exports {
+            if let Some(json) = exports.get_mut(&export.options.id) {
+                json["scsi"] = scsi::describe(export, fds)?;
             }
         }
-        Ok(())
+        Ok(exports.into())
     }
 
     /// Waits until the other program says this.

@@ -1,20 +1,29 @@
 //! What is handed over, as JSON: descriptors are numbers of those that come with it.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use options::SocketAddr;
 use serde_json::{Value, json};
 use vhost_user::{HandedOver, Message};
 
+use super::channel::{Channel, Said};
+
 /// Descriptors that go with a message.
 #[derive(Default)]
-pub(super) struct Outgoing(pub Vec<OwnedFd>);
+pub(super) struct Outgoing(Vec<OwnedFd>);
 
 impl Outgoing {
     /// Its number.
     pub fn add(&mut self, fd: OwnedFd) -> Value {
         self.0.push(fd);
         (self.0.len() - 1).into()
+    }
+
+    /// Says something, and they go with it.
+    pub fn send(self, channel: &Channel, said: &Said) -> io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
+        channel.send(said, &fds)
     }
 
     pub fn connection(&mut self, connection: HandedOver) -> Value {
@@ -131,7 +140,7 @@ pub(super) fn list(json: &Value) -> Result<&Vec<Value>, &'static str> {
     json.as_array().ok_or(UNCLEAR)
 }
 
-fn number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
+pub(super) fn number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
     let number = json.as_u64().and_then(|number| T::try_from(number).ok());
     number.ok_or(UNCLEAR)
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::PREDECESSOR;
 use super::channel::{Channel, Said};
 use super::hand_over::now_ns;
+use super::scsi;
 use super::state::{self, Incoming, UNCLEAR};
 use crate::control::Control;
 use crate::daemon::Process;
@@ -96,11 +97,16 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
         }
     };
     channel.send(&Said::Prepared, &[])?;
-    let (Said::Stopped(bases), _) = channel.recv()? else {
+    let (Said::Stopped(stopped), fds) = channel.recv()? else {
         return Err(UNCLEAR.into());
     };
+    let mut fds = Incoming::new(fds);
+    for export in &control.objects.exports {
+        let stopped = &stopped[export.options.id.as_str()];
+        scsi::restore(export, &stopped["scsi"], &mut fds)?;
+    }
     for (id, taken) in &mut connections {
-        let bases = state::read_bases(&bases[id.as_str()])?;
+        let bases = state::read_bases(&stopped[id.as_str()]["queues"])?;
         taken
             .start(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
@@ -196,8 +202,10 @@ fn finish(
     objects.parked = false;
     objects.inherited.leave(false);
     for export in &objects.exports {
-        if let ExportState::Serving(Serving::VhostUser(server)) = &export.state {
-            server.go_on();
+        match &export.state {
+            ExportState::Serving(Serving::VhostUser(server)) => server.go_on(),
+            ExportState::Serving(Serving::Controller(controller)) => controller.go_on(),
+            ExportState::Ending(_) => {}
         }
     }
     if let Some((path, fd)) = doors.pidfile {

@@ -1,5 +1,8 @@
 //! A guest with several queues in one memory, each with room for some requests of 4 KiB.
 
+#[path = "commands.rs"]
+pub mod commands;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -32,10 +35,8 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
 /// A SCSI command, and its response with sense data of the default size (VIRTIO 1.2, section 5.6.6.1).
 const COMMAND_BYTES: usize = 51;
 const RESPONSE_BYTES: u32 = 108;
-/// Where its status is in that.
-const SCSI_STATUS: u64 = 10;
-const READ_10: u8 = 0x28;
-const WRITE_10: u8 = 0x2a;
+/// `VIRTIO_SCSI_F_HOTPLUG`, `VIRTIO_SCSI_F_CHANGE`
+const EVENTS: u64 = 1 << 1 | 1 << 2;
 /// What is in a status byte before the device writes one.
 const NO_STATUS: u8 = 0xff;
 
@@ -72,6 +73,11 @@ impl Guest {
     /// The same to a SCSI controller, whose first two queues are not for commands.
     pub fn connect_scsi(socket: &Path, queues: u32) -> Self {
         Guest::with_features(socket, queues + 2, SCSI_FEATURES)
+    }
+
+    /// The same, that hears of events.
+    pub fn connect_hearing(socket: &Path, queues: u32) -> Self {
+        Guest::with_features(socket, queues + 2, SCSI_FEATURES | EVENTS)
     }
 
     fn with_features(socket: &Path, queues: u32, features: u64) -> Self {
@@ -204,34 +210,6 @@ impl Guest {
         buffers.extend(data);
         buffers.push(Buffer::writable(status, 1));
         queue.asked[slot] = Some(queue.ring.add(&buffers));
-    }
-
-    /// A SCSI command from the first to the last, and its status. Reads and writes have one block.
-    #[track_caller]
-    pub fn command(&mut self, index: u32, (target, lun): (u8, u8), cdb: &[u8]) -> u8 {
-        let queue = &mut self.queues[index as usize];
-        let Slot {
-            header,
-            data,
-            status,
-        } = queue.slots[0];
-        let mut request = vec![1, target, 0x40, lun];
-        request.resize(19, 0);
-        request.extend(cdb);
-        request.resize(COMMAND_BYTES, 0);
-        self.memory.write(header, &request);
-        let len = u32::try_from(BLOCK).unwrap();
-        let mut buffers = vec![Buffer::readable(
-            header,
-            u32::try_from(COMMAND_BYTES).unwrap(),
-        )];
-        buffers.extend((cdb[0] == WRITE_10).then(|| Buffer::readable(data, len)));
-        buffers.push(Buffer::writable(status, RESPONSE_BYTES));
-        buffers.extend((cdb[0] == READ_10).then(|| Buffer::writable(data, len)));
-        queue.asked[0] = Some(queue.ring.add(&buffers));
-        self.submit(index);
-        self.watch(index, 0);
-        self.memory.read(status + SCSI_STATUS, 1)[0]
     }
 
     /// A request that is none: half a header, and nothing to answer in.

@@ -9,7 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::process::{Ended, Folder, Process, STUCK_AFTER, words};
+pub use crate::process::STUCK_AFTER;
+use crate::process::{Ended, Folder, Process, words};
 
 /// What it is started as: a link, so that another program can take its place.
 const PROGRAM: &str = "bp";

@@ -7,21 +7,15 @@ use crate::process::Folder;
 
 #[test]
 fn what_has_a_state_of_its_own_is_refused_by_name() {
-    let folder = Folder::new();
-    folder.image("disk.img", 1 << 20);
-    let lsi = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off \
-        --export vfio-user-lsi53c895a,id=adapter,addr.type=unix,addr.path=s,luns.0.node-name=d";
-    let mut daemon = Daemon::start_in(folder, lsi, &[]);
+    let rules =
+        "--blockdev null-co,node-name=d,size=1M --blockdev blkdebug,node-name=rules,image=d";
+    let mut daemon = Daemon::start_in(Folder::new(), rules, &[]);
     let said = daemon.fails_to_upgrade();
-    assert!(
-        said.contains("export 'adapter' is a vfio-user-lsi53c895a"),
-        "{said}"
-    );
+    assert!(said.contains("node 'rules' is a blkdebug filter"), "{said}");
     assert!(said.contains("restart instead"), "{said}");
-    let mut client = daemon.client();
-    client.done("block-export-del", json!({"id": "adapter"}));
-    client.event("BLOCK_EXPORT_DELETED", "adapter");
-    drop(client);
+    daemon
+        .client()
+        .done("blockdev-del", json!({"node-name": "rules"}));
     daemon.upgrade();
     daemon.stop();
 }

@@ -174,6 +174,26 @@ impl StoragePlane {
         let _ = reply.send(idle);
     }
 
+    /// Nobody connects to it from now on; the answer says whether somebody is there, so that it cannot be.
+    pub(super) fn park_controller(
+        &mut self,
+        cx: &mut PlaneContext<Self>,
+        place: u32,
+        reply: &Sender<bool>,
+    ) {
+        if let Some(running) = self.vrings.controllers.get_mut(place) {
+            let _ = reply.send(running.park());
+            self.look_after(cx, place);
+        }
+    }
+
+    pub(super) fn go_on_with_controller(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
+        if let Some(running) = self.vrings.controllers.get_mut(place) {
+            running.go_on();
+            self.look_after(cx, place);
+        }
+    }
+
     fn end_controller(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: &Sender<u32>) {
         let Some(running) = self.vrings.controllers.take(place) else {
             return;

@@ -120,6 +120,8 @@ impl Controller for Flushes {
         self.seen.connected.load(Ordering::Relaxed) > 0
     }
 
+    fn park(&mut self, _: bool) {}
+
     fn disconnect(&mut self) {
         self.seen.connected.store(0, Ordering::Relaxed);
     }

@@ -110,6 +110,8 @@ impl Controller for Talks {
         true
     }
 
+    fn park(&mut self, _: bool) {}
+
     fn disconnect(&mut self) {}
 
     fn stop(&mut self) {}

@@ -9,7 +9,7 @@ use crate::persistent::{
     CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_MOVE, RELEASE, RESERVE,
     WRITE_EXCLUSIVE, inside, keys_list, may, move_list, out, out_cdb,
 };
-use crate::rig::{Rig, geometry, options};
+use crate::rig::{Rig, geometry, options, ports};
 
 impl Rig {
     fn texts(&self) -> Vec<String> {
@@ -186,4 +186,35 @@ fn a_change_that_was_saved_is_one_even_if_nobody_waits_for_it() {
         let key = keys;
         rig.good(&out_cdb(CLEAR, 0, 24), &keys_list(key, 0, 0));
     }
+}
+
+/// With RESERVE, reservations that nobody keeps, modes and unit attentions, all of their own initiator.
+#[test]
+fn another_process_goes_on_where_one_has_stopped() {
+    let mut rig = Rig::plain();
+    rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0x10, 0));
+    rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
+    rig.by(Nexus(1), &[0x16, 0, 0, 0, 0, 0]);
+    rig.unit.resize(100 * 512);
+    rig.by(Nexus(2), &[0; 6]);
+    let state = rig.unit.hand_over();
+
+    let unit = Unit::new(options(), geometry()).unwrap();
+    for nexus in [0, 1, 2].map(Nexus) {
+        unit.attach(nexus, ports(nexus));
+    }
+    unit.take_over(&state).unwrap();
+    assert_eq!(unit.hand_over(), state);
+    assert_eq!(state.blocks, 100);
+    assert!(state.stopped);
+    let heard = state.attentions.iter().map(|(_, codes)| codes.clone());
+    let heard: Vec<_> = heard.collect();
+    assert_eq!(heard, [vec![0x2a09], vec![0x2a09], vec![]]);
+
+    let nothing = scsi::UnitState {
+        persistent: "something".to_owned(),
+        ..state.clone()
+    };
+    assert_eq!(unit.take_over(&nothing), Err(SavedError::Header));
+    assert_eq!(unit.hand_over(), state, "nothing has changed");
 }

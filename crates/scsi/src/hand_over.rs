@@ -1,0 +1,76 @@
+//! A unit that another process goes on with: what of it is neither in its options nor on its disk.
+
+use std::sync::atomic::Ordering;
+
+use crate::nexus::Nexus;
+use crate::reservations::Reservations;
+use crate::saved::SavedError;
+use crate::unit::Unit;
+
+/// What initiators would miss of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitState {
+    /// Blocks that initiators see.
+    pub blocks: u64,
+    /// Somebody has stopped it.
+    pub stopped: bool,
+    /// WCE, as MODE SELECT has left it.
+    pub write_cache: bool,
+    /// D_SENSE.
+    pub descriptor_sense: bool,
+    /// SWP.
+    pub software_write_protect: bool,
+    /// What initiators have to hear, the oldest first, as additional sense codes.
+    pub attentions: Vec<(Nexus, Vec<u16>)>,
+    /// Who has reserved it by RESERVE.
+    pub reserved: Option<Nexus>,
+    /// Persistent reservations, as a [`Keeper`](crate::Keeper) would keep them.
+    pub persistent: String,
+    /// APTPL: a keeper does.
+    pub persists: bool,
+    /// PRGENERATION.
+    pub generation: u32,
+}
+
+impl Unit {
+    /// How it stands. No command is under way.
+    #[must_use]
+    pub fn hand_over(&self) -> UnitState {
+        let blocks = self.blocks();
+        self.look(|state| UnitState {
+            blocks,
+            stopped: state.stopped,
+            write_cache: state.modes.write_cache,
+            descriptor_sense: state.modes.descriptor_sense,
+            software_write_protect: state.modes.software_write_protect,
+            attentions: state.attentions(),
+            reserved: state.legacy,
+            persistent: state.persistent.all_to_text(),
+            persists: state.persistent.persist,
+            generation: state.persistent.generation,
+        })
+    }
+
+    /// Stands as another one did. The same initiators were introduced, and none has asked anything.
+    ///
+    /// # Errors
+    /// [`SavedError`] when its reservations cannot be understood.
+    pub fn take_over(&self, handed: &UnitState) -> Result<(), SavedError> {
+        let persistent = Reservations {
+            persist: handed.persists,
+            generation: handed.generation,
+            ..Reservations::from_text(&handed.persistent)?
+        };
+        self.blocks.store(handed.blocks, Ordering::Relaxed);
+        self.change(|state| {
+            state.stopped = handed.stopped;
+            state.modes.write_cache = handed.write_cache;
+            state.modes.descriptor_sense = handed.descriptor_sense;
+            state.modes.software_write_protect = handed.software_write_protect;
+            state.set_attentions(&handed.attentions);
+            state.legacy = handed.reserved;
+            state.persistent = persistent;
+        });
+        Ok(())
+    }
+}
