@@ -1,6 +1,7 @@
 //! The side of a program that was started to go on for another one. Nothing is final before the other one says so:
 //! until then this one only has descriptors beside it, and whatever goes wrong ends this one alone.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::scsi;
 use super::state::{self, Incoming, UNCLEAR};
 use crate::control::Control;
 use crate::daemon::Process;
-use crate::objects::{Export, ExportState, Objects};
+use crate::objects::{Export, ExportState, Objects, OpenNode};
 use crate::pidfile::PidFile;
 use crate::shown::{Form, Serving};
 use crate::{Failure, export, node};
@@ -71,13 +72,13 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
         }
     }
     objects.parked = true;
-    let monitors = create(&state["options"], control)?;
-    let objects = &mut control.objects;
+    let mut sizes = HashMap::new();
     for node in state::list(&state["nodes"])? {
-        let found = objects.find_node(node["name"].as_str().ok_or(UNCLEAR)?);
-        let size = node["size"].as_u64();
-        found.ok_or(UNCLEAR)?.node.set_size(size.ok_or(UNCLEAR)?);
+        let name = node["name"].as_str().ok_or(UNCLEAR)?;
+        sizes.insert(name, state::number(&node["size"])?);
     }
+    let monitors = create(&state["options"], &sizes, control)?;
+    let objects = &control.objects;
     let mut connections = Connections::new();
     for served in state::list(&state["exports"])? {
         let id = served["id"].as_str().ok_or(UNCLEAR)?;
@@ -126,8 +127,12 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
     ))
 }
 
-/// Makes everything that the other process has; monitors are left for later.
-fn create(words: &Value, control: &mut Control) -> Result<Vec<options::MonitorOptions>, Failure> {
+/// Makes everything that the other process has, nodes of the sizes that their guests know; monitors are left for later.
+fn create(
+    words: &Value,
+    sizes: &HashMap<&str, u64>,
+    control: &mut Control,
+) -> Result<Vec<options::MonitorOptions>, Failure> {
     let words = state::list(words)?.iter();
     let words: Vec<_> = words
         .map(|word| word.as_str().ok_or(UNCLEAR))
@@ -145,7 +150,14 @@ fn create(words: &Value, control: &mut Control) -> Result<Vec<options::MonitorOp
             Directive::Object(ObjectOptions::Iothread(options)) => {
                 objects.add_iothread(&options)?
             }
-            Directive::Blockdev(options) => node::take_over(&options, objects)?,
+            Directive::Blockdev(options) => {
+                let first = objects.nodes.len();
+                node::take_over(&options, objects)?;
+                // Exports are made with what their nodes have then.
+                for OpenNode { node, .. } in &objects.nodes[first..] {
+                    node.set_size(*sizes.get(node.name()).ok_or(UNCLEAR)?);
+                }
+            }
             Directive::Export(options) => export::start(&options, objects)?,
             Directive::Chardev(options) => control.add_chardev(&options)?,
             Directive::Monitor(options) => monitors.push(options),

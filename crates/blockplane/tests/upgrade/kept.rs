@@ -1,5 +1,7 @@
 //! What is there before an upgrade is there after it.
 
+use std::fs::File;
+use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
 
 use rustix::process::{Signal, kill_process};
@@ -7,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::daemon::Daemon;
+use crate::guest::Guest;
 use crate::process::{Folder, STUCK_AFTER};
 
 /// All that a monitor says of what runs, but for what is the process's.
@@ -138,5 +141,55 @@ fn the_service_manager_hears_of_the_new_process() {
         // And the new one is heard.
         while !next().contains("STATUS=serving") {}
     }
+    daemon.stop();
+}
+
+/// Only block_resize tells guests.
+#[test]
+fn a_disk_that_has_grown_behind_its_back_is_as_large_as_its_guest_knows() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let guest = Guest::connect(&daemon.folder.join("s"), 1);
+    assert_eq!(guest.capacity(), 16 << 20);
+    let image = File::options()
+        .write(true)
+        .open(daemon.folder.join("disk.img"));
+    image.unwrap().set_len(32 << 20).unwrap();
+    daemon.upgrade();
+    assert_eq!(guest.capacity(), 16 << 20);
+    let grown = json!({"node-name": "d", "size": 32 << 20});
+    daemon.client().done("block_resize", grown);
+    assert_eq!(guest.capacity(), 32 << 20);
+    drop(guest);
+    daemon.stop();
+}
+
+#[test]
+fn who_has_become_another_user_stays_that() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let folder = Folder::new();
+    folder.image("disk.img", 16 << 20);
+    for name in ["disk.img", "."] {
+        chown(folder.join(name), Some(NOBODY), None).unwrap();
+    }
+    let line = "--user nobody --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+        --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
+    let mut daemon = Daemon::start_in(folder, line, &[]);
+    let load = daemon.load(1, 2);
+    for _ in 0..3 {
+        let pid = daemon.upgrade().as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = |name: &str| {
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().to_owned()
+        };
+        assert_eq!(line("Uid:"), NOBODY.to_string());
+        assert_eq!(line("CapPrm:"), format!("{:016x}", 0));
+    }
+    load.ended_well();
     daemon.stop();
 }
