@@ -38,6 +38,7 @@ mod monitor;
 mod progress;
 mod qemu;
 mod report;
+mod running;
 mod scenario;
 mod server;
 

@@ -18,6 +18,7 @@ use crate::cache::target_dir;
 use crate::command::{daemon_command, serve_command};
 use crate::device::Device;
 use crate::error::{Error, Result, find_program, run};
+use crate::running::Running;
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -119,7 +120,7 @@ impl ServerOptions {
 /// A running server; killed when dropped without [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
-    child: Mutex<Child>,
+    child: Mutex<Running>,
     program: Program,
     command: String,
     log: File,
@@ -146,7 +147,7 @@ impl Server {
         let child = spawn(&mut command, &log)?;
         let is_qsd = matches!(program, Program::QemuStorageDaemon(_));
         let server = Self {
-            child: Mutex::new(child),
+            child: Mutex::new(Running::Ours(child)),
             program: program.clone(),
             command: format!("{command:?}"),
             log,
@@ -236,7 +237,7 @@ impl Server {
             let _ = child.kill();
             child.wait().map_err(Error::io("wait for the server"))?;
             let mut command = command(&self.program, &self.options, &self.socket())?;
-            *child = spawn(&mut command, &self.log)?;
+            *child = Running::Ours(spawn(&mut command, &self.log)?);
             drop(child);
             match self.wait_until_listening() {
                 Err(_) if Instant::now() < deadline => {}
@@ -245,7 +246,7 @@ impl Server {
         }
     }
 
-    fn child(&self) -> MutexGuard<'_, Child> {
+    pub(crate) fn child(&self) -> MutexGuard<'_, Running> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
