@@ -465,6 +465,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let base = if suspends {
             // What is not done goes with the record.
             vring.begin_leave();
+            let patience = patience.filter(|_| vring.has_record());
             let Some(base) = vring.left(patience) else {
                 return Err(self.give_up(index, patience));
             };

@@ -202,6 +202,11 @@ impl Vring {
         !std::mem::replace(&mut self.start_failed, true)
     }
 
+    /// Whether what it takes is recorded, if it runs, or was when it ran last.
+    pub fn has_record(&self) -> bool {
+        self.inflight.is_some()
+    }
+
     /// The front-end hears where the queue has stopped, and will say it when it starts it again: with nothing in
     /// flight there is nothing to be recorded.
     pub fn forget_inflight(&mut self) {

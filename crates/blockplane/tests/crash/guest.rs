@@ -52,6 +52,8 @@ pub struct Guest {
     memory: TestMemory,
     queues: Vec<Queue>,
     record: Option<Record>,
+    /// It keeps one.
+    pub keeps_record: bool,
     /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the record.
     pub takes_record_along: bool,
     /// Its queues are started, and not enabled.
@@ -71,6 +73,7 @@ impl Guest {
             queues: (0..device.first_queue() + queues).map(queue).collect(),
             memory,
             record: None,
+            keeps_record: true,
             takes_record_along: false,
             stays_disabled: false,
             blocks: Blocks::new(blocks),
@@ -101,18 +104,16 @@ impl Guest {
         };
         let packed = if self.packed { RING_PACKED } else { 0 };
         must(SET_FEATURES, &u64s(&[self.device.features() | packed]), &[])?;
-        let record = match self.record.take() {
-            Some(record) => record,
-            None => {
-                let queues = u16::try_from(self.queues.len()).unwrap();
-                let numbers = [queues, ENTRIES, 0, 0].map(u16::to_ne_bytes);
-                let wanted = [u64s(&[0, 0]), numbers.concat()].concat();
-                let (payload, file) = link.asked_file(GET_INFLIGHT_FD, &wanted)?;
-                Record { payload, file }
-            }
-        };
-        let record = self.record.insert(record);
-        must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
+        if self.keeps_record && self.record.is_none() {
+            let queues = u16::try_from(self.queues.len()).unwrap();
+            let numbers = [queues, ENTRIES, 0, 0].map(u16::to_ne_bytes);
+            let wanted = [u64s(&[0, 0]), numbers.concat()].concat();
+            let (payload, file) = link.asked_file(GET_INFLIGHT_FD, &wanted)?;
+            self.record = Some(Record { payload, file });
+        }
+        if let Some(record) = &self.record {
+            must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
+        }
         let memory = self.memory.guest_memory();
         let regions: Vec<_> = memory
             .regions()

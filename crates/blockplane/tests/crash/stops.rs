@@ -97,12 +97,15 @@ fn a_disk_that_answers_late_is_served_again_and_answers_once() {
 /// It may go on elsewhere with what it believes to be done.
 #[test]
 fn who_has_no_record_to_take_along_waits_for_the_disk() {
-    let mut server = server(false, vec![node(SLOW_S)]);
-    let mut guest = guest(false, false);
-    let link = connect(&mut server, &mut guest);
-    guest.ask(0, Op::Read, 3);
-    wait_for_late(&mut server);
-    assert_eq!(guest.stop(&link, 0), Ok(()));
-    assert!(guest.look(), "it was answered");
-    server.stop();
+    for (keeps, takes_along) in [(true, false), (false, true)] {
+        let mut server = server(false, vec![node(SLOW_S)]);
+        let mut guest = guest(false, takes_along);
+        guest.keeps_record = keeps;
+        let link = connect(&mut server, &mut guest);
+        guest.ask(0, Op::Read, 3);
+        wait_for_late(&mut server);
+        assert_eq!(guest.stop(&link, 0), Ok(()));
+        assert!(guest.look(), "it was answered");
+        server.stop();
+    }
 }
