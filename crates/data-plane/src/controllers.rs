@@ -140,10 +140,19 @@ impl Running {
 
     /// Its turn. False: requests wait for room.
     pub fn run(&mut self, engines: &mut Engines, now_ns: u64) -> bool {
-        self.more = true;
+        let mut has_room = true;
         for _ in 0..TURNS {
-            self.more = self.more && self.controller.run(now_ns);
+            self.more = self.controller.run(now_ns);
+            has_room = self.submit(engines);
+            if !self.more {
+                break;
+            }
         }
+        has_room
+    }
+
+    /// Hands over what one turn has brought, before the next one brings more. False: requests wait for room.
+    fn submit(&mut self, engines: &mut Engines) -> bool {
         if self.controller.in_flight() == 0 {
             for reply in self.settling.drain(..) {
                 // Whoever asked may have stopped waiting.

@@ -75,7 +75,7 @@ impl Adapter {
     /// Whether it has requests for [`Adapter::submit`].
     #[must_use]
     pub fn wants_submit(&self) -> bool {
-        self.disks.wants_submit()
+        self.disks.waiting() > 0
     }
 
     /// Hands requests to the engines, after a turn, or when there is room again. False: some wait for room.
@@ -115,8 +115,10 @@ impl Adapter {
             host,
             memory: &mut self.memory,
             asked: &mut self.asked,
+            waited: self.disks.waiting(),
             disks: &mut self.disks,
             is_master: self.config.bus_master(),
+            config: &mut self.config,
         };
         let run = self.chip.run(&mut world, limits);
         if run == Run::InVain {

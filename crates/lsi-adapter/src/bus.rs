@@ -5,10 +5,13 @@ use std::ptr::NonNull;
 use lsi53c895a::{
     Abort, Attribute, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
 };
-use vfio_user::Host;
+use vfio_user::{ConfigSpace, Host};
 
 use crate::disks::Disks;
 use crate::memory::Memory;
+
+/// Requests that are enough for a disk to begin with: as many as engines hand over first.
+const FIRST_REQUESTS: usize = engine::DEFAULT_FIRST_BATCH as usize;
 
 /// Accesses by message that are not answered: the chip has one at a time, and may have given up others.
 #[derive(Default)]
@@ -38,8 +41,11 @@ pub struct World<'a> {
     pub memory: &'a mut Memory,
     pub asked: &'a mut Asked,
     pub disks: &'a mut Disks,
+    pub config: &'a mut ConfigSpace,
     /// The guest lets the chip access memory.
     pub is_master: bool,
+    /// Requests that waited for an engine when the run began.
+    pub waited: usize,
 }
 
 impl Bus for World<'_> {
@@ -68,6 +74,19 @@ impl Bus for World<'_> {
         }
         let theirs = self.host.dma_write(addr, data.to_vec());
         Ok(self.asked.add(theirs, false))
+    }
+
+    /// A disk that has nothing to do gets its first requests while SCRIPTS put the others together.
+    fn ends_run(&self) -> bool {
+        self.waited < FIRST_REQUESTS
+            && self.disks.waiting() >= FIRST_REQUESTS
+            && self.disks.with_engines() == 0
+    }
+
+    /// It takes the guest longer to hear of an interrupt than SCRIPTS to complete what else is done.
+    fn interrupt(&mut self) {
+        let level = self.config.interrupt(true);
+        self.host.set_irq(level);
     }
 }
 

@@ -162,8 +162,9 @@ impl Disks {
         self.with_engines
     }
 
-    pub fn wants_submit(&self) -> bool {
-        !self.asks.is_empty()
+    /// Requests for [`Disks::submit`].
+    pub fn waiting(&self) -> usize {
+        self.asks.len()
     }
 
     /// Hands requests to the engines. False: some wait for room.

@@ -49,12 +49,15 @@ pub struct Limits {
 pub enum Run {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks have come or gone meanwhile: let others run, and come back.
+    /// The limits are used up, and tasks have come or gone meanwhile, or [`Bus::ends_run`]: let others run, and come back.
     Again,
     /// The limits are used up, and nothing has come of it: come back after a while. Drivers exist that wait for memory to
     /// change in a program of their own.
     InVain,
 }
+
+/// One of so many instructions asks whether the run is to end: about as many as a command takes until its disk has it.
+const LOOK: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
@@ -202,7 +205,11 @@ impl Chip {
                 self.reselect_while_stopped();
                 return Run::Idle;
             }
-            if self.left == 0 || self.left.is_multiple_of(64) && host.out_of_time() {
+            if self.left.is_multiple_of(LOOK) && self.left > 0 && host.ends_run() {
+                self.awake = true;
+                return Run::Again;
+            }
+            if self.left == 0 {
                 self.awake = true;
                 return match self.tasks.turnover() == turnover {
                     true => Run::InVain,

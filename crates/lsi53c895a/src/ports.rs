@@ -28,10 +28,14 @@ pub trait Bus {
     /// Writes memory without a mapping; answered as a read is, with no data.
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault>;
 
-    /// Has this run taken its time? Asked now and then.
-    fn out_of_time(&self) -> bool {
+    /// Has something come of this run that is not to wait for its end? Asked now and then.
+    fn ends_run(&self) -> bool {
         false
     }
+
+    /// The interrupt pin has gone up, and the run goes on: the guest may hear of it meanwhile.
+    /// [`Chip::irq_level`](crate::Chip::irq_level) says so after the run as well.
+    fn interrupt(&mut self) {}
 }
 
 /// A task of the chip's, named so that a late answer to a name that was used again is recognised.

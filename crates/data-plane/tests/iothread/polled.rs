@@ -18,6 +18,10 @@ struct Seen {
     /// Looks at its socket.
     looks: AtomicU64,
     turns: AtomicU64,
+    /// Turns after the last time that it was asked for requests.
+    kept: AtomicU64,
+    /// The most that there were of these.
+    most_kept: AtomicU64,
     /// How often it heard its front-end.
     heard: AtomicU64,
 }
@@ -85,6 +89,8 @@ impl Controller for Talks {
 
     fn run(&mut self, _: u64) -> bool {
         let turns = self.seen.turns.fetch_add(1, Ordering::Relaxed) + 1;
+        let kept = self.seen.kept.fetch_add(1, Ordering::Relaxed) + 1;
+        self.seen.most_kept.fetch_max(kept, Ordering::Relaxed);
         if std::mem::take(&mut self.said) {
             self.seen.heard.fetch_add(1, Ordering::Relaxed);
             self.says_ns = speaks(&self.poller, self.habits.pause_ns);
@@ -97,6 +103,7 @@ impl Controller for Talks {
     }
 
     fn submit(&mut self, _: &mut Carriers<'_>) -> bool {
+        self.seen.kept.store(0, Ordering::Relaxed);
         true
     }
 
@@ -213,4 +220,16 @@ fn one_that_has_more_to_do_has_turn_after_turn_without_a_wait() {
     let waits = std::mem::take(&mut rig.poller.state().waits);
     assert!(waits.iter().all(|timeout_ns| *timeout_ns == Some(0)));
     assert_eq!(rig.poller.state().slept_ns, 0);
+}
+
+#[test]
+fn what_a_turn_has_brought_goes_to_the_disk_before_the_next_turn() {
+    let mut rig = Rig::new(Habits {
+        pause_ns: 1_000_000_000,
+        turns: 100,
+    });
+    while rig.count(|seen| &seen.turns) < 90 {
+        rig.iterate();
+    }
+    assert_eq!(rig.count(|seen| &seen.most_kept), 1);
 }

@@ -72,3 +72,24 @@ fn a_task_that_is_aborted_at_the_disk_is_waited_for() {
     let blocks: Vec<u32> = driver.completions().iter().map(|done| done.block).collect();
     assert_eq!(blocks, [2]);
 }
+
+#[test]
+fn a_disk_with_nothing_to_do_begins_while_other_commands_are_put_together() {
+    let mut driver = ready(Machine::new(), &[0]);
+    driver.machine.holds = true;
+    // One that keeps the bus: the others wait in the guest's queue.
+    let mut first = transfer(0x28, 0, Some(20), 20, 1, BUFFERS);
+    first.may_disconnect = false;
+    driver.submit(&first);
+    submit(&mut driver, &[SIMPLE; 16]);
+    assert_eq!(at_the_disk(&driver), [20]);
+    driver.machine.complete(0);
+    let Machine { rig, disks, .. } = &mut driver.machine;
+    let more = rig.server.run(rig.now_ns);
+    rig.server.device().0.submit(disks);
+    let begun = at_the_disk(&driver).len();
+    assert!(more && (4..8).contains(&begun), "{begun}, and more: {more}");
+    driver.machine.go();
+    assert_eq!(at_the_disk(&driver), Vec::from_iter(0..16));
+    assert_eq!(driver.machine.interrupts(), 1);
+}

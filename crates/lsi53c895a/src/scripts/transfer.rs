@@ -31,7 +31,11 @@ impl Chip {
             }
             2 => self.regs.set32(DSP, self.regs.get32(TEMP)),
             _ if first & ON_THE_FLY != 0 => {
-                self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF)
+                let was_up = self.irq_level();
+                self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
+                if !was_up && self.irq_level() {
+                    host.interrupt();
+                }
             }
             _ => self.interrupt_dma(dstat::SIR),
         }

@@ -153,6 +153,26 @@ fn the_semaphore_stays_and_the_interrupt_on_the_fly_is_cleared_by_a_one() {
 }
 
 #[test]
+fn an_interrupt_on_the_fly_is_told_before_scripts_go_on() {
+    let mut machine = Machine::new();
+    let mut program = Program::at(0x1000);
+    for _ in 0..2 {
+        program.int_fly().store(SCRATCHA, 1, WATCHED);
+    }
+    program.int(When::Always, 1);
+    machine.write8(SCRATCHA, 0x55);
+    machine.start(&program, 0x1000);
+    assert_eq!(machine.peek(WATCHED, 1), [0x55]);
+    assert_eq!(machine.world.interrupted, [0], "once, since it stays up");
+    // Nobody is told while the pin is held down.
+    machine.write8(ISTAT0, 0x04);
+    machine.write8(DCNTL, 0x02);
+    machine.start(&program, 0x1000);
+    assert_eq!(machine.read8(ISTAT0) & 0x04, 0x04);
+    assert_eq!(machine.world.interrupted.len(), 1);
+}
+
+#[test]
 fn the_interrupt_pin_follows_masks_and_the_two_switches() {
     let mut machine = Machine::new();
     let mut program = Program::at(0x1000);

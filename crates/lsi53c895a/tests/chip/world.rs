@@ -53,7 +53,12 @@ pub struct World {
     pub holds_on: bool,
     pub most_in_flight: usize,
     pub runs: Vec<u64>,
+    /// What stood at [`WATCHED`] each time that the pin went up within a run.
+    pub interrupted: Vec<u8>,
 }
+
+/// A byte of memory.
+pub const WATCHED: u32 = 0x3800;
 
 fn key(task: TaskId) -> (u16, u32) {
     (task.index, task.generation)
@@ -80,6 +85,7 @@ impl World {
             holds_on: false,
             most_in_flight: 0,
             runs: Vec::new(),
+            interrupted: Vec::new(),
         }
     }
 
@@ -146,6 +152,10 @@ impl Bus for World {
         self.asked
             .push_back((self.next_dma, addr, Ok(data.to_vec())));
         Ok(self.next_dma)
+    }
+
+    fn interrupt(&mut self) {
+        self.interrupted.push(self.memory[WATCHED as usize]);
     }
 }
 
