@@ -18,6 +18,9 @@ mod limits;
 mod log;
 mod many;
 mod pidfile;
+#[cfg(target_arch = "x86_64")]
+#[allow(dead_code, reason = "shared with other suites")]
+mod probes;
 mod process;
 mod refusals;
 mod sandbox;

@@ -3,6 +3,7 @@
 //! - `transfers`: what a guest writes is in the image, and it reads it back.
 //! - `served`: the same from `blockplane serve`.
 //! - `reservations`: persistent reservations that outlive the program.
+//! - `traced`: what a tracer sees.
 //! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
 
 #![allow(
@@ -18,10 +19,18 @@ mod client;
 mod driver;
 mod machine;
 mod managed;
+#[cfg(target_arch = "x86_64")]
+#[path = "../cli/probes.rs"]
+mod probes;
 #[path = "../cli/process.rs"]
 mod process;
 mod reservations;
 mod served;
+#[cfg(target_arch = "x86_64")]
+mod traced;
+#[cfg(target_arch = "x86_64")]
+#[path = "../cli/tracer.rs"]
+mod tracer;
 mod transfers;
 
 use lsi_driver::{assemble, offsets, program as driver_program};

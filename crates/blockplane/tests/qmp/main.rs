@@ -18,6 +18,7 @@
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
+//! - `traced`: what a tracer sees of guests' requests.
 //! - `anything`: a client that says all there is to say, in right types and wrong ones.
 //! - `scsi`: what guests did to the units of a controller, in all that tells figures.
 //! - `compared`: a script for qemu-storage-daemon, answer by answer.
@@ -46,6 +47,10 @@ mod neighbour;
 mod nodes;
 mod objects;
 mod policies;
+#[cfg(target_arch = "x86_64")]
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../cli/probes.rs"]
+mod probes;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;
@@ -56,6 +61,11 @@ mod scsi;
 mod shell;
 mod stats;
 mod top;
+#[cfg(target_arch = "x86_64")]
+mod traced;
+#[cfg(target_arch = "x86_64")]
+#[path = "../cli/tracer.rs"]
+mod tracer;
 mod trouble;
 mod tuning;
 mod waiting;
