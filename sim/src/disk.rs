@@ -3,7 +3,7 @@
 //! Everything that was written is in a *history* until it is stable. A flush makes stable what had been carried out when it
 //! came to the disk, and nothing else. At a power failure each piece of what is not stable survives or does not.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use block::{Op, Request};
 use engine::Errno;
@@ -50,6 +50,8 @@ pub struct Held {
     pub buffers: Vec<(usize, usize)>,
     /// Of a flush: what it makes stable.
     covers: Vec<u64>,
+    /// Where the request began that this is the rest of.
+    pub began: usize,
 }
 
 impl Held {
@@ -73,6 +75,8 @@ pub struct Disk {
     stable: Vec<u8>,
     history: VecDeque<Written>,
     next: u64,
+    /// Requests that were carried out in part, by name: where the rest begins, and where they began.
+    parts: BTreeMap<u64, (usize, usize)>,
     /// What the kernel was given and has not completed, in order.
     pub held: Vec<Held>,
     /// What somebody did that must never be.
@@ -88,6 +92,7 @@ impl Disk {
             stable: vec![0; sectors * SECTOR],
             history: VecDeque::new(),
             next: 0,
+            parts: BTreeMap::new(),
             held: Vec::new(),
             wrong: None,
         }
@@ -116,12 +121,17 @@ impl Disk {
             Does::Flush => self.history.iter().map(|written| written.number).collect(),
             _ => Vec::new(),
         };
+        let began = match self.parts.get(&cookie) {
+            Some(&(rest, began)) if rest == offset => began,
+            _ => offset,
+        };
         let held = Held {
             cookie,
             does,
             offset,
             buffers,
             covers,
+            began,
         };
         let end = offset + held.len();
         if end > self.bytes.len() && does != Does::Flush {
@@ -141,6 +151,10 @@ impl Disk {
         let held = self.held.remove(index);
         // SAFETY: our caller promises the same.
         let moved = unsafe { self.transfer(&held, max) };
+        if moved < held.len() {
+            let rest = held.offset + moved;
+            self.parts.insert(held.cookie, (rest, held.began));
+        }
         (held, moved)
     }
 
@@ -201,6 +215,7 @@ impl Disk {
     /// # Safety
     /// Their buffers are valid.
     pub unsafe fn abandon(&mut self, random: &mut Random) {
+        self.parts.clear();
         while !self.held.is_empty() {
             let index = random.index(self.held.len());
             let len = self.held[index].len();

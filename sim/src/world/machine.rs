@@ -181,9 +181,11 @@ impl World {
             }
         };
         self.seen.faults += 1;
+        // With the rest of it all fails that was joined to one request.
+        let began = (state.disk.held[index].began / SECTOR) as u64;
         self.guest
             .borrow_mut()
-            .failed(does == Does::Read, does == Does::Flush, sectors);
+            .failed(does == Does::Read, does == Does::Flush, began..sectors.end);
         let held = state.disk.held.remove(index);
         state.post(held.cookie, -i64::from(errno.raw_os_error()));
         daemon.wakeups.state().completed();
