@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use block::{DiscardLimits, EngineSettings, Engines, Geometry, Node};
+use block::{Aio, DiscardLimits, EngineSettings, Engines, Geometry, Node};
 use data_plane::{
     ErrorPolicy, ExportReports, Message, QueueReports, Report, Serves, StoragePlane, VringSetup,
     mailbox,
@@ -21,6 +21,7 @@ use crate::kernel::Kernel;
 use crate::model::SECTOR;
 use crate::plan::Config;
 use crate::poller::Wakeups;
+use crate::ring::Ring;
 
 /// A queue that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,19 @@ impl Daemon {
     /// One without queues, for a simulated disk of this size.
     pub fn new(config: &Config, kernel: &Kernel, sectors: usize) -> Self {
         let disk = Arc::new(kernel.clone());
-        let node = Node::simulated(geometry(sectors), config.memory_alignment, disk);
-        Daemon::of(config, node.expect("a node"), Box::new(kernel.clone()))
+        let aio = if config.io_uring {
+            Aio::IoUring
+        } else {
+            Aio::Native
+        };
+        let node = Node::simulated(geometry(sectors), config.memory_alignment, aio, disk);
+        let mut daemon = Daemon::of(config, node.expect("a node"), Box::new(kernel.clone()));
+        kernel.state().uring = None;
+        if config.io_uring {
+            let ring = Ring::new(kernel, config.max_events);
+            daemon.engines().simulate_ring(Box::new(ring));
+        }
+        daemon
     }
 
     /// One without queues, for a node on that kernel.

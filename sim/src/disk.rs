@@ -35,6 +35,11 @@ pub enum Does {
     },
     /// Flush.
     Flush,
+    /// Write zeroes, so many.
+    Zeroes {
+        /// Bytes.
+        len: usize,
+    },
 }
 
 /// A request that the kernel has.
@@ -58,7 +63,10 @@ impl Held {
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.buffers.iter().map(|(_, len)| len).sum()
+        match self.does {
+            Does::Zeroes { len } => len,
+            _ => self.buffers.iter().map(|(_, len)| len).sum(),
+        }
     }
 
     /// Whether it transfers nothing.
@@ -179,6 +187,10 @@ impl Disk {
                 let len = bytes.len();
                 self.write(held.offset, bytes, stable);
                 len
+            }
+            Does::Zeroes { len } => {
+                self.write(held.offset, vec![0; len.min(max)], false);
+                0
             }
         }
     }
@@ -303,6 +315,22 @@ fn put(to: &mut [u8], written: &Written, mut survives: impl FnMut(usize) -> bool
 
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).expect("a small disk")
+}
+
+/// Address and length of each of the `count` segments in the array at this address.
+///
+/// # Safety
+/// The array is valid.
+pub unsafe fn segments(address: usize, count: usize) -> Vec<(usize, usize)> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let list = std::ptr::with_exposed_provenance::<libc::iovec>(address);
+    // SAFETY: our caller promises that it is valid.
+    let list = unsafe { std::slice::from_raw_parts(list, count) };
+    list.iter()
+        .map(|segment| (segment.iov_base as usize, segment.iov_len))
+        .collect()
 }
 
 /// What is in these buffers (address, length), `max` bytes of it at most.

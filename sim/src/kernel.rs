@@ -1,4 +1,5 @@
-//! The kernel below Linux AIO: it takes requests for the disk, and completes one when the simulator says so.
+//! The kernel below Linux AIO: it takes requests for the disk, and completes one when the simulator says so. Its other face is
+//! the [`ring`](crate::ring).
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -13,7 +14,8 @@ use engine::aio::abi::{
 };
 use engine::{AioKernel, Errno};
 
-use crate::disk::{Disk, Does};
+use crate::disk::{Disk, Does, segments};
+use crate::ring::Lists;
 
 /// Memory of the ring, as large and as aligned as the header and each event are.
 #[repr(C, align(32))]
@@ -24,7 +26,9 @@ pub struct State {
     /// The disk.
     pub disk: Disk,
     ring: Vec<RingWord>,
-    /// Answers to the next io_submit(2) calls; without one everything is taken.
+    /// The other face, if that is the one that is used.
+    pub(crate) uring: Option<Lists>,
+    /// Answers to the next io_submit(2) or io_uring_enter(2) calls; without one everything is taken.
     pub answers: VecDeque<Result<usize, Errno>>,
     /// The first buffer of each request that came, in order.
     pub came: Vec<usize>,
@@ -47,6 +51,7 @@ impl Kernel {
         Kernel(Arc::new(Mutex::new(State {
             disk,
             ring: Vec::new(),
+            uring: None,
             answers: VecDeque::new(),
             came: Vec::new(),
             now_ns: 0,
@@ -60,8 +65,11 @@ impl Kernel {
 }
 
 impl State {
-    /// Tells the process that a request is done.
-    pub fn post(&mut self, cookie: u64, result: i64) {
+    /// Tells the process that a request is done; whether it is to be woken for that.
+    pub fn post(&mut self, cookie: u64, result: i64) -> bool {
+        if let Some(lists) = &mut self.uring {
+            return lists.post(cookie, i32::try_from(result).expect("small"));
+        }
         let event = IoEvent {
             data: cookie,
             obj: 0,
@@ -80,6 +88,7 @@ impl State {
             events.add(tail as usize).write(event);
             (*header).tail.store(next, Ordering::Release);
         }
+        true
     }
 }
 
@@ -92,14 +101,8 @@ pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
     let (address, count) = (to_usize(iocb.buf), to_usize(iocb.nbytes));
     match iocb.opcode {
         IOCB_CMD_FDSYNC => Vec::new(),
-        IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => {
-            let list = std::ptr::with_exposed_provenance::<libc::iovec>(address);
-            // SAFETY: our caller promises that it is valid.
-            let list = unsafe { std::slice::from_raw_parts(list, count) };
-            list.iter()
-                .map(|segment| (segment.iov_base as usize, segment.iov_len))
-                .collect()
-        }
+        // SAFETY: our caller promises that it is valid.
+        IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => unsafe { segments(address, count) },
         _ => vec![(address, count)],
     }
 }

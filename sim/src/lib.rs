@@ -1,7 +1,7 @@
 //! Deterministic simulation: guests, kernel, disk and all that can happen to them, on one thread and from a seed.
 //!
 //! What runs is the program's own iothread: event loop, rings, device, engines, control messages. What is simulated is
-//! what surrounds it: guests ([`guest`]), the kernel below Linux AIO ([`kernel`]) with its disk ([`disk`]), what wakes a
+//! what surrounds it: guests ([`guest`]), the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]), what wakes a
 //! thread ([`poller`]), whoever copies the guest's memory ([`copying`]), and whoever starts, stops, kills and resizes
 //! ([`world`]). A seed makes a [`plan`]; a [`model`] says
 //! what may be read.
@@ -21,6 +21,7 @@ pub mod random;
 pub mod real_file;
 pub mod record;
 pub mod recorder;
+pub mod ring;
 pub mod run;
 pub mod shared_words;
 pub mod shrink;

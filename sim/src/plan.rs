@@ -56,6 +56,8 @@ pub struct Config {
     pub merging: bool,
     /// The disk's sectors.
     pub sectors: u16,
+    /// Requests go by io_uring, else by Linux AIO.
+    pub io_uring: bool,
     /// What an engine has in flight at most.
     pub max_events: u32,
     /// What memory direct I/O wants, bytes.
@@ -102,6 +104,7 @@ impl Config {
             write_through: random.one_in(4),
             merging: !random.one_in(3),
             sectors: random.pick(&[16, 24, 64]),
+            io_uring: random.one_in(2),
             max_events: random.pick(&[1, 2, 4, 64, 64]),
             memory_alignment: random.pick(&[1, 1, 8, 512]),
             policy: [random.pick(&errors), random.pick(&errors)],

@@ -95,6 +95,7 @@ fn config(random: &mut Random) -> Config {
         write_through: random.one_in(3),
         merging: random.one_in(2),
         sectors: SECTORS,
+        io_uring: false,
         max_events: 16,
         memory_alignment: 512,
         policy: [OnError::Report; 2],

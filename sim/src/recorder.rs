@@ -62,7 +62,7 @@ unsafe impl AioKernel for Recorder {
                 let does = does(&*iocb);
                 let bytes = match does {
                     Does::Write { .. } => gather(&list, usize::MAX),
-                    Does::Read | Does::Flush => Vec::new(),
+                    Does::Read | Does::Flush | Does::Zeroes { .. } => Vec::new(),
                 };
                 (does, bytes)
             }

@@ -48,11 +48,12 @@ fn fewer(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
 
 /// Worlds and events that are simpler take their places.
 fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
-    let worlds: [fn(&mut Plan); 6] = [
+    let worlds: [fn(&mut Plan); 7] = [
         |plan| plan.config.packed = false,
         |plan| plan.config.event_idx = false,
         |plan| plan.config.base = 0,
         |plan| plan.config.merging = false,
+        |plan| plan.config.io_uring = false,
         |plan| plan.config.max_events = 64,
         |plan| plan.config.memory_alignment = 1,
     ];

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::uring::{File, RangeIo, RangeOp};
 use engine::{
-    AioSettings, AioStats, Completion, Full, Io, Op as IoOp, PoolError, PoolSettings, Uring,
+    AioSettings, AioStats, Completion, Full, Io, Op as IoOp, PoolError, PoolSettings,
     UringSettings, UringStats,
 };
 use rustix::thread::CpuSet;
@@ -38,9 +38,9 @@ use crate::submits::Submits;
 use crate::transfer::IOV_MAX;
 
 #[cfg(feature = "simulation")]
-pub(crate) use crate::simulation::{LinuxAio, Workers};
+pub(crate) use crate::simulation::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
-pub(crate) use engine::LinuxAio;
+pub(crate) use engine::{LinuxAio, Uring};
 #[cfg(not(feature = "simulation"))]
 type Workers = engine::Pool<Work>;
 
@@ -76,6 +76,9 @@ pub struct Engines {
     /// What Linux AIO is to be made on.
     #[cfg(feature = "simulation")]
     pub(crate) kernel: Option<crate::simulation::Kernel>,
+    /// And the ring.
+    #[cfg(feature = "simulation")]
+    pub(crate) simulated_ring: Option<Box<dyn crate::SimulatedRing>>,
     /// The settings are others than those that Linux AIO and the ring were made with.
     outdated: bool,
 }
@@ -108,6 +111,8 @@ impl Engines {
             ring_settings,
             #[cfg(feature = "simulation")]
             kernel: None,
+            #[cfg(feature = "simulation")]
+            simulated_ring: None,
             outdated: false,
         })
     }
@@ -498,7 +503,14 @@ impl Engines {
     }
 
     fn make_ring(&mut self, watch: Watch<'_>) -> bool {
-        let make = || Uring::new(self.ring_settings).map_err(|error| error.to_string());
+        let settings = self.ring_settings;
+        let make = || {
+            #[cfg(feature = "simulation")]
+            let made = crate::simulation::make_ring(&mut self.simulated_ring, settings);
+            #[cfg(not(feature = "simulation"))]
+            let made = Uring::new(settings);
+            made.map_err(|error| error.to_string())
+        };
         let watch = |ring: &Uring| watch(ring.eventfd());
         let without = "no io_uring: something else does its I/O";
         self.ring.make(make, watch, without)

@@ -53,7 +53,7 @@ pub use null::NullOptions;
 pub use request::{Op, Request};
 pub use resize::ResizeError;
 #[cfg(feature = "simulation")]
-pub use simulation::SimulatedDisk;
+pub use simulation::{SimulatedDisk, SimulatedRing};
 pub use submits::Submits;
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.

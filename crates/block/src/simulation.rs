@@ -1,4 +1,6 @@
-//! Seams for the simulator: another kernel below Linux AIO, worker threads that are none, and nodes without a file.
+//! Seams for the simulator: another kernel below Linux AIO and io_uring, worker threads that are none, and nodes without a file.
+
+mod ring;
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -6,7 +8,7 @@ use std::sync::Arc;
 
 use engine::aio::ContextId;
 use engine::aio::abi::{IoEvent, Iocb, RingHeader};
-use engine::{AioKernel, Completion, Errno, Job, PoolError, PoolSettings};
+use engine::{AioKernel, Completion, Errno, Job, PoolError, PoolSettings, UringSettings};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
@@ -22,6 +24,9 @@ use crate::node::{Backing, BlockMode, FdBacking, Geometry, Node};
 use crate::range_lock::RangeLock;
 use crate::ranges::Unable;
 use crate::request::Request;
+
+pub use ring::SimulatedRing;
+pub(crate) use ring::Uring;
 
 /// Linux AIO on whatever kernel there is.
 pub(crate) type LinuxAio = engine::LinuxAio<Kernel>;
@@ -129,7 +134,20 @@ pub(crate) fn the_only(kernel: &mut Option<Kernel>) -> Kernel {
     given.unwrap_or_default()
 }
 
+/// The ring that was given, as above.
+pub(crate) fn make_ring(
+    given: &mut Option<Box<dyn SimulatedRing>>,
+    settings: UringSettings,
+) -> Result<Uring, Errno> {
+    Uring::on(given.take().ok_or(Errno::NOSYS)?, settings)
+}
+
 impl Engines {
+    /// The ring is this one.
+    pub fn simulate_ring(&mut self, ring: Box<dyn SimulatedRing>) {
+        self.simulated_ring = Some(ring);
+    }
+
     /// Linux AIO is made on this kernel.
     pub fn simulate(&mut self, kernel: Box<dyn AioKernel>) {
         self.kernel = Some(Kernel(kernel));
@@ -157,13 +175,14 @@ impl Engines {
 }
 
 impl Node {
-    /// A disk of this form without a file, which wants segments to be aligned to `memory_alignment` bytes.
+    /// A disk of this form without a file, which wants segments to be aligned to `memory_alignment` bytes, and is reached so.
     ///
     /// # Errors
     /// None of those that there are but for a lack of descriptors.
     pub fn simulated(
         geometry: Geometry,
         memory_alignment: u32,
+        aio: Aio,
         disk: Arc<dyn SimulatedDisk>,
     ) -> Result<Arc<Node>, NodeError> {
         let path = Path::new("/dev/null");
@@ -182,7 +201,7 @@ impl Node {
             }),
             device_block: None,
             id: BackingId::new(),
-            aio: Aio::Native,
+            aio,
             unable: Unable::default(),
             aio_max_batch: 0,
             no_flush: false,

@@ -1,8 +1,6 @@
 //! What engines have handed over to the kernel, those that are gone included.
 
-use engine::Uring;
-
-use crate::engines::LinuxAio;
+use crate::engines::{LinuxAio, Uring};
 
 /// Sums over engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -80,6 +80,8 @@ impl Guest {
             asked.may_fail |= match asked.kind {
                 Kind::Flush => flush,
                 Kind::Read => read && overlaps,
+                // Zeroes that are to be stable are flushed behind the kernel's answer.
+                Kind::Discard | Kind::WriteZeroes if flush && self.config.write_through => true,
                 Kind::Write | Kind::Discard | Kind::WriteZeroes => !read && overlaps,
                 Kind::GetId | Kind::Unknown => false,
             };

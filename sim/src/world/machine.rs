@@ -162,6 +162,7 @@ impl World {
                 Does::Flush => "flush".to_owned(),
                 Does::Read => format!("read of {sectors:?}"),
                 Does::Write { .. } => format!("write of {sectors:?}"),
+                Does::Zeroes { .. } => format!("zeroes in {sectors:?}"),
             };
             format!("kernel: ends a {what}: {how:?}")
         });
@@ -170,13 +171,17 @@ impl World {
             End::NoSpace => Errno::NOSPC,
             End::Whole | End::Short(_) => {
                 let max = match how {
-                    End::Short(words) => (usize::from(words) + 1) * 8,
+                    // Zeroes are written, or they are not.
+                    End::Short(words) if !matches!(does, Does::Zeroes { .. }) => {
+                        (usize::from(words) + 1) * 8
+                    }
                     _ => usize::MAX,
                 };
                 // SAFETY: who asked for it keeps the buffers until it is done.
                 let (held, moved) = unsafe { state.disk.carry_out(index, max) };
-                state.post(held.cookie, i64::try_from(moved).expect("small"));
-                daemon.wakeups.state().completed();
+                if state.post(held.cookie, i64::try_from(moved).expect("small")) {
+                    daemon.wakeups.state().completed();
+                }
                 return;
             }
         };
@@ -187,8 +192,9 @@ impl World {
             .borrow_mut()
             .failed(does == Does::Read, does == Does::Flush, began..sectors.end);
         let held = state.disk.held.remove(index);
-        state.post(held.cookie, -i64::from(errno.raw_os_error()));
-        daemon.wakeups.state().completed();
+        if state.post(held.cookie, -i64::from(errno.raw_os_error())) {
+            daemon.wakeups.state().completed();
+        }
     }
 
     pub(super) fn work(&mut self, pick: usize, fails: bool) {

@@ -1,0 +1,157 @@
+//! io_uring on whatever kernel there is.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use engine::uring::{BufferError, Ring};
+use engine::{Errno, UringSettings, UringStats};
+use io_uring::squeue;
+
+/// A ring, as [`engine::uring::Ring`] has it.
+///
+/// # Safety
+/// As for that: every entry that was submitted completes once, with its own user data, and then nothing of what it names
+/// is touched.
+pub unsafe trait SimulatedRing {
+    /// Entries.
+    fn entries(&self) -> u32;
+    /// Writes an entry, as the kernel has it: `struct io_uring_sqe`.
+    ///
+    /// # Safety
+    /// What it names is valid until its completion.
+    unsafe fn push(&mut self, entry: [u64; 8]);
+    /// io_uring_enter(2) for the oldest `count` entries, which may finish completions as well.
+    ///
+    /// # Errors
+    /// Nothing was taken.
+    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
+    /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
+    fn finish(&mut self, wait: bool);
+    /// Whether some could be made so.
+    fn unfinished(&self) -> bool;
+    /// How many are visible.
+    fn visible(&self) -> usize;
+    /// Takes the next one of these: user data and result.
+    fn take(&mut self) -> Option<(u64, i32)>;
+    /// The descriptor is not written, or is from now on.
+    fn set_quiet(&mut self, quiet: bool);
+}
+
+pub(crate) struct Simulated(Box<dyn SimulatedRing>);
+
+// SAFETY: what it promises is what the ring inside does.
+unsafe impl Ring for Simulated {
+    fn entries(&self) -> u32 {
+        self.0.entries()
+    }
+
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: an entry is 64 bytes that the kernel would read; for what they name our caller promises the same.
+        unsafe {
+            self.0
+                .push(std::ptr::from_ref(entry).cast::<[u64; 8]>().read())
+        };
+    }
+
+    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno> {
+        self.0.submit(count, finish)
+    }
+
+    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
+        self.0.finish(wait);
+        Ok(())
+    }
+
+    fn unfinished(&self) -> bool {
+        self.0.unfinished()
+    }
+
+    fn has_completions(&self) -> bool {
+        self.0.visible() > 0
+    }
+
+    fn completed(&self) -> Option<usize> {
+        (!self.unfinished()).then(|| self.0.visible())
+    }
+
+    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+        while let Some((user_data, result)) = self.0.take() {
+            each(user_data, result);
+        }
+    }
+
+    fn can_be_quiet(&self) -> bool {
+        true
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.0.set_quiet(quiet);
+    }
+}
+
+/// The engine, and what of it is the kernel's own ring's.
+pub(crate) struct Uring {
+    engine: engine::Uring<Simulated>,
+    eventfd: OwnedFd,
+}
+
+impl Deref for Uring {
+    type Target = engine::Uring<Simulated>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.engine
+    }
+}
+
+impl DerefMut for Uring {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.engine
+    }
+}
+
+impl Uring {
+    pub fn on(ring: Box<dyn SimulatedRing>, settings: UringSettings) -> Result<Self, Errno> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        Ok(Uring {
+            engine: engine::Uring::with_ring(Simulated(ring), settings),
+            eventfd: rustix::event::eventfd(0, flags)?,
+        })
+    }
+
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+
+    pub fn room(&self) -> usize {
+        self.engine.room()
+    }
+
+    pub fn max_events(&self) -> u32 {
+        self.engine.max_events()
+    }
+
+    pub fn has_completions(&self) -> bool {
+        self.engine.has_completions()
+    }
+
+    pub fn stats(&self) -> UringStats {
+        self.engine.stats()
+    }
+
+    pub fn set_max_workers(&mut self, _: u32) {}
+
+    /// There is one file, whatever it is called.
+    pub fn register_file(&mut self, _: u32, _: RawFd) -> bool {
+        true
+    }
+
+    pub fn unregister_file(&mut self, _: u32) {}
+
+    pub unsafe fn register_memory(&mut self, _: usize, _: usize) -> Result<(), BufferError> {
+        Err(BufferError::TooOld)
+    }
+
+    pub fn unregister_memory(&mut self, _: usize, _: usize) -> bool {
+        true
+    }
+}
