@@ -233,7 +233,8 @@ impl Vring {
                 .reported(queue.is_read(waits.slot), waits.errno);
         }
         self.answer(waits.slot, Err(waits.errno), engines, now);
-        // Seldom enough to be told one by one, whatever the loop is at.
+        // Seldom enough to be told one by one, whatever the loop is at. What it has on its list is still to be settled.
         self.publish(|| ());
+        self.unsettled |= self.unpublished;
     }
 }
