@@ -17,6 +17,18 @@ pub const WORDS: usize = SECTOR / WORD;
 /// Names a write; 0 are zeroes.
 pub type Value = u32;
 
+/// What a write of these sectors puts there.
+#[must_use]
+pub fn data(id: u32, sector: u64, sectors: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for sector in sector..sector + sectors {
+        for index in 0..WORDS {
+            bytes.extend_from_slice(&word(id, sector, index).to_le_bytes());
+        }
+    }
+    bytes
+}
+
 /// What a write puts into a word of a sector.
 #[must_use]
 pub fn word(value: Value, sector: u64, index: usize) -> u64 {

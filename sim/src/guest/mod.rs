@@ -8,13 +8,14 @@ mod slot;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use virtqueue::RingFeatures;
 use virtqueue::testing::TestMemory;
+use virtqueue::{GuestMemory, RingFeatures};
 
 use crate::copying::Copying;
-use crate::model::{Ended, Model, WORDS, word};
+use crate::model::{Ended, Model, data};
 use crate::plan::{Config, Kind, Then};
 use crate::trace::Trace;
 
@@ -57,6 +58,8 @@ pub struct Guest {
     config: Config,
     /// Its memory.
     pub memory: TestMemory,
+    /// How it was mapped before: who took a request then still uses that.
+    old_maps: Vec<Arc<GuestMemory>>,
     /// Somebody copies it.
     pub copying: Option<Copying>,
     /// Its queues.
@@ -98,6 +101,7 @@ impl Guest {
         let mut guest = Guest {
             config: config.clone(),
             memory,
+            old_maps: Vec::new(),
             copying: None,
             queues: Vec::new(),
             model: Model::new(usize::from(config.sectors) + 8),
@@ -319,7 +323,8 @@ impl Guest {
             return;
         }
         let memory = self.memory.guest_memory();
-        let addr = memory.regions().iter().find_map(|region| {
+        let maps = self.old_maps.iter().chain([&memory]);
+        let addr = maps.flat_map(|map| map.regions()).find_map(|region| {
             let offset = host.checked_sub(region.host.addr())? as u64;
             (offset < region.len).then(|| region.guest_addr + offset)
         });
@@ -333,6 +338,12 @@ impl Guest {
         {
             self.complain(wrong);
         }
+    }
+
+    /// Its memory is mapped anew.
+    pub fn remap(&mut self) -> Arc<GuestMemory> {
+        self.old_maps.push(self.memory.guest_memory());
+        self.memory.remap()
     }
 
     /// Another daemon takes over.
@@ -382,14 +393,4 @@ impl Guest {
     pub fn queue_of(&self, id: u32) -> usize {
         self.asked[&id].queue
     }
-}
-
-fn data(id: u32, sector: u64, sectors: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for sector in sector..sector + sectors {
-        for index in 0..WORDS {
-            bytes.extend_from_slice(&word(id, sector, index).to_le_bytes());
-        }
-    }
-    bytes
 }

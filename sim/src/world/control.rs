@@ -152,7 +152,7 @@ impl World {
         if let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) {
             self.trace
                 .say(|| "the guest's memory is mapped anew".to_owned());
-            let memory = self.guest.borrow().memory.remap();
+            let memory = self.guest.borrow_mut().remap();
             daemon.tell(|place| Message::SetMemory(place, memory.clone(), channel().0));
         }
     }
