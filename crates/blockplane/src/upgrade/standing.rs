@@ -19,7 +19,10 @@ const MESSAGE_TIME: Duration = Duration::from_secs(10);
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 /// How often the service manager hears of us meanwhile.
 pub(super) const ALIVE: Duration = Duration::from_secs(1);
-/// How often it is looked whether a driver waits for functions of its controller.
+/// How long task management functions may wait for a ring to become empty, with all queues but control queues at work. Those
+/// left then are answered that they have failed, and drivers try something stronger.
+const FUNCTION_TIME: Duration = Duration::from_secs(1);
+/// How often it is looked whether a driver waits for any.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// An export that stands still.
@@ -109,7 +112,8 @@ pub(super) fn is_connected(export: &Export) -> String {
 
 /// Queues take no more, and all is done that they had taken. `alive` is called now and then.
 pub(super) fn rest(all: &mut [Standing], alive: impl Fn()) -> Result<(), String> {
-    let until = Instant::now() + DRAIN_TIME;
+    let now = Instant::now();
+    let (until, functions_until) = (now + DRAIN_TIME, now + FUNCTION_TIME);
     let late = |id: &str| {
         format!(
             "requests of export '{id}' have been in flight for {} s: look for a disk that hangs (dmesg)",
@@ -132,13 +136,11 @@ pub(super) fn rest(all: &mut [Standing], alive: impl Fn()) -> Result<(), String>
         } = how
             && let Some(answer) = parked.begin_rest_of(CONTROL_QUEUE)
         {
-            let mut done = ends(&answer);
-            while done && controller.device().functions() > 0 {
-                std::thread::sleep(LOOK);
-                done = Instant::now() < until;
-            }
-            if !done {
+            if !ends(&answer) {
                 return Err(late(id));
+            }
+            while controller.device().functions() > 0 && Instant::now() < functions_until {
+                std::thread::sleep(LOOK);
             }
         }
     }

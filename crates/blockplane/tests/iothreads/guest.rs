@@ -131,6 +131,11 @@ impl Guest {
         self.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[]);
     }
 
+    /// Lets a queue be read, or not.
+    pub fn enable(&self, index: u32, enabled: bool) {
+        self.must(SET_VRING_ENABLE, &u32s(&[index, u32::from(enabled)]), &[]);
+    }
+
     /// Stops a queue; all that it took is answered then. The answer is where it would go on.
     pub fn stop(&self, index: u32) -> u16 {
         let payload = u32s(&[index, 0]);

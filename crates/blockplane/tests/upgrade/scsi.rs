@@ -329,6 +329,28 @@ fn a_task_management_function_under_way_is_answered_as_usual() {
     daemon.stop();
 }
 
+/// Whoever keeps a queue from being read does not keep the daemon from being upgraded.
+#[test]
+fn a_function_about_a_queue_that_nobody_reads_fails_and_the_upgrade_does_not() {
+    let mut daemon = controller();
+    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
+    while guest.command(QUEUE, FIRST, &TEST_UNIT_READY) != GOOD {}
+    guest.enable(QUEUE, false);
+    guest.begin(QUEUE, FIRST, &TEST_UNIT_READY, Data::None);
+    guest.manage(ABORT_TASK_SET, FIRST);
+    daemon.upgrade();
+    guest.watch(0, 0);
+    assert_eq!(guest.status(0, 0), FUNCTION_FAILED);
+    // It may be in the ring still: it was not aborted.
+    guest.enable(QUEUE, true);
+    guest.watch(QUEUE, 0);
+    guest.manage(ABORT_TASK_SET, FIRST);
+    guest.watch(0, 0);
+    assert_eq!(guest.status(0, 0), 0);
+    drop(guest);
+    daemon.stop();
+}
+
 #[test]
 fn a_controller_with_nobody_connected_is_handed_over_with_its_reservations() {
     let mut daemon = controller();
