@@ -98,9 +98,7 @@ impl LoggedQueue {
     #[cold]
     #[inline(never)]
     pub(crate) fn publish(&mut self) -> bool {
-        if std::mem::take(&mut self.unknown) {
-            self.log.log.mark_all(&self.memory);
-        }
+        self.mark_unknown();
         self.written(Queue::publish)
     }
 
@@ -117,17 +115,13 @@ impl LoggedQueue {
     }
 
     /// What was read into the buffers of these before they failed is there, even if nobody will look at it.
-    pub(crate) fn unpop_all(&mut self, heads: &[u16]) -> bool {
-        let descriptors = 0;
-        let chains: Vec<_> = heads
-            .iter()
-            .map(|&id| ChainId { id, descriptors })
-            .collect();
-        let given_back = self.queue.unpop_all(&chains);
+    pub(crate) fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
+        let given_back = self.queue.unpop_all(chains);
         if given_back {
             for chain in chains {
-                self.mark_chain(chain);
+                self.mark_chain(*chain);
             }
+            self.mark_unknown();
         }
         given_back
     }
@@ -141,6 +135,13 @@ impl LoggedQueue {
         let result = write(&mut self.queue);
         self.mark_ring();
         result
+    }
+
+    /// Of some nobody knows what was written.
+    fn mark_unknown(&mut self) {
+        if std::mem::take(&mut self.unknown) {
+            self.log.log.mark_all(&self.memory);
+        }
     }
 
     /// The ring was written.

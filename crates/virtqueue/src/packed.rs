@@ -14,6 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 
 mod position;
 mod ring;
+mod unpop;
 mod walk;
 
 pub(crate) use position::Position;

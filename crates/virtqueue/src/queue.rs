@@ -200,14 +200,13 @@ impl Queue {
         matches!(self, Queue::Tracked(queue) if queue.is_recorded())
     }
 
-    /// Gives back chains that were taken last, as [`SplitQueue::unpop_all`]. A packed queue does not know any more
-    /// where in its ring they were.
+    /// Gives back chains that were taken last, as [`SplitQueue::unpop_all`] and [`PackedQueue::unpop_all`].
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
         match self {
             Queue::Split(queue) => queue.unpop_all(&heads(chains)).is_some(),
-            Queue::Packed(_) => false,
-            Queue::Tracked(queue) => queue.unpop_all(&heads(chains)),
+            Queue::Packed(queue) => queue.unpop_all(chains),
+            Queue::Tracked(queue) => queue.unpop_all(chains),
         }
     }
 
@@ -227,7 +226,7 @@ impl Queue {
     }
 }
 
-fn heads(chains: &[ChainId]) -> Vec<u16> {
+pub(crate) fn heads(chains: &[ChainId]) -> Vec<u16> {
     chains.iter().map(|chain| chain.id).collect()
 }
 

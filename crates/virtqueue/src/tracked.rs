@@ -18,7 +18,7 @@ use crate::error::RingError;
 use crate::inflight::InflightRegion;
 use crate::logged::LoggedQueue;
 use crate::memory::GuestMemory;
-use crate::queue::Queue;
+use crate::queue::{Queue, heads};
 use crate::split::{RingFeatures, RingLayout};
 use crate::virtqueue::{ChainId, Virtqueue};
 
@@ -146,12 +146,12 @@ impl TrackedQueue {
         }
     }
 
-    /// As [`SplitQueue::unpop_all`](crate::SplitQueue::unpop_all). A packed queue does not know where in its ring they were.
-    pub(crate) fn unpop_all(&mut self, heads: &[u16]) -> bool {
+    /// As [`Queue::unpop_all`].
+    pub(crate) fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
         match self {
-            TrackedQueue::Split(form) => form.unpop_all(heads),
-            TrackedQueue::Packed(_) => false,
-            TrackedQueue::Logged(logged) => logged.unpop_all(heads),
+            TrackedQueue::Split(form) => form.unpop_all(&heads(chains)),
+            TrackedQueue::Packed(form) => form.unpop_all(chains),
+            TrackedQueue::Logged(logged) => logged.unpop_all(chains),
         }
     }
 

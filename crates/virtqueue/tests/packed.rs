@@ -263,6 +263,50 @@ fn a_batch_appears_at_once() {
     assert_eq!(ids, pushed);
 }
 
+#[test]
+fn only_what_was_taken_last_goes_back_together() {
+    let buffers = [Buffer::writable(0, 4), Buffer::writable(8, 4)];
+    let memory = test_memory();
+    let guest_memory = memory.guest_memory();
+    let mut driver = PackedDriverRing::new(&memory, 7, PACKED);
+    let mut queue = driver.device_queue();
+    let mut chain = Chain::new();
+    // At every place of both laps.
+    for _ in 0..14 {
+        let added: Vec<u16> = [1, 2, 1, 2]
+            .map(|count| driver.add(&buffers[..count]))
+            .into();
+        driver.publish();
+        let mut pop = |queue: &mut PackedQueue| queue.pop(&guest_memory, &mut chain).unwrap();
+        let [first, second, third, fourth] = [(); 4].map(|()| pop(&mut queue).unwrap());
+        let begins = queue.published();
+        queue.push(first, 0);
+        let waiting = [fourth, second, third];
+        assert!(!queue.unpop_all(&waiting), "the first is not published");
+        queue.publish();
+        let (at, stands) = (queue.next_avail(), queue.published());
+        assert_ne!(begins, stands);
+        for others in [&waiting[..2], &[second], &[second; 3], &[]] {
+            assert!(!queue.unpop_all(others), "{others:?}");
+            assert_eq!(queue.next_avail(), at);
+        }
+        assert!(queue.unpop_all(&waiting));
+        assert_eq!((queue.next_avail(), queue.published()), (stands, stands));
+        assert!(queue.has_available());
+        // Others are taken after the first of them.
+        let again = [(); 3].map(|()| pop(&mut queue).unwrap());
+        assert_eq!(again, [second, third, fourth]);
+        queue.push(third, 0);
+        queue.publish();
+        assert!(!queue.unpop_all(&[second, fourth]));
+        queue.push(fourth, 0);
+        queue.push(second, 0);
+        queue.publish();
+        let used: Vec<u16> = driver.take_used().into_iter().map(|used| used.0).collect();
+        assert_eq!(used, [added[0], added[2], added[3], added[1]]);
+    }
+}
+
 /// What a front-end is told on a stop and tells the next server.
 #[test]
 fn a_base_survives_a_stop_at_every_place_of_both_laps() {

@@ -169,18 +169,20 @@ fn requests_that_wait_after_an_error_survive_their_connection() {
 /// Whoever is told where the queue stands may know nothing else: there a request that was taken last was not taken.
 #[test]
 fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
-    let mut disk = Disk::new(false, NOSPACE);
-    for _ in 0..WRITES {
-        disk.last = disk.guest.ask(0, Op::Write, WRITTEN);
+    for packed in [false, true] {
+        let mut disk = Disk::new(packed, NOSPACE);
+        for _ in 0..WRITES {
+            disk.last = disk.guest.ask(0, Op::Write, WRITTEN);
+        }
+        let mut client = disk.server.client();
+        disk.wait(&mut client);
+        assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
+        assert!(!disk.guest.look(), "nothing was answered");
+        assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
+        disk.wait(&mut client);
+        disk.mends(&mut client);
+        disk.ends();
     }
-    let mut client = disk.server.client();
-    disk.wait(&mut client);
-    assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
-    assert!(!disk.guest.look(), "nothing was answered");
-    assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
-    disk.wait(&mut client);
-    disk.mends(&mut client);
-    disk.ends();
 }
 
 /// Whoever takes the record along does not have to know which of them were taken last.

@@ -237,15 +237,31 @@ impl PackedTracker {
         self.entries[usize::from(entry)].id
     }
 
-    /// These are done, and the guest is about to see it, and to look for its next used entry at `used`.
+    /// These were taken last, and are not any more.
+    pub fn untaken(&mut self, heads: &[u16]) {
+        self.free_chains(heads);
+        // All of them at once: what is free is not in flight.
+        self.store_lists(self.free, self.free);
+        for &head in heads {
+            self.region.set_in_flight(self.offset(head), false);
+        }
+    }
+
+    /// Puts the entries of chains at the begin of the list of free ones, which is not stored.
     #[inline]
-    pub fn link(&mut self, batch: &[u16], used: Position) {
-        let old = self.free;
-        for &head in batch {
+    fn free_chains(&mut self, heads: &[u16]) {
+        for &head in heads {
             let last = self.entries[usize::from(head)].last;
             self.set_next(last, self.free);
             self.free = head;
         }
+    }
+
+    /// These are done, and the guest is about to see it, and to look for its next used entry at `used`.
+    #[inline]
+    pub fn link(&mut self, batch: &[u16], used: Position) {
+        let old = self.free;
+        self.free_chains(batch);
         self.store_lists(self.free, old);
         self.store_positions(used, self.used);
         self.used = used;

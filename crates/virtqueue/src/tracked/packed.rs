@@ -78,6 +78,25 @@ impl TrackedPacked {
         Ok(Some(id))
     }
 
+    /// Gives back what was taken last, and strikes it out. All else is published.
+    pub(super) fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
+        // Where they are is behind those that were in flight before.
+        if !self.again.is_empty() {
+            return false;
+        }
+        let named = |chain: &ChainId| ChainId {
+            id: self.tracker.id(chain.id),
+            ..*chain
+        };
+        let by_driver: Vec<ChainId> = chains.iter().map(named).collect();
+        if !self.queue.unpop_all(&by_driver) {
+            return false;
+        }
+        let entries: Vec<u16> = chains.iter().map(|chain| chain.id).collect();
+        self.tracker.untaken(&entries);
+        true
+    }
+
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.batch.is_empty() {

@@ -3,10 +3,15 @@
 use super::*;
 
 /// A device that has taken four requests, and given back and published the first of them.
-fn taken(outside: &mut Outside) -> Device {
-    let mut device = outside.device(0).unwrap();
-    for _ in 0..4 {
-        outside.ask(0);
+fn taken(outside: &mut Outside, base: u16) -> Device {
+    let mut device = outside.device(base).unwrap();
+    for request in 0..4 {
+        // Packed: of one, two and three descriptors.
+        outside.ask(if outside.features().packed {
+            request % 3
+        } else {
+            0
+        });
         device.take(outside);
     }
     device.give_back(0);
@@ -15,44 +20,68 @@ fn taken(outside: &mut Outside) -> Device {
     device
 }
 
+/// In an order that is not that of the ring.
+fn held(device: &Device) -> Vec<ChainId> {
+    let mut chains: Vec<_> = device.held.iter().map(|(id, _)| *id).collect();
+    chains.sort_unstable_by_key(|chain| chain.id);
+    chains
+}
+
+/// A split queue of four entries, and packed ones of seven, in either lap and across its end; and where each stands once the first request
+/// is done.
+const FORMS: [(RingFeatures, u16, u16, u16); 4] = [
+    (SPLIT, 4, 0, 1),
+    (PACKED, 7, 0x8000, 0x8001),
+    (PACKED, 7, 0x0005, 0x0006),
+    (PACKED, 7, 0x8006, 0x0000),
+];
+
 #[test]
 fn what_is_given_back_is_taken_again_wherever_the_device_is_killed() {
-    for stores in 0.. {
-        let mut outside = Outside::new(SPLIT, 4, 0);
-        let mut device = taken(&mut outside);
-        let mut heads: Vec<u16> = device.held.iter().map(|(id, _)| id.id).collect();
-        heads.sort_unstable();
-        let ended = killed_after(stores, || {
-            assert!(device.queue.unpop_all(&heads));
-            // The front-end hears of it: the record has done its work.
-            outside.region().forget();
-            device.queue.base()
-        });
-        let base = ended.unwrap_or(1);
-        assert_eq!(base, 1);
-        let mut next = outside.device(1).unwrap();
-        while next.take(&outside).is_some() {}
-        let again: Vec<u64> = next.held.iter().map(|(_, number)| *number).collect();
-        assert_eq!(again, [1, 2, 3]);
-        finish(&mut outside, &mut next, &mut Random(1));
-        if ended.is_some() {
-            assert!(stores > 3, "not much was stored: {stores}");
-            return;
+    for (features, size, begin, stands) in FORMS {
+        for stores in 0.. {
+            let mut outside = Outside::new(features, size, begin);
+            let mut device = taken(&mut outside, begin);
+            let chains = held(&device);
+            let ended = killed_after(stores, || {
+                assert!(device.queue.unpop_all(&chains));
+                // The front-end hears of it: the record has done its work.
+                outside.region().forget();
+                device.queue.base()
+            });
+            if let Some(base) = ended {
+                assert_eq!((base & 0xffff) as u16, stands);
+            }
+            let mut next = outside.device(stands).unwrap();
+            while next.take(&outside).is_some() {}
+            let again: Vec<u64> = next.held.iter().map(|(_, number)| *number).collect();
+            assert_eq!(again, [1, 2, 3]);
+            finish(&mut outside, &mut next, &mut Random(1));
+            if ended.is_some() {
+                assert!(stores > 3, "not much was stored: {stores}");
+                break;
+            }
         }
     }
 }
 
 #[test]
 fn only_what_was_taken_last_is_given_back() {
-    let mut outside = Outside::new(SPLIT, 4, 0);
-    let mut device = taken(&mut outside);
-    let heads: Vec<u16> = device.held.iter().map(|(id, _)| id.id).collect();
-    assert!(!device.queue.unpop_all(&heads[..2]));
-    assert!(outside.region().is_recorded());
-    // What was in flight before is not behind the others in the ring.
-    let mut next = outside.device(1).unwrap();
-    assert!(next.queue.has_unfinished());
-    assert!(!next.queue.unpop_all(&[]));
-    assert!(next.take(&outside).is_some());
-    assert!(!next.queue.unpop_all(&heads[..1]));
+    for (features, size, begin, stands) in FORMS {
+        let mut outside = Outside::new(features, size, begin);
+        let mut device = taken(&mut outside, begin);
+        let chains = held(&device);
+        assert!(!device.queue.unpop_all(&chains[..2]));
+        // One that was taken later is done, and all of that is published.
+        device.give_back(2);
+        device.queue.publish();
+        assert!(!device.queue.unpop_all(&held(&device)));
+        assert!(outside.region().is_recorded());
+        // What was in flight before is not behind the others in the ring.
+        let mut next = outside.device(stands).unwrap();
+        assert!(next.queue.has_unfinished());
+        assert!(!next.queue.unpop_all(&[]));
+        assert!(next.take(&outside).is_some());
+        assert!(!next.queue.unpop_all(&held(&next)));
+    }
 }
