@@ -4,11 +4,12 @@
 //! - [`launcher`]: a process that was made before this one gave its rights away, and can start the new program;
 //! - [`channel`]: what the two say to each other;
 //! - [`describe`]: what runs, in the words of the command line;
-//! - [`hand_over`]: the old program's side; [`take_over`]: the new one's.
+//! - [`hand_over`]: the old program's side, which [`hear`]s the new one; [`take_over`]: the new one's.
 
 mod channel;
 mod describe;
 mod hand_over;
+mod hear;
 mod launcher;
 mod scsi;
 mod standing;

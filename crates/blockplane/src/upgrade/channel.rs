@@ -81,6 +81,12 @@ impl Channel {
         Ok((Channel(one), Channel(other)))
     }
 
+    /// Whoever stops in the middle of a message, or does not take one, is waited for no longer than this.
+    pub fn limit_waiting(&self, time: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(Some(time))?;
+        self.0.set_write_timeout(Some(time))
+    }
+
     /// One with this number that we were started with, if it is one.
     pub fn inherit(number: RawFd) -> Option<Self> {
         if number <= 2 {

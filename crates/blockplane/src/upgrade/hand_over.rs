@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use data_plane::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
@@ -11,18 +11,15 @@ use serde_json::{Value, json};
 
 use super::channel::{Channel, Said};
 use super::describe;
+use super::hear::{expect, gone, hear};
 use super::launcher::{Launcher, Started};
 use super::scsi;
-use super::standing::{self, ALIVE, Standing};
+use super::standing::{self, Standing};
 use super::state::{self, Outgoing};
 use crate::control::Control;
 use crate::later::AtTheEnd;
 use crate::objects::{Export, ExportState, OpenNode};
 use crate::shown::{Form, Serving};
-
-/// How long the new program may take to say that it has started, and that it has everything. Nothing stands still
-/// meanwhile.
-const START_TIME: Duration = Duration::from_secs(60);
 
 /// Another process has everything.
 #[derive(Clone, Copy, Debug)]
@@ -150,20 +147,36 @@ impl Control {
     fn hand_over(&mut self, started: &Started, launcher: &Launcher) -> Result<Upgrade, String> {
         // Commands were carried out meanwhile.
         self.check_free()?;
-        let channel = &started.channel;
         // Before guests have to wait.
         self.hold_monitors(true);
         let mut standing = self.stand_still()?;
+        let handed = self.hand_over_all(&mut standing, started, launcher);
+        if handed.is_err() {
+            // It may have begun to use the queues, and is gone before they go on here.
+            launcher.end();
+        }
+        handed
+    }
+
+    fn hand_over_all(
+        &mut self,
+        standing: &mut Vec<Standing>,
+        started: &Started,
+        launcher: &Launcher,
+    ) -> Result<Upgrade, String> {
+        let channel = &started.channel;
         let mut fds = Outgoing::default();
-        let state = self.state(&mut standing, &mut fds)?;
-        let lost = |_| gone(launcher);
+        let state = self.state(standing, &mut fds)?;
+        let lost = |error| gone(&error, launcher);
         fds.send(channel, &Said::State(state)).map_err(lost)?;
         self.expect(channel, &Said::Prepared, launcher)?;
 
         let begin_ns = now_ns();
-        standing::rest(&mut standing, || self.service.alive())?;
+        standing::rest(standing, || self.service.alive())?;
+        // Some of what was in flight may have failed, and waits now.
+        self.check_free()?;
         let mut fds = Outgoing::default();
-        let stopped = self.stopped(&mut standing, &mut fds)?;
+        let stopped = self.stopped(standing, &mut fds)?;
         fds.send(channel, &Said::Stopped(stopped)).map_err(lost)?;
         self.expect(channel, &Said::Started, launcher)?;
         if self.is_to_end() {
@@ -171,16 +184,18 @@ impl Control {
         }
         channel.send(&Said::Go, &[]).map_err(lost)?;
 
-        for standing in standing {
+        for standing in standing.drain(..) {
             standing.leave();
         }
         block::leave_locks(true);
         self.objects.inherited.leave(true);
-        let Ok((Said::Gone(end_ns), _)) = channel.recv() else {
+        let Ok(Some(Said::Gone(end_ns))) = hear(channel, || self.service.alive()) else {
+            // Of one that hangs nothing is left either: front-ends connect to who comes next.
+            launcher.end();
             tracing::error!(
                 advice =
                     "start the daemon again; see the log of the new process, and tell who made it",
-                "the new process ended right after it had taken over: what it has done is not known, so this one ends as well"
+                "the new process ended, or hung, right after it had taken over: what it has done is not known, so this one ends as well"
             );
             std::process::exit(1);
         };
@@ -197,7 +212,7 @@ impl Control {
     fn stand_still(&self) -> Result<Vec<Standing>, String> {
         let exports = self.objects.exports.iter();
         exports
-            .filter_map(|export| Standing::of(export).transpose())
+            .filter_map(|export| Standing::of(export, || self.service.alive()).transpose())
             .collect()
     }
 
@@ -286,46 +301,6 @@ fn start(launcher: &Launcher, other: Option<PathBuf>) -> Result<Started, String>
     let started = launcher.start(other.as_deref())?;
     expect(&started.channel, &Said::Hello, launcher, || ())?;
     Ok(started)
-}
-
-fn expect(
-    channel: &Channel,
-    what: &Said,
-    launcher: &Launcher,
-    alive: impl Fn(),
-) -> Result<(), String> {
-    let until = Instant::now() + START_TIME;
-    while !channel
-        .is_readable_within(ALIVE)
-        .map_err(|error| error.to_string())?
-    {
-        alive();
-        if Instant::now() >= until {
-            return Err(format!(
-                "the new program has said nothing for {} s, and was ended: see what it waits for",
-                START_TIME.as_secs()
-            ));
-        }
-    }
-    match channel.recv() {
-        Ok((said, _)) if said == *what => Ok(()),
-        Ok((Said::Failed(why), _)) => Err(format!("the new program cannot take over: {why}")),
-        Ok(_) => Err(
-            "the new program says something else than this version expects: restart instead"
-                .to_owned(),
-        ),
-        Err(_) => Err(gone(launcher)),
-    }
-}
-
-/// Why a program says nothing more.
-fn gone(launcher: &Launcher) -> String {
-    let how = launcher
-        .end()
-        .unwrap_or_else(|| "nobody knows how".to_owned());
-    format!(
-        "the new program ended before it took over ({how}): try it by itself, with --version, and see its log"
-    )
 }
 
 fn finish(outcome: Result<Upgrade, String>, answer: impl FnOnce(&Result<Upgrade, String>)) {

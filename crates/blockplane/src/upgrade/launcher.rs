@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::VARIABLE;
 use super::channel::Channel;
+use super::hear::START_TIME;
 
 /// The name that ps(1) shows.
 const NAME: &std::ffi::CStr = c"bp-launcher";
@@ -81,7 +82,13 @@ impl Launcher {
                     .into()
             }
         };
-        let (ours, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let pair = Channel::pair().and_then(|(ours, theirs)| {
+            ours.limit_waiting(START_TIME)?;
+            Ok((ours, theirs))
+        });
+        let (ours, theirs) = pair.map_err(|error| {
+            format!("no channel to a new program: {error}; see `ulimit -n` and `LimitNOFILE=`")
+        })?;
         let channel = self.channel();
         channel
             .send_json(&json!({"start": path}), &[theirs.as_fd()])

@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use data_plane::ControllerHandle;
-use vhost_user::{HandedOver, Parked};
+use vhost_user::{HandedOver, Parked, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
+use super::hear::ALIVE;
 use crate::export::Controller;
 use crate::objects::{Export, ExportState};
 use crate::shown::Serving;
@@ -17,8 +18,6 @@ use crate::shown::Serving;
 const MESSAGE_TIME: Duration = Duration::from_secs(10);
 /// How long requests in flight are waited for. Guests wait as well.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// How often the service manager hears of us meanwhile.
-pub(super) const ALIVE: Duration = Duration::from_secs(1);
 /// How long task management functions may wait for a ring to become empty, with all queues but control queues at work. Those
 /// left then are answered that they have failed, and drivers try something stronger.
 const FUNCTION_TIME: Duration = Duration::from_secs(1);
@@ -50,13 +49,13 @@ impl Drop for Alone {
 }
 
 impl Standing {
-    /// No front-end of this export is heard from here on; `None` for one that has ended.
-    pub fn of(export: &Export) -> Result<Option<Self>, String> {
+    /// No front-end of this export is heard from here on; `None` for one that has ended. `alive` is called now and then.
+    pub fn of(export: &Export, alive: impl Fn()) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let how = match &export.state {
             ExportState::Ending(_) => return Ok(None),
             ExportState::Serving(Serving::VhostUser(server)) => How::VhostUser {
-                parked: server.park(MESSAGE_TIME).ok_or_else(|| {
+                parked: park(server, alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
                         MESSAGE_TIME.as_secs()
@@ -99,6 +98,14 @@ impl Standing {
             How::Alone(alone) => std::mem::forget(alone),
         }
     }
+}
+
+/// Lets it stand still before its next message.
+fn park(server: &Server, alive: impl Fn()) -> Option<Parked> {
+    (0..MESSAGE_TIME.as_secs()).find_map(|_| {
+        alive();
+        server.park(ALIVE)
+    })
 }
 
 /// Why a host adapter is not handed over.

@@ -94,6 +94,17 @@ impl Daemon {
         }
     }
 
+    /// It ends by itself, which may take longer than anything else.
+    #[track_caller]
+    pub fn ends_slowly(&mut self) -> Ended {
+        let first = self.first.take().expect("it was not upgraded");
+        let start = Instant::now();
+        while !first.stderr().contains("this one ends") && start.elapsed() < 3 * STUCK_AFTER {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        first.ended()
+    }
+
     /// The process stays; what is said.
     #[track_caller]
     pub fn fails_to_upgrade(&mut self) -> String {

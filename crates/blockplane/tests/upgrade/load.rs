@@ -1,10 +1,26 @@
 //! Load that is verified, across upgrades that work and upgrades that do not.
 
+use std::path::Path;
+
 use crate::daemon::Daemon;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
 const UPGRADES: usize = 20;
 const SECONDS: u32 = 5;
+
+/// What a program says first.
+const HELLO: &str = r#"{"hello":"0"}"#;
+
+/// A script that says this to the program that has started it, hears nothing, and never ends. Its number is in a file.
+fn hangs_after(said: &[&str]) -> String {
+    let mut script = "echo $$ > new-pid; ".to_owned();
+    for json in said {
+        // Bytes, and no descriptors.
+        let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
+        script += &format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#);
+    }
+    script + "exec sleep 1000"
+}
 
 fn is_not_noticed(queues: u16, packed: &str, rest: &str) {
     let export = format!("num-queues={queues},packed={packed}");
@@ -106,4 +122,38 @@ fn a_program_that_hangs_is_not_waited_for_forever() {
     daemon.upgrade();
     load.ended_well();
     daemon.stop();
+}
+
+#[test]
+fn a_program_that_hangs_before_it_takes_anything_is_not_waited_for_forever() {
+    // What is said of them is more than a socket holds.
+    let nodes: String = (0..3000)
+        .map(|node| format!(" --blockdev null-co,node-name=n{node},size=1M"))
+        .collect();
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", &nodes);
+    daemon.replace_program(&hangs_after(&[HELLO]));
+    let said = daemon.fails_to_upgrade_slowly();
+    assert!(
+        said.contains("in the middle of a message for 60 s"),
+        "{said}"
+    );
+    let load = daemon.load(1, 1);
+    load.ended_well();
+    daemon.stop();
+}
+
+/// What it has done is not known, and its front-ends have to hear that nobody is there.
+#[test]
+fn a_program_that_hangs_once_it_has_everything_ends_and_the_old_one_too() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let all = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
+    daemon.replace_program(&hangs_after(&all));
+    let client = Process::spawn(daemon.folder.command(["upgrade", "qmp"]));
+    let ended = daemon.ends_slowly();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("hung"), "{ended:?}");
+    let new = std::fs::read_to_string(daemon.folder.join("new-pid")).unwrap();
+    let of_new = Path::new("/proc").join(new.trim());
+    assert!(!of_new.exists(), "nothing of it is left");
+    drop(client);
 }
