@@ -114,17 +114,7 @@ impl Guest {
         if let Some(record) = &self.record {
             must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
         }
-        let memory = self.memory.guest_memory();
-        let regions: Vec<_> = memory
-            .regions()
-            .iter()
-            .map(|region| Region {
-                guest_addr: region.guest_addr,
-                len: region.len,
-                user_addr: region.user_addr,
-                offset: 0,
-            })
-            .collect();
+        let regions = mem_regions(&self.memory);
         let file = self.memory.region_file(0);
         must(SET_MEM_TABLE, &mem_table(&regions), &[file])?;
         for index in 0..self.queues.len() {

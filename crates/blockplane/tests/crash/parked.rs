@@ -106,6 +106,15 @@ impl Disk {
         }
     }
 
+    /// The queue stops and goes on while they wait.
+    fn rests(&mut self, client: &mut Client) {
+        self.wait(client);
+        assert_eq!(self.guest.stop(&self.link, 0), Ok(()));
+        assert!(!self.guest.look(), "nothing was answered");
+        assert_eq!(self.guest.start(&self.link, 0), Ok(()));
+        self.wait(client);
+    }
+
     fn mends(&mut self, client: &mut Client) {
         let nothing: Value = json!({"node-name": "b", "inject-error": []});
         client.done("x-blkdebug-set", nothing);
@@ -175,11 +184,7 @@ fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
             disk.last = disk.guest.ask(0, Op::Write, WRITTEN);
         }
         let mut client = disk.server.client();
-        disk.wait(&mut client);
-        assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
-        assert!(!disk.guest.look(), "nothing was answered");
-        assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
-        disk.wait(&mut client);
+        disk.rests(&mut client);
         disk.mends(&mut client);
         disk.ends();
     }
@@ -194,11 +199,7 @@ fn requests_that_wait_stay_in_a_record_that_is_taken_along() {
         disk.connects();
         disk.writes();
         let mut client = disk.server.client();
-        disk.wait(&mut client);
-        assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
-        assert!(!disk.guest.look(), "nothing was answered");
-        assert_eq!(disk.guest.start(&disk.link, 0), Ok(()));
-        disk.wait(&mut client);
+        disk.rests(&mut client);
         assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
         drop(client);
         // The other end of a migration.

@@ -163,14 +163,7 @@ impl Guest {
 
     /// The regions of this guest's memory, as messages describe them.
     pub fn regions(&self) -> Vec<Region> {
-        let memory = self.memory.guest_memory();
-        let regions = memory.regions().iter().map(|region| Region {
-            guest_addr: region.guest_addr,
-            len: region.len,
-            user_addr: region.user_addr,
-            offset: 0,
-        });
-        regions.collect()
+        mem_regions(&self.memory)
     }
 
     pub fn share_memory(&self) {

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use virtqueue::testing::TestMemory;
 
 use crate::daemon::STUCK_AFTER;
 
@@ -189,6 +190,18 @@ impl Region {
     fn bytes(&self) -> Vec<u8> {
         u64s(&[self.guest_addr, self.len, self.user_addr, self.offset])
     }
+}
+
+/// The regions of a guest's memory.
+pub fn mem_regions(memory: &TestMemory) -> Vec<Region> {
+    let memory = memory.guest_memory();
+    let regions = memory.regions().iter().map(|region| Region {
+        guest_addr: region.guest_addr,
+        len: region.len,
+        user_addr: region.user_addr,
+        offset: 0,
+    });
+    regions.collect()
 }
 
 /// Payload of `SET_MEM_TABLE`.

@@ -94,17 +94,7 @@ impl Guest {
             .wire
             .message(SET_PROTOCOL_FEATURES, VERSION, &protocol, &[]);
         guest.must(SET_FEATURES, &u64s(&[features]), &[]);
-        let memory = guest.memory.guest_memory();
-        let regions: Vec<_> = memory
-            .regions()
-            .iter()
-            .map(|region| Region {
-                guest_addr: region.guest_addr,
-                len: region.len,
-                user_addr: region.user_addr,
-                offset: 0,
-            })
-            .collect();
+        let regions = mem_regions(&guest.memory);
         let file = guest.memory.region_file(0);
         guest.must(SET_MEM_TABLE, &mem_table(&regions), &[file]);
         for index in 0..queues {
