@@ -329,10 +329,11 @@ impl Guest {
             (offset < region.len).then(|| region.guest_addr + offset)
         });
         let slot = addr.map(|addr| (addr - MEMORY - RINGS) / SLOT);
+        // One that was refused since the disk ended before it has no place among those that came, should it come after all.
         let asked = self
             .asked
             .iter()
-            .find(|(_, asked)| Some(asked.slot as u64) == slot);
+            .find(|(_, asked)| Some(asked.slot as u64) == slot && !asked.was_beyond);
         if let Some((&id, asked)) = asked
             && let Err(wrong) = self.order.came(id, asked.queue)
         {
