@@ -33,10 +33,12 @@ fn nothing_is_found_without_a_mistake() {
         seen.power_failures,
         seen.stops,
         seen.migrations,
-        seen.faults,
+        seen.faults.short,
+        seen.faults.errors + seen.faults.no_space,
     ] {
         assert!(count > 200, "{seen:?}");
     }
+    assert!(seen.faults.jobs > 0, "{seen:?}");
 }
 
 #[test]

@@ -167,12 +167,19 @@ impl World {
             format!("kernel: ends a {what}: {how:?}")
         });
         let errno = match how {
-            End::Error => Errno::IO,
-            End::NoSpace => Errno::NOSPC,
+            End::Error => {
+                self.seen.faults.errors += 1;
+                Errno::IO
+            }
+            End::NoSpace => {
+                self.seen.faults.no_space += 1;
+                Errno::NOSPC
+            }
             End::Whole | End::Short(_) => {
                 let max = match how {
                     // Zeroes are written, or they are not.
                     End::Short(words) if !matches!(does, Does::Zeroes { .. }) => {
+                        self.seen.faults.short += 1;
                         (usize::from(words) + 1) * 8
                     }
                     _ => usize::MAX,
@@ -185,7 +192,6 @@ impl World {
                 return;
             }
         };
-        self.seen.faults += 1;
         // With the rest of it all fails that was joined to one request.
         let began = (state.disk.held[index].began / SECTOR) as u64;
         self.guest
@@ -213,7 +219,7 @@ impl World {
             )
         });
         if fails {
-            self.seen.faults += 1;
+            self.seen.faults.jobs += 1;
             let mut guest = self.guest.borrow_mut();
             guest.failed(true, false, 0..u64::MAX);
             guest.failed(false, true, 0..u64::MAX);
