@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -261,6 +262,9 @@ impl ChainDisk {
             Ok(())
         });
         added.expect("room in the ring");
+        // Between what is available and whether the server wants to hear of it (virtio specification 1.2, 2.7.13.4.1): without
+        // event indices virtio-driver 0.6.1 has nothing there, and the server may go to sleep unheard.
+        fence(Ordering::SeqCst);
         if self.queue.avail_notif_needed() {
             self.notifier.notify().expect("an eventfd takes a kick");
         }

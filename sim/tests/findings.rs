@@ -1,7 +1,7 @@
 //! What the simulator has found, as short plans that are run again.
 
 use data_plane::OnError;
-use sim::plan::{Config, End, Event, Kind, Plan};
+use sim::plan::{Config, End, Event, Kind, Leave, Plan};
 use sim::run::run;
 use sim::trace::Trace;
 
@@ -83,6 +83,52 @@ fn what_completes_behind_requests_that_were_given_up_counts() {
             events.extend([ask(Kind::Read, 8), SHOW]);
             let found = found(config.clone(), &events);
             assert_eq!(found, Ok(()), "{times}, {reads}");
+        }
+    }
+}
+
+/// A daemon is killed while it shows two answers of a packed queue: the second one is written over its request, and nobody sees it.
+/// The next daemon's request waits after an error, and may not go back to a ring that does not say any more what it was.
+#[test]
+fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
+    let config = Config {
+        packed: true,
+        indirect: true,
+        size: 8,
+        inflight: true,
+        policy: [OnError::Ignore, OnError::NoSpace],
+        ..config()
+    };
+    let asked = |kind, shape| Event::Ask {
+        queue: 0,
+        kind,
+        sector: 1,
+        sectors: 1,
+        shape,
+    };
+    const INDIRECT: u32 = 1 << 20;
+    for (write, flush) in [(0, 0), (0, INDIRECT), (INDIRECT, 0), (INDIRECT, INDIRECT)] {
+        for store in 0..8 {
+            let run = Event::Run { times: 3 };
+            let events = [
+                asked(Kind::Write, write),
+                asked(Kind::Flush, flush),
+                SHOW,
+                run.clone(),
+                WHOLE,
+                WHOLE,
+                Event::Kill { store, salt: 0 },
+                Event::Connect,
+                run.clone(),
+                Event::Complete {
+                    pick: 1,
+                    how: End::NoSpace,
+                },
+                run,
+                Event::Leave(Leave::Migrate),
+            ];
+            let found = found(config.clone(), &events);
+            assert_eq!(found, Ok(()), "{write}, {flush}, {store}");
         }
     }
 }

@@ -42,6 +42,8 @@ struct Entry {
     last: u16,
     /// Of a head: how the driver calls its chain.
     id: u16,
+    /// Of a head: its chain was in flight when the record was gone on with.
+    again: bool,
 }
 
 /// Writes the record.
@@ -180,7 +182,7 @@ impl PackedTracker {
         }
         let id = descriptors.last().map_or(0, |last| last.id);
         let head = &mut self.entries[usize::from(entry)];
-        (head.last, head.id) = (last, id);
+        (head.last, head.id, head.again) = (last, id, true);
         Ok(Recorded { entry, descriptors })
     }
 
@@ -220,7 +222,7 @@ impl PackedTracker {
         }
         let offset = self.offset(head);
         let first = &mut self.entries[usize::from(head)];
-        (first.last, first.id) = (last, id);
+        (first.last, first.id, first.again) = (last, id, false);
         self.region.store_u64(offset + COUNTER, self.counter);
         self.counter = self.counter.wrapping_add(1);
         let word = word([1, first.next, last, descriptors]);
@@ -235,6 +237,12 @@ impl PackedTracker {
     #[inline]
     pub fn id(&self, entry: u16) -> u16 {
         self.entries[usize::from(entry)].id
+    }
+
+    /// Whether a chain was in flight when the record was gone on with. Whoever took it off the ring may have written used entries
+    /// over its descriptors that nobody has seen.
+    pub fn is_again(&self, entry: u16) -> bool {
+        self.entries[usize::from(entry)].again
     }
 
     /// These were taken last, and are not any more.

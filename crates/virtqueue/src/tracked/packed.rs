@@ -80,8 +80,9 @@ impl TrackedPacked {
 
     /// Gives back what was taken last, and strikes it out. All else is published.
     pub(super) fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
-        // Where they are is behind those that were in flight before.
-        if !self.again.is_empty() {
+        let is_again = |chain: &ChainId| self.tracker.is_again(chain.id);
+        // Where they are is behind those that were in flight before. And of these the ring may not say any more what they were.
+        if !self.again.is_empty() || chains.iter().any(is_again) {
             return false;
         }
         let named = |chain: &ChainId| ChainId {
