@@ -24,10 +24,10 @@ pub struct Hit {
 }
 
 impl Tracer {
-    /// Attaches to these probes, each of which has the export for its first argument. `None`, and a line that says so: this system
-    /// does not let us.
-    pub fn attach(probes: &[&str]) -> Option<Self> {
-        match Tracer::try_attach(probes) {
+    /// Attaches to these probes, each of which has the export for its first argument: one of these. `None`, and a line that says so:
+    /// this system does not let us.
+    pub fn attach(probes: &[&str], exports: &[&str]) -> Option<Self> {
+        match Tracer::try_attach(probes, exports) {
             Ok(tracer) => Some(tracer),
             Err(error) => {
                 eprintln!(
@@ -38,7 +38,7 @@ impl Tracer {
         }
     }
 
-    fn try_attach(probes: &[&str]) -> io::Result<Self> {
+    fn try_attach(probes: &[&str], exports: &[&str]) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let group = format!("blockplane_{}_{number}", std::process::id());
@@ -61,18 +61,19 @@ impl Tracer {
                 "p:{group}/{name} {program}:{at:#x}({semaphore:#x}){arguments}"
             ))?;
         }
+        // Daemons of other tests fire by the million, and would leave no room.
+        let ours = exports.iter().map(|export| format!("a0 == \"{export}\""));
+        let ours = ours.collect::<Vec<_>>().join(" || ");
         for probe in probes {
-            fs::write(tracer.switch(probe), "1")?;
+            fs::write(tracer.file(probe, "filter"), &ours)?;
+            fs::write(tracer.file(probe, "enable"), "1")?;
         }
         Ok(tracer)
     }
 
-    fn switch(&self, event: &str) -> PathBuf {
-        self.instance
-            .join("events")
-            .join(&self.group)
-            .join(event)
-            .join("enable")
+    fn file(&self, probe: &str, name: &str) -> PathBuf {
+        let events = self.instance.join("events").join(&self.group);
+        events.join(probe).join(name)
     }
 
     /// What has fired so far for this export, in order.

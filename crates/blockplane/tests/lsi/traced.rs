@@ -23,7 +23,7 @@ fn a_tracer_sees_each_request_to_a_disk_and_nothing_else() {
     let line = LINE.replace("id=e,", "id=traced-lsi,");
     let program = folder.start(&line, "e.sock");
     let mut driver = plug(&folder, &[(0, 0), (3, 2)]);
-    let Some(tracer) = Tracer::attach(&probes) else {
+    let Some(tracer) = Tracer::attach(&probes, &["traced-lsi"]) else {
         return;
     };
     let read = transfer(0x28, 0, Some(1), 16, 8, BUFFERS);

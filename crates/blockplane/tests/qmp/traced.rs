@@ -53,7 +53,7 @@ fn a_tracer_sees_the_steps_of_each_command_and_of_each_request() {
     let (program, _client) = start(&folder, LINE);
     let mut guest = Guest::connect_scsi(&folder.join("v.sock"), 2);
     let mut other = Guest::connect(&folder.join("e.sock"), 1);
-    let Some(tracer) = Tracer::attach(&probes) else {
+    let Some(tracer) = Tracer::attach(&probes, &["traced-scsi", "traced-blk"]) else {
         return;
     };
     assert_eq!(guest.command(2, UNIT, &[0; 6]), 2);
