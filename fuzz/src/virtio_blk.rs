@@ -252,7 +252,10 @@ impl Rig {
         assert!(taken <= budget, "no more than the budget");
         match admitted {
             Ok(Admission::Budget) => assert_eq!(taken, budget),
-            Ok(Admission::Stalled) => assert!(self.disk.waiting.len() >= self.disk.room),
+            // Less room may be used than was kept, by those that are joined; but then they are there.
+            Ok(Admission::Stalled) => {
+                assert!(self.disk.room == 0 || !self.disk.waiting.is_empty());
+            }
             Ok(Admission::Drained) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());

@@ -55,7 +55,8 @@ impl Slot {
         );
         let sense = task.sense();
         assert_eq!(status == Status::CheckCondition, !sense.is_empty());
-        let key = match sense.first() {
+        // SPC-4, 4.5.3: the bit before the format says that there is information.
+        let key = match sense.first().map(|first| first & 0x7f) {
             None => None,
             Some(0x70 | 0x71) => Some(sense[2] & 0xf),
             Some(0x72 | 0x73) => Some(sense[1] & 0xf),
