@@ -85,6 +85,15 @@ impl Report {
         &self.steps
     }
 
+    /// Of so many writers of a [`Scenario::Crashes`](crate::Scenario::Crashes) the first that has not written anything.
+    #[must_use]
+    pub fn idle_writer(&self, writers: u16) -> Option<u16> {
+        (0..writers).find(|writer| {
+            let rounds = self.fact(&format!("rounds.{writer}"));
+            rounds.is_none_or(|rounds| rounds == "0")
+        })
+    }
+
     /// A fact, such as `size_bytes`, `queues`, `serial`, `write_cache`, `sum.<file>`.
     #[must_use]
     pub fn fact(&self, key: &str) -> Option<&str> {
@@ -149,6 +158,17 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_writer_that_wrote_nothing_or_said_nothing_is_idle() {
+        let mut report = Report::default();
+        report.line("BP: rounds.0=3");
+        report.line("BP: rounds.2=0");
+        assert_eq!(report.idle_writer(1), None);
+        assert_eq!(report.idle_writer(2), Some(1));
+        report.line("BP: rounds.1=10");
+        assert_eq!(report.idle_writer(3), Some(2));
+    }
 
     #[test]
     fn a_console_becomes_steps_facts_and_events() {

@@ -86,6 +86,15 @@ fn log_all(guest: &Guest, logs: bool) {
     }
 }
 
+/// A guest that is migrated for the second time, and has not passed another log yet.
+fn migrates_again(guest: &mut Guest) {
+    ready(guest);
+    assert_eq!(pass(guest, NEEDED, 0, Log::new(NEEDED).0), Accepted);
+    log_all(guest, true);
+    log_all(guest, false);
+    log_all(guest, true);
+}
+
 /// The pages that a verified request wrote: its data, the status behind that, and the used ring of a split queue.
 fn written(guest: &Guest) -> BTreeSet<u64> {
     let queue = &guest.queues[0];
@@ -198,12 +207,7 @@ fn good() -> Vec<Row> {
             Accepted,
             "",
             |guest| {
-                ready(guest);
-                let old = Log::new(NEEDED);
-                assert_eq!(pass(guest, NEEDED, 0, &old.0), Accepted);
-                log_all(guest, true);
-                log_all(guest, false);
-                log_all(guest, true);
+                migrates_again(guest);
                 // Nobody looks there any more.
                 io(guest);
                 let log = pass_good(guest);
@@ -218,12 +222,7 @@ fn good() -> Vec<Row> {
             Accepted,
             "",
             |guest| {
-                ready(guest);
-                let old = Log::new(NEEDED);
-                assert_eq!(pass(guest, NEEDED, 0, &old.0), Accepted);
-                log_all(guest, true);
-                log_all(guest, false);
-                log_all(guest, true);
+                migrates_again(guest);
                 assert_eq!(add_memory(guest), Accepted);
                 let log = pass_good(guest);
                 assert!(log.take().is_superset(&all_pages().collect()));

@@ -284,11 +284,17 @@ fn units_go_on_as_their_initiator_knows_them() {
     daemon.stop();
 }
 
+/// A guest that has heard all that there was to hear of a unit.
+fn ready(daemon: &Daemon, unit: (u8, u8)) -> Guest {
+    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
+    while guest.command(QUEUE, unit, &TEST_UNIT_READY) != GOOD {}
+    guest
+}
+
 #[test]
 fn a_file_of_reservations_stays_locked_and_is_written_again() {
     let mut daemon = controller();
-    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
-    while guest.command(QUEUE, SECOND, &TEST_UNIT_READY) != GOOD {}
+    let mut guest = ready(&daemon, SECOND);
     let path = daemon.folder.join("kept");
     let locked = || {
         let file = File::open(&path).unwrap();
@@ -315,8 +321,7 @@ fn a_task_management_function_under_way_is_answered_as_usual() {
         --blockdev null-co,node-name=n,size=1M,latency-ns=1500000000 \
         --export vhost-user-scsi,id=v,node-name=n,writable=on,addr.type=unix,addr.path=s,iothread.0=io0,iothread.1=io1";
     let mut daemon = Daemon::start_in(Folder::new(), line, &[]);
-    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
-    while guest.command(QUEUE, FIRST, &TEST_UNIT_READY) != GOOD {}
+    let mut guest = ready(&daemon, FIRST);
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
     guest.begin(QUEUE, FIRST, &read, Data::In(4096));
     guest.manage(ABORT_TASK_SET, FIRST);
@@ -333,8 +338,7 @@ fn a_task_management_function_under_way_is_answered_as_usual() {
 #[test]
 fn a_function_about_a_queue_that_nobody_reads_fails_and_the_upgrade_does_not() {
     let mut daemon = controller();
-    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
-    while guest.command(QUEUE, FIRST, &TEST_UNIT_READY) != GOOD {}
+    let mut guest = ready(&daemon, FIRST);
     guest.enable(QUEUE, false);
     guest.begin(QUEUE, FIRST, &TEST_UNIT_READY, Data::None);
     guest.manage(ABORT_TASK_SET, FIRST);
@@ -354,16 +358,14 @@ fn a_function_about_a_queue_that_nobody_reads_fails_and_the_upgrade_does_not() {
 #[test]
 fn a_controller_with_nobody_connected_is_handed_over_with_its_reservations() {
     let mut daemon = controller();
-    let socket = daemon.folder.join("s");
-    let mut guest = Guest::connect_scsi(&socket, 1);
-    while guest.command(QUEUE, FIRST, &TEST_UNIT_READY) != GOOD {}
+    let mut guest = ready(&daemon, FIRST);
     out(&mut guest, FIRST, REGISTER, 0, 0x99, false);
     let mut client = daemon.client();
     drop(guest);
     client.event("BLOCK_EXPORT_DISCONNECTED", "v");
     drop(client);
     daemon.upgrade();
-    let mut guest = Guest::connect_scsi(&socket, 1);
+    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
     assert_eq!(inside(&mut guest, FIRST, 0)[8..16], 0x99u64.to_be_bytes());
     drop(guest);
     daemon.stop();

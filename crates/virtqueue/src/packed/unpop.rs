@@ -1,7 +1,8 @@
 //! Chains that go back: taken off the ring, and not done by the time that the queue stops.
 //!
 //! Used entries are only written before the place where the guest looks for its next one. So the descriptors of what was taken
-//! last are as the driver has left them, if all else is published.
+//! last are as the driver has left them, if all else is published. Not so after a crash: a queue with a record knows which chains
+//! another one had taken before it, and gives none of those back.
 
 use super::PackedQueue;
 use crate::descriptor::F_NEXT;
