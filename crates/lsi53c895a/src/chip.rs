@@ -244,7 +244,7 @@ impl Chip {
     pub(crate) fn interrupt_dma(&mut self, bits: u8) {
         debug_assert!(bits & dstat::DFE == 0);
         self.interrupts.raise_dma(bits, self.enabled());
-        self.cpu.stop();
+        self.stop();
     }
 
     /// A SCSI interrupt; stops SCRIPTS if it is fatal, or enabled.
@@ -252,7 +252,7 @@ impl Chip {
         let enabled = self.enabled();
         self.interrupts.raise_scsi(sist0, sist1, enabled);
         if interrupts::counts(sist0, sist1, enabled) {
-            self.cpu.stop();
+            self.stop();
         }
     }
 }

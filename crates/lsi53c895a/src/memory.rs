@@ -103,6 +103,13 @@ impl Chip {
         matches!(self.dma, Dma::Reading { .. } | Dma::Writing { .. })
     }
 
+    /// What was asked for is not wanted any more; a write goes on.
+    pub(crate) fn forget_read(&mut self) {
+        if matches!(self.dma, Dma::Reading { .. } | Dma::Ready { .. }) {
+            self.dma = Dma::Idle;
+        }
+    }
+
     /// Reads at most [`CHUNK`] bytes.
     pub(crate) fn load<H: Bus>(
         &mut self,

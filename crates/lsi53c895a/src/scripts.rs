@@ -78,9 +78,15 @@ fn signed24(word: u32) -> u32 {
 impl Chip {
     /// DSP was written, or STD set: what ran before is forgotten.
     pub(crate) fn start(&mut self) {
-        self.cpu.stop();
+        self.stop();
         self.cpu.state = State::Fetch;
         self.awake = true;
+    }
+
+    /// The instruction under way is forgotten, and what it has asked for: memory may be another when it is carried out again.
+    pub(crate) fn stop(&mut self) {
+        self.cpu.stop();
+        self.forget_read();
     }
 
     /// One step of the program.

@@ -1,6 +1,6 @@
 //! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
 
-use lsi53c895a::{Limits, Run};
+use lsi53c895a::{Fault, Limits, Run};
 
 use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::driver::{Done, Driver, transfer};
@@ -121,6 +121,54 @@ fn answers_that_come_after_a_reset_are_ignored() {
         0x81,
         "now the instruction is there, and is none"
     );
+}
+
+#[test]
+fn a_program_that_is_started_again_is_read_again() {
+    let start = u32::try_from(FAR).unwrap();
+    let program = |code| {
+        let mut p = Program::at(start);
+        p.int(When::Always, code);
+        p.bytes()
+    };
+    // What was asked for comes before the program changes, or after it has been started again, or never.
+    for (aborts, answered) in [(true, 1), (true, 0), (false, 0), (false, 1)] {
+        let mut machine = Machine::new();
+        machine.poke_far(0, &program(1));
+        machine.write32(DSP, start);
+        machine.run();
+        let old = machine.world.asked.pop_front().unwrap();
+        let bytes = machine.world.far[..8].to_vec();
+        let answer = |machine: &mut Machine| machine.chip.dma_done(old.0, Ok(&bytes));
+        if aborts {
+            machine.write8(ISTAT0, 0x80);
+            machine.write8(ISTAT0, 0);
+            assert_eq!(machine.read8(DSTAT), 0x90);
+        }
+        if answered == 1 {
+            answer(&mut machine);
+        }
+        machine.poke_far(0, &program(2));
+        machine.write32(DSP, start);
+        if answered == 0 {
+            answer(&mut machine);
+        }
+        machine.go();
+        machine.expect_int(2);
+    }
+}
+
+#[test]
+fn an_access_that_an_abort_has_ended_cannot_fail() {
+    let mut machine = Machine::new();
+    machine.write32(DSP, u32::try_from(FAR).unwrap());
+    machine.run();
+    machine.write8(ISTAT0, 0x80);
+    let asked = machine.world.asked.pop_front().unwrap();
+    machine.chip.dma_done(asked.0, Err(Fault));
+    machine.go();
+    assert_eq!(machine.read8(DSTAT), 0x90, "aborted, and no bus fault");
+    assert_eq!(machine.read8(DSTAT), 0x80);
 }
 
 #[test]
