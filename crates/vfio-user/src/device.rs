@@ -34,7 +34,7 @@ pub trait PciDevice {
     fn memory_changed(&mut self, host: &mut dyn Host);
     /// An access to memory has come to its end: what was read, or the buffer that was written. Errors are those of
     /// the front-end; or `EFAULT`: the device may not access this memory; `ENOTCONN`: the front-end has gone;
-    /// `ETIMEDOUT`: it does not answer.
+    /// `ETIMEDOUT`: it does not answer; `EBUSY`: nor has it answered 256 others.
     fn dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>);
     /// Does for a bounded time what is to be done. True: there is more, call again soon.
     fn run(&mut self, host: &mut dyn Host) -> bool;

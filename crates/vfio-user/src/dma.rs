@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::device::DmaId;
 use crate::error::Violation;
-use crate::limits::{DMA_TIMEOUT_NS, MAX_ASKED};
+use crate::limits::{DMA_TIMEOUT_NS, MAX_ASKED, MAX_TRANSFERS};
 use crate::outgoing::Outgoing;
 use crate::wire::{self, DmaAccess, Header, command};
 
@@ -89,6 +89,9 @@ impl Dma {
         data: Vec<u8>,
         now_ns: u64,
     ) -> DmaId {
+        if self.transfers.len() >= MAX_TRANSFERS {
+            return self.refuse(Errno::BUSY);
+        }
         let id = self.new_id();
         if data.is_empty() {
             self.over.push_back((id, Ok(data)));
@@ -392,6 +395,21 @@ mod tests {
         let (header, payload) = reply(&header, access, &[1; 10]);
         dma.answered(&header, &payload).unwrap();
         assert!(dma.next_over().is_none());
+    }
+
+    #[test]
+    fn a_front_end_that_does_not_answer_has_so_many_transfers_and_no_more() {
+        let mut dma = Dma::default();
+        for _ in 0..MAX_TRANSFERS {
+            dma.begin(Direction::Write, 0, vec![0; 10], 5);
+        }
+        assert_eq!(dma.next_over(), None);
+        let id = dma.begin(Direction::Write, 0, vec![0; 10], 5);
+        assert_eq!(dma.next_over(), Some((id, Err(Errno::BUSY))));
+        dma.expire(5 + DMA_TIMEOUT_NS);
+        while dma.next_over().is_some() {}
+        dma.begin(Direction::Write, 0, vec![0; 10], 6);
+        assert_eq!(dma.next_over(), None, "there is room again");
     }
 
     #[test]

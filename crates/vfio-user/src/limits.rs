@@ -23,6 +23,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// always has the next one.
 pub(crate) const MAX_ASKED: usize = 4;
 
+/// Transfers that are not over, of which a device needs few: one that it gives up takes up room until it is answered, or too old.
+pub(crate) const MAX_TRANSFERS: usize = 256;
+
 /// Replies that wait for the device: all memory may go away at once. Further such commands are refused.
 pub(crate) const MAX_HELD: usize = 2 * MAX_DMA_MAPS as usize;
 
