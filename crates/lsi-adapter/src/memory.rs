@@ -35,11 +35,16 @@ impl Memory {
 
     /// There is another map. True: some of what was there has gone.
     pub fn renew(&mut self, map: Arc<GuestMemory>) -> bool {
-        let kept = |old: &Region| {
-            let mut new = map.regions().iter();
-            new.any(|new| new.guest_addr == old.guest_addr && Arc::ptr_eq(&new.owner, &old.owner))
+        // Both are sorted, so each is gone through once. There may be thousands.
+        let mut new = map.regions().iter();
+        let mut kept = |old: &Region| {
+            new.by_ref()
+                .find(|new| new.guest_addr >= old.guest_addr)
+                .is_some_and(|new| {
+                    new.guest_addr == old.guest_addr && Arc::ptr_eq(&new.owner, &old.owner)
+                })
         };
-        let shrinks = !self.map.regions().iter().all(kept);
+        let shrinks = !self.map.regions().iter().all(&mut kept);
         let old = std::mem::replace(&mut self.map, map);
         if shrinks {
             if self.in_use > 0 {
@@ -85,5 +90,43 @@ impl Memory {
 
     pub fn write(&self, addr: u64, data: &[u8]) -> bool {
         self.map.write(addr, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_shrinks_when_a_piece_is_gone_or_another_and_not_when_one_comes() {
+        let bytes = Arc::new([0u8; 16]);
+        let region = |guest_addr| Region {
+            guest_addr,
+            user_addr: guest_addr,
+            len: 16,
+            host: bytes.as_ptr().cast_mut(),
+            owner: Arc::new(()),
+        };
+        let map = |regions: &[&Region]| {
+            let regions = regions.iter().map(|region| (*region).clone()).collect();
+            // SAFETY: nobody looks into it.
+            Arc::new(unsafe { GuestMemory::new(regions) }.unwrap())
+        };
+        let (a, b, c, d, e) = (region(0), region(16), region(32), region(64), region(80));
+        let other = region(32);
+        let mut memory = Memory::new(map(&[]));
+        for (regions, shrinks) in [
+            (&[&b, &d][..], false),
+            (&[&a, &b, &c, &d, &e], false),
+            (&[&a, &b, &other, &d, &e], true),
+            (&[&a, &b, &d, &e], true),
+            (&[&b, &d, &e], true),
+            (&[&a, &b, &c, &d, &e], false),
+            (&[&a, &b, &c, &d], true),
+            (&[], true),
+            (&[], false),
+        ] {
+            assert_eq!(memory.renew(map(regions)), shrinks, "{regions:x?}");
+        }
     }
 }
