@@ -104,11 +104,11 @@ impl Chip {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return;
         };
-        let Some(task) = self.tasks.get_mut(id) else {
+        let Some(task) = self.tasks.get(id) else {
             return;
         };
-        task.data.drop_collected();
         let nexus = task.nexus;
+        self.tasks.drop_collected(id);
         host.refuse(id, nexus, refusal);
         self.run_task(host, id);
     }

@@ -42,6 +42,8 @@ pub struct Data {
     collected: u64,
     segments: Segments,
     bounces: Vec<Bounce>,
+    /// Bytes in all of these.
+    bounced: usize,
     /// How many of them were written back.
     written_back: usize,
     /// Guest memory that was collected has gone.
@@ -55,22 +57,25 @@ impl Data {
         self.wanted = wanted;
     }
 
-    /// For the slot's next task. A list that grew large is not kept.
-    pub fn clear(&mut self) {
+    /// For the slot's next task. A list that grew large is not kept. Gives how many bytes were in bounce buffers.
+    pub fn clear(&mut self) -> usize {
         self.segments.0.clear();
         self.segments.0.shrink_to(MAX_SEGMENTS / 16);
         self.bounces = Vec::new();
         (self.wanted, self.collected, self.written_back) = (0, 0, 0);
         self.lost = false;
+        mem::take(&mut self.bounced)
     }
 
-    /// Guest memory goes away: none of it may be used any more.
-    pub fn lose(&mut self) {
-        if !self.segments.0.is_empty() {
-            self.segments.0.clear();
-            self.bounces.clear();
-            self.lost = true;
+    /// Guest memory goes away: none of it may be used any more. Gives how many bytes were in bounce buffers.
+    pub fn lose(&mut self) -> usize {
+        if self.segments.0.is_empty() {
+            return 0;
         }
+        self.segments.0.clear();
+        self.bounces.clear();
+        self.lost = true;
+        mem::take(&mut self.bounced)
     }
 
     fn is_complete(&self) -> bool {
@@ -96,19 +101,9 @@ impl Data {
         self.segments.0.len() == MAX_SEGMENTS || self.bounces.len() == MAX_BOUNCES
     }
 
-    /// Bytes in bounce buffers.
-    pub fn bounced(&self) -> usize {
-        self.bounces.iter().map(|bounce| bounce.bytes.len()).sum()
-    }
-
     /// What the target is given.
     pub fn collected(&mut self) -> (&mut [iovec], u64) {
         (&mut self.segments.0, self.collected)
-    }
-
-    /// Forgets what was collected: the task is to fail.
-    pub fn drop_collected(&mut self) {
-        self.clear();
     }
 
     pub fn moved_any(&self) -> bool {
@@ -147,7 +142,7 @@ impl Chip {
         };
         let (base, len) = match mapped {
             Some((base, len)) => (base.as_ptr().cast(), len.min(most)),
-            None if self.tasks.bounced() >= MAX_BOUNCED_BYTES => {
+            None if self.tasks.bounced >= MAX_BOUNCED_BYTES => {
                 self.refuse(host, Refusal::DataPhase);
                 return Ok(0);
             }
@@ -188,6 +183,8 @@ impl Chip {
         let base = bytes.as_mut_ptr().cast();
         let task = self.tasks.get_mut(id).ok_or(Pause::Stopped)?;
         task.data.bounces.push(Bounce { addr, bytes });
+        task.data.bounced += len;
+        self.tasks.bounced += len;
         Ok((base, len))
     }
 

@@ -144,7 +144,8 @@ impl Sayings {
 impl Chip {
     /// The target hears a byte of a message.
     pub(crate) fn hear<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
-        let Some(connection) = self.connection_mut() else {
+        // Who was told to go hears nothing more.
+        let Some(connection) = self.connection_mut().filter(|it| !it.leaves) else {
             return;
         };
         let Some((message, len)) = connection.listens.push(byte) else {
@@ -187,7 +188,7 @@ impl Chip {
             target: connection.target,
             lun: connection.lun,
         };
-        let tag = connection.tag;
+        let (tag, current) = (connection.tag, connection.task);
         match message {
             ABORT_TAG => self
                 .tasks
@@ -202,6 +203,10 @@ impl Chip {
                 host.reset(Reset::Unit(nexus));
             }
             _ => self.tasks.abort_where(host, |task| task.nexus == nexus),
+        }
+        // Whatever it was named meanwhile, the task that is connected does not come back.
+        if let Some(current) = current {
+            self.tasks.abort(host, current);
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Tasks {
     ready: VecDeque<TaskId>,
     running: usize,
     draining: usize,
+    /// Bytes in bounce buffers of all tasks.
+    pub bounced: usize,
     /// How many have come, and how many have gone.
     turnover: u64,
 }
@@ -61,6 +63,7 @@ impl Tasks {
             ready: VecDeque::with_capacity(MAX_TASKS),
             running: 0,
             draining: 0,
+            bounced: 0,
             turnover: 0,
         }
     }
@@ -104,7 +107,8 @@ impl Tasks {
         let Some(slot) = self.slot(id) else { return };
         let before = std::mem::replace(&mut slot.state, State::Free);
         slot.generation = slot.generation.wrapping_add(1);
-        slot.data.clear();
+        let bounced = slot.data.clear();
+        self.bounced -= bounced;
         self.turnover += 1;
         self.free.push(id.index);
         match before {
@@ -227,14 +231,17 @@ impl Tasks {
     pub fn lose_memory(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
-                slot.data.lose();
+                self.bounced -= slot.data.lose();
             }
         }
     }
 
-    /// Bytes in bounce buffers of all tasks.
-    pub fn bounced(&self) -> usize {
-        self.slots.iter().map(|slot| slot.data.bounced()).sum()
+    /// The task forgets what it has collected: it is to fail.
+    pub fn drop_collected(&mut self, id: TaskId) {
+        if let Some(task) = self.get_mut(id) {
+            let bounced = task.data.clear();
+            self.bounced -= bounced;
+        }
     }
 
     pub fn draining(&self) -> usize {

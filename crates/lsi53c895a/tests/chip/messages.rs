@@ -262,6 +262,11 @@ fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
         (vec![], vec![Reset::Target(3)]),
         "BUS DEVICE RESET"
     );
+    assert_eq!(
+        left_after(&[0xc0, 0x20, 1, 0x0d, 0xc1, 0x06, 0x0c]),
+        (vec![1, 2], vec![]),
+        "who was told to go hears nothing more"
+    );
 }
 
 #[test]
