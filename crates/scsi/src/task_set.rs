@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// How a task is to be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// After ordered ones that came before.
+    /// After ordered ones that came before, and not beside one of the head of the queue.
     Simple,
     /// After all that came before, and before all that come after, but for those at the head.
     Ordered,
@@ -29,8 +29,8 @@ pub enum Admission {
 #[derive(Debug)]
 pub struct TaskSet<T> {
     under_way: u32,
-    /// One of those under way is ordered.
-    ordered: bool,
+    /// Those under way that simple ones wait for: an ordered one, and all that went to the head.
+    ahead: u32,
     waiting: VecDeque<(T, Attribute)>,
 }
 
@@ -38,7 +38,7 @@ impl<T> Default for TaskSet<T> {
     fn default() -> Self {
         TaskSet {
             under_way: 0,
-            ordered: false,
+            ahead: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -64,21 +64,21 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     fn fits(&self, attribute: Attribute) -> bool {
         match attribute {
             Attribute::Ordered => self.under_way == 0,
-            Attribute::Simple | Attribute::HeadOfQueue => !self.ordered,
+            Attribute::Simple | Attribute::HeadOfQueue => self.ahead == 0,
         }
     }
 
     fn enter(&mut self, attribute: Attribute) {
         self.under_way += 1;
-        self.ordered |= attribute == Attribute::Ordered;
+        self.ahead += u32::from(attribute != Attribute::Simple);
     }
 
     /// A task that went is over. Calls `go` with each that may go now.
     #[inline]
     pub fn done(&mut self, attribute: Attribute, go: impl FnMut(T)) {
         self.under_way = self.under_way.saturating_sub(1);
-        if attribute == Attribute::Ordered {
-            self.ordered = false;
+        if attribute != Attribute::Simple {
+            self.ahead = self.ahead.saturating_sub(1);
         }
         if !self.waiting.is_empty() {
             self.release(go);
@@ -140,6 +140,23 @@ mod tests {
         assert_eq!(done(&mut set, Ordered), [4, 5]);
         assert_eq!(done(&mut set, Simple), []);
         assert_eq!(done(&mut set, Simple), [6]);
+    }
+
+    #[test]
+    fn nobody_passes_what_went_to_the_head() {
+        let mut set = TaskSet::default();
+        assert_eq!(set.admit(1, HeadOfQueue), Admission::Go);
+        assert_eq!(set.admit(2, Simple), Admission::Wait);
+        assert_eq!(set.admit(3, HeadOfQueue), Admission::Go);
+        assert_eq!(set.admit(4, Ordered), Admission::Wait);
+        assert_eq!(done(&mut set, HeadOfQueue), []);
+        assert_eq!(done(&mut set, HeadOfQueue), [2]);
+        assert_eq!(done(&mut set, Simple), [4]);
+        // While an ordered one goes, one goes to the head: who comes behind waits for both.
+        assert_eq!(set.admit(5, HeadOfQueue), Admission::Go);
+        assert_eq!(set.admit(6, Simple), Admission::Wait);
+        assert_eq!(done(&mut set, Ordered), []);
+        assert_eq!(done(&mut set, HeadOfQueue), [6]);
     }
 
     #[test]
