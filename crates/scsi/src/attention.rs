@@ -23,10 +23,15 @@ impl Attentions {
         self.0.is_empty()
     }
 
-    /// Something has happened. A reset is news of everything that came before.
+    /// Something has happened. A reset is news of everything that came before, and of several resets the strongest is heard:
+    /// their codes are in the order of precedence (SAM-5), being switched on first and a lost connection last.
     pub fn raise(&mut self, code: u16) {
-        if code >> 8 == 0x29 {
-            self.0.clear();
+        let is_reset = |code: &u16| code >> 8 == 0x29;
+        if is_reset(&code) {
+            let known = self.0.iter().copied().filter(is_reset);
+            let strongest = known.fold(code, u16::min);
+            self.0 = vec![strongest];
+            return;
         }
         if !self.0.contains(&code) {
             self.0.push(code);
@@ -65,5 +70,19 @@ mod tests {
         assert_eq!(pending.take(), Some(code::BUS_RESET));
         assert_eq!(pending.take(), Some(code::CAPACITY_CHANGED));
         assert_eq!(pending.take(), None);
+    }
+
+    #[test]
+    fn of_several_resets_the_strongest_is_heard() {
+        for first in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
+            for second in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
+                let mut pending = Attentions::default();
+                pending.raise(first);
+                pending.raise(code::CAPACITY_CHANGED);
+                pending.raise(second);
+                assert_eq!(pending.take(), Some(first.min(second)));
+                assert_eq!(pending.take(), None);
+            }
+        }
     }
 }
