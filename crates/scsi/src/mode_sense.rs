@@ -24,7 +24,8 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
         _ => return Err(Sense::SAVING_NOT_SUPPORTED),
     };
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
-    if subpage != 0 && !(code == ALL_PAGES && subpage == ALL_SUBPAGES) {
+    // No page has subpages: all that there are of one is itself.
+    if subpage != 0 && subpage != ALL_SUBPAGES {
         return Err(Sense::field(3, None));
     }
     let (modes, protected) = unit.look(|state| (state.modes, state.write_protection().is_some()));

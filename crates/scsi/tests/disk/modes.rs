@@ -38,6 +38,11 @@ fn all_pages_come_one_after_another() {
     rig.refused(&sense6(0x0a, 3), &[], 5, 0x3900);
     rig.refused(&sense6(0x02, 0), &[], 5, 0x2400);
     rig.refused(&[0x1a, 0, 0x0a, 1, 255, 0], &[], 5, 0x2400);
+    let control = rig.data(&sense6(0x0a, 0));
+    let with_subpages = rig.data(&[0x1a, 8, 0x0a, 0xff, 255, 0]);
+    assert_eq!(with_subpages, control, "all subpages of a page are itself");
+    rig.refused(&[0x1a, 0, 0x02, 0xff, 255, 0], &[], 5, 0x2400);
+    rig.refused(&[0x1a, 0, 0x3f, 1, 255, 0], &[], 5, 0x2400);
 }
 
 #[test]
