@@ -209,6 +209,9 @@ impl Request<'_> {
         if flags & 0x01 != 0 && !keeps {
             return Err(Sense::parameter(17, Some(0)).into());
         }
+        if all.held.is_none() {
+            return Err(Sense::field(1, Some(4)).into());
+        }
         let individual = all.held.as_ref().is_some_and(|held| !held.kind.all());
         if !individual || !all.holds(&self.ports) {
             return Err(Refusal::Conflict);
@@ -224,7 +227,7 @@ impl Request<'_> {
             initiator,
             target: be16(self.list, 18),
         };
-        if to == self.ports || to.target == 0 {
+        if to.initiator == self.ports.initiator || to.target == 0 {
             return Err(Sense::parameter(LIST_BYTES, None).into());
         }
         if all.key_of(&to).is_none() && all.registrations.len() >= MAX_REGISTRATIONS {

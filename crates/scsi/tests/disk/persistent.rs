@@ -241,8 +241,10 @@ fn a_reservation_is_handed_over() {
     let mut rig = registered();
     out(&mut rig, 2, REGISTER, 0, 0x12, 0);
     let cdb = out_cdb(REGISTER_AND_MOVE, 0, 48);
-    let reply = rig.send(&cdb, &move_list(0x10, 0x30, 2, 2));
-    assert_eq!(reply.status, Status::ReservationConflict, "nothing is held");
+    // Nothing is held that could be moved, whoever asks with the right key.
+    rig.refused(&cdb, &move_list(0x10, 0x30, 2, 2), 5, 0x2400);
+    let reply = rig.send(&cdb, &move_list(0x11, 0x30, 2, 2));
+    assert_eq!(reply.status, Status::ReservationConflict);
     out(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS, 0x10, 0);
     rig.refused(&cdb, &move_list(0x10, 0, 2, 2), 5, 0x2600);
     rig.refused(&cdb, &move_list(0x10, 0x30, 2, 0), 5, 0x2600);
