@@ -86,9 +86,15 @@ impl Steps {
         }
     }
 
-    /// Whether the node is asked to write, which some errors depend on.
+    /// Whether what the node was asked for last is a write, which some errors depend on.
     pub fn writes(&self) -> bool {
-        !matches!(self, Steps::Flush(_) | Steps::LbaStatus(_))
+        match self {
+            Steps::Flush(_) | Steps::LbaStatus(_) => false,
+            Steps::Verify(steps) => steps.writes(),
+            Steps::CompareAndWrite(steps) => steps.writes(),
+            Steps::OrWrite(steps) => steps.writes(),
+            Steps::WriteSame(_) | Steps::Unmap(_) | Steps::Reserve(_) => true,
+        }
     }
 }
 

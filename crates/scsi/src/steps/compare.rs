@@ -62,4 +62,9 @@ impl CompareAndWrite {
             State::Written(_) => Next::Finished,
         }
     }
+
+    /// The first half was found.
+    pub fn writes(&self) -> bool {
+        matches!(self.state, State::Written(_))
+    }
 }

@@ -55,6 +55,11 @@ impl OrWrite {
         }
     }
 
+    /// What was read goes back.
+    pub fn writes(&self) -> bool {
+        matches!(self.state, State::Written(_))
+    }
+
     fn read(&mut self, io: &mut Io<'_>) -> Next {
         let left = self.extent.len - self.done;
         if left == 0 {

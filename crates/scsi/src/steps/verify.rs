@@ -70,6 +70,11 @@ impl Verify {
         Next::Submit(io.own(Op::Read, false, offset, self.reading))
     }
 
+    /// Nothing is read yet, and data is written before.
+    pub fn writes(&self) -> bool {
+        self.reading == 0 && !matches!(self.write, Write::No)
+    }
+
     /// Where the initiator's data differs from what was just read.
     fn differs(&self, io: &mut Io<'_>) -> Option<u64> {
         let read = &io.buffer.bytes()[..self.reading];

@@ -287,6 +287,24 @@ fn what_the_node_says_is_in_the_sense_data() {
             let reply = rig.send(&cdb, &[1; BLOCK]);
             assert_eq!(reply.sense_code(), write);
         }
+        let written = rig.send(&cdb10(0x2e, 0, 0, 1), &[1; BLOCK]);
+        assert_eq!(written.sense_code(), write, "it writes first");
+        // These read first: that is what failed.
+        for (cdb, data) in [
+            (cdb16(0x8f, 0, 0, 1), 0),
+            (cdb16(0x8f, 2, 0, 1), BLOCK),
+            (cdb16(0x8b, 0, 0, 1), BLOCK),
+            (
+                [&[0x89; 1][..], &[0; 12], &[1, 0, 0]]
+                    .concat()
+                    .try_into()
+                    .unwrap(),
+                2 * BLOCK,
+            ),
+        ] {
+            let reply = rig.send(&cdb, &vec![1; data]);
+            assert_eq!(reply.sense_code(), read, "{cdb:x?}");
+        }
     }
     let mut rig = Rig::plain();
     rig.error = Some(Errno::BADE);
