@@ -36,6 +36,8 @@ pub struct Adapter {
     rests_until_ns: Option<u64>,
     /// A reset that the chip has not carried out.
     resets: bool,
+    /// Nobody is connected: the chip stands still, and what it does next it does for who comes then.
+    stands: bool,
 }
 
 impl Adapter {
@@ -56,6 +58,7 @@ impl Adapter {
             now_ns: 0,
             rests_until_ns: None,
             resets: false,
+            stands: true,
         })
     }
 
@@ -69,6 +72,7 @@ impl Adapter {
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         let chip = self.rests_until_ns.or(self.chip.timer_ns());
+        let chip = chip.filter(|_| !self.stands);
         [chip, self.disks.deadline_ns()].into_iter().flatten().min()
     }
 
@@ -203,6 +207,7 @@ impl PciDevice for Adapter {
     }
 
     fn run(&mut self, host: &mut dyn Host) -> bool {
+        self.stands = !host.is_connected();
         let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
         let mut wanted = timer_is_due;
         let mut ends = self.rests();
@@ -211,13 +216,13 @@ impl PciDevice for Adapter {
                 self.chip.finished(task, status);
             }
             wanted |= self.chip.wants_run();
-            if !wanted || ends {
+            if !wanted || ends || self.stands {
                 break;
             }
             wanted = false;
             ends = self.run_chip(host);
         }
         self.update_line(host);
-        self.disks.has_finished() || (self.chip.wants_run() && !self.rests())
+        self.disks.has_finished() || (self.chip.wants_run() && !self.rests() && !self.stands)
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Bus {
     pub maps: DmaMaps,
     memory: Arc<GuestMemory>,
     pub now_ns: u64,
+    pub connected: bool,
 }
 
 impl Bus {
@@ -29,6 +30,7 @@ impl Bus {
             memory: maps.memory(),
             maps,
             now_ns: 0,
+            connected: false,
         }
     }
 
@@ -39,6 +41,10 @@ impl Bus {
 }
 
 impl Host for Bus {
+    fn is_connected(&self) -> bool {
+        self.connected
+    }
+
     fn set_irq(&mut self, level: bool) {
         self.intx.set_level(level);
     }

@@ -42,6 +42,8 @@ pub trait PciDevice {
 
 /// What a device may ask for.
 pub trait Host {
+    /// Whether there is a front-end. What a guest's program does without one, nobody sees.
+    fn is_connected(&self) -> bool;
     /// The level of the interrupt line.
     fn set_irq(&mut self, level: bool);
     /// The memory of the guest that can be used where it is.

@@ -51,6 +51,7 @@ impl<D: PciDevice> Server<D> {
         tracing::info!(export = self.device.name(), "front-end connected");
         self.connections += 1;
         self.socket = Some(socket);
+        self.session.bus.connected = true;
         Ok(())
     }
 

@@ -197,6 +197,7 @@ impl Session {
         self.outgoing = Outgoing::default();
         self.agreed = None;
         self.held.clear();
+        self.bus.connected = false;
         self.bus.intx.disconnect();
         self.bus.maps.unmap_all();
         self.bus.renew_memory();

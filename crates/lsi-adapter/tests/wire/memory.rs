@@ -1,5 +1,6 @@
 //! Memory that goes away, resets, and front-ends that come and go, with requests at the disk.
 
+use vfio_user::PciDevice;
 use vfio_user::wire::{Header, command};
 
 use crate::driver::{BUFFERS, transfer};
@@ -88,6 +89,52 @@ fn another_front_end_goes_on_with_the_same_disk() {
     driver.submit(&transfer(0x28, 0, Some(1), 3, 1, BUFFERS + 0x1000));
     assert_eq!(driver.completions()[0].status, 0);
     assert_eq!(driver.machine.peek(BUFFERS + 0x1000, 512), [0x77; 512]);
+}
+
+#[test]
+fn programs_stand_still_while_nobody_is_connected() {
+    const COUNTER: u8 = SCRATCHA;
+    let mut machine = Machine::new();
+    // It counts, and never ends.
+    let add = 0x7800_0000 | 6 << 24 | u32::from(COUNTER) << 16 | 1 << 8;
+    machine.poke32(BARS.ram, add);
+    machine.poke32(BARS.ram + 8, 0x8008_0000);
+    machine.poke32(BARS.ram + 12, BARS.ram);
+    machine.write32(DSP, BARS.ram);
+    // A timer that will be due meanwhile.
+    machine.write8(STIME1, 1);
+    machine.rig.turn();
+    let front_end = &machine.rig.front_end;
+    front_end.shutdown(std::net::Shutdown::Both).unwrap();
+    machine.rig.turn();
+    assert!(!machine.rig.is_connected());
+    let counter = |machine: &mut Machine| {
+        let (adapter, host) = machine.rig.server.device();
+        let mut byte = [0];
+        adapter.read(host, 0, COUNTER.into(), &mut byte);
+        byte[0]
+    };
+    let before = counter(&mut machine);
+    for _ in 0..10 {
+        assert_eq!(machine.rig.server.device().0.deadline_ns(), None);
+        machine.rig.now_ns += 1_000_000_000;
+        let now_ns = machine.rig.now_ns;
+        machine.rig.server.device().0.set_now(now_ns);
+        assert!(!machine.rig.server.run(now_ns), "nothing to do");
+        assert_eq!(counter(&mut machine), before);
+    }
+    // Who comes next finds it running.
+    machine.rig.connect();
+    machine.rig.agree();
+    assert_eq!(machine.read8(ISTAT1), 0x02);
+    let before = machine.read8(COUNTER);
+    let counts = (0..100).any(|_| {
+        machine.rig.now_ns += 1_000_000;
+        let now_ns = machine.rig.now_ns;
+        machine.rig.server.device().0.set_now(now_ns);
+        machine.read8(COUNTER) != before
+    });
+    assert!(counts, "and it goes on");
 }
 
 #[test]

@@ -101,6 +101,11 @@ impl<D: PciDevice> Rig<D> {
         self.front_end.shutdown(std::net::Shutdown::Both).unwrap();
         self.turn();
         assert!(!self.is_connected());
+        self.connect();
+    }
+
+    /// A front-end comes; there is none.
+    pub fn connect(&mut self) {
         self.inbox.clear();
         self.front_end = connect(&mut self.server);
     }
