@@ -25,7 +25,7 @@ const TOOLS: [(&str, &str, &str); 4] = [
 ];
 
 /// What asks SCSI disks: of the package sg3-utils, by the same names.
-const SG3_UTILS: [&str; 19] = [
+const SG3_UTILS: [&str; 20] = [
     "sg_compare_and_write",
     "sg_get_lba_status",
     "sg_inq",
@@ -38,6 +38,7 @@ const SG3_UTILS: [&str; 19] = [
     "sg_readcap",
     "sg_requests",
     "sg_reset",
+    "sg_senddiag",
     "sg_start",
     "sg_sync",
     "sg_turs",

@@ -88,6 +88,7 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
             Ok(flush(Then::Nothing))
         }
         Command::StartStop => start_stop(cdb, unit),
+        Command::SendDiagnostic => self_test(cdb, unit),
         Command::Reserve | Command::Release => legacy(command == Command::Reserve, unit, nexus),
         Command::Unmap => {
             let len = u64::from(cdb.be16(7));
@@ -259,6 +260,21 @@ fn start_stop(cdb: &Cdb, unit: &Unit) -> Begun {
         return Ok(DONE);
     }
     Ok(flush(Then::Stop))
+}
+
+/// SEND DIAGNOSTIC has one test, the default one: a block is read.
+fn self_test(cdb: &Cdb, unit: &Unit) -> Begun {
+    if !cdb.bit(1, 2) {
+        return Ok(DONE);
+    }
+    let (offset, len) = unit.extent(Range { lba: 0, blocks: 1 })?;
+    let steps = Verify::new(
+        Extent { offset, len },
+        How::Medium,
+        unit.block_bytes(),
+        false,
+    );
+    Ok((Phase::Status, Work::Steps(Steps::Verify(steps))))
 }
 
 /// RESERVE and RELEASE: not while somebody uses the persistent ones.

@@ -95,6 +95,9 @@ unit() {
     bytes 0 70 00 00 00000000 0a 00000000 0000
     asks 252 8 03 01 00 00 fc 00
     bytes 0 72 00 0000
+    # The self-test that every disk has.
+    well sg_senddiag --test
+    bad_field 1 5 -- 1d 24 00 00 00 00
     well sg_sync
     ends 0 sg_sync --16 --lba=$last --count=1 "$device"
     refuses 05 2100 000000 -- 35 00 00 02 00 00 00 00 01 00

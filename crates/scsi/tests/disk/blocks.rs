@@ -319,6 +319,22 @@ fn what_the_node_says_is_in_the_sense_data() {
 }
 
 #[test]
+fn a_self_test_reads_a_block() {
+    let mut rig = Rig::plain();
+    rig.asked.clear();
+    rig.good(&[0x1d, 0x04, 0, 0, 0, 0], &[]);
+    assert_eq!(rig.asked, [(Op::Read, false, 0, BLOCK as u64)]);
+    rig.good(&[0x1d, 0x10, 0, 0, 0, 0], &[]);
+    assert_eq!(rig.asked.len(), 1, "nothing was to be tested");
+    for cdb in [[0x1d, 0x24, 0, 0, 0, 0], [0x1d, 0x10, 0, 0, 8, 0]] {
+        rig.refused(&cdb, &[], 5, 0x2400);
+    }
+    rig.error = Some(Errno::NODATA);
+    let reply = rig.ask(&[0x1d, 0x04, 0, 0, 0, 0]);
+    assert_eq!(reply.sense_code(), (3, 0x1100));
+}
+
+#[test]
 fn blocks_of_4096_bytes_are_counted_as_such() {
     let mut rig = Rig::new(UnitOptions {
         logical_block_size: 4096,
