@@ -29,6 +29,8 @@ pub const HOSTILE: &str = "hostile";
 pub const READ_ONLY: &str = "read-only";
 /// A disk that takes [`SLOW_NS`] for each request.
 pub const SLOW: &str = "slow";
+/// A virtio SCSI controller with one unit.
+pub const SCSI: &str = "scsi";
 /// The disk of a guest that does nothing wrong.
 pub const QUIET: &str = "quiet";
 
@@ -92,6 +94,12 @@ impl Daemon {
             );
             command.args(["--blockdev", &node, "--export", &export]);
         }
+        let node = format!("null-co,node-name={SCSI},size={DISK_BYTES}");
+        let export = format!(
+            "vhost-user-scsi,id={SCSI},node-name={SCSI},addr.type=unix,addr.path={SCSI}.sock,\
+             num-queues=1,iothread=io,writable=on"
+        );
+        command.args(["--blockdev", &node, "--export", &export]);
         command
             .current_dir(folder.path())
             .stdin(Stdio::null())

@@ -8,8 +8,8 @@
 //! while the offender is connected and in the middle of it.
 //!
 //! The tables are in `messages` (with `attached` and `queues`), `descriptors`, `inflight`, `dirty_log`, `memory` (with
-//! `placement` and `gone`), `rings` (with `changing`), `packed` and `requests`; `cargo test --test hostile
-//! survived -- --nocapture` prints them with what was observed. `floods` does one thing many times.
+//! `placement` and `gone`), `rings` (with `changing`), `packed`, `requests` and `scsi` (with `scsi_control`);
+//! `cargo test --test hostile survived -- --nocapture` prints them with what was observed. `floods` does one thing many times.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,6 +40,8 @@ mod ring;
 mod ring_reset;
 mod rings;
 mod row;
+mod scsi;
+mod scsi_control;
 mod wire;
 
 use row::{each_stops_in_good_order, one_daemon_survives};
@@ -122,4 +124,14 @@ fn requests_survived() {
 #[test]
 fn requests_and_sigterm() {
     each_stops_in_good_order(requests::rows());
+}
+
+#[test]
+fn scsi_survived() {
+    one_daemon_survives(scsi::rows());
+}
+
+#[test]
+fn scsi_and_sigterm() {
+    each_stops_in_good_order(scsi::rows());
 }

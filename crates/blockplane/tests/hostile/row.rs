@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::bystander::Bystander;
-use crate::daemon::{Daemon, HOSTILE};
+use crate::daemon::{Daemon, HOSTILE, SCSI};
 use crate::guest::Guest;
+use crate::scsi;
 
 /// What a front-end sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Answer {
     Broken,
     /// The request ends with this status: 0 OK, 1 IOERR, 2 UNSUPP.
     Status(u8),
+    /// A SCSI controller's request ends with this response.
+    Response(u8),
     /// There is no answer that would make sense: nobody else is harmed.
     Contained,
 }
@@ -31,6 +34,7 @@ pub const UNSUPP: Answer = Answer::Status(2);
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let response;
         f.pad(match self {
             Answer::Dropped => "connection dropped",
             Answer::Refused => "refused",
@@ -41,6 +45,10 @@ impl fmt::Display for Answer {
             Answer::Status(1) => "status IOERR",
             Answer::Status(2) => "status UNSUPP",
             Answer::Status(_) => "status ?",
+            Answer::Response(code) => {
+                response = format!("response {code}");
+                &response
+            }
             Answer::Contained => "contained",
         })
     }
@@ -190,6 +198,12 @@ pub fn each_stops_in_good_order(rows: Vec<Row>) {
 
 fn next_front_end_works(daemon: &Daemon, export: &str, after: &str) {
     let mut guest = Guest::connect(&daemon.socket(export));
+    if export == SCSI {
+        scsi::ready(&mut guest);
+        let works = scsi::works(&mut guest);
+        assert_eq!(works, Ok(()), "the front-end after: {after}");
+        return;
+    }
     guest.ready();
     if export == HOSTILE {
         for queue in 0..guest.queues.len() {
