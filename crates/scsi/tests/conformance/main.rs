@@ -15,6 +15,7 @@ mod session;
 use std::io::Write as _;
 use std::process::Command;
 
+use scsi::UnitOptions;
 use server::{LUN, Server, TARGET_NAME};
 
 /// A suite, a test of it that fails, and why: not for what the disk does.
@@ -98,17 +99,23 @@ fn results(output: &str) -> Vec<(String, String, bool)> {
     all
 }
 
-fn conforms(logical: u32, physical: u32, more_exceptions: &[Exception]) {
-    let Some(mut suite) = suite() else {
-        return;
-    };
-    let address = Server::start(logical, physical);
+fn blocks_of(bytes: u32) -> UnitOptions {
+    UnitOptions {
+        logical_block_size: bytes,
+        ..UnitOptions::default()
+    }
+}
+
+/// What these tests say of a disk; `None`: the suite is not there.
+fn say(tests: &str, disk: UnitOptions, physical: u32) -> Option<String> {
+    let mut suite = suite()?;
+    let address = Server::start(disk, physical);
     let url = format!("iscsi://{address}/{TARGET_NAME}/{LUN}");
     // Twice the same: two ways to one disk.
     let output = suite
         .args([
             "--test",
-            "ALL",
+            tests,
             "--dataloss",
             "--allow-sanitize",
             "--verbose",
@@ -116,7 +123,13 @@ fn conforms(logical: u32, physical: u32, more_exceptions: &[Exception]) {
         .args([&url, &url])
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn conforms(disk: UnitOptions, physical: u32, more_exceptions: &[Exception]) {
+    let Some(text) = say("ALL", disk, physical) else {
+        return;
+    };
     let of_scsi: Vec<_> = results(&text)
         .into_iter()
         .filter(|(suite, ..)| !suite.starts_with("iSCSI"))
@@ -134,15 +147,37 @@ fn conforms(logical: u32, physical: u32, more_exceptions: &[Exception]) {
 
 #[test]
 fn small_blocks_on_small_blocks() {
-    conforms(512, 512, &[]);
+    conforms(blocks_of(512), 512, &[]);
 }
 
 #[test]
 fn small_blocks_on_large_ones() {
-    conforms(512, 4096, &[]);
+    conforms(blocks_of(512), 4096, &[]);
 }
 
 #[test]
 fn large_blocks() {
-    conforms(4096, 4096, LARGE_EXCEPTIONS);
+    conforms(blocks_of(4096), 4096, LARGE_EXCEPTIONS);
+}
+
+#[test]
+fn a_disk_that_gives_no_space_back() {
+    let disk = UnitOptions {
+        thin: false,
+        ..blocks_of(512)
+    };
+    conforms(disk, 512, &[]);
+}
+
+#[test]
+fn a_disk_that_nobody_writes() {
+    let disk = UnitOptions {
+        read_only: true,
+        ..blocks_of(512)
+    };
+    if let Some(text) = say("ALL.ReadOnly", disk, 512) {
+        let results = results(&text);
+        assert!(results.iter().all(|(.., passed)| *passed), "{text}");
+        assert!(!results.is_empty() && !text.contains("SKIPPED"), "{text}");
+    }
 }

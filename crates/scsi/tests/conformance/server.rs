@@ -34,11 +34,11 @@ impl Keeper for Nowhere {
 }
 
 impl Server {
-    /// Serves connections until the process ends.
-    pub fn start(block: u32, physical: u32) -> SocketAddr {
+    /// Serves connections until the process ends. The options say all of the disk but its names and what keeps its reservations.
+    pub fn start(options: UnitOptions, physical: u32) -> SocketAddr {
         let geometry = Geometry {
             size: SIZE,
-            logical_block_size: block,
+            logical_block_size: options.logical_block_size,
             physical_block_size: physical,
             min_io_size: 4096,
             opt_io_size: 0,
@@ -53,9 +53,8 @@ impl Server {
                 naa: Some(0x5000_0000_0000_0001),
                 ..Identity::default()
             },
-            logical_block_size: block,
             keeper: Some(Arc::new(Nowhere)),
-            ..UnitOptions::default()
+            ..options
         };
         let unit = Arc::new(Unit::new(options, geometry).unwrap());
         let target = Target::new();
