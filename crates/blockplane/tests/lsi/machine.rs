@@ -10,7 +10,7 @@ use lsi53c895a::Bars;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 use vfio_user::wire::{self, DmaMap, Header, RegionAccess, SetIrqs, command};
 
 use crate::assemble::Program;
@@ -30,7 +30,7 @@ const CONFIG: u32 = 7;
 pub struct Machine {
     socket: UnixStream,
     host: *mut u8,
-    _memory: OwnedFd,
+    memory: OwnedFd,
     trigger: OwnedFd,
 }
 
@@ -56,7 +56,7 @@ impl Machine {
             socket,
             host: host.unwrap().cast(),
             trigger: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
-            _memory: memory.try_clone().unwrap(),
+            memory: memory.try_clone().unwrap(),
         };
         machine.call(command::VERSION, &[0; 4], &[]);
         let mut map = Vec::new();
@@ -96,7 +96,7 @@ impl Machine {
         self.call(command::DEVICE_SET_IRQS, &payload, fds);
     }
 
-    fn call(&self, command: u16, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
+    pub fn call(&self, command: u16, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
         Header {
             id: 1,
@@ -147,6 +147,27 @@ impl Machine {
         access.encode(&mut payload);
         payload.extend_from_slice(data);
         self.call(command::REGION_WRITE, &payload, &[]);
+    }
+
+    /// What is behind its memory.
+    pub fn memory(&self) -> &OwnedFd {
+        &self.memory
+    }
+
+    /// Says this, whatever it is, and listens to no answer. False: the program does not take it, now or any more.
+    pub fn say(&self, bytes: &[u8]) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        send(&self.socket, bytes, flags) == Ok(bytes.len())
+    }
+
+    /// Whether the program makes room for more, within the time that it usually takes.
+    pub fn may_say_more(&self) -> bool {
+        let soon = Timespec {
+            tv_sec: 0,
+            tv_nsec: 200_000_000,
+        };
+        let fds = &mut [PollFd::new(&self.socket, PollFlags::OUT)];
+        poll(fds, Some(&soon)) == Ok(1)
     }
 
     /// Waits for the line to tell something, and lets it tell more.

@@ -4,6 +4,7 @@
 //! - `served`: the same from `blockplane serve`.
 //! - `reservations`: persistent reservations that outlive the program.
 //! - `traced`: what a tracer sees.
+//! - `hostile`: guests and front-ends that do what they should not, beside one that must not notice.
 //! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
 
 #![allow(
@@ -17,6 +18,7 @@
 mod client;
 #[path = "../../../lsi53c895a/tests/chip/driver.rs"]
 mod driver;
+mod hostile;
 mod machine;
 mod managed;
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,283 @@
+//! Guests and front-ends that do what they should not, and one beside them, on the same iothread, that must not notice.
+
+use std::path::PathBuf;
+
+use rustix::fs::ftruncate;
+use vfio_user::wire::{self, DmaMap, Header, RegionAccess, command};
+
+use crate::assemble::{MSG_OUT, Program, When};
+use crate::driver::{BUFFERS, Driver, transfer};
+use crate::machine::*;
+use crate::process::{Folder, Process};
+use crate::transfers::{self, MIB, carry_out};
+
+const LINE: &str = "--object iothread,id=io \
+    --blockdev null-co,node-name=a,size=4M,read-zeroes=on,latency-ns=10000000 \
+    --blockdev file,node-name=b,filename=b.img,cache.direct=off \
+    --export vfio-user-lsi53c895a,id=hostile,writable=on,iothread=io,addr.type=unix,addr.path=hostile.sock,node-name=a \
+    --export vfio-user-lsi53c895a,id=beside,writable=on,iothread=io,addr.type=unix,addr.path=beside.sock,node-name=b";
+
+const BLOCKS: u16 = 128;
+const BYTES: usize = 512 * BLOCKS as usize;
+
+/// The daemon with both, and the one beside.
+struct Scene {
+    folder: Folder,
+    program: Process,
+    beside: Driver,
+    round: u8,
+}
+
+fn plug(folder: &Folder, socket: &str) -> Driver {
+    let mut driver = Driver::new(Machine::plug(&folder.join(socket)));
+    let done = carry_out(&mut driver, transfers::command(0, 0, &[0; 6]));
+    assert_eq!(done.status, 2, "unit attention");
+    driver
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.image("b.img", 4 * MIB);
+        let program = folder.start(LINE, "beside.sock");
+        let beside = plug(&folder, "beside.sock");
+        Scene {
+            folder,
+            program,
+            beside,
+            round: 0,
+        }
+    }
+
+    fn hostile(&self) -> Driver {
+        plug(&self.folder, "hostile.sock")
+    }
+
+    /// While something goes on with the other: what is written beside is read again.
+    #[track_caller]
+    fn unaffected(&mut self) {
+        self.round += 1;
+        let lba = u32::from(self.round) * u32::from(BLOCKS) % 4096;
+        let machine = &mut self.beside.machine;
+        machine.poke(BUFFERS, &[self.round; BYTES]);
+        for (opcode, at) in [(0x2a, BUFFERS), (0x28, BUFFERS + BYTES as u32)] {
+            let order = transfer(opcode, 0, Some(1), lba, BLOCKS, at);
+            assert_eq!(carry_out(&mut self.beside, order).status, 0);
+        }
+        let found = self.beside.machine.peek(BUFFERS + BYTES as u32, BYTES);
+        assert!(found == [self.round; BYTES], "round {}", self.round);
+    }
+
+    /// The hostile one has gone: who comes next finds a device that works, and the program holds nothing of the last.
+    #[track_caller]
+    fn serves_the_next(&mut self) {
+        let mut next = self.hostile();
+        next.machine.poke(BUFFERS, &[0x5a; BYTES]);
+        for opcode in [0x2a, 0x28] {
+            let order = transfer(opcode, 0, Some(1), 0, BLOCKS, BUFFERS);
+            assert_eq!(carry_out(&mut next, order).status, 0);
+        }
+        next.expect_well();
+        self.unaffected();
+    }
+
+    fn descriptors(&self) -> PathBuf {
+        format!("/proc/{}/fd", self.program.pid().as_raw_nonzero()).into()
+    }
+
+    fn ends_well(self) {
+        let ended = self.program.stop();
+        for line in ended.stderr.lines() {
+            let known = ["bad message", "truncated guest memory"];
+            assert!(known.iter().any(|words| line.contains(words)), "{line}");
+        }
+    }
+}
+
+fn message(command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Header {
+        id: 9,
+        command,
+        size: Header::SIZE + payload.len() as u32,
+        flags,
+        errno: 0,
+    }
+    .encode(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+type Strike = fn(&mut Machine);
+
+/// Sixteen reads and writes.
+fn in_flight(driver: &mut Driver) {
+    for tag in 0..16 {
+        let opcode = if tag % 2 == 0 { 0x28 } else { 0x2a };
+        let at = BUFFERS + u32::from(tag) * BYTES as u32;
+        driver.submit(&transfer(opcode, 0, Some(tag), 0, BLOCKS, at));
+    }
+}
+
+#[test]
+fn programs_that_never_end() {
+    const AT: u32 = 0x3000;
+    let mut scene = Scene::new();
+    let mut to_itself = Program::at(AT);
+    to_itself.label("again").jump(When::Always, "again");
+    let mut empty = Program::at(AT);
+    empty.raw(&[0; 64]);
+    let mut rewrites_itself = Program::at(AT);
+    rewrites_itself.label("again").copy(16, AT, AT + 32);
+    rewrites_itself.jump(When::Always, "again");
+    let mut starts_itself = Program::at(AT);
+    starts_itself.copy(4, AT + 0x100, BARS.registers + u32::from(DSP));
+    let mut moves_much = Program::at(AT);
+    moves_much.label("again").copy(0x10_0000, 0, 0x20_0000);
+    moves_much.jump(When::Always, "again");
+    let mut resets = Program::at(AT);
+    resets
+        .label("again")
+        .select_atn(0, "again")
+        .move_direct(MSG_OUT, 0x10_0000, 0x20_0000)
+        .wait_disconnect()
+        .jump(When::Always, "again");
+    for program in [
+        to_itself,
+        empty,
+        rewrites_itself,
+        starts_itself,
+        moves_much,
+        resets,
+    ] {
+        let mut machine = scene.hostile().machine;
+        machine.poke32(AT + 0x100, AT);
+        // BUS DEVICE RESET, again and again.
+        machine.poke(0x20_0000, &[0x0c; 0x10_0000]);
+        machine.start(&program, AT);
+        for _ in 0..3 {
+            scene.unaffected();
+            machine.read8(ISTAT0);
+        }
+        // It goes, and the program goes on.
+        drop(machine);
+        scene.unaffected();
+        scene.serves_the_next();
+    }
+    scene.ends_well();
+}
+
+#[test]
+fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
+    let mut scene = Scene::new();
+    scene.serves_the_next();
+    let descriptors = scene.descriptors();
+    let open = || std::fs::read_dir(&descriptors).unwrap().count();
+    // Those that have gone are heard of a moment later.
+    let mut next = scene.hostile();
+    let with_one = open();
+    next.expect_well();
+    drop(next);
+    let strikes: [(&str, Strike); 7] = [
+        ("goes", |_| {}),
+        ("memory shrinks", |machine| {
+            ftruncate(machine.memory(), 0x1000).unwrap();
+        }),
+        ("memory is taken back", |machine| {
+            let mut all = Vec::new();
+            let flags = wire::DMA_UNMAP_ALL;
+            wire::DmaUnmap {
+                argsz: 24,
+                flags,
+                address: 0,
+                size: 0,
+            }
+            .encode(&mut all);
+            machine.call(command::DMA_UNMAP, &all, &[]);
+        }),
+        ("device reset", |machine| {
+            machine.call(command::DEVICE_RESET, &[], &[]);
+        }),
+        ("chip reset", |machine| machine.write8(ISTAT0, 0x40)),
+        ("bus reset", |machine| machine.write8(SCNTL1, 0x08)),
+        (
+            "memory goes behind a reset that nobody waits for",
+            |machine| {
+                machine.say(&message(command::DEVICE_RESET, 0, &[]));
+                ftruncate(machine.memory(), 0).unwrap();
+            },
+        ),
+    ];
+    for (name, strike) in strikes {
+        let mut driver = scene.hostile();
+        in_flight(&mut driver);
+        strike(&mut driver.machine);
+        scene.unaffected();
+        drop(driver);
+        scene.unaffected();
+        scene.serves_the_next();
+        let next = scene.hostile();
+        scene.program.until(name, || open() == with_one);
+        drop(next);
+    }
+    scene.ends_well();
+}
+
+#[test]
+fn front_ends_that_say_anything_or_do_not_listen() {
+    let mut scene = Scene::new();
+    let mut read = Vec::new();
+    RegionAccess {
+        offset: 0,
+        region: 2,
+        count: 8192,
+    }
+    .encode(&mut read);
+    let read = message(command::REGION_READ, 0, &read);
+    // Half a message, and no more.
+    let driver = scene.hostile();
+    assert!(driver.machine.say(&read[..20]));
+    scene.unaffected();
+    drop(driver);
+    // Questions, until nobody takes them, and no answer is read.
+    let driver = scene.hostile();
+    while driver.machine.say(&read) || driver.machine.may_say_more() {}
+    scene.unaffected();
+    drop(driver);
+    scene.serves_the_next();
+    // What makes no sense.
+    let wrong_size = Header {
+        size: 15,
+        command: 9,
+        ..Header::default()
+    };
+    let mut bytes = Vec::new();
+    wrong_size.encode(&mut bytes);
+    for bytes in [
+        bytes,
+        vec![0xff; 100],
+        message(command::DMA_READ, wire::TYPE_REPLY, &[0; 32]),
+    ] {
+        let driver = scene.hostile();
+        assert!(driver.machine.say(&bytes));
+        assert!(driver.machine.is_hung_up());
+        scene.unaffected();
+    }
+    // A guest's memory that the front-end does not share, and never answers for.
+    let mut driver = scene.hostile();
+    let mut map = Vec::new();
+    DmaMap {
+        argsz: DmaMap::SIZE,
+        flags: wire::DMA_READ_ALLOWED | wire::DMA_WRITE_ALLOWED,
+        offset: 0,
+        address: 0x4000_0000,
+        size: 0x1000,
+    }
+    .encode(&mut map);
+    driver.machine.call(command::DMA_MAP, &map, &[]);
+    driver.machine.write32(DSP, 0x4000_0000);
+    scene.unaffected();
+    drop(driver);
+    scene.serves_the_next();
+    scene.ends_well();
+}
