@@ -100,9 +100,11 @@ fn identification(unit: &Unit, port: u16) -> Vec<u8> {
 
 fn extended() -> Vec<u8> {
     let mut body = vec![0; 60];
-    // Simple, ordered and head-of-queue tasks; a volatile cache.
+    // Simple, ordered and head-of-queue tasks; a volatile cache. LUICLR: who was told by REPORT LUNS that units came or went hears it
+    // from no other unit.
     body[1] = 0x07;
     body[2] = 0x01;
+    body[3] = 0x01;
     body[9] = low8(MAX_SENSE_BYTES);
     body
 }

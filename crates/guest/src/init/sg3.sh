@@ -39,7 +39,7 @@ pages() {
     well sg_vpd -p 0x83
     says 'vendor id: BLKPLANE' "vendor specific: $serial" 'designator type: NAA' 'Relative target port: 0x1'
     asks 255 64 12 01 86 00 ff 00
-    bytes 0 00 86 003c 00 07 01
+    bytes 0 00 86 003c 00 07 01 01
     well sg_vpd -p 0xb0
     says 'Maximum unmap block descriptor count: 256' 'Maximum transfer length: 65536 blocks'
     asks 255 64 12 01 b0 00 ff 00

@@ -42,6 +42,8 @@ fn each_page_of_product_data_says_its_own_length() {
         assert_eq!(data.len(), usize::from(len) + 4, "page {page:#x}");
     }
     assert_eq!(rig.data(&inquiry(Some(0x80), 255))[4..], *b"S123");
+    let extended = rig.data(&inquiry(Some(0x86), 255));
+    assert_eq!(extended[4..8], [0, 0x07, 0x01, 0x01]);
     rig.refused(&inquiry(Some(0x81), 255), &[], 5, 0x2400);
     let nameless = UnitOptions::default();
     let mut rig = Rig::new(nameless);
