@@ -103,14 +103,19 @@ fn one_opcode(
     Ok(())
 }
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
-pub(crate) fn task_management(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: a parallel bus has messages for some of them only.
+pub(crate) fn task_management(cdb: &Cdb, parallel: bool, out: &mut Vec<u8>) -> Result<u64, Sense> {
     let allocation = cdb.be32(6);
     if allocation < 4 {
         return Err(Sense::field(6, None));
     }
-    // ATS, ATSS, CTSS, LURS, QTS; QTSS, ITNRS.
-    out.extend([0xdc, 0x03, 0, 0]);
+    // ATS, ATSS, CTSS, LURS.
+    out.extend([0xd8, 0, 0, 0]);
+    if !parallel {
+        // QTS; QTSS, ITNRS.
+        out[0] |= 0x04;
+        out[1] = 0x03;
+    }
     if cdb.bit(2, 7) {
         // In the extended form: no time is known to be too long.
         out[3] = 12;

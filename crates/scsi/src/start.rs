@@ -7,7 +7,7 @@ use block::Op;
 use crate::bytes::{be16, be32, be64};
 use crate::cdb::{Cdb, Range};
 use crate::commands::Command;
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, TransportId};
 use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::Phase;
@@ -44,7 +44,13 @@ pub(crate) fn answer(
         Command::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data),
         Command::LogSense => report::log_sense(cdb, data)?,
         Command::ReportOpcodes => report::opcodes(cdb, thin, data)?,
-        Command::ReportTaskManagement => report::task_management(cdb, data)?,
+        Command::ReportTaskManagement => {
+            let parallel = unit.look(|state| {
+                let ports = state.ports(nexus);
+                ports.is_some_and(|ports| matches!(ports.initiator, TransportId::Parallel { .. }))
+            });
+            report::task_management(cdb, parallel, data)?
+        }
         Command::PersistentIn => {
             if held_by_another(unit, nexus) {
                 return Ok(None);

@@ -181,7 +181,14 @@ opcodes() {
     well sg_opcodes
     says 'Compare and write' 'Persistent reserve out, register and move' 'Write same(16)'
     well sg_opcodes --tmf
-    says 'Abort task' 'Logical unit reset' 'Query task set' 'I_T nexus reset'
+    says 'Abort task' 'Logical unit reset'
+    # A bus has no messages for queries, nor for the reset of a nexus.
+    asks 16 4 a3 0d 00 00 00 00 00 00 00 10 00 00
+    if [ "$driver" = sym53c8xx ]; then
+        bytes 0 d8 00 00 00
+    else
+        bytes 0 dc 03 00 00
+    fi
     # Supported as the standard says, 16 bytes, UNMAP and NDOB.
     asks 255 20 a3 0c 01 93 00 00 00 00 00 ff 00 00
     bytes 0 00 03 0010 93 09

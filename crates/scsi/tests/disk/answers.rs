@@ -2,7 +2,7 @@
 
 use block::Geometry;
 use engine::Errno;
-use scsi::{Status, Unit, UnitError, UnitOptions};
+use scsi::{Nexus, Ports, Status, TransportId, Unit, UnitError, UnitOptions};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, geometry, options};
 
@@ -266,8 +266,24 @@ fn the_table_of_commands_answers_as_it_is_asked() {
     assert_eq!(rig.data(&rsoc(1, 0x04, 0))[1] & 7, 1, "no FORMAT UNIT");
     assert_eq!(rig.data(&rsoc(2, 0x9e, 0x11))[1] & 7, 1, "no such action");
     rig.refused(&rsoc(4, 0, 0), &[], 5, 0x2400);
-    let functions = rig.data(&[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0]);
-    assert_eq!(functions, [0xdc, 0x03, 0, 0]);
+}
+
+#[test]
+fn task_management_is_what_the_transport_has() {
+    let mut rig = Rig::plain();
+    let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
+    assert_eq!(rig.data(&functions), [0xd8, 0, 0, 0], "a parallel bus");
+    rig.nexus = Nexus(9);
+    let sas = Ports {
+        initiator: TransportId::Sas(9),
+        target: 1,
+    };
+    rig.unit.attach(rig.nexus, sas);
+    assert_eq!(rig.ask(&functions).sense_code(), (6, 0x2900));
+    assert_eq!(rig.data(&functions), [0xdc, 0x03, 0, 0]);
+    let mut timed = functions;
+    timed[2] = 0x80;
+    assert_eq!(rig.data(&timed)[..4], [0xdc, 0x03, 0, 12]);
 }
 
 #[test]
