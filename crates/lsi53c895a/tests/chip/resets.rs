@@ -2,7 +2,7 @@
 
 use lsi53c895a::Reset;
 
-use crate::assemble::When;
+use crate::assemble::{COMMAND, MSG_OUT, Program, STATUS, When};
 use crate::driver::*;
 use crate::machine::*;
 
@@ -111,6 +111,58 @@ fn a_task_that_another_overlaps_answers_when_the_first_has_let_go() {
         .map(|done| done.status)
         .collect();
     assert_eq!(done, [CHECK_CONDITION]);
+}
+
+/// Also for programs that do not wait for the disconnection.
+#[test]
+fn nothing_moves_on_the_bus_before_the_disk_has_let_go() {
+    const AT: u32 = 0x3e00;
+    const MESSAGE: u32 = 0x3d00;
+    const STATUS_BYTE: u32 = 0x3d40;
+    let abort = |p: &mut Program| {
+        p.select_atn(2, "x")
+            .label("x")
+            .move_direct(MSG_OUT, 4, MESSAGE);
+    };
+    let reselection = {
+        let mut p = Program::at(AT);
+        abort(&mut p);
+        p.wait_reselect("came").label("came").int(When::Always, 99);
+        p
+    };
+    let selection = {
+        let mut p = Program::at(AT);
+        abort(&mut p);
+        p.select_atn(5, "done").label("done").int(When::Always, 99);
+        p
+    };
+    // Another command of the same tag aborts the first.
+    let request = {
+        let mut p = Program::at(AT);
+        p.select_atn(2, "x")
+            .label("x")
+            .move_direct(MSG_OUT, 3, MESSAGE);
+        p.move_direct(COMMAND, 10, MESSAGE + 0x10)
+            .move_direct(STATUS, 1, STATUS_BYTE)
+            .int(When::Always, 99);
+        p
+    };
+    for program in [reselection, selection, request] {
+        let mut driver = with_reads(2);
+        driver.machine.world.holds_on = true;
+        let running = driver.machine.world.running.clone();
+        driver.machine.poke(MESSAGE, &[0xc0, 0x20, 1, 0x0d]);
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        driver.machine.poke(MESSAGE + 0x10, &read);
+        driver.machine.poke(STATUS_BYTE, &[0xee]);
+        driver.interrupt_with(&program);
+        driver.machine.expect_int_later();
+        driver.machine.finish(running[1]);
+        driver.machine.expect_int_later();
+        assert_eq!(driver.machine.peek(STATUS_BYTE, 1), [0xee]);
+        driver.machine.finish(running[0]);
+        driver.machine.expect_int(99);
+    }
 }
 
 impl Machine {

@@ -119,6 +119,10 @@ impl World {
 
 impl Bus for World {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+        let own =
+            |base: u32, bytes: u64| (u64::from(base)..u64::from(base) + bytes).contains(&addr);
+        let is_own = own(BARS.registers, 0x400) || own(BARS.ram, 0x2000);
+        assert!(!is_own, "{addr:#x} is the chip's");
         let start = usize::try_from(addr).ok()?;
         let there = self.memory.get_mut(start..)?;
         let len = len.min(there.len());
