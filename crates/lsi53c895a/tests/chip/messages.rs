@@ -290,3 +290,20 @@ fn a_reselection_can_be_answered_with_an_abort() {
     assert_eq!(machine.peek(IN, 1), [0x80]);
     assert_eq!(machine.chip.in_flight(), 0);
 }
+
+#[test]
+fn a_message_onto_the_register_that_aborts_ends_its_own_move() {
+    let mut machine = Machine::new();
+    in_flight(&mut machine, &[(0, 9)]);
+    let id = machine.world.running[0];
+    machine.finish_quietly(id);
+    let mut p = Program::at(AT);
+    // IDENTIFY is the bit that aborts. More is asked for than the target says.
+    p.wait_reselect("x")
+        .label("x")
+        .move_direct(MSG_IN, 4, BARS.registers + u32::from(ISTAT0))
+        .int(When::Always, 1);
+    machine.start(&p, AT);
+    assert_eq!(machine.read8(DSTAT), 0x90);
+    machine.expect_scsi(0, 0);
+}
