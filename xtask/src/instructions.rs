@@ -1,7 +1,7 @@
 //! `cargo xtask instructions`: how many instructions a request costs an iothread.
 //!
 //! Runs `data-plane`'s example `request_cost` under callgrind, which counts what the loop executes and
-//! not what the guest's side of the example does. Each figure is the difference of two runs of different
+//! not what the guest's side of the example does; and `bench`'s `command_cost`, for a command to an LSI 53C895A. Each figure is the difference of two runs of different
 //! length, so that starting and stopping do not count. No time is measured: the figures are the
 //! same on every machine with the same processor features and compiler. It judges nothing.
 //!
@@ -20,6 +20,9 @@ const REQUESTS: u64 = 25_600;
 
 const DEPTHS: [u32; 4] = [1, 8, 32, 128];
 
+/// Commands of an LSI 53C895A in flight.
+const LSI_DEPTHS: [u32; 4] = [1, 4, 16, 64];
+
 /// What is built: what it is called, what the compiler is told, and where it goes below the target folder.
 const BUILDS: [(&str, &str, &str); 3] = [
     ("as it is", "", "."),
@@ -34,14 +37,32 @@ const GUESTS: [(&str, &[&str]); 3] = [
     ("polls, what is in flight is recorded", &["recorded"]),
 ];
 
+/// An example, and where counting begins and ends.
+struct Example {
+    package: &'static str,
+    name: &'static str,
+    toggles: &'static [&'static str],
+}
+
 /// What the loop executes counts, except the guest's turns within.
-const COUNTED: [&str; 2] = [
-    "--toggle-collect=*request_cost*iteration*",
-    "--toggle-collect=*guest_turn*",
-];
+const REQUEST: Example = Example {
+    package: "data-plane",
+    name: "request_cost",
+    toggles: &[
+        "--toggle-collect=*request_cost*iteration*",
+        "--toggle-collect=*guest_turn*",
+    ],
+};
+
+/// The adapter's turns, as its iothread would give them, count.
+const COMMAND: Example = Example {
+    package: "bench",
+    name: "command_cost",
+    toggles: &["--toggle-collect=*command_cost*counted*"],
+};
 
 pub fn instructions() -> ExitCode {
-    match table() {
+    match requests().and_then(|()| commands()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("instructions: {error}");
@@ -50,24 +71,44 @@ pub fn instructions() -> ExitCode {
     }
 }
 
-fn table() -> Result<(), String> {
-    let mut programs = Vec::new();
-    for (build, flags, folder) in BUILDS {
-        programs.push((build, program(flags, folder)?));
-    }
-    for (guest, options) in GUESTS {
-        print!("{:<30}", format!("guest {guest}"));
-        for depth in DEPTHS {
-            print!("{:>18}", format!("depth {depth}"));
+/// A command of 64 KiB through the LSI 53C895A, from the bytes in its socket to the interrupt.
+fn commands() -> Result<(), String> {
+    let program = program(&COMMAND, "", ".")?;
+    for (kind, options) in [("reads", &[][..]), ("writes", &["writes"][..])] {
+        heading(&format!("LSI 53C895A, {kind}"), &LSI_DEPTHS);
+        print!("  {:<28}", "as it is");
+        for depth in LSI_DEPTHS {
+            print!(
+                "{:>9.0}{:>9}",
+                cost(&COMMAND, &program, depth, options)?,
+                ""
+            );
         }
         println!();
+    }
+    Ok(())
+}
+
+fn heading(what: &str, depths: &[u32]) {
+    print!("{what:<30}");
+    for depth in depths {
+        print!("{:>18}", format!("depth {depth}"));
+    }
+    println!();
+}
+
+fn requests() -> Result<(), String> {
+    let mut programs = Vec::new();
+    for (build, flags, folder) in BUILDS {
+        programs.push((build, program(&REQUEST, flags, folder)?));
+    }
+    for (guest, options) in GUESTS {
+        heading(&format!("guest {guest}"), &DEPTHS);
         let mut whole = Vec::new();
         for (build, program) in &programs {
             print!("  {build:<28}");
             for (index, depth) in DEPTHS.into_iter().enumerate() {
-                let short = count(program, depth, REQUESTS, options)?;
-                let long = count(program, depth, 2 * REQUESTS, options)?;
-                let cost = long.saturating_sub(short) as f64 / REQUESTS as f64;
+                let cost = cost(&REQUEST, program, depth, options)?;
                 print!("{cost:>9.1}");
                 match whole.get(index) {
                     None => {
@@ -85,25 +126,38 @@ fn table() -> Result<(), String> {
 }
 
 /// Builds the example, with flags for the compiler.
-fn program(flags: &str, folder: &str) -> Result<PathBuf, String> {
+fn program(example: &Example, flags: &str, folder: &str) -> Result<PathBuf, String> {
     let target = guest::target_dir().join(folder);
-    let mut build = cargo(&["build", "--release", "-p", "data-plane"]);
-    build.args(["--example", "request_cost", "--target-dir"]);
+    let mut build = cargo(&["build", "--release", "-p", example.package]);
+    build.args(["--example", example.name, "--target-dir"]);
     build.arg(&target);
     if !flags.is_empty() {
         build.env("RUSTFLAGS", flags);
     }
     if !build.status().is_ok_and(|status| status.success()) {
-        return Err("the example cannot be built".to_owned());
+        return Err(format!("the example {} cannot be built", example.name));
     }
-    Ok(target.join("release/examples/request_cost"))
+    Ok(target.join("release/examples").join(example.name))
+}
+
+/// Instructions of one request: the difference that more of them make.
+fn cost(example: &Example, program: &Path, depth: u32, options: &[&str]) -> Result<f64, String> {
+    let short = count(example, program, depth, REQUESTS, options)?;
+    let long = count(example, program, depth, 2 * REQUESTS, options)?;
+    Ok(long.saturating_sub(short) as f64 / REQUESTS as f64)
 }
 
 /// Instructions of one run.
-fn count(program: &Path, depth: u32, requests: u64, options: &[&str]) -> Result<u64, String> {
+fn count(
+    example: &Example,
+    program: &Path,
+    depth: u32,
+    requests: u64,
+    options: &[&str],
+) -> Result<u64, String> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(COUNTED)
+        .args(example.toggles)
         .arg(program)
         .args([depth.to_string(), requests.to_string()])
         .args(options)
