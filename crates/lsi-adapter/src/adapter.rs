@@ -13,7 +13,7 @@ use crate::disks::{Disks, Sink};
 use crate::memory::Memory;
 use crate::{Disk, DiskError, pci};
 
-/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes ninety.
+/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes a hundred.
 const INSTRUCTIONS: u32 = 1000;
 
 /// How long the chip rests when it has used up its turn in vain. Programs exist that wait for memory to change in a loop; nobody who

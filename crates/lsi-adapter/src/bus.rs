@@ -61,6 +61,19 @@ impl Bus for World<'_> {
         self.is_master && self.memory.write(addr, data)
     }
 
+    #[inline]
+    fn read_word(&mut self, addr: u64) -> Option<u32> {
+        if !self.is_master {
+            return None;
+        }
+        self.memory.read_word(addr)
+    }
+
+    #[inline]
+    fn write_word(&mut self, addr: u64, word: u32) -> bool {
+        self.is_master && self.memory.write_word(addr, word)
+    }
+
     fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
         if !self.is_master {
             return Err(Fault);

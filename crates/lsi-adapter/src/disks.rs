@@ -1,7 +1,7 @@
 //! The targets on the chip's SCSI bus: order of tasks, sense data, and the requests that wait for an engine.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use block::Request;
 use engine::Errno;
@@ -10,13 +10,13 @@ use lsi53c895a::{
     Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
 };
 use scsi::{
-    Admission, Chore, Key, Nexus, Ports, Resume, Sense, Status, Target, TaskSet, TransportId, View,
-    Waker,
+    Admission, Chore, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
 };
 
 use crate::memory::Memory;
 use crate::sense::KeptSense;
 use crate::slot::{Buffers, Slot, Stage};
+use crate::woken::Woken;
 use crate::{Disk, DiskError, INITIATOR};
 
 /// There is one initiator on this bus.
@@ -45,17 +45,6 @@ pub trait Sink {
 enum Ask {
     Request(Request),
     Chore(Chore),
-}
-
-/// Tasks that were told to go on. Their units are this adapter's alone, so it is told on its own thread.
-#[derive(Default)]
-struct Woken(Mutex<Vec<u64>>);
-
-impl Resume for Woken {
-    fn resume(&self, token: u64) {
-        let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        woken.push(token);
-    }
 }
 
 /// A disk with what is under way on it.
@@ -377,11 +366,7 @@ impl Disks {
                 self.carry_out(memory, index, step);
                 continue;
             }
-            let woken = {
-                let mut woken = self.woken.0.lock().unwrap_or_else(PoisonError::into_inner);
-                woken.pop()
-            };
-            let Some(token) = woken else {
+            let Some(token) = self.woken.next() else {
                 return;
             };
             if let Ok(index) = u16::try_from(token)

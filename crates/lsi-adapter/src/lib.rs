@@ -25,6 +25,7 @@ mod memory;
 mod pci;
 mod sense;
 mod slot;
+mod woken;
 
 pub use adapter::Adapter;
 pub use disks::Sink;

@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, Region};
+use virtqueue::{GuestMemory, Region, Words};
 
 /// A map that the front-end has taken back.
 struct Retired {
@@ -17,7 +17,7 @@ struct Retired {
 
 /// The map of now, and those before that are in use.
 pub struct Memory {
-    map: Arc<GuestMemory>,
+    map: Words,
     epoch: u32,
     in_use: usize,
     retired: Vec<Retired>,
@@ -26,7 +26,7 @@ pub struct Memory {
 impl Memory {
     pub fn new(map: Arc<GuestMemory>) -> Self {
         Memory {
-            map,
+            map: Words::new(map),
             epoch: 0,
             in_use: 0,
             retired: Vec::new(),
@@ -44,14 +44,14 @@ impl Memory {
                     new.guest_addr == old.guest_addr && Arc::ptr_eq(&new.owner, &old.owner)
                 })
         };
-        let shrinks = !self.map.regions().iter().all(&mut kept);
-        let old = std::mem::replace(&mut self.map, map);
+        let shrinks = !self.map.memory().regions().iter().all(&mut kept);
+        let old = std::mem::replace(&mut self.map, Words::new(map));
         if shrinks {
             if self.in_use > 0 {
                 self.retired.push(Retired {
                     epoch: self.epoch,
                     in_use: self.in_use,
-                    _memory: old,
+                    _memory: old.memory().clone(),
                 });
             }
             self.epoch = self.epoch.wrapping_add(1);
@@ -80,16 +80,26 @@ impl Memory {
 
     /// What of `len` bytes at an address is contiguous here; `None`: not the first of them.
     pub fn piece(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
-        let (host, here) = self.map.piece(addr, len as u64)?;
+        let (host, here) = self.map.memory().piece(addr, len as u64)?;
         Some((host, usize::try_from(here).unwrap_or(len)))
     }
 
     pub fn read(&self, addr: u64, data: &mut [u8]) -> bool {
-        self.map.read(addr, data)
+        self.map.memory().read(addr, data)
+    }
+
+    #[inline]
+    pub fn read_word(&mut self, addr: u64) -> Option<u32> {
+        self.map.read(addr)
+    }
+
+    #[inline]
+    pub fn write_word(&mut self, addr: u64, word: u32) -> bool {
+        self.map.write(addr, word)
     }
 
     pub fn write(&self, addr: u64, data: &[u8]) -> bool {
-        self.map.write(addr, data)
+        self.map.memory().write(addr, data)
     }
 }
 

@@ -5,12 +5,30 @@
 
 use crate::chip::Chip;
 use crate::link::Stage;
+use crate::plain;
 use crate::registers::*;
 use crate::scripts::State;
 
 impl Chip {
     /// One byte, with the side effects of reading it.
+    #[inline]
     pub(crate) fn read_register(&mut self, at: u8) -> u8 {
+        if plain::is_read(at) {
+            return self.regs.get(at);
+        }
+        self.read_special(at)
+    }
+
+    /// One byte, with the side effects of writing it.
+    #[inline]
+    pub(crate) fn write_register(&mut self, at: u8, value: u8) {
+        if plain::is_written(at) {
+            return self.regs.set(at, value);
+        }
+        self.write_special(at, value);
+    }
+
+    pub(crate) fn read_special(&mut self, at: u8) -> u8 {
         let enabled = self.enabled();
         match at {
             SCNTL1 => self.regs.get(at) | if self.connected() { scntl1::CON } else { 0 },
@@ -74,8 +92,7 @@ impl Chip {
         }
     }
 
-    /// One byte, with the side effects of writing it.
-    pub(crate) fn write_register(&mut self, at: u8, value: u8) {
+    pub(crate) fn write_special(&mut self, at: u8, value: u8) {
         match at {
             SCNTL0 => self.regs.set(at, value & !scntl0::START),
             SCNTL1 => {

@@ -57,7 +57,7 @@ pub enum Run {
 }
 
 /// One of so many instructions asks whether the run is to end: about as many as a command takes until its disk has it.
-const LOOK: u32 = 32;
+pub(crate) const LOOK: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
@@ -65,13 +65,15 @@ const LOOK: u32 = 32;
 /// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
 pub struct Chip {
     pub(crate) regs: Registers,
-    pub(crate) ram: Box<[u8]>,
+    pub(crate) ram: Box<[u8; RAM_BYTES]>,
     pub(crate) interrupts: Interrupts,
     pub(crate) cpu: Cpu,
     pub(crate) link: Link,
     pub(crate) tasks: Tasks,
     pub(crate) dma: Dma,
     pub(crate) bars: Bars,
+    /// Below, none of its windows is in memory.
+    pub(crate) own_from: u64,
     pub(crate) timers: Timers,
     pub(crate) pending: Pending,
     /// What is left of the run's limit.
@@ -85,13 +87,14 @@ impl Chip {
     pub fn new() -> Self {
         Chip {
             regs: Registers::new(),
-            ram: vec![0; RAM_BYTES].into_boxed_slice(),
+            ram: Box::new([0; RAM_BYTES]),
             interrupts: Interrupts::default(),
             cpu: Cpu::default(),
             link: Link::Free,
             tasks: Tasks::new(),
             dma: Dma::Idle,
             bars: Bars::default(),
+            own_from: u64::MAX,
             timers: Timers::Off,
             pending: Pending::default(),
             left: 0,
@@ -108,6 +111,9 @@ impl Chip {
     /// Configuration space was written.
     pub fn set_bars(&mut self, bars: Bars) {
         self.bars = bars;
+        let windows = [bars.ram, bars.registers].map(u64::from);
+        let lowest = windows.into_iter().filter(|base| *base != 0).min();
+        self.own_from = lowest.unwrap_or(u64::MAX);
     }
 
     /// Reads a window; what lies outside of it is all ones.
@@ -216,12 +222,29 @@ impl Chip {
                     false => Run::Again,
                 };
             }
-            self.left -= 1;
-            match self.step(host) {
+            match self.go_on(host) {
                 Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
                 Err(Pause::Limit) => self.left = 0,
                 Err(Pause::Bus) if self.pending.bus_reset => {}
                 Err(Pause::Bus) => return Run::Idle,
+            }
+        }
+    }
+
+    /// Steps, until something is to be looked at.
+    #[inline]
+    fn go_on<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+        loop {
+            if self.cpu.state == State::Fetch && self.run_simply(host) {
+                return Ok(());
+            }
+            self.left -= 1;
+            self.step(host)?;
+            let goes_on = self.cpu.state == State::Fetch
+                && !self.pending.bus_reset
+                && matches!(self.dma, Dma::Idle);
+            if !goes_on || self.left.is_multiple_of(LOOK) {
+                return Ok(());
             }
         }
     }

@@ -27,6 +27,7 @@ mod interrupts;
 mod link;
 mod memory;
 mod messages;
+mod plain;
 mod ports;
 mod registers;
 mod reset;

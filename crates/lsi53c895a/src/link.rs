@@ -208,6 +208,31 @@ impl Chip {
         host: &mut H,
         wanted: u8,
     ) -> Result<u8, Pause> {
+        match self.requested_already() {
+            Some(phase) => Ok(phase),
+            None => self.requested_otherwise(host, wanted),
+        }
+    }
+
+    /// The same if the target has decided that already, and nothing is in the way. `None`: nothing was done.
+    #[inline]
+    pub(crate) fn requested_already(&mut self) -> Option<u8> {
+        let connection = self.connection()?;
+        if connection.ack_held || connection.stage == Stage::Choose || self.tasks.draining() > 0 {
+            return None;
+        }
+        let phase = self.phase()?;
+        self.regs.set(SSTAT1, phase);
+        Some(phase)
+    }
+
+    /// The same where something happens before the target asks.
+    #[inline(never)]
+    fn requested_otherwise<H: Bus + Targets>(
+        &mut self,
+        host: &mut H,
+        wanted: u8,
+    ) -> Result<u8, Pause> {
         self.release_ack();
         match &mut self.link {
             Link::Free => {
@@ -326,9 +351,9 @@ impl Chip {
 
     /// The target lets go of the bus; its task, if it has one, comes back by reselection.
     pub(crate) fn go_free(&mut self) {
-        if let Link::Connected(connection) = std::mem::replace(&mut self.link, Link::Free)
-            && let Some(task) = connection.task
-        {
+        let task = self.connection().and_then(|connection| connection.task);
+        self.link = Link::Free;
+        if let Some(task) = task {
             self.tasks.disconnected(task);
         }
     }

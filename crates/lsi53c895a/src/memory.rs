@@ -65,37 +65,89 @@ impl Chip {
         Place::Outside
     }
 
-    /// The two words that an instruction begins with: mostly out of the chip's own memory, for every instruction.
-    pub(crate) fn load_instruction<H: Bus>(
-        &mut self,
-        host: &mut H,
-        addr: u64,
-    ) -> Result<[u8; 8], Pause> {
-        if let Place::Ram(offset) = self.place(addr, 8)
-            && let Some(bytes) = self.ram[offset..].first_chunk()
-        {
-            return Ok(*bytes);
+    /// Two words of the chip's own memory, as its programs are mostly in; if they are there, and it is anywhere.
+    #[inline]
+    pub(crate) fn words_in_ram(&self, addr: u32) -> Option<[u32; 2]> {
+        match self.bars.ram {
+            0 => None,
+            base => self.words_at(addr.wrapping_sub(base)),
         }
-        self.load_bytes(host, addr)
     }
 
-    /// A few bytes, as programs have them in tables: mostly out of guest memory, with nothing under way.
-    pub(crate) fn load_bytes<const N: usize, H: Bus>(
+    /// The same by their offset.
+    #[inline]
+    pub(crate) fn words_at(&self, offset: u32) -> Option<[u32; 2]> {
+        let offset = offset as usize;
+        if offset > RAM_BYTES - 8 {
+            return None;
+        }
+        let bytes = self.ram[offset..].first_chunk::<8>();
+        let [a, b, c, d, e, f, g, h] = *bytes?;
+        Some([
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        ])
+    }
+
+    /// Can this word be asked for at once, if it is guest memory?
+    #[inline]
+    fn is_outside(&self, addr: u64) -> bool {
+        !self.is_own(addr) && matches!(self.dma, Dma::Idle)
+    }
+
+    /// A word, as programs have them in tables: mostly out of guest memory.
+    #[inline]
+    pub(crate) fn load_word<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+        if self.is_outside(addr)
+            && let Some(word) = host.read_word(addr)
+        {
+            return Ok(word);
+        }
+        self.load_word_anywhere(host, addr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_word_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+        let mut bytes = [0; 4];
+        self.load(host, addr, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// The same for two words that belong together.
+    #[inline]
+    pub(crate) fn load_words<H: Bus>(
         &mut self,
         host: &mut H,
         addr: u64,
-    ) -> Result<[u8; N], Pause> {
-        let mut bytes = [0; N];
-        let is_outside = matches!(self.place(addr, N), Place::Outside);
-        if !(is_outside && matches!(self.dma, Dma::Idle) && host.read(addr, &mut bytes)) {
-            self.load(host, addr, &mut bytes)?;
+    ) -> Result<[u32; 2], Pause> {
+        if let Some(behind) = addr.checked_add(4)
+            && self.is_outside(addr)
+            && self.is_outside(behind)
+            && let Some(first) = host.read_word(addr)
+            && let Some(second) = host.read_word(behind)
+        {
+            return Ok([first, second]);
         }
-        Ok(bytes)
+        self.load_words_anywhere(host, addr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_words_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<[u32; 2], Pause> {
+        let mut bytes = [0; 8];
+        self.load(host, addr, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Ok([
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        ])
     }
 
     /// Does this address lie in one of the chip's windows?
+    #[inline]
     pub(crate) fn is_own(&self, addr: u64) -> bool {
-        !matches!(self.place(addr, 1), Place::Outside)
+        addr >= self.own_from && !matches!(self.place(addr, 1), Place::Outside)
     }
 
     /// Is memory being waited for?

@@ -21,6 +21,20 @@ pub trait Bus {
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
 
+    /// The aligned word at `addr`, if it is mapped and can be had as one. What else is asked for by [`Bus::read`].
+    #[inline]
+    fn read_word(&mut self, addr: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read(addr, &mut bytes)
+            .then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// The same for writing. False: nothing is written.
+    #[inline]
+    fn write_word(&mut self, addr: u64, word: u32) -> bool {
+        self.write(addr, &word.to_le_bytes())
+    }
+
     /// Asks for memory without a mapping. [`Chip::dma_done`](crate::Chip::dma_done) brings it, never from
     /// inside of this call.
     fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault>;

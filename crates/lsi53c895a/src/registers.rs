@@ -31,7 +31,6 @@ pub const DFIFO: u8 = 0x20;
 pub const CTEST5: u8 = 0x22;
 pub const CTEST6: u8 = 0x23;
 pub const DBC: u8 = 0x24;
-pub const DCMD: u8 = 0x27;
 pub const DNAD: u8 = 0x28;
 pub const DSP: u8 = 0x2c;
 pub const DSPS: u8 = 0x30;

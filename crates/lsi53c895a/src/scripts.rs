@@ -4,14 +4,16 @@
 //! wait, for the target, for memory or for the next run, is simply carried out again from there.
 
 mod block_move;
+mod load_store;
 mod memory_move;
 mod register_ops;
 mod scsi_io;
+mod simple;
 mod transfer;
 
 use crate::chip::Chip;
 use crate::ports::{Bus, Targets};
-use crate::registers::{CCNTL1, DBC, DCMD, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
+use crate::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
 
 /// Why an instruction does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub enum State {
     Stopped,
     /// The next instruction is to be fetched.
     Fetch,
+    /// The third word of one is, after the two that are latched.
+    FetchRest,
     /// The latched instruction is to be carried out, or carried on.
     Execute,
 }
@@ -50,9 +54,8 @@ pub struct Cpu {
     pub state: State,
     /// Where the latched instruction is.
     at: u32,
+    /// The third one is that of the last instruction that had three.
     words: [u32; 3],
-    /// How many of them are latched.
-    latched: usize,
     progress: Progress,
     carry: bool,
 }
@@ -61,18 +64,12 @@ impl Cpu {
     pub fn stop(&mut self) {
         self.state = State::Stopped;
         self.progress = Progress::None;
-        self.latched = 0;
     }
 }
 
 /// Bits 23 to 0, as a signed number.
 fn signed24(word: u32) -> u32 {
-    word << 8 >> 8
-        | if word & 0x0080_0000 != 0 {
-            0xff00_0000
-        } else {
-            0
-        }
+    ((word << 8).cast_signed() >> 8).cast_unsigned()
 }
 
 impl Chip {
@@ -91,7 +88,7 @@ impl Chip {
 
     /// One step of the program.
     pub(crate) fn step<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
-        if self.cpu.state == State::Fetch {
+        if self.cpu.state != State::Execute {
             self.fetch(host)?;
             // An empty word was passed over.
             if self.cpu.state == State::Fetch {
@@ -103,7 +100,6 @@ impl Chip {
         if self.cpu.state == State::Execute {
             self.cpu.state = State::Fetch;
             self.cpu.progress = Progress::None;
-            self.cpu.latched = 0;
             if self.regs.has(DCNTL, dcntl::SSM) {
                 self.interrupt_dma(dstat::SSI);
             }
@@ -111,53 +107,70 @@ impl Chip {
         Ok(())
     }
 
+    #[inline]
     fn fetch<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let at = self.regs.get32(DSP);
-        let base = u64::from(self.regs.get32(SFS)) << 32;
-        if self.cpu.latched == 0 {
-            let [a, b, c, d, e, f, g, h] = self.load_instruction(host, base | u64::from(at))?;
-            let first = u32::from_le_bytes([a, b, c, d]);
+        let base = self.regs.get32(SFS);
+        let from = |low: u32| u64::from(base) << 32 | u64::from(low);
+        if self.cpu.state == State::Fetch {
+            let near = self.words_in_ram(at).filter(|_| base == 0);
+            let [first, second] = match near {
+                Some(words) => words,
+                None => self.load_words(host, from(at))?,
+            };
             if first == 0 {
                 // An empty word is passed over. Firmware relies on it: a data phase of no bytes in its template.
                 self.regs.set32(DSP, at.wrapping_add(4));
                 return Ok(());
             }
             self.cpu.at = at;
-            self.cpu.words = [first, u32::from_le_bytes([e, f, g, h]), 0];
-            self.cpu.latched = 2;
+            self.cpu.words[0] = first;
+            self.cpu.words[1] = second;
         }
         let [first, second, _] = self.cpu.words;
-        let mut next = at.wrapping_add(8);
+        let mut behind = at.wrapping_add(8);
         if self.has_third_word(first) {
-            let mut bytes = [0; 4];
-            self.load(host, base | u64::from(next), &mut bytes)?;
-            self.cpu.words[2] = u32::from_le_bytes(bytes);
-            next = next.wrapping_add(4);
+            self.cpu.state = State::FetchRest;
+            self.cpu.words[2] = self.load_word(host, from(behind))?;
+            behind = behind.wrapping_add(4);
         }
-        self.regs.set32(DSP, next);
-        self.regs.set24(DBC, first);
-        self.regs.set(DCMD, first.to_be_bytes()[0]);
-        self.regs.set32(DSPS, second);
-        self.regs.set32(DNAD, second);
+        self.show([first, second], behind);
         self.cpu.state = State::Execute;
         Ok(())
     }
 
+    /// What registers show of an instruction, and where the next one is.
+    #[inline]
+    fn show(&mut self, [first, second]: [u32; 2], next: u32) {
+        self.regs.set32(DSP, next);
+        // DBC, and DCMD above it.
+        self.regs.set32(DBC, first);
+        self.regs.set32(DSPS, second);
+        self.regs.set32(DNAD, second);
+    }
+
     /// Memory moves, and direct block moves to 64-bit addresses.
+    #[inline]
     fn has_third_word(&self, first: u32) -> bool {
-        let direct_block_move = first >> 30 == 0 && first & 0x3000_0000 == 0;
+        let direct_block_move = first >> 28 == 0;
         first >> 29 == 0b110 || direct_block_move && self.regs.has(CCNTL1, ccntl1::EN64DBMV)
     }
 
+    #[inline]
     fn execute<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
-        match first >> 27 {
-            0b00_000..=0b00_111 => self.block_move(host),
-            0b01_000..=0b01_100 => self.scsi_io(host),
-            0b01_101..=0b01_111 => self.register_op(),
-            0b10_000..=0b10_011 => self.transfer_control(host),
-            0b11_000..=0b11_011 => self.memory_move(host),
-            0b11_100..=0b11_111 => self.load_store(host),
+        match first >> 29 {
+            0b111 => self.load_store(host),
+            0b100 => self.transfer_control(host),
+            0b010 | 0b011 => match first >> 27 & 0x07 {
+                0b101.. => {
+                    self.register_op();
+                    Ok(())
+                }
+                _ => self.scsi_io(host),
+            },
+            0b000 | 0b001 => self.block_move(host),
+            0b110 => self.memory_move(host),
             _ => Err(self.illegal()),
         }
     }
@@ -173,6 +186,8 @@ impl Chip {
     }
 
     /// Illegal instruction detected.
+    #[cold]
+    #[inline(never)]
     fn illegal(&mut self) -> Pause {
         self.interrupt_dma(dstat::IID);
         Pause::Stopped

@@ -38,6 +38,7 @@ pub mod testing;
 mod tracked;
 pub mod virtqueue;
 mod walk;
+mod words;
 
 pub use chain::{Chain, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
@@ -53,3 +54,4 @@ pub use split::{RingFeatures, RingLayout, SplitQueue};
 pub use tracked::{TrackedPacked, TrackedQueue, TrackedSplit};
 pub use virtqueue::{ChainId, Virtqueue};
 pub use walk::MAX_CHAIN_DESCRIPTORS;
+pub use words::Words;

@@ -3,7 +3,7 @@
 //! If the target asks for another phase, before the first byte or in the middle, that is a phase mismatch: an
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA, ESA and IA.
 
-use super::{Pause, Progress, signed24};
+use super::{Pause, Progress, State, signed24};
 use crate::chip::Chip;
 use crate::link::phase;
 use crate::ports::{Bus, Targets};
@@ -26,6 +26,7 @@ pub struct Block {
 const MESSAGE_CHUNK: usize = 32;
 
 impl Chip {
+    #[inline(never)]
     pub(super) fn block_move<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let mut block = match self.cpu.progress {
             Progress::Block(block) => block,
@@ -34,13 +35,21 @@ impl Chip {
         if block.left == 0 && block.moved == 0 {
             return Err(self.illegal());
         }
-        self.cpu.progress = Progress::Block(block);
+        let moved = self.carry_on(host, &mut block);
+        if moved.is_err() && self.cpu.state == State::Execute {
+            self.cpu.progress = Progress::Block(block);
+        }
+        moved
+    }
+
+    /// To its end, or as far as it goes now.
+    fn carry_on<H: Bus + Targets>(&mut self, host: &mut H, block: &mut Block) -> Result<(), Pause> {
         while block.left > 0 {
             let asked = self.requested(host, block.phase)?;
             if asked != block.phase {
                 return self.mismatch(block);
             }
-            let taken = self.move_piece(host, &block)?;
+            let taken = self.move_piece(host, block)?;
             block.addr = block.addr.wrapping_add(taken as u64);
             let taken = u32::try_from(taken).expect("no more than was left");
             block.left -= taken;
@@ -51,10 +60,9 @@ impl Chip {
                 self.message_out_ends();
             }
             // What was stored may have been a register of the program's own.
-            if !matches!(self.cpu.progress, Progress::Block(_)) {
+            if self.cpu.state != State::Execute {
                 return Err(Pause::Stopped);
             }
-            self.cpu.progress = Progress::Block(block);
             if block.phase == phase::MESSAGE_IN && self.has_said_all() {
                 break;
             }
@@ -62,7 +70,7 @@ impl Chip {
                 self.charge()?;
             }
         }
-        self.count(&block);
+        self.count(block);
         Ok(())
     }
 
@@ -82,8 +90,9 @@ impl Chip {
             // Table indirect, whatever bit 29 says.
             block.entry = self.regs.get32(DSA).wrapping_add(signed24(second));
             let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry);
-            let [c0, c1, c2, high, a0, a1, a2, a3] = self.load_bytes(host, table)?;
-            block.left = u32::from_le_bytes([c0, c1, c2, 0]);
+            let [count, low] = self.load_words(host, table)?;
+            let high = count.to_be_bytes()[0];
+            block.left = count & 0x00ff_ffff;
             block.high = high;
             let upper = if !self.regs.has(CCNTL1, ccntl1::EN64TIBMV) {
                 static_high
@@ -92,11 +101,10 @@ impl Chip {
             } else {
                 self.selector(high).ok_or(()).map_err(|()| self.illegal())?
             };
-            block.addr = upper | u64::from(u32::from_le_bytes([a0, a1, a2, a3]));
+            block.addr = upper | u64::from(low);
         } else if first & 0x2000_0000 != 0 {
-            let mut bytes = [0; 4];
-            self.load(host, static_high | u64::from(second), &mut bytes)?;
-            block.addr = static_high | u64::from(u32::from_le_bytes(bytes));
+            let low = self.load_word(host, static_high | u64::from(second))?;
+            block.addr = static_high | u64::from(low);
         } else if self.regs.has(CCNTL1, ccntl1::EN64DBMV) {
             self.regs.set32(DBMS, third);
             block.addr = u64::from(third) << 32 | u64::from(second);
@@ -211,8 +219,8 @@ impl Chip {
         }
     }
 
-    fn mismatch(&mut self, block: Block) -> Result<(), Pause> {
-        self.count(&block);
+    fn mismatch(&mut self, block: &Block) -> Result<(), Pause> {
+        self.count(block);
         // In 40-bit mode the table's upper byte is a part of the address, which may have moved on.
         let wide = self.regs.has(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
             && block.entry != self.cpu.at;

@@ -1,10 +1,10 @@
-//! Memory moves, and load and store: bytes between memory and memory, or memory and the chip's registers.
+//! Memory moves: bytes between memory and memory.
 
-use super::{Pause, Progress, signed24};
+use super::{Pause, Progress};
 use crate::chip::Chip;
 use crate::memory::CHUNK;
 use crate::ports::Bus;
-use crate::registers::{DMODE, DRS, DSA, DSPS, MMRS, MMWS, SCRATCHC, TEMP, dmode};
+use crate::registers::{DMODE, DSPS, MMRS, MMWS, TEMP, dmode};
 
 /// A memory move under way.
 #[derive(Clone, Copy)]
@@ -14,10 +14,8 @@ pub struct Copy {
     left: usize,
 }
 
-const DSA_RELATIVE: u32 = 1 << 28;
-const LOAD: u32 = 1 << 24;
-
 impl Chip {
+    #[inline(never)]
     pub(super) fn memory_move<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let [first, from, to] = self.cpu.words;
         // Bits 28 to 25 are reserved, and both addresses sit alike in their words.
@@ -101,58 +99,6 @@ impl Chip {
         }
         Ok(())
     }
-
-    /// One to four bytes that do not cross a word.
-    pub(super) fn load_store<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
-        let [first, second, _] = self.cpu.words;
-        let [_, register, _, low] = first.to_be_bytes();
-        let count = usize::from(low & 0x07);
-        let relative = first & DSA_RELATIVE != 0;
-        let addr = if relative {
-            self.regs.get32(DSA).wrapping_add(signed24(second))
-        } else {
-            second
-        };
-        let aligned = addr.to_le_bytes()[0] & 0x03 == register & 0x03;
-        if !(1..=4).contains(&count) || usize::from(register & 0x03) + count > 4 || !aligned {
-            return Err(self.illegal());
-        }
-        let is_load = first & LOAD != 0;
-        let upper = match (relative, is_load) {
-            (true, _) => DRS,
-            (false, true) => MMRS,
-            (false, false) => MMWS,
-        };
-        let addr = u64::from(self.regs.get32(upper)) << 32 | u64::from(addr);
-        if count == 4 && is_plain(register) {
-            if is_load {
-                let bytes = self.load_bytes(host, addr)?;
-                self.regs.set32(register, u32::from_le_bytes(bytes));
-                return Ok(());
-            }
-            let bytes = self.regs.get32(register).to_le_bytes();
-            return self.store(host, addr, &bytes);
-        }
-        let mut bytes = [0; 4];
-        let bytes = &mut bytes[..count];
-        if is_load {
-            self.load(host, addr, bytes)?;
-            for (at, byte) in (register..=u8::MAX).zip(bytes) {
-                self.write_register(at, *byte);
-            }
-            return Ok(());
-        }
-        for (at, byte) in (register..=u8::MAX).zip(bytes.iter_mut()) {
-            *byte = self.read_register(at);
-        }
-        self.store(host, addr, bytes)
-    }
-}
-
-/// Words that hold what was written to them, and nothing else happens: those that programs keep their addresses in.
-fn is_plain(register: u8) -> bool {
-    const LAST_SCRATCH: u8 = 0x9c;
-    matches!(register, DSA | TEMP | SCRATCHC..=LAST_SCRATCH)
 }
 
 /// Up to the next border of a window or a mapping.

@@ -15,21 +15,48 @@ const SET_ACK: u32 = 1 << 6;
 const SET_TARGET: u32 = 1 << 9;
 const SET_CARRY: u32 = 1 << 10;
 
+const SELECT: u32 = 0;
+const WAIT_DISCONNECT: u32 = 1;
+const WAIT_RESELECT: u32 = 2;
+const SET: u32 = 3;
+
+fn opcode(first: u32) -> u32 {
+    first >> 27 & 0x07
+}
+
 impl Chip {
+    #[inline(never)]
     pub(super) fn scsi_io<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
-        match self.cpu.words[0] >> 27 & 0x07 {
-            0 => self.select_instruction(host),
-            1 => self.wait_disconnect(),
-            2 => self.wait_reselect(),
-            3 => {
-                self.set();
+        let first = self.cpu.words[0];
+        match opcode(first) {
+            SELECT => self.select_instruction(host),
+            WAIT_DISCONNECT => self.wait_disconnect(),
+            WAIT_RESELECT => self.wait_reselect(),
+            SET => {
+                self.set(first);
                 Ok(())
             }
             _ => {
-                self.clear();
+                self.clear(first);
                 Ok(())
             }
         }
+    }
+
+    /// What ends at once. False: it does not, and nothing was done.
+    #[inline]
+    pub(super) fn scsi_io_simply(&mut self, first: u32) -> bool {
+        match opcode(first) {
+            SELECT | WAIT_RESELECT => return false,
+            WAIT_DISCONNECT => return self.is_disconnected(),
+            SET => self.set(first),
+            _ => self.clear(first),
+        }
+        true
+    }
+
+    fn is_disconnected(&self) -> bool {
+        matches!(self.link, Link::Free) && self.tasks.draining() == 0
     }
 
     /// The alternate address: what a selection does that finds the chip reselected, and a wait that is called off.
@@ -43,13 +70,10 @@ impl Chip {
         self.release_ack();
         let word = if first & TABLE != 0 {
             let entry = self.regs.get32(DSA).wrapping_add(signed24(first));
-            let mut bytes = [0; 4];
-            self.load(
+            self.load_word(
                 host,
                 u64::from(self.regs.get32(DRS)) << 32 | u64::from(entry),
-                &mut bytes,
-            )?;
-            u32::from_le_bytes(bytes)
+            )?
         } else {
             first
         };
@@ -81,8 +105,8 @@ impl Chip {
                 Err(Pause::Stopped)
             }
             Link::Connected(_) => Err(Pause::Bus),
-            Link::Free if self.tasks.draining() > 0 => Err(Pause::Bus),
-            Link::Free => Ok(()),
+            Link::Free if self.is_disconnected() => Ok(()),
+            Link::Free => Err(Pause::Bus),
         }
     }
 
@@ -107,8 +131,7 @@ impl Chip {
         Err(Pause::Bus)
     }
 
-    fn set(&mut self) {
-        let first = self.cpu.words[0];
+    fn set(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = true;
         }
@@ -120,8 +143,7 @@ impl Chip {
         }
     }
 
-    fn clear(&mut self) {
-        let first = self.cpu.words[0];
+    fn clear(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = false;
         }

@@ -1,6 +1,6 @@
 //! Transfer control: jump, call, return and interrupt, under conditions on phase, data and carry.
 
-use super::Pause;
+use super::{Pause, signed24};
 use crate::chip::Chip;
 use crate::ports::{Bus, Targets};
 use crate::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
@@ -13,64 +13,113 @@ const IF_TRUE: u32 = 1 << 19;
 const DATA: u32 = 1 << 18;
 const PHASE: u32 = 1 << 17;
 const WAIT: u32 = 1 << 16;
+const WAITED: u32 = PHASE | WAIT;
+
+const CALL: u32 = 1;
+const RETURN: u32 = 2;
+const INTERRUPT: u32 = 3;
+
+fn opcode(first: u32) -> u32 {
+    first >> 27 & 0x03
+}
+
+fn is_illegal(first: u32) -> bool {
+    first & RESERVED != 0 || first & CARRY != 0 && first & (DATA | PHASE) != 0
+}
+
+fn wanted_phase(first: u32) -> u8 {
+    first.to_le_bytes()[3] & 0x07
+}
 
 impl Chip {
+    #[inline(never)]
     pub(super) fn transfer_control<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
-        let first = self.cpu.words[0];
-        if first & RESERVED != 0 || first & CARRY != 0 && first & (DATA | PHASE) != 0 {
+        let [first, second, _] = self.cpu.words;
+        if is_illegal(first) {
             return Err(self.illegal());
         }
-        if !self.condition(host)? {
+        let phase = match first & WAITED {
+            WAITED => self.requested(host, wanted_phase(first))?,
+            PHASE => self.seen_phase(),
+            _ => 0,
+        };
+        if !self.holds(first, phase) {
             return Ok(());
         }
-        match first >> 27 & 0x07 {
-            0 => self.jump(),
-            1 => {
-                self.regs.set32(TEMP, self.regs.get32(DSP));
-                self.jump();
+        if opcode(first) != INTERRUPT {
+            let next = self.destination(first, second, self.regs.get32(DSP));
+            self.regs.set32(DSP, next);
+        } else if first & ON_THE_FLY == 0 {
+            self.interrupt_dma(dstat::SIR);
+        } else {
+            let was_up = self.irq_level();
+            self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
+            if !was_up && self.irq_level() {
+                host.interrupt();
             }
-            2 => self.regs.set32(DSP, self.regs.get32(TEMP)),
-            _ if first & ON_THE_FLY != 0 => {
-                let was_up = self.irq_level();
-                self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
-                if !was_up && self.irq_level() {
-                    host.interrupt();
-                }
-            }
-            _ => self.interrupt_dma(dstat::SIR),
         }
         Ok(())
     }
 
-    fn jump(&mut self) {
-        let to = self.target_address(self.cpu.words[0] & RELATIVE != 0);
-        self.regs.set32(DSP, to);
+    /// The same; `next` is behind the instruction, and becomes where the program goes on. False: it interrupts, waits, is illegal or
+    /// compares several things, and nothing was done.
+    #[inline]
+    pub(super) fn transfer_simply(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
+        let holds = match first & (RESERVED | CARRY | DATA | WAITED) {
+            0 => true,
+            WAITED => match self.requested_already() {
+                Some(phase) => phase == wanted_phase(first),
+                None => return false,
+            },
+            PHASE => self.seen_phase() == wanted_phase(first),
+            DATA => self.is_data(first),
+            CARRY => self.cpu.carry,
+            _ => return false,
+        };
+        if holds == (first & IF_TRUE != 0) {
+            if opcode(first) == INTERRUPT {
+                return false;
+            }
+            *next = self.destination(first, second, *next);
+        }
+        true
+    }
+
+    /// What SCRIPTS see of the bus without waiting.
+    fn seen_phase(&self) -> u8 {
+        self.phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
     }
 
     /// With several comparisons all have to come out as bit 19 says; with none, bit 19 itself decides.
-    fn condition<H: Bus + Targets>(&mut self, host: &mut H) -> Result<bool, Pause> {
-        let first = self.cpu.words[0];
+    fn holds(&self, first: u32, phase: u8) -> bool {
         let if_true = first & IF_TRUE != 0;
         if first & (CARRY | DATA | PHASE) == 0 {
-            return Ok(if_true);
+            return if_true;
         }
-        let mut holds = true;
-        if first & CARRY != 0 {
-            holds &= self.cpu.carry == if_true;
+        (first & CARRY == 0 || self.cpu.carry == if_true)
+            && (first & PHASE == 0 || (phase == wanted_phase(first)) == if_true)
+            && (first & DATA == 0 || self.is_data(first) == if_true)
+    }
+
+    /// Is SFBR what is compared with it, but for the bits of the mask?
+    #[inline]
+    fn is_data(&self, first: u32) -> bool {
+        let [data, mask, ..] = first.to_le_bytes();
+        (self.regs.get(SFBR) ^ data) & !mask == 0
+    }
+
+    /// Of a jump, a call (which is told from a jump by what TEMP is left with) or a return.
+    #[inline]
+    fn destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
+        match opcode(first) {
+            RETURN => return self.regs.get32(TEMP),
+            CALL => self.regs.set32(TEMP, behind),
+            _ => {}
         }
-        if first & PHASE != 0 {
-            let wanted = first.to_be_bytes()[0] & 0x07;
-            let now = if first & WAIT != 0 {
-                self.requested(host, wanted)?
-            } else {
-                self.phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
-            };
-            holds &= (now == wanted) == if_true;
+        if first & RELATIVE != 0 {
+            behind.wrapping_add(signed24(second))
+        } else {
+            second
         }
-        if first & DATA != 0 {
-            let [.., mask, data] = first.to_be_bytes();
-            holds &= ((self.regs.get(SFBR) ^ data) & !mask == 0) == if_true;
-        }
-        Ok(holds)
     }
 }

@@ -4,6 +4,7 @@
 //! - `firmware`, `queueing`: whole commands, as SeaBIOS and as operating systems give them.
 //! - `messages`, `resets`, `far_memory`: what else may happen.
 //! - `cves`, `fuzz`: hostile guests.
+//! - `places`: programs in the chip's own memory, and out of it.
 //! - `machine`, `world`, `driver`: what they are made with, beside `lsi-driver`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -17,6 +18,7 @@ mod fuzz;
 mod instructions;
 mod machine;
 mod messages;
+mod places;
 mod queueing;
 mod registers;
 mod resets;

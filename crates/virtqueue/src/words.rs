@@ -1,0 +1,115 @@
+//! Single words of the guest's memory, for devices that follow the guest's pointers from word to word.
+//!
+//! They are nearly always in the region where the last one was, which is kept at hand. As in `access.rs`, a word is read and
+//! written as one, and once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::memory::{GuestMemory, Span};
+
+/// Bytes of a word.
+const WORD: u32 = 4;
+
+/// Memory, and where in it the last word was.
+pub struct Words {
+    memory: Arc<GuestMemory>,
+    near: Span,
+}
+
+// SAFETY: what is at hand is an address in a region of the memory, which may be used by any thread.
+unsafe impl Send for Words {}
+
+impl Words {
+    /// Of this memory.
+    #[must_use]
+    pub fn new(memory: Arc<GuestMemory>) -> Words {
+        let near = memory.span(0);
+        Words { memory, near }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// The little endian word at `guest_addr`. `None` if it is in no region, or not aligned where we have it:
+    /// [`GuestMemory::read`] may have its bytes.
+    #[inline]
+    pub fn read(&mut self, guest_addr: u64) -> Option<u32> {
+        let word = self.at(guest_addr)?.load(Ordering::Acquire);
+        Some(u32::from_le(word))
+    }
+
+    /// Writes it. False, and nothing written, where [`Words::read`] has nothing.
+    #[inline]
+    #[must_use]
+    pub fn write(&mut self, guest_addr: u64, word: u32) -> bool {
+        let Some(place) = self.at(guest_addr) else {
+            return false;
+        };
+        place.store(word.to_le(), Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn at(&mut self, guest_addr: u64) -> Option<&AtomicU32> {
+        let host = match self.near.whole(guest_addr, WORD) {
+            Some(host) => host,
+            None => self.find(guest_addr)?,
+        };
+        let host = host.cast::<u32>();
+        // SAFETY: looked up in a region of our memory, which lives as long as we; aligned, and any bits are a word; what the guest
+        // does there is to us what another thread does.
+        host.is_aligned()
+            .then(|| unsafe { AtomicU32::from_ptr(host) })
+    }
+
+    #[cold]
+    fn find(&mut self, guest_addr: u64) -> Option<*mut u8> {
+        let mut region = 0;
+        self.memory.slice_at(&mut region, guest_addr, WORD.into())?;
+        self.near = self.memory.span(region);
+        self.near.whole(guest_addr, WORD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Words;
+    use crate::testing::TestMemory;
+
+    #[test]
+    fn words_are_found_in_all_regions_and_nowhere_else() {
+        let test =
+            TestMemory::with_regions(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x8000, 0x1000)]);
+        let mut words = Words::new(test.guest_memory());
+        for addr in [0x8ffc, 0x1000, 0x1ffc, 0x2000, 0x8000] {
+            assert!(words.write(addr, 0x0102_0304), "{addr:#x}");
+            assert_eq!(test.read(addr, 4), [4, 3, 2, 1]);
+            assert_eq!(words.read(addr), Some(0x0102_0304));
+        }
+        for addr in [
+            0,
+            0xffc,
+            0x1ffe,
+            0x3000,
+            0x7ffc,
+            0x9000,
+            u64::MAX - 3,
+            u64::MAX,
+        ] {
+            assert_eq!(words.read(addr), None, "{addr:#x}");
+            assert!(!words.write(addr, 1));
+        }
+        assert_eq!(words.read(0x1001), None, "not aligned");
+        test.check_canaries();
+    }
+
+    #[test]
+    fn without_memory_there_are_none() {
+        let test = TestMemory::with_regions(&[]);
+        assert_eq!(Words::new(test.guest_memory()).read(0), None);
+    }
+}
