@@ -10,7 +10,7 @@ mod support;
 use rustix::io::Errno;
 use support::{Message, Rig, access};
 use vfio_user::testing::{ADDRESS, DATA, DMA_READ, DMA_WRITE, RESULT};
-use vfio_user::wire::{self, DmaAccess, command};
+use vfio_user::wire::{self, DmaAccess, DmaMap, command};
 
 /// A front-end with a page that it does not share, and a device that has asked for some of it.
 fn asked(register: u64) -> (Rig, Message) {
@@ -83,11 +83,29 @@ fn errors_of_the_front_end_reach_the_device() {
 
 #[test]
 fn memory_that_was_not_announced_is_not_asked_for() {
-    let mut rig = Rig::ready();
-    rig.map(0x1000, 0x1000, None).unwrap();
-    rig.write(0, ADDRESS, &0x1ff1u32.to_le_bytes()).unwrap();
-    rig.write(0, DMA_READ, &[1]).unwrap();
-    assert_eq!(errno(&mut rig), Errno::FAULT.raw_os_error());
+    let (read, write) = (wire::DMA_READ_ALLOWED, wire::DMA_WRITE_ALLOWED);
+    for (register, flags, address) in [
+        (DMA_READ, read | write, 0x1ff1u32),
+        (DMA_WRITE, read | write, 0x1ffd),
+        (DMA_READ, write, 0x1000),
+        (DMA_WRITE, read, 0x1000),
+    ] {
+        let mut rig = Rig::ready();
+        let mut map = Vec::new();
+        DmaMap {
+            argsz: DmaMap::SIZE,
+            flags,
+            offset: 0,
+            address: 0x1000,
+            size: 0x1000,
+        }
+        .encode(&mut map);
+        rig.call(command::DMA_MAP, &map, &[]).unwrap();
+        rig.write(0, ADDRESS, &address.to_le_bytes()).unwrap();
+        rig.write(0, register, &[1]).unwrap();
+        assert!(rig.receive().is_none(), "{register:#x} at {address:#x}");
+        assert_eq!(errno(&mut rig), Errno::FAULT.raw_os_error());
+    }
 }
 
 #[test]
