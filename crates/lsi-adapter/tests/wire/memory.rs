@@ -3,6 +3,7 @@
 use vfio_user::PciDevice;
 use vfio_user::wire::{Header, command};
 
+use crate::assemble::{COMMAND, DATA_IN, MSG_OUT, Program, When};
 use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::support::unmap;
@@ -51,6 +52,31 @@ fn memory_that_comes_changes_nothing_for_what_is_under_way() {
         .read_exact_at(&mut there, 0)
         .unwrap();
     assert_eq!(there, [0x5a; 512]);
+}
+
+#[test]
+fn memory_that_goes_while_data_is_collected_is_not_given_to_the_disk() {
+    let mut machine = ready(Machine::new(), &[0]).machine;
+    machine.holds = true;
+    let (message, cdb) = (BARS.ram + 0x1000, BARS.ram + 0x1010);
+    machine.poke(message, &[0x80]);
+    machine.poke(cdb, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let mut p = Program::at(BARS.ram);
+    p.select_atn(0, "x")
+        .label("x")
+        .move_direct(MSG_OUT, 1, message)
+        .move_direct(COMMAND, 10, cdb)
+        .move_direct(DATA_IN, 256, BUFFERS)
+        .int(When::Always, 1);
+    p.label("rest").move_direct(DATA_IN, 256, BARS.ram + 0x1800);
+    machine.start(&p, BARS.ram);
+    assert_eq!(machine.read8(DSTAT), 0x84);
+    let all = unmap(0, 0, MEMORY as u64);
+    machine.rig.call(command::DMA_UNMAP, &all, &[]).unwrap();
+    machine.write32(DSP, p.address("rest"));
+    machine.go();
+    assert!(machine.disks.waiting.is_empty(), "never asked");
+    assert_eq!(machine.read8(SIST0), 0x80,);
 }
 
 #[test]
