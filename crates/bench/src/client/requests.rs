@@ -1,8 +1,8 @@
 //! Requests whose descriptors are written once: to send one again is to write its sector and push
 //! its head.
 //!
-//! Headers, which the server reads, are packed, and so are the status bytes, which it writes, right
-//! behind them. A cache line that goes from one processor to the other is what a request costs most:
+//! Unless they are to lie [apart](super::Placement), headers, which the server reads, are packed, and so are the status bytes,
+//! which it writes, right behind them. A cache line that goes from one processor to the other is what a request costs most:
 //! with one request in flight there is one such line for both, with many a line serves several.
 //! A line for each request alone was tried: fewer requests at depths 32 and 128, not more at 1 and 8.
 
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 /// Smallest unit of the disk.
 pub const SECTOR_BYTES: u32 = 512;
 
-const HEADER_WORDS: usize = HEADER_BYTES / 8;
 /// In a header: type, then sector.
 const SECTOR_WORD: usize = 1;
 
@@ -54,6 +53,8 @@ pub struct Requests<'m> {
     shape: Shape,
     headers: &'m [AtomicU64],
     statuses: &'m [AtomicU8],
+    /// From one request's header to the next one's, in words, and status byte, in bytes.
+    strides: (usize, usize),
     data: &'m [AtomicU64],
     /// The descriptors, wherever they are: `chain` of each request, one after the other.
     descriptors: &'m [AtomicU64],
@@ -83,10 +84,15 @@ impl<'m> Requests<'m> {
         } else {
             place.desc
         };
+        let (header_stride, status_stride) = shape.strides();
         let mut requests = Requests {
             shape,
-            headers: memory.u64s(buffers.headers, HEADER_WORDS * depth),
-            statuses: memory.u8s(buffers.headers + HEADER_BYTES * depth, depth),
+            headers: memory.u64s(buffers.headers, header_stride / 8 * depth),
+            statuses: memory.u8s(
+                buffers.headers + shape.status_at(),
+                status_stride * (depth - 1) + 1,
+            ),
+            strides: (header_stride / 8, status_stride),
             data: memory.u64s(buffers.data, shape.data_stride() / 8 * depth),
             descriptors: memory.u64s(table, DESC_WORDS * chain * depth),
             kinds: vec![Kind::Write; depth],
@@ -101,8 +107,9 @@ impl<'m> Requests<'m> {
 
     fn describe_chain(&self, slot: usize, buffers: Buffers) {
         let chain = usize::from(self.shape.chain());
-        let header = buffers.headers + HEADER_BYTES * slot;
-        let status = buffers.headers + HEADER_BYTES * usize::from(self.shape.depth) + slot;
+        let (header_stride, status_stride) = self.shape.strides();
+        let header = buffers.headers + header_stride * slot;
+        let status = buffers.headers + self.shape.status_at() + status_stride * slot;
         let data = buffers.data + self.shape.data_stride() * slot;
         let base = self.base(slot);
         let bytes = self.shape.block_bytes as usize;
@@ -135,7 +142,7 @@ impl<'m> Requests<'m> {
             Kind::Write => (T_OUT, NEXT),
             Kind::Flush => (T_FLUSH, 0),
         };
-        self.headers[HEADER_WORDS * slot].store(request_type.to_le(), Ordering::Relaxed);
+        self.headers[self.strides.0 * slot].store(request_type.to_le(), Ordering::Relaxed);
         let chain = self.chain_of(slot);
         let (header, rest) = chain.split_at(DESC_WORDS);
         let data = &rest[..rest.len() - DESC_WORDS];
@@ -167,7 +174,7 @@ impl<'m> Requests<'m> {
 
     #[cold]
     fn failed(&self, slot: usize, status: u8) -> Error {
-        let sector = self.headers[HEADER_WORDS * slot + SECTOR_WORD].load(Ordering::Relaxed);
+        let sector = self.headers[self.strides.0 * slot + SECTOR_WORD].load(Ordering::Relaxed);
         let offset = u64::from_le(sector) * u64::from(SECTOR_BYTES);
         let how = match status {
             STATUS_IOERR => "failed: the server says VIRTIO_BLK_S_IOERR".to_owned(),
@@ -209,8 +216,9 @@ impl Commands for Requests<'_> {
         if self.kinds[slot] != kind {
             self.turn(slot, kind);
         }
-        self.headers[HEADER_WORDS * slot + SECTOR_WORD].store(sector.to_le(), Ordering::Relaxed);
-        self.statuses[slot].store(PENDING, Ordering::Relaxed);
+        let (header, status) = (self.strides.0 * slot, self.strides.1 * slot);
+        self.headers[header + SECTOR_WORD].store(sector.to_le(), Ordering::Relaxed);
+        self.statuses[status].store(PENDING, Ordering::Relaxed);
         // Below the queue's size, which is 16 bits.
         #[allow(clippy::cast_possible_truncation)]
         let head = slot as u16 * self.shape.stride();
@@ -227,7 +235,7 @@ impl Commands for Requests<'_> {
         if slot as u64 * u64::from(self.shape.stride()) != u64::from(head) {
             return Err(no_request(head));
         }
-        let status = self.statuses[slot].load(Ordering::Relaxed);
+        let status = self.statuses[self.strides.1 * slot].load(Ordering::Relaxed);
         if status != STATUS_OK {
             return Err(self.failed(slot, status));
         }
@@ -258,7 +266,7 @@ pub(super) fn describe(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Layout;
+    use crate::client::{Layout, Placement};
 
     /// Address, length, flags and next of each descriptor from `head` on.
     fn chain(memory: &SharedMemory, table: usize, head: u16) -> Vec<(usize, u64, u64)> {
@@ -321,8 +329,13 @@ mod tests {
 
     #[test]
     fn completions_are_checked() {
-        for depth in [1, 5, 200] {
+        let placements = [Placement::Packed, Placement::Apart];
+        for (depth, placement) in [1, 5, 200]
+            .into_iter()
+            .flat_map(|depth| placements.map(|placement| (depth, placement)))
+        {
             let shape = Shape::new(depth, 512, u32::MAX, false).unwrap();
+            let shape = shape.placed(placement);
             let (memory, place, buffers) = prepared(shape);
             let mut requests = Requests::prepare(&memory, place, buffers, shape);
             for slot in 0..usize::from(depth) {

@@ -9,6 +9,17 @@ const MAX_QUEUE_SIZE: u16 = 1024;
 const HEADER_AND_STATUS: u16 = 2;
 /// Type and sector of a request.
 pub(super) const HEADER_BYTES: usize = 16;
+/// How far those of Linux are apart at least.
+pub(super) const REQUEST_STRIDE: usize = 256;
+
+/// How headers and answers of requests lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// All headers in one piece, and all status bytes, so that a cache line serves several requests.
+    Packed,
+    /// As Linux's drivers have it: what belongs to a request is in one piece, and far from others.
+    Apart,
+}
 /// Of a descriptor.
 pub(super) const DESC_BYTES: usize = 16;
 
@@ -19,6 +30,7 @@ pub struct Shape {
     pub depth: u16,
     /// Bytes of each.
     pub block_bytes: u32,
+    pub(super) placement: Placement,
     /// Data descriptors of each.
     pub(super) segments: u16,
     /// Each has a table of its own, and takes one entry of the queue.
@@ -43,6 +55,7 @@ impl Shape {
         let shape = |indirect| Shape {
             depth,
             block_bytes,
+            placement: Placement::Packed,
             segments,
             indirect,
         };
@@ -57,6 +70,28 @@ impl Shape {
                  entries, and the server has no indirect descriptors: lower --depth or --bs",
                 segments + HEADER_AND_STATUS
             ))
+        }
+    }
+
+    /// The same, placed like this.
+    #[must_use]
+    pub fn placed(self, placement: Placement) -> Self {
+        Shape { placement, ..self }
+    }
+
+    /// From one header to the next, and from one status byte.
+    pub(super) fn strides(&self) -> (usize, usize) {
+        match self.placement {
+            Placement::Packed => (HEADER_BYTES, 1),
+            Placement::Apart => (REQUEST_STRIDE, REQUEST_STRIDE),
+        }
+    }
+
+    /// From the first header to the first status byte.
+    pub(super) fn status_at(&self) -> usize {
+        match self.placement {
+            Placement::Packed => HEADER_BYTES * usize::from(self.depth),
+            Placement::Apart => HEADER_BYTES,
         }
     }
 
@@ -86,7 +121,7 @@ impl Shape {
             0
         };
         Buffers {
-            headers: layout.pages((HEADER_BYTES + 1) * depth),
+            headers: layout.pages((self.strides().0 + 1) * depth),
             data: layout.pages(self.data_stride() * depth),
             tables,
         }
@@ -101,7 +136,7 @@ impl Shape {
 /// Where headers, status bytes, data and tables are.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// All headers, and all status bytes right after them.
+    /// All headers, and all status bytes after the first or after all of them.
     pub(super) headers: usize,
     pub(super) data: usize,
     pub(super) tables: usize,

@@ -1,13 +1,14 @@
 //! Commands of a virtio SCSI controller's queue, as [`super::Requests`] are of a virtio disk's: descriptors are written once, and
 //! to send one again is to write its block's address and push its head. Virtio specification 1.2, section 5.6.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use super::commands::Commands;
 use super::layout::{Layout, QueuePlace};
 use super::memory::SharedMemory;
 use super::requests::{DESC_WORDS, Kind, NEXT, SECTOR_BYTES, WRITE, describe, no_request};
 use super::scsi::{LBA_AT, ScsiCommands, failed, transfer_cdb};
+use super::shape::REQUEST_STRIDE;
 use crate::error::{Error, Result};
 
 /// The first queue that takes commands: before it are the control queue and the event queue.
@@ -19,17 +20,17 @@ const CHAIN: u16 = 3;
 /// LUN, tag, attribute, priority, reference number; and a CDB of the default length.
 const HEADER_BYTES: usize = 19;
 const REQUEST_BYTES: usize = HEADER_BYTES + 32;
-/// A request's cell. It begins so far behind the cell's beginning that the block's address in its CDB is aligned.
-const REQUEST_STRIDE: usize = 64;
-const REQUEST_AT: usize = 3;
+/// Request and response are in one piece, where Linux's driver has them in its own.
+const REQUEST_AT: usize = 16;
 const CDB_AT: usize = REQUEST_AT + HEADER_BYTES;
-const _: () = assert!((CDB_AT + LBA_AT).is_multiple_of(4));
+const RESPONSE_AT: usize = 68;
 
 /// Lengths of sense and data, status qualifier, status, response; and sense data of the default length.
 const RESPONSE_BYTES: usize = 12 + 96;
-const RESPONSE_STRIDE: usize = 112;
 /// Status and response, as one word.
-const STATUS_AT: usize = 10;
+const STATUS_AT: usize = RESPONSE_AT + 10;
+const _: () =
+    assert!(STATUS_AT.is_multiple_of(2) && RESPONSE_AT + RESPONSE_BYTES <= REQUEST_STRIDE);
 /// Until the device has written both.
 const PENDING: u16 = 0xffff;
 
@@ -37,7 +38,6 @@ const PENDING: u16 = 0xffff;
 #[derive(Clone, Copy, Debug)]
 pub struct ScsiBuffers {
     requests: usize,
-    responses: usize,
     data: usize,
     depth: u16,
     block_bytes: u32,
@@ -49,7 +49,6 @@ impl ScsiBuffers {
         let count = usize::from(depth);
         ScsiBuffers {
             requests: layout.pages(REQUEST_STRIDE * count),
-            responses: layout.pages(RESPONSE_STRIDE * count),
             data: layout.pages(stride(block_bytes) * count),
             depth,
             block_bytes,
@@ -71,8 +70,8 @@ fn stride(block_bytes: u32) -> usize {
 pub struct VirtioScsi<'m> {
     descriptors: &'m [AtomicU64],
     requests: &'m [AtomicU8],
+    /// The same memory.
     responses: &'m [AtomicU16],
-    lbas: &'m [AtomicU32],
     data: &'m [AtomicU64],
     buffers: ScsiBuffers,
     kinds: Vec<Kind>,
@@ -86,8 +85,7 @@ impl<'m> VirtioScsi<'m> {
         let mut commands = VirtioScsi {
             descriptors: memory.u64s(place.desc, DESC_WORDS * usize::from(CHAIN) * depth),
             requests: memory.u8s(buffers.requests, REQUEST_STRIDE * depth),
-            responses: memory.u16s(buffers.responses, RESPONSE_STRIDE / 2 * depth),
-            lbas: memory.u32s(buffers.requests, REQUEST_STRIDE / 4 * depth),
+            responses: memory.u16s(buffers.requests, REQUEST_STRIDE / 2 * depth),
             data: memory.u64s(buffers.data, stride(buffers.block_bytes) / 8 * depth),
             buffers,
             kinds: vec![Kind::Read; depth],
@@ -137,7 +135,7 @@ impl<'m> VirtioScsi<'m> {
             REQUEST_BYTES,
             0,
         )];
-        let response = self.buffers.responses + RESPONSE_STRIDE * slot;
+        let response = self.buffers.requests + REQUEST_STRIDE * slot + RESPONSE_AT;
         chain.push((response, RESPONSE_BYTES, WRITE));
         match (bytes, to_device) {
             (0, _) => {}
@@ -164,12 +162,13 @@ impl<'m> VirtioScsi<'m> {
 
     #[inline]
     fn response(&self, slot: usize) -> &AtomicU16 {
-        &self.responses[(RESPONSE_STRIDE * slot + STATUS_AT) / 2]
+        &self.responses[(REQUEST_STRIDE * slot + STATUS_AT) / 2]
     }
 
     #[inline]
-    fn lba(&self, slot: usize) -> &AtomicU32 {
-        &self.lbas[(REQUEST_STRIDE * slot + CDB_AT + LBA_AT) / 4]
+    fn lba(&self, slot: usize) -> &[AtomicU8; 4] {
+        let bytes = &self.requests[REQUEST_STRIDE * slot + CDB_AT + LBA_AT..];
+        bytes.first_chunk().expect("a slot is longer")
     }
 
     #[inline]
@@ -188,7 +187,11 @@ impl<'m> VirtioScsi<'m> {
             (_, 0) => format!("ended with SCSI status {status:#x}"),
             _ => format!("ended with response {response} of the controller"),
         };
-        let lba = u32::from_be(self.lba(slot).load(Ordering::Relaxed));
+        let bytes = self
+            .lba(slot)
+            .each_ref()
+            .map(|byte| byte.load(Ordering::Relaxed));
+        let lba = u32::from_be_bytes(bytes);
         failed(self.kinds[slot], self.buffers.block_bytes, lba, &how)
     }
 }
@@ -220,7 +223,9 @@ impl Commands for VirtioScsi<'_> {
         // Disks of 2 TiB and more are not measured.
         #[allow(clippy::cast_possible_truncation)]
         let lba = sector as u32;
-        self.lba(slot).store(lba.to_be(), Ordering::Relaxed);
+        for (cell, byte) in self.lba(slot).iter().zip(lba.to_be_bytes()) {
+            cell.store(byte, Ordering::Relaxed);
+        }
         self.response(slot).store(PENDING, Ordering::Relaxed);
         Self::head(slot)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::setup::Setup;
+use crate::client::Placement;
 use crate::error::Result;
 use crate::load::{self, Detail, Order, Pattern};
 use crate::server::Server;
@@ -98,6 +99,7 @@ fn connected(server: &mut Server, disk: usize, load: &Load, setup: &Setup) -> Re
         detail: Detail::default(),
         span_bytes: 0,
         recorded: false,
+        placement: Placement::Packed,
     };
     let stream = server.connect(disk)?;
     let pid = Some(server.pid());

@@ -39,7 +39,8 @@ impl Attached {
             load.block_bytes,
             agreed.segment_bytes,
             agreed.indirect(),
-        )?;
+        )?
+        .placed(load.placement);
         if load.recorded {
             session.record(load.queues, shape.queue_size())?;
         }

@@ -34,7 +34,7 @@ pub use scsi::{Manner, measure_lsi, measure_virtio_scsi};
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
-use crate::client::{Agreed, Commands, Queue, Waiter};
+use crate::client::{Agreed, Commands, Placement, Queue, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 
@@ -61,6 +61,8 @@ pub struct Load {
     pub span_bytes: u64,
     /// The server has to record what is in flight.
     pub recorded: bool,
+    /// How a virtio disk's requests lie in memory.
+    pub placement: Placement,
 }
 
 /// What is measured besides counts.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::client::Placement;
 use crate::error::{Error, Result};
 use crate::load::{Detail, Load, Pattern, Waiting};
 use crate::units;
@@ -121,6 +122,7 @@ impl LoadOptions {
             },
             span_bytes: self.span.unwrap_or(0),
             recorded: self.recorded,
+            placement: Placement::Packed,
         })
     }
 }

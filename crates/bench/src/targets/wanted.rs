@@ -3,6 +3,7 @@
 use super::Options;
 use crate::aio::Aio;
 use crate::arena::Contender;
+use crate::client::Placement;
 use crate::load::{Detail, Load, Order, Pattern, Waiting};
 use crate::storage::Wanted;
 
@@ -148,6 +149,7 @@ impl Group {
             detail: Detail::default(),
             span_bytes: 0,
             recorded: false,
+            placement: Placement::Packed,
         }
     }
 

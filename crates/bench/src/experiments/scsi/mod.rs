@@ -11,6 +11,7 @@ use std::fmt;
 use report::Outcome;
 
 use super::{Report, Setup};
+use crate::client::Placement;
 use crate::client::lsi::Bus;
 use crate::cpus::{self, Pinned};
 use crate::error::Result;
@@ -152,6 +153,7 @@ impl Options {
             detail: Detail::default(),
             span_bytes: 0,
             recorded: false,
+            placement: Placement::Apart,
         };
         let mut loads = Vec::new();
         for kib in &self.block_kib {
