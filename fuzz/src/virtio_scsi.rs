@@ -274,8 +274,14 @@ impl Rig {
         let slot = u32::try_from(token & 0xffff_ffff).expect("masked");
         self.now += 1;
         let ring = &mut self.rings[0].ring;
-        self.queue
-            .complete(ring, slot, result, self.now, &mut self.disks);
+        let transferred = match result {
+            Ok(()) => self.queue.complete_transfers(ring, slot, &[], self.now),
+            Err(_) => None,
+        };
+        if transferred.is_none() {
+            self.queue
+                .complete(ring, slot, result, self.now, &mut self.disks);
+        }
     }
 
     /// True if there was any.

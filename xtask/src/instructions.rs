@@ -31,8 +31,9 @@ const BUILDS: [(&str, &str, &str); 3] = [
 ];
 
 /// What the guest does.
-const GUESTS: [(&str, &[&str]); 3] = [
+const GUESTS: [(&str, &[&str]); 4] = [
     ("polls", &[]),
+    ("polls, of a SCSI controller", &["scsi"]),
     ("waits for signals, and kicks", &["blocking"]),
     ("polls, what is in flight is recorded", &["recorded"]),
 ];

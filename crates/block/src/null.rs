@@ -69,7 +69,7 @@ impl NullQueue {
     ///
     /// # Safety
     /// The segments of a read are valid and writable.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn push(
         &mut self,
         options: &NullOptions,

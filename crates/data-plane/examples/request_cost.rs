@@ -23,17 +23,20 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use std::sync::mpsc::channel;
 
 use block::{Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use data_plane::{Message, Serves, StoragePlane, VringSetup};
+use data_plane::{Message, ScsiDisk, ScsiSetup, Serves, StoragePlane, VringSetup};
 use event_loop::poller::Event;
 use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
+use scsi::{TransportId, Unit, UnitOptions};
 use virtio_blk::{Device, DeviceOptions, QueueName};
+use virtio_scsi::Address;
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 
 const USAGE: &str =
-    "usage: request_cost DEPTH REQUESTS [sequential] [blocking] [recorded] [io_uring] [fixed] [FILE]
+    "usage: request_cost DEPTH REQUESTS [scsi] [sequential] [blocking] [recorded] [io_uring] [fixed] [FILE]
   DEPTH       requests that the guest has in flight: a power of two up to 256
+  scsi        they are READ (10) commands on a queue of a virtio SCSI controller
   sequential  the requests of a batch are neighbours, else they are random
   blocking    the guest waits for a signal, and kicks when it is asked to
   recorded    what is in flight is recorded, for a server that follows a crash
@@ -45,12 +48,17 @@ const QUEUE_SIZE: u16 = 1024;
 const BLOCK_BYTES: u32 = 4096;
 const DISK_BYTES: u64 = 16 << 20;
 
+/// A SCSI command's header, and where its CDB of 32 bytes begins.
+const COMMAND_BYTES: u32 = 51;
+const CDB_AT: usize = 19;
+
 type Error = Box<dyn std::error::Error>;
 
 /// What is to be run.
 struct Load {
     depth: u16,
     requests: u64,
+    scsi: bool,
     sequential: bool,
     blocking: bool,
     recorded: bool,
@@ -64,6 +72,7 @@ impl Load {
         let mut load = Load {
             depth: args.next()?.parse().ok()?,
             requests: args.next()?.parse().ok()?,
+            scsi: false,
             sequential: false,
             blocking: false,
             recorded: false,
@@ -77,6 +86,7 @@ impl Load {
         let mut aio = Aio::Native;
         for arg in args {
             match arg.as_str() {
+                "scsi" => load.scsi = true,
                 "sequential" => load.sequential = true,
                 "blocking" => load.blocking = true,
                 "recorded" => load.recorded = true,
@@ -102,6 +112,7 @@ impl Load {
 /// A guest whose requests stand in its memory once and for all: only sectors and indices change.
 struct Guest {
     depth: u16,
+    scsi: bool,
     sequential: bool,
     blocking: bool,
     headers: Vec<NonNull<u8>>,
@@ -120,14 +131,26 @@ impl Guest {
         let mut headers = Vec::new();
         let mut heads = Vec::new();
         for _ in 0..load.depth {
-            let header = memory.alloc(16, 16);
             let data = memory.alloc(u64::from(BLOCK_BYTES), u64::from(BLOCK_BYTES));
-            heads.push(driver.add(&[
-                Buffer::readable(header, 16),
-                Buffer::writable(data, BLOCK_BYTES),
-                Buffer::writable(memory.alloc(16, 16), 1),
-            ]));
-            headers.push(host(header, 16));
+            let data = Buffer::writable(data, BLOCK_BYTES);
+            if load.scsi {
+                let command = memory.alloc(COMMAND_BYTES.into(), 64);
+                let response = Buffer::writable(memory.alloc(108, 4), 108);
+                let readable = Buffer::readable(command, COMMAND_BYTES);
+                heads.push(driver.add(&[readable, response, data]));
+                memory.write(command, &[1, 0, 0x40]);
+                let blocks = u8::try_from(BLOCK_BYTES / 512).expect("few");
+                memory.write(
+                    command + CDB_AT as u64,
+                    &[0x28, 0, 0, 0, 0, 0, 0, 0, blocks],
+                );
+                headers.push(host(command, COMMAND_BYTES.into()));
+            } else {
+                let header = memory.alloc(16, 16);
+                let status = Buffer::writable(memory.alloc(16, 16), 1);
+                heads.push(driver.add(&[Buffer::readable(header, 16), data, status]));
+                headers.push(host(header, 16));
+            }
         }
         for (entry, head) in (0..QUEUE_SIZE).zip(heads.iter().cycle()) {
             driver.set_avail_entry(entry, *head);
@@ -135,6 +158,7 @@ impl Guest {
         let layout = driver.layout();
         Guest {
             depth: load.depth,
+            scsi: load.scsi,
             sequential: load.sequential,
             blocking: load.blocking,
             headers,
@@ -168,8 +192,15 @@ impl Guest {
             let head = Guest::word(self.avail, 4 + 2 * entry).load(Ordering::Relaxed);
             let header = self.headers[usize::from(head / 3)];
             let sector = self.next_block(index) * u64::from(BLOCK_BYTES / 512);
-            // SAFETY: the 16 bytes of a header of ours, which the device does not have now.
-            unsafe { header.add(8).cast::<u64>().write_unaligned(sector) };
+            // SAFETY: within a header of ours, or the CDB behind it, which the device does not have now.
+            unsafe {
+                if self.scsi {
+                    let lba = u32::try_from(sector).expect("a small disk").to_be();
+                    header.add(CDB_AT + 2).cast::<u32>().write_unaligned(lba);
+                } else {
+                    header.add(8).cast::<u64>().write_unaligned(sector);
+                }
+            }
         }
         let new = old.wrapping_add(self.depth);
         self.asked.set(new);
@@ -255,6 +286,28 @@ fn record() -> InflightRegion {
     }
 }
 
+/// A controller's first queue for commands, with a disk that has nothing to complain of any more.
+fn scsi_queue(node: Arc<Node>) -> Result<Serves, Error> {
+    let device = virtio_scsi::Device::new(virtio_scsi::DeviceOptions {
+        request_queues: 1,
+        queue_size: QUEUE_SIZE,
+        initiator: TransportId::Sas(1),
+    })?;
+    let address = Address { target: 0, lun: 0 };
+    let unit = Unit::new(UnitOptions::default(), node.geometry())?;
+    device.add(address, Arc::new(unit))?;
+    Ok(Serves::Scsi(ScsiSetup {
+        device: Arc::new(device),
+        index: virtio_scsi::FIXED_QUEUES,
+        disks: vec![ScsiDisk {
+            address,
+            node,
+            stats: Arc::default(),
+            reports: None,
+        }],
+    }))
+}
+
 /// The name is what is counted by it.
 #[inline(never)]
 fn iteration(iothread: &mut IoThread<StoragePlane>) -> io::Result<bool> {
@@ -286,14 +339,19 @@ fn main() -> Result<(), Error> {
         Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
     })?;
     let node = Node::open("disk", false, &load.node)?;
-    let device = Device::new(DeviceOptions::default(), node.geometry())?;
+    let serves = if load.scsi {
+        scsi_queue(node)?
+    } else {
+        let device = Device::new(DeviceOptions::default(), node.geometry())?;
+        Serves::Blk {
+            device: Arc::new(device),
+            node,
+        }
+    };
     let (reply, answer) = channel();
     let setup = Box::new(VringSetup {
         name: QueueName::new("counted", 0),
-        serves: Serves::Blk {
-            device: Arc::new(device),
-            node,
-        },
+        serves,
         memory: memory.guest_memory(),
         layout: driver.layout(),
         features,

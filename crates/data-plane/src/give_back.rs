@@ -20,11 +20,30 @@ impl GiveBack<'_> {
     /// Several, `now` in ticks.
     #[inline(never)]
     pub fn many(&mut self, completions: &[Completion], now: u64) {
-        for &completion in completions {
+        let done = self.of_controllers(completions, now);
+        for &completion in &completions[done..] {
             self.one::<false>(completion, |vring, slot, result, engines| {
                 vring.complete(slot, result, engines, now);
             });
         }
+    }
+
+    /// Those of controllers' queues, up to the first of a disk's queue; how many these are. A controller takes all that are its own
+    /// and follow each other at once.
+    #[inline(never)]
+    fn of_controllers(&mut self, completions: &[Completion], now: u64) -> usize {
+        let mut done = 0;
+        while let Some(completion) = completions.get(done)
+            && let Some(vring) = self.vrings.get(place_of(completion.token))
+            && vring.is_controllers()
+        {
+            done += 1;
+            self.one::<false>(*completion, |vring, slot, result, engines| {
+                let following = &completions[done..];
+                done += vring.complete_scsi(slot, result, following, engines, now);
+            });
+        }
+        done
     }
 
     /// The only one of its phase: without a loop around it, and it counts at once. See [`Vring::complete_alone`].
@@ -42,9 +61,9 @@ impl GiveBack<'_> {
         complete: impl FnOnce(&mut Vring, u32, Result<(), engine::Errno>, &mut Engines),
     ) {
         let Completion { token, result } = completion;
-        // The halves of a token: the queue's place and the request's slot.
+        // The other half is the request's slot.
         #[allow(clippy::cast_possible_truncation)]
-        let (place, slot) = ((token >> 32) as u32, token as u32);
+        let (place, slot) = (place_of(token), token as u32);
         let Some(vring) = self.vrings.get_mut(place) else {
             return self.controller_completed(place, slot, result);
         };
@@ -75,4 +94,11 @@ impl GiveBack<'_> {
             self.lists.unpublished.push(place);
         }
     }
+}
+
+/// The queue's place, which is the upper half of a token.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "a half")]
+fn place_of(token: u64) -> u32 {
+    (token >> 32) as u32
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Engines, Node, Request};
+use engine::Completion;
 use event_loop::Remote;
 use virtio_blk::{Admission, QueueName, QueueStats, Stamp};
 use virtio_scsi::{
@@ -103,24 +104,27 @@ struct DisksSink<'a> {
 }
 
 impl virtio_scsi::Sink for DisksSink<'_> {
-    #[inline]
-    fn room(&self, disk: usize) -> usize {
-        self.engines.room(&self.disks[disk].node)
+    #[inline(always)]
+    fn room(&self, disk: u32) -> usize {
+        self.engines.room(&self.disks[disk as usize].node)
     }
 
-    #[inline]
-    unsafe fn submit(&mut self, disk: usize, request: Request) {
+    #[inline(always)]
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
         // SAFETY: the device's promise reaches to the completion; the queue keeps its disks, and the vring
         // the memory map by its epoch, until then.
-        let taken = unsafe { self.engines.submit(&self.disks[disk].node, request) };
+        let taken = unsafe {
+            self.engines
+                .submit(&self.disks[disk as usize].node, request)
+        };
         assert!(
             taken.is_ok(),
             "the device asked for room before it handed the request over"
         );
     }
 
-    fn call(&mut self, disk: usize, chore: virtio_scsi::Chore, token: u64) {
-        let node = self.disks[disk].node.clone();
+    fn call(&mut self, disk: u32, chore: virtio_scsi::Chore, token: u64) {
+        let node = self.disks[disk as usize].node.clone();
         self.engines.call(Box::new(move || chore.run(&node)), token);
     }
 }
@@ -274,6 +278,23 @@ impl Scsi {
         }
     }
 
+    /// A block request has succeeded: how many of those that follow are done with it. `None`: it is no plain read or write, and is not
+    /// done yet.
+    #[inline(always)]
+    pub fn complete_transfers(
+        &mut self,
+        slot: u32,
+        following: &[Completion],
+        ring: &mut virtqueue::Queue,
+        now: u64,
+    ) -> Option<usize> {
+        let Role::Commands { queue, .. } = &mut self.role else {
+            return None;
+        };
+        with_ring!(ring, |ring| queue
+            .complete_transfers(ring, slot, following, now))
+    }
+
     /// A block request is done.
     pub fn complete(&mut self, slot: u32, result: Result<(), engine::Errno>, around: Around<'_>) {
         let Role::Commands { queue, disks } = &mut self.role else {
@@ -336,7 +357,7 @@ impl Scsi {
         }
     }
 
-    /// The generation of something that was finished, if it is an older one.
+    /// When something was taken that was finished and is of an older generation.
     pub fn take_old(&mut self) -> Option<Stamp> {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.take_old(),
@@ -367,7 +388,7 @@ fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
 /// The disk could not do it.
 #[cold]
 fn failed(queue: &Queue, disks: &[ScsiDisk], slot: u32, errno: engine::Errno) {
-    let disk = queue.disk(slot).and_then(|disk| disks.get(disk));
+    let disk = queue.disk(slot).and_then(|disk| disks.get(disk as usize));
     if let Some(reports) = disk.and_then(|disk| disk.reports.as_ref()) {
         reports.failed(queue.is_read(slot), errno);
     }

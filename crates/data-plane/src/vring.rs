@@ -381,14 +381,20 @@ impl Vring {
         engines: &mut Engines,
         now: u64,
     ) {
-        if let Served::Scsi(_) = &self.served {
-            self.complete_scsi(slot, result, engines, now);
+        if self.is_controllers() {
+            self.complete_scsi(slot, result, &[], engines, now);
             return;
         }
         match result {
             Ok(()) => self.answer(slot, Ok(()), engines, now),
             Err(errno) => self.complete_failed(slot, errno, engines, now),
         }
+    }
+
+    /// Whether it is a controller's.
+    #[inline(always)]
+    pub fn is_controllers(&self) -> bool {
+        matches!(self.served, Served::Scsi(_))
     }
 
     /// The same for the only one of the phase, now.
@@ -512,8 +518,11 @@ impl Vring {
 
     /// What was completed so far counts from now on.
     pub fn end_batch(&mut self) {
-        if let Served::Blk(Blk { queue, .. }) = &mut self.served {
-            queue.end_batch();
+        match &mut self.served {
+            Served::Blk(Blk { queue, .. }) => queue.end_batch(),
+            Served::Scsi(scsi) => {
+                scsi.end_batch();
+            }
         }
     }
 

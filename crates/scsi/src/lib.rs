@@ -9,6 +9,7 @@
 //! - [`Task`]: one command. [`Task::receive`] takes it and says what data it moves; [`Task::run`] gets the initiator's buffers; each
 //!   [`Step`] that comes back is carried out, and [`Task::completed`] asks for the next, until it is finished. Reads and writes go
 //!   to the node with the initiator's own buffers, allocate nothing and take no lock.
+//! - [`Transfer`]: a plain read or write, for adapters that can do without a task for it.
 //! - [`TaskSet`]: which tasks of a queue may go ahead.
 //!
 //! Task management is the adapters', who know their tasks: they [cancel](Task::cancel) them, wait for requests under way,
@@ -65,6 +66,7 @@ mod steps;
 mod target;
 mod task;
 mod task_set;
+mod transfer;
 mod unit;
 mod vpd;
 
@@ -81,4 +83,5 @@ pub use step::{Phase, Status, Step};
 pub use target::{AddError, MAX_LUN, Target, View, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_set::{Admission, Attribute, TaskSet};
+pub use transfer::{CdbWords, Transfer};
 pub use unit::{MAX_TRANSFER_BYTES, Reset, Unit, UnitError, UnitOptions};

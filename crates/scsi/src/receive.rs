@@ -2,45 +2,21 @@
 
 use std::sync::Arc;
 
-use block::Op;
-
-use crate::bytes::{be16, be32, be64};
-use crate::cdb::{Cdb, INQUIRY, Range};
+use crate::cdb::{Cdb, INQUIRY};
 use crate::commands::{Access, Command, Entry, Lookup, lookup};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::start;
 use crate::step::Phase;
-use crate::steps::Extent;
 use crate::target::View;
 use crate::task::{Task, Work};
-use crate::unit::{MAX_TRANSFER_BYTES, Unit};
+use crate::transfer::{CdbWords, Transfer};
+use crate::unit::Unit;
 use crate::{inquiry, report};
 
 const REQUEST_SENSE: u8 = 0x03;
 const REPORT_LUNS: u8 = 0xa0;
-
-/// A plain read or write: its blocks, whether it writes, and FUA. `None`: it is something else, or has bits that need a closer look.
-#[inline]
-fn plain_transfer(cdb: &[u8]) -> Option<(Range, bool, bool)> {
-    let write = match cdb.first()? {
-        0x28 | 0x88 => false,
-        0x2a | 0x8a => true,
-        _ => return None,
-    };
-    let (lba, blocks, group, control) = if cdb[0] < 0x80 {
-        let cdb: &[u8; 10] = cdb.first_chunk()?;
-        (be32(cdb, 2).into(), be16(cdb, 7).into(), cdb[6], cdb[9])
-    } else {
-        let cdb: &[u8; 16] = cdb.first_chunk()?;
-        (be64(cdb, 2), be32(cdb, 10).into(), cdb[14], cdb[15])
-    };
-    let flags = *cdb.get(1)?;
-    let fua = flags & 0x08 != 0;
-    let plain = flags & !0x18 == 0 && group & !0x1f == 0 && control == 0 && (write || !fua);
-    plain.then_some((Range { lba, blocks }, write, fua))
-}
 
 impl Task {
     /// Takes a command. What it needs of the initiator is said by the answer; [`run`](Self::run) carries it out,
@@ -51,32 +27,13 @@ impl Task {
     pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
         self.begin(lun, nexus);
         view.refresh();
-        if let Some(unit) = view.unit(lun)
-            && let Some((range, write, fua)) = plain_transfer(cdb)
+        if let Some(unit) = view.take(lun)
+            && let Some(transfer) = Transfer::any(unit, nexus, CdbWords::new(cdb))
         {
-            let word = unit.word();
-            if word.open(nexus, write)
-                && range.blocks != 0
-                && let Ok((offset, len)) = unit.extent(range)
-                && len <= MAX_TRANSFER_BYTES
-            {
-                self.descriptor_sense = word.has_descriptor_sense();
-                self.block = unit.block_bytes();
-                self.kept_sense = None;
-                let (op, fua) = if write {
-                    (Op::Write, fua || word.is_write_through())
-                } else {
-                    (Op::Read, false)
-                };
-                let extent = Extent { offset, len };
-                self.work = Work::Transfer { op, fua, extent };
-                self.phase = if write {
-                    Phase::DataOut(len)
-                } else {
-                    Phase::DataIn(len)
-                };
-                return self.phase;
-            }
+            self.descriptor_sense = unit.word().has_descriptor_sense();
+            self.block = unit.block_bytes();
+            self.kept_sense = None;
+            return self.set_transfer(transfer);
         }
         self.receive_other(view, lun, nexus, &Cdb::new(cdb))
     }

@@ -128,11 +128,17 @@ impl Target {
     }
 }
 
+/// No unit's number.
+const NOBODY: u32 = u32::MAX;
+
 /// A target as one thread sees it: a look at a number says whether it is still so.
 pub struct View {
     target: Arc<Target>,
     version: u64,
     map: Arc<Map>,
+    /// Which number was asked for last, and who has it.
+    last: u32,
+    unit: Option<Arc<Unit>>,
 }
 
 impl View {
@@ -142,6 +148,8 @@ impl View {
         View {
             version: u64::MAX,
             map: Arc::new(Map::new()),
+            last: NOBODY,
+            unit: None,
             target,
         }
     }
@@ -160,6 +168,7 @@ impl View {
         let inner = inner.unwrap_or_else(PoisonError::into_inner);
         self.version = self.target.version.load(Ordering::Acquire);
         self.map = inner.map.clone();
+        (self.last, self.unit) = (NOBODY, None);
     }
 
     /// The unit of this number.
@@ -168,6 +177,28 @@ impl View {
     pub fn unit(&self, lun: u16) -> Option<&Arc<Unit>> {
         let at = self.map.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
         Some(&self.map[at].1)
+    }
+
+    /// Takes the unit of this number to hand, as it is now. False: there is none.
+    pub fn look_at(&mut self, lun: u16) -> bool {
+        self.refresh();
+        self.take(lun).is_some()
+    }
+
+    /// The unit of this number, which is at hand from now on: commands mostly are for the unit that the one before was for.
+    #[inline]
+    pub(crate) fn take(&mut self, lun: u16) -> Option<&Arc<Unit>> {
+        if self.last != u32::from(lun) {
+            self.last = lun.into();
+            self.unit = self.unit(lun).cloned();
+        }
+        self.unit.as_ref()
+    }
+
+    /// The unit at hand.
+    #[inline(always)]
+    pub(crate) fn at_hand(&self) -> Option<&Unit> {
+        self.unit.as_deref()
     }
 
     pub(crate) fn luns(&self) -> impl Iterator<Item = (u16, &Arc<Unit>)> {

@@ -135,6 +135,12 @@ impl Task {
         self.run_other()
     }
 
+    /// Somebody else has submitted its request.
+    pub(crate) fn request_under_way(&mut self) {
+        self.segments = Segments::EMPTY;
+        self.under_way = true;
+    }
+
     /// What is not a plain read or write.
     #[cold]
     fn run_other(&mut self) -> Step {

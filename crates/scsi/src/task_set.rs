@@ -61,6 +61,29 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         }
     }
 
+    /// Whether simple tasks may go at once, as long as no other comes between.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.waiting.is_empty() && self.ahead == 0
+    }
+
+    /// So many simple tasks went while it [was open](Self::is_open).
+    pub fn went(&mut self, tasks: u32) {
+        self.under_way += tasks;
+    }
+
+    /// Whether nobody waits for those that go.
+    #[must_use]
+    pub fn nobody_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// So many simple tasks are over, while nobody waited.
+    pub fn ended(&mut self, tasks: u32) {
+        debug_assert!(self.waiting.is_empty(), "who waits is told");
+        self.under_way = self.under_way.saturating_sub(tasks);
+    }
+
     fn fits(&self, attribute: Attribute) -> bool {
         match attribute {
             Attribute::Ordered => self.under_way == 0,

@@ -198,7 +198,8 @@ impl Stamp {
     const NONE: Stamp = Stamp(0);
 
     /// Of requests that were taken at `ticks`.
-    pub(crate) fn new(ticks: u64) -> Self {
+    #[must_use]
+    pub fn new(ticks: u64) -> Self {
         Stamp(ticks & !Self::KIND)
     }
 
@@ -210,7 +211,8 @@ impl Stamp {
 
     /// One of this kind among them.
     #[inline(always)]
-    pub(crate) fn of(self, kind: Kind) -> Self {
+    #[must_use]
+    pub fn of(self, kind: Kind) -> Self {
         if COUNTED {
             Stamp(self.0 | kind as u64)
         } else {
@@ -218,8 +220,10 @@ impl Stamp {
         }
     }
 
+    /// What it was said to be [of](Self::of).
     #[inline(always)]
-    pub(crate) fn kind(self) -> Kind {
+    #[must_use]
+    pub fn kind(self) -> Kind {
         Kind::ALL[self.kind_index()]
     }
 
@@ -236,7 +240,8 @@ impl Stamp {
 
     /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
     #[inline(always)]
-    pub(crate) fn ticks_until(self, now: u64) -> u64 {
+    #[must_use]
+    pub fn ticks_until(self, now: u64) -> u64 {
         now.saturating_sub(self.ticks())
     }
 }

@@ -22,6 +22,7 @@ mod port;
 mod queue;
 mod slots;
 mod table;
+mod usual;
 mod wire;
 
 pub use address::Address;

@@ -9,9 +9,8 @@ use virtqueue::Chain;
 use crate::device::Sizes;
 use crate::error::RequestError;
 use crate::guest_bytes::{copy_from, cut};
-use crate::queue::attribute_of;
 use crate::slots::Slot;
-use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES};
+use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES, attribute_of};
 
 /// What a chain's header says.
 pub(crate) struct Parse {

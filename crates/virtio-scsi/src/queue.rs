@@ -2,44 +2,46 @@
 
 mod answer;
 mod cancelling;
+mod command;
 mod probes;
 mod stats;
+mod together;
+mod transfer;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::Request;
-use engine::Errno;
-use scsi::{Attribute, Chore, Phase, Step};
+use scsi::Chore;
 use virtio_blk::{Admission, Kind, QueueName, QueueStats, Stamp};
-use virtqueue::{Chain, ChainId, GuestMemory, Virtqueue};
+use virtqueue::{Chain, GuestMemory, Virtqueue};
 
 use crate::address::Address;
 use crate::cancel::Cancel;
-use crate::device::{Device, NEXUS, Sizes};
-use crate::error::{AdmitError, RequestError};
-use crate::parse::Parse;
+use crate::device::{Device, Sizes};
+use crate::error::AdmitError;
 use crate::port::Port;
-use crate::slots::{Slots, State};
+use crate::slots::Slots;
 use crate::table::Table;
-use crate::wire::Response;
+use crate::usual::UsualSizes;
 use cancelling::Fence;
 use stats::Counts;
+use together::{Done, Run};
 
 /// Where block requests go.
 pub trait Sink {
     /// How many requests this disk takes for sure: by its place in what [`Queue::set_disks`] was told.
-    fn room(&self, disk: usize) -> usize;
+    fn room(&self, disk: u32) -> usize;
 
     /// Takes a request; there was room.
     ///
     /// # Safety
     /// The request's segments are valid, and stay so until [`Queue::complete`] was called with
     /// the slot in its token.
-    unsafe fn submit(&mut self, disk: usize, request: Request);
+    unsafe fn submit(&mut self, disk: u32, request: Request);
 
     /// Has something done on a thread that may wait, for a unit that shows this disk. It ends as a request does.
-    fn call(&mut self, disk: usize, chore: Chore, token: u64);
+    fn call(&mut self, disk: u32, chore: Chore, token: u64);
 }
 
 /// A disk as a queue knows it.
@@ -60,13 +62,16 @@ pub struct Queue {
     device: Arc<Device>,
     port: Arc<dyn Port>,
     sizes: Sizes,
+    usual: UsualSizes,
     table: Table,
     slots: Slots,
     /// Used entries were pushed outside of completions.
     answered: bool,
-    /// The generation that is current.
+    /// When the present batch was taken. It only grows.
+    taken: Stamp,
+    /// The first of the generation that is current.
     generation: Stamp,
-    /// Those of what was finished and is older.
+    /// When what was finished and is older was taken.
     old: Vec<Stamp>,
     /// Tasks that may go now.
     ready: VecDeque<u32>,
@@ -79,6 +84,8 @@ pub struct Queue {
     /// When what is done now is done, in ticks.
     now: u64,
     counts: Counts,
+    run: Run,
+    done: Done,
 }
 
 /// What the commands of an admission have in common.
@@ -111,11 +118,13 @@ impl Queue {
             name,
             token_base: u64::from(token) << 32,
             sizes: device.sizes(),
+            usual: UsualSizes::new(device.sizes()),
             table: Table::new(&device, []),
             slots: Slots::new(size, port.clone()),
             device,
             port,
             answered: false,
+            taken: Stamp::default().next(),
             generation: Stamp::default(),
             old: Vec::new(),
             ready: VecDeque::new(),
@@ -124,6 +133,8 @@ impl Queue {
             fences: Vec::new(),
             now: 0,
             counts: Counts::new(stats),
+            run: Run::default(),
+            done: Done::default(),
         }
     }
 
@@ -132,7 +143,8 @@ impl Queue {
         debug_assert_eq!(self.in_flight(), 0, "commands name disks by their places");
         let addresses = disks.iter().map(|disk| disk.address);
         self.table = Table::new(&self.device, addresses);
-        self.counts.disks = disks.iter().map(|disk| disk.stats.clone()).collect();
+        let stats = disks.iter().map(|disk| disk.stats.clone());
+        self.counts.set_disks(stats.collect());
     }
 
     /// Commands of the guest that are not finished.
@@ -156,14 +168,15 @@ impl Queue {
         !self.deferred.is_empty()
     }
 
-    /// Commands that are taken from now on can be told from those before: they are of the generation that
-    /// is returned, and all others of older ones.
+    /// Commands that are taken from now on can be told from those before: they are not stamped earlier than what is
+    /// returned, and all others are.
     pub fn begin_generation(&mut self) -> Stamp {
-        self.generation = self.generation.next();
+        self.taken = self.taken.next();
+        self.generation = self.taken;
         self.generation
     }
 
-    /// The generation of something that was finished, if it is an older one.
+    /// When something was taken that was finished and is of an older generation.
     #[inline]
     pub fn take_old(&mut self) -> Option<Stamp> {
         self.old.pop()
@@ -184,12 +197,20 @@ impl Queue {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
+        self.usual = UsualSizes::new(self.sizes);
+        self.end_done();
+        let taken = Stamp::new(batch.now);
+        // Whatever the clock does: generations are told apart by it.
+        if taken > self.taken {
+            self.taken = taken;
+        }
         let admission = self.drain(ring, batch, chain, sink, budget);
+        self.end_run();
         self.counts.end_turn(self.in_flight());
         admission
     }
 
-    #[inline]
+    #[inline(always)]
     fn drain(
         &mut self,
         ring: &mut impl Virtqueue,
@@ -198,6 +219,8 @@ impl Queue {
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
+        // Neither begins in the middle of an admission.
+        let plain = self.fences.is_empty() && !probes::wanted();
         for _ in 0..budget {
             if !self.deferred.is_empty() && !self.submit_deferred(sink) {
                 return Ok(Admission::Stalled);
@@ -206,7 +229,9 @@ impl Queue {
                 self.fences.clear();
                 return Ok(Admission::Drained);
             };
-            self.start(ring, id, batch, chain, sink)?;
+            if !(plain && self.begin_transfer(id, chain, sink)) {
+                self.start(ring, id, chain, sink)?;
+            }
         }
         if !self.deferred.is_empty() && !self.submit_deferred(sink) {
             return Ok(Admission::Stalled);
@@ -227,197 +252,24 @@ impl Queue {
         self.deferred.is_empty()
     }
 
-    #[inline]
-    fn start(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        id: ChainId,
-        batch: Batch<'_>,
-        chain: &Chain,
-        sink: &mut impl Sink,
-    ) -> Result<(), RequestError> {
-        let parse = Parse::new(chain, self.sizes)?;
-        let Some(index) = self.slots.take() else {
-            return Err(RequestError::TooMany(self.slots.size()));
-        };
-        let slot = self.slots.get_mut(index);
-        let both = parse.fill(slot, chain, self.sizes);
-        slot.id = id;
-        slot.generation = self.generation;
-        slot.taken = batch.now;
-        let (lun, tag, attribute) = (parse.lun, slot.tag, slot.attribute);
-        let address = Address::decode(lun);
-        slot.address = address.unwrap_or(Address { target: 0, lun: 0 });
-        if probes::wanted() {
-            probes::started(&self.name, slot);
-        }
-        let place = address.and_then(|address| self.table.find(address));
-        let Some(place) = place else {
-            self.pass_fences(None);
-            self.refuse(ring, index, Response::BadTarget);
-            return Ok(());
-        };
-        slot.place = place;
-        let address = slot.address;
-        if !self.fences.is_empty()
-            && let Some(response) = self.pass_fences(Some((address, tag)))
-        {
-            self.refuse(ring, index, response);
-            return Ok(());
-        }
-        if both {
-            // Data in both directions is not offered.
-            self.refuse(ring, index, Response::Failure);
-            return Ok(());
-        }
-        if let Some(tasks) = self.table.tasks(place)
-            && tasks.admit(index, attribute) == scsi::Admission::Wait
-        {
-            self.slots.get_mut(index).state = State::Waits;
-            return Ok(());
-        }
-        if self.go(ring, index, sink) {
-            self.answered = true;
-            self.go_on(ring, sink);
-        }
-        Ok(())
-    }
-
-    /// Carries a command out whose turn it is. True: it is finished already.
-    #[inline]
-    fn go(&mut self, ring: &mut impl Virtqueue, index: u32, sink: &mut impl Sink) -> bool {
-        let slot = self.slots.get_mut(index);
-        slot.state = State::Runs;
-        let view = self.table.view(slot.place);
-        let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
-        let fits = match phase {
-            Phase::Status => true,
-            Phase::DataIn(bytes) => slot.reads && bytes <= slot.data_len,
-            Phase::DataOut(bytes) => !slot.reads && bytes <= slot.data_len,
-        };
-        if !fits {
-            slot.task.cancel();
-            slot.cancelled = Some(Response::Overrun);
-            self.finish(ring, index);
-            return true;
-        }
-        // A list has at most as many segments as a chain.
-        let count = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
-        // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
-        // slot, which is not given back before the task is finished.
-        let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
-        self.carry_out(ring, index, step, sink)
-    }
-
-    /// What a task asks for. True: it is finished.
-    #[inline]
-    fn carry_out(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        index: u32,
-        mut step: Step,
-        sink: &mut impl Sink,
-    ) -> bool {
-        loop {
-            let slot = self.slots.get_mut(index);
-            let task = &mut slot.task;
-            match step {
-                Step::Submit(request) => match slot.place.disk {
-                    Some(disk) => {
-                        self.submit(index, disk, request, sink);
-                        return false;
-                    }
-                    // A unit that came after the disks were said.
-                    None => step = task.completed(Err(Errno::NODEV)),
-                },
-                Step::Finished => {
-                    self.finish(ring, index);
-                    return true;
-                }
-                Step::Wait => return false,
-                Step::Chore => match (slot.place.disk, task.chore()) {
-                    (Some(disk), Some(chore)) => {
-                        sink.call(disk, chore, self.token_base | u64::from(index));
-                        return false;
-                    }
-                    _ => step = task.completed(Err(Errno::NODEV)),
-                },
-                // There is one initiator, and nobody whose tasks it could end but itself.
-                Step::SettlePreempted => step = task.completed(Ok(())),
-            }
-        }
-    }
-
-    #[inline]
-    fn submit(&mut self, index: u32, disk: usize, mut request: Request, sink: &mut impl Sink) {
-        if sink.room(disk) == 0 {
-            self.deferred.push_back((index, request));
-            return;
-        }
-        let slot = self.slots.get_mut(index);
-        self.counts.asks(slot, disk, &request);
-        if tracepoints::request_submit::enabled() {
-            probes::submitted(&self.name, slot, &request);
-        }
-        request.token = self.token_base | u64::from(index);
-        // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
-        unsafe { sink.submit(disk, request) };
-    }
-
-    /// A block request is done `now`.
-    #[inline]
-    pub fn complete(
-        &mut self,
-        ring: &mut impl Virtqueue,
-        slot: u32,
-        result: Result<(), Errno>,
-        now: u64,
-        sink: &mut impl Sink,
-    ) {
-        self.now = now;
-        if result.is_err() {
-            self.counts.failed(self.slots.get(slot));
-        }
-        let step = self.slots.get_mut(slot).task.completed(result);
-        if self.carry_out(ring, slot, step, sink) {
-            self.go_on(ring, sink);
-        }
-    }
-
-    /// A command that waited for another's is told to go on.
-    pub fn resume(&mut self, ring: &mut impl Virtqueue, token: u64, sink: &mut impl Sink) {
-        let known = u32::try_from(token)
-            .ok()
-            .filter(|index| self.slots.used().any(|(used, _)| used == *index));
-        if let Some(index) = known
-            && self.slots.get(index).state == State::Runs
-            && let Some(step) = self.slots.get_mut(index).task.resumed()
-            && self.carry_out(ring, index, step, sink)
-        {
-            self.answered = true;
-            self.go_on(ring, sink);
-        }
-    }
-
-    /// Commands that waited for what was finished now.
-    #[inline]
-    fn go_on(&mut self, ring: &mut impl Virtqueue, sink: &mut impl Sink) {
-        while let Some(index) = self.ready.pop_front() {
-            self.go(ring, index, sink);
-        }
-    }
-
     /// Whether a command that is not done reads from its disk.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
-        self.slots.get(slot).kind == Some(Kind::Read)
+        let slot = self.slots.get(slot);
+        match self.transfers_to(slot) {
+            Some(_) => !slot.writes,
+            None => slot.kind == Some(Kind::Read),
+        }
     }
 
     /// The disk that a command, which is not done, has asked for something.
     #[must_use]
-    pub fn disk(&self, slot: u32) -> Option<usize> {
+    pub fn disk(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);
-        slot.kind.and(slot.place.disk)
+        match self.transfers_to(slot) {
+            Some(_) => Some(slot.disk),
+            None => slot.kind.and(slot.place.disk),
+        }
     }
 
     /// What it is called.
@@ -436,21 +288,13 @@ impl Queue {
     /// What was completed so far is published.
     #[inline]
     pub fn end_batch(&mut self) {
-        self.counts.end_batch(self.in_flight(), self.now);
+        self.end_done();
+        self.counts.end_batch(self.slots.in_flight());
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         self.device.close_queue(&self.port);
-    }
-}
-
-/// What a task attribute of the wire means; what has no meaning without an ACA condition is simple.
-pub(crate) fn attribute_of(byte: u8) -> Attribute {
-    match byte {
-        crate::wire::ATTRIBUTE_ORDERED => Attribute::Ordered,
-        crate::wire::ATTRIBUTE_HEAD => Attribute::HeadOfQueue,
-        _ => Attribute::Simple,
     }
 }

@@ -1,17 +1,21 @@
 //! The units that a queue knows, by their addresses.
 
-use scsi::{TaskSet, View};
+use scsi::{Target, TaskSet, View};
 
 use crate::address::Address;
 use crate::device::Device;
 use crate::slots::Place;
 
-/// One that has a disk.
-struct Disk {
-    address: Address,
-    target: usize,
+/// A unit with a disk.
+pub(crate) struct Disk {
+    /// Its address as the header of the command has it that last asked for it.
+    lun: u64,
+    pub address: Address,
+    pub place: Place,
+    /// Of its target.
+    pub view: View,
     /// In which order its commands of this queue are carried out.
-    tasks: TaskSet<u32>,
+    pub tasks: TaskSet<u32>,
 }
 
 /// As long as nothing is in flight it can be exchanged.
@@ -19,66 +23,104 @@ pub(crate) struct Table {
     /// Sorted by their numbers.
     targets: Vec<(u8, View)>,
     disks: Vec<Disk>,
-    /// The disk that was looked up last: its target is there.
-    last: Option<usize>,
+    /// The disks' places, sorted by their addresses.
+    order: Vec<(Address, u32)>,
+    /// The disk that was asked for last.
+    last: u32,
 }
+
+/// No header has it as an address.
+const NOWHERE: u64 = 0;
 
 impl Table {
     /// The targets of a device, and units with disks in the order of these.
     pub fn new(device: &Device, addresses: impl IntoIterator<Item = Address>) -> Self {
-        let targets: Vec<(u8, View)> = device
-            .targets()
-            .into_iter()
+        let mut table = Table {
+            targets: Vec::new(),
+            disks: Vec::new(),
+            order: Vec::new(),
+            last: 0,
+        };
+        let targets = device.targets();
+        for (index, address) in (0..).zip(addresses) {
+            let found = targets.binary_search_by_key(&address.target, |(number, _)| *number);
+            let target = found.map_or_else(|_| Target::new(), |at| targets[at].1.clone());
+            table.disks.push(Disk {
+                lun: NOWHERE,
+                address,
+                place: Place {
+                    target: found.map_or(u32::MAX, index_of),
+                    disk: Some(index),
+                },
+                view: View::new(target),
+                tasks: TaskSet::default(),
+            });
+            table.order.push((address, index));
+        }
+        table.order.sort_unstable();
+        let views = targets.into_iter();
+        table.targets = views
             .map(|(number, target)| (number, View::new(target)))
             .collect();
-        let disks = addresses.into_iter().map(|address| Disk {
-            address,
-            target: place_of(&targets, address.target).unwrap_or(usize::MAX),
-            tasks: TaskSet::default(),
-        });
-        Table {
-            disks: disks.collect(),
-            targets,
-            last: None,
-        }
+        table
     }
 
-    /// Where a command for this address goes. `None`: there is no such target.
-    #[inline]
-    pub fn find(&mut self, address: Address) -> Option<Place> {
-        if let Some(last) = self.last
-            && let Some(disk) = self.disks.get(last)
-            && disk.address == address
-        {
-            return Some(Place {
-                target: disk.target,
-                disk: self.last,
-            });
+    /// The disk of this address with its place, if there is one.
+    #[inline(always)]
+    pub fn disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
+        if self.disks.get(self.last as usize)?.lun != lun {
+            self.look_up(lun)?;
         }
-        self.look_up(address)
+        let disk = self.disks.get_mut(self.last as usize)?;
+        Some((self.last, disk))
     }
 
     #[inline(never)]
-    fn look_up(&mut self, address: Address) -> Option<Place> {
-        let target = place_of(&self.targets, address.target)?;
-        let disk = self.disks.iter().position(|disk| disk.address == address);
-        self.last = disk.or(self.last);
-        Some(Place { target, disk })
+    fn look_up(&mut self, lun: u64) -> Option<()> {
+        let address = Address::decode(lun.to_le_bytes())?;
+        self.last = self.find(address)?.disk?;
+        self.disks[self.last as usize].lun = lun;
+        Some(())
     }
 
-    #[inline]
+    /// The disk of this place.
+    #[inline(always)]
+    pub fn at(&self, place: u32) -> &Disk {
+        &self.disks[place as usize]
+    }
+
+    /// Where a command for this address goes. `None`: there is no such target.
+    pub fn find(&self, address: Address) -> Option<Place> {
+        let target = self
+            .targets
+            .binary_search_by_key(&address.target, |(number, _)| *number)
+            .ok()?;
+        let disk = self.order.binary_search_by_key(&address, |(of, _)| *of);
+        Some(Place {
+            target: index_of(target),
+            disk: disk.ok().map(|at| self.order[at].1),
+        })
+    }
+
     pub fn view(&mut self, place: Place) -> &mut View {
-        &mut self.targets[place.target].1
+        match place.disk {
+            Some(disk) => &mut self.disks[disk as usize].view,
+            None => &mut self.targets[place.target as usize].1,
+        }
+    }
+
+    /// The order of a disk's commands.
+    pub fn tasks_of(&mut self, disk: u32) -> &mut TaskSet<u32> {
+        &mut self.disks[disk as usize].tasks
     }
 
     #[inline]
     pub fn tasks(&mut self, place: Place) -> Option<&mut TaskSet<u32>> {
-        Some(&mut self.disks[place.disk?].tasks)
+        Some(self.tasks_of(place.disk?))
     }
 }
 
-fn place_of(targets: &[(u8, View)], number: u8) -> Option<usize> {
-    targets
-        .binary_search_by_key(&number, |(number, _)| *number)
-        .ok()
+/// There are at most 256 targets.
+fn index_of(target: usize) -> u32 {
+    u32::try_from(target).unwrap_or(u32::MAX)
 }

@@ -2,6 +2,8 @@
 
 use std::mem::{offset_of, size_of};
 
+use scsi::Attribute;
+
 /// Every command begins with this, in device-readable memory; its CDB follows.
 #[repr(C, packed)]
 pub(crate) struct CommandHeader {
@@ -73,8 +75,17 @@ pub enum Response {
     IncorrectLun = 12,
 }
 
-pub(crate) const ATTRIBUTE_ORDERED: u8 = 1;
-pub(crate) const ATTRIBUTE_HEAD: u8 = 2;
+const ATTRIBUTE_ORDERED: u8 = 1;
+const ATTRIBUTE_HEAD: u8 = 2;
+
+/// What a task attribute of the wire means; what has no meaning without an ACA condition is simple.
+pub(crate) fn attribute_of(byte: u8) -> Attribute {
+    match byte {
+        ATTRIBUTE_ORDERED => Attribute::Ordered,
+        ATTRIBUTE_HEAD => Attribute::HeadOfQueue,
+        _ => Attribute::Simple,
+    }
+}
 
 /// What is asked on the control queue begins with this.
 pub(crate) const CONTROL_TMF: u32 = 0;

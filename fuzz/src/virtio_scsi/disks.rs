@@ -33,19 +33,19 @@ impl Disks {
 }
 
 impl Sink for Disks {
-    fn room(&self, _: usize) -> usize {
+    fn room(&self, _: u32) -> usize {
         self.room.saturating_sub(self.waiting.len())
     }
 
-    unsafe fn submit(&mut self, disk: usize, request: Request) {
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
         assert!(self.waiting.len() < self.room, "there is room");
         assert!(self.tokens.insert(request.token), "one request of a slot");
         check(&request);
         self.waiting
-            .push((request.token, Waits::Disk(disk, request)));
+            .push((request.token, Waits::Disk(disk as usize, request)));
     }
 
-    fn call(&mut self, _: usize, chore: Chore, token: u64) {
+    fn call(&mut self, _: u32, chore: Chore, token: u64) {
         assert!(self.tokens.insert(token), "one request of a slot");
         self.waiting.push((token, Waits::Chore(chore)));
     }

@@ -92,8 +92,8 @@ impl Requests {
         disk.in_flight()
             .set(disk.in_flight().get().saturating_sub(1));
         if succeeded {
-            self.tally.add(&self.queue, kind, bytes, ticks);
-            disk.of(kind).succeeded(bytes, ticks);
+            self.tally.add(&self.queue, kind, 1, bytes, ticks);
+            disk.of(kind).succeeded(1, bytes, ticks);
             self.queue.last_ticks().set(now);
             disk.last_ticks().set(now);
         } else {

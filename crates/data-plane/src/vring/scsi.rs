@@ -1,6 +1,7 @@
 //! What a started virtqueue does otherwise if it is a controller's.
 
 use block::Engines;
+use engine::Completion;
 use virtio_blk::Admission;
 use virtqueue::Chain;
 
@@ -51,8 +52,29 @@ impl Vring {
         }
     }
 
+    /// Phase 2 of a controller's block request, `now` in ticks, and of as many of those that follow it as are returned.
     #[inline(never)]
-    pub(super) fn complete_scsi(
+    pub fn complete_scsi(
+        &mut self,
+        slot: u32,
+        result: Result<(), engine::Errno>,
+        following: &[Completion],
+        engines: &mut Engines,
+        now: u64,
+    ) -> usize {
+        if result.is_ok()
+            && let Served::Scsi(scsi) = &mut self.served
+            && let Some(others) = scsi.complete_transfers(slot, following, &mut self.ring, now)
+        {
+            return others;
+        }
+        self.complete_command(slot, result, engines, now);
+        0
+    }
+
+    /// What is not a plain read or write, or is unusual otherwise.
+    #[inline(never)]
+    fn complete_command(
         &mut self,
         slot: u32,
         result: Result<(), engine::Errno>,

@@ -66,8 +66,8 @@ impl Queue {
         let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
         // A chain has at most 2^32 - 1 bytes.
         ring.push(slot.id, u32::try_from(written).unwrap_or(u32::MAX));
-        if slot.generation != self.generation {
-            self.old.push(slot.generation);
+        if slot.stamp < self.generation {
+            self.old.push(slot.stamp);
         }
         self.slots.give_back(index);
     }

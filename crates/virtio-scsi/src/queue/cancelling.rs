@@ -29,7 +29,11 @@ impl Queue {
         let meant: Vec<u32> = self
             .slots
             .used()
-            .filter(|(_, slot)| cancel.scope.has(slot.address, slot.tag))
+            .filter(|(_, slot)| {
+                let disk = self.transfers_to(slot);
+                let address = disk.map_or(slot.address, |disk| disk.address);
+                cancel.scope.has(address, slot.tag)
+            })
             .map(|(index, _)| index)
             .collect();
         if !meant.is_empty() {
@@ -55,6 +59,9 @@ impl Queue {
         cancel: &Arc<Cancel>,
         response: Response,
     ) {
+        if self.slots.get(index).state == State::Transfers {
+            self.adopt(index);
+        }
         let slot = self.slots.get_mut(index);
         slot.cancelled.get_or_insert(response);
         if slot.state == State::Waits {

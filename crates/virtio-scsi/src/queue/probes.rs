@@ -22,10 +22,16 @@ fn outcome(done: bool) -> u64 {
     }
 }
 
-/// Whether anybody wants to see commands.
+/// Whether anybody wants to see commands as they are taken.
+#[inline(always)]
+pub(super) fn begin_wanted() -> bool {
+    request_start::enabled() || scsi_command::enabled()
+}
+
+/// Or what they ask of a disk.
 #[inline(always)]
 pub(super) fn wanted() -> bool {
-    request_start::enabled() || scsi_command::enabled()
+    begin_wanted() || request_submit::enabled()
 }
 
 /// A command was taken off the ring and not looked at yet.
@@ -74,7 +80,7 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
                 Kind::Flush => block::Op::Flush,
                 Kind::Unmap => block::Op::Discard,
             };
-            let latency_ns = Scale::new().to_ns(now.saturating_sub(slot.taken));
+            let latency_ns = Scale::new().to_ns(slot.stamp.ticks_until(now));
             let kind = request_type(op).into();
             request_complete::fire(name.export(), queue, head, kind, done, latency_ns);
         }

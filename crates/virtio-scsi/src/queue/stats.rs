@@ -7,13 +7,14 @@ use block::Request;
 use scsi::{Asked, Status};
 use virtio_blk::{Kind, QueueStats, Tally};
 
+use super::together::Done;
 use crate::slots::Slot;
 
 /// A queue's figures, and those of its disks.
 pub(super) struct Counts {
     pub queue: Arc<QueueStats>,
     /// By their places.
-    pub disks: Vec<Arc<QueueStats>>,
+    disks: Vec<Arc<QueueStats>>,
     tally: Tally,
 }
 
@@ -26,19 +27,47 @@ impl Counts {
         }
     }
 
+    /// Of its disks from now on. Nothing is in flight.
+    pub fn set_disks(&mut self, disks: Vec<Arc<QueueStats>>) {
+        self.disks = disks;
+    }
+
+    /// Commands ask their disk.
+    pub fn ask(&self, disk: u32, commands: u32) {
+        self.disks[disk as usize].in_flight().add(commands.into());
+    }
+
+    /// One that writes does, which ends there.
+    #[inline(never)]
+    pub fn reaches(&self, disk: u32, end: u64) {
+        self.queue.highest_offset().raise(end);
+        self.disks[disk as usize].highest_offset().raise(end);
+    }
+
+    /// Plain reads and writes have succeeded, which took the same time.
+    pub fn succeeded(&mut self, done: &Done) {
+        let (kind, ticks) = (done.stamp.kind(), done.stamp.ticks_until(done.now));
+        let (requests, bytes) = (done.commands.into(), done.bytes);
+        self.tally.add(&self.queue, kind, requests, bytes, ticks);
+        self.queue.last_ticks().set(done.now);
+        let disk = &self.disks[done.disk as usize];
+        disk.of(kind).succeeded(requests, bytes, ticks);
+        disk.last_ticks().set(done.now);
+        let in_flight = disk.in_flight();
+        in_flight.set(in_flight.get().saturating_sub(requests));
+    }
+
     /// A command asks its disk for something.
     #[inline]
-    pub fn asks(&self, slot: &mut Slot, disk: usize, request: &Request) {
-        let (kind, disk) = (Kind::of(request.op), &self.disks[disk]);
+    pub fn asks(&self, slot: &mut Slot, disk: u32, request: &Request) {
+        let kind = Kind::of(request.op);
         if slot.kind.is_none() {
             slot.kind = Some(kind);
-            disk.in_flight().add(1);
+            self.ask(disk, 1);
         }
         slot.bytes += request.len;
         if kind == Kind::Write {
-            let end = request.offset + request.len;
-            self.queue.highest_offset().raise(end);
-            disk.highest_offset().raise(end);
+            self.reaches(disk, request.offset + request.len);
         }
     }
 
@@ -48,13 +77,14 @@ impl Counts {
         let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) else {
             return self.was_spared(slot);
         };
-        let disk = &self.disks[disk];
+        let disk = &self.disks[disk as usize];
         disk.in_flight()
             .set(disk.in_flight().get().saturating_sub(1));
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
-            let ticks = now.saturating_sub(slot.taken);
-            self.tally.add(&self.queue, kind, slot.bytes, ticks);
-            disk.of(kind).succeeded(slot.bytes, ticks);
+            let ticks = slot.stamp.ticks_until(now);
+            self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
+            disk.of(kind).succeeded(1, slot.bytes, ticks);
+            self.queue.last_ticks().set(now);
             disk.last_ticks().set(now);
         }
     }
@@ -66,11 +96,11 @@ impl Counts {
             return;
         };
         let kind = Kind::of(asked.op);
-        let disk = slot.place.disk.map(|disk| &self.disks[disk]);
+        let disk = slot.place.disk.map(|disk| &self.disks[disk as usize]);
         if slot.task.status() == Status::Good {
-            self.tally.add(&self.queue, kind, 0, 0);
+            self.tally.add(&self.queue, kind, 1, 0, 0);
             if let Some(disk) = disk {
-                disk.of(kind).succeeded(0, 0);
+                disk.of(kind).succeeded(1, 0, 0);
             }
         } else {
             for stats in [Some(&self.queue), disk].into_iter().flatten() {
@@ -84,14 +114,13 @@ impl Counts {
     pub fn failed(&self, slot: &Slot) {
         if let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) {
             self.queue.of(kind).failed.add(1);
-            self.disks[disk].of(kind).failed.add(1);
+            self.disks[disk as usize].of(kind).failed.add(1);
         }
     }
 
     /// What was completed so far is published, and so many commands are in flight.
     #[inline]
-    pub fn end_batch(&self, in_flight: u32, now: u64) {
-        self.queue.last_ticks().set(now);
+    pub fn end_batch(&self, in_flight: u32) {
         self.queue.in_flight().set(in_flight.into());
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use block::{DiscardLimits, Geometry, Op, Request};
-use engine::Errno;
+use engine::{Completion, Errno};
 use libc::iovec;
 use scsi::{Chore, Identity, TransportId, Unit, UnitOptions};
 use virtio_blk::{Admission, QueueName, QueueStats};
@@ -20,6 +20,9 @@ pub const SENSE: usize = 96;
 pub const RESPONSE: usize = 12 + SENSE;
 /// What a response holds before the device has answered.
 pub const UNANSWERED: u8 = 0xaa;
+
+/// The queue's, in its requests' tokens.
+pub const TOKEN: u32 = 7;
 
 pub const READ: u8 = 0x28;
 pub const WRITE: u8 = 0x2a;
@@ -64,18 +67,18 @@ pub struct Disks {
 }
 
 impl Sink for Disks {
-    fn room(&self, _: usize) -> usize {
+    fn room(&self, _: u32) -> usize {
         self.room
     }
 
-    unsafe fn submit(&mut self, disk: usize, request: Request) {
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
         assert!(self.room > 0, "a request beyond the room");
         self.room -= 1;
-        self.submitted.push((disk, request));
+        self.submitted.push((disk as usize, request));
     }
 
-    fn call(&mut self, disk: usize, chore: Chore, token: u64) {
-        self.called.push((disk, chore, token));
+    fn call(&mut self, disk: u32, chore: Chore, token: u64) {
+        self.called.push((disk as usize, chore, token));
     }
 }
 
@@ -218,7 +221,14 @@ impl Rig {
             let driver = DriverRing::new(&memory, 128, FEATURES);
             let (mail, stats) = (Arc::new(Mail::default()), Arc::new(QueueStats::new()));
             let name = QueueName::new("test", index);
-            let mut queue = Queue::new(name, device.clone(), 128, 7, mail.clone(), stats.clone());
+            let mut queue = Queue::new(
+                name,
+                device.clone(),
+                128,
+                TOKEN,
+                mail.clone(),
+                stats.clone(),
+            );
             let counted = disks(&DISKS);
             queue.set_disks(&counted);
             Requests {
@@ -442,20 +452,49 @@ impl Requests {
     pub fn complete_all(&mut self) -> bool {
         let submitted = std::mem::take(&mut self.disks.submitted);
         let any = !submitted.is_empty();
+        let mut completions = Vec::new();
         for (disk, request) in submitted {
             self.disks.carry_out(disk, &request);
-            self.complete(&request, Ok(()));
+            let (token, result) = (request.token, Ok(()));
+            completions.push(Completion { token, result });
         }
+        self.complete_these(&completions);
         any
     }
 
     pub fn complete(&mut self, request: &Request, result: Result<(), Errno>) {
-        assert_eq!(request.token >> 32, 7);
-        let slot = (request.token & u64::from(u32::MAX)) as u32;
-        self.disks.room = self.disks.room.saturating_add(1);
-        let (ring, disks) = (&mut self.ring, &mut self.disks);
-        self.queue.complete(ring, slot, result, self.now, disks);
+        let token = request.token;
+        self.complete_these(&[Completion { token, result }]);
+    }
+
+    /// As an iothread gives them back. Those of other queues are left out; how many calls it took.
+    pub fn complete_these(&mut self, completions: &[Completion]) -> usize {
+        let (mut rest, mut calls) = (completions, 0);
+        while let [first, following @ ..] = rest {
+            rest = following;
+            if first.token >> 32 != u64::from(TOKEN) {
+                continue;
+            }
+            calls += 1;
+            let slot = (first.token & u64::from(u32::MAX)) as u32;
+            let ring = &mut self.ring;
+            let transferred = match first.result {
+                Ok(()) => self
+                    .queue
+                    .complete_transfers(ring, slot, following, self.now),
+                Err(_) => None,
+            };
+            let others = transferred.unwrap_or(0);
+            self.disks.room = self.disks.room.saturating_add(1 + others);
+            rest = &rest[others..];
+            if transferred.is_none() {
+                let disks = &mut self.disks;
+                self.queue
+                    .complete(ring, slot, first.result, self.now, disks);
+            }
+        }
         self.queue.end_batch();
+        calls
     }
 
     /// Whether there was any.

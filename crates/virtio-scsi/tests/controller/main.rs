@@ -5,6 +5,7 @@
 //! - `order`: commands that wait for others.
 //! - `management`: task management functions across queues.
 //! - `events`: units that come, go, and change.
+//! - `transfers`: plain reads and writes that are done together, and what comes between them.
 //! - `garbage`: random bytes as requests.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -20,3 +21,4 @@ mod garbage;
 mod harness;
 mod management;
 mod order;
+mod transfers;

@@ -1,0 +1,223 @@
+//! Plain reads and writes: one look at the CDB and at what the unit says in one word, and one request to the node.
+//!
+//! An adapter whose initiator has laid out its buffers before it asks can do without a [`Task`] for them: it takes a
+//! [`Transfer`] from its [`View`], and tells a task of it only if something comes in between.
+
+use block::Op;
+
+use crate::cdb::Range;
+use crate::nexus::Nexus;
+use crate::step::Phase;
+use crate::steps::Extent;
+use crate::target::View;
+use crate::task::{Task, Work};
+use crate::unit::{MAX_TRANSFER_BYTES, Unit};
+
+/// A read or write that may go ahead, of blocks that are all there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// It takes data of the initiator's.
+    pub write: bool,
+    /// What it writes is to be stable when it completes.
+    pub fua: bool,
+    /// Its first byte on the node.
+    pub offset: u64,
+    /// Bytes, not 0.
+    pub len: u64,
+}
+
+/// The first 16 bytes of a CDB, zeroes behind a shorter one, as two little-endian words: how a processor loads them at once.
+#[derive(Clone, Copy, Debug)]
+pub struct CdbWords(pub u64, pub u64);
+
+impl CdbWords {
+    /// Of as many bytes as there are.
+    #[inline]
+    #[must_use]
+    pub fn new(cdb: &[u8]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            let from = cdb.get(at..).unwrap_or_default();
+            let len = from.len().min(8);
+            word[..len].copy_from_slice(&from[..len]);
+            u64::from_le_bytes(word)
+        };
+        CdbWords(word(0), word(8))
+    }
+}
+
+const READ_10: u64 = 0x28;
+const READ_16: u64 = 0x88;
+/// In the operation code of a read: it is a write.
+const WRITE: u64 = 0x02;
+/// The operation code, and all of the second byte but DPO and FUA.
+const CODE_AND_FLAGS: u64 = 0xe7ff;
+const FUA: u64 = 0x08 << 8;
+/// What must not be set beside the group number, and in CONTROL, in either word.
+const GROUP_10: u64 = 0xe0 << 48;
+const CONTROL_10: u64 = 0xff << 8;
+const GROUP_AND_CONTROL_16: u64 = 0xffe0 << 48;
+
+/// The blocks of a plain read, or write. `None`: it is something else, or has bits that need a closer look.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "fields are cut out of words"
+)]
+fn plain<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Range> {
+    // A read with FUA is more than a read.
+    let (mask, code) = match WRITES {
+        true => (CODE_AND_FLAGS, WRITE),
+        false => (CODE_AND_FLAGS | FUA, 0),
+    };
+    if low & (mask | GROUP_10) == READ_10 | code && high & CONTROL_10 == 0 {
+        Some(Range {
+            lba: u64::from(((low >> 16) as u32).swap_bytes()),
+            blocks: low >> 56 << 8 | high & 0xff,
+        })
+    } else if low & mask == READ_16 | code && high & GROUP_AND_CONTROL_16 == 0 {
+        Some(Range {
+            lba: (low >> 16 | high << 48).swap_bytes(),
+            blocks: u64::from(((high >> 16) as u32).swap_bytes()),
+        })
+    } else {
+        None
+    }
+}
+
+impl Transfer {
+    /// A read, or a write: code for each.
+    #[inline(always)]
+    pub(crate) fn of<const WRITES: bool>(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
+        let range = plain::<WRITES>(cdb)?;
+        let word = unit.word();
+        if !word.open(nexus, WRITES) || range.blocks == 0 {
+            return None;
+        }
+        let (offset, len) = unit.extent(range).ok()?;
+        (len <= MAX_TRANSFER_BYTES).then_some(Transfer {
+            write: WRITES,
+            fua: WRITES && (cdb.0 & FUA != 0 || word.is_write_through()),
+            offset,
+            len,
+        })
+    }
+
+    /// Either.
+    pub(crate) fn any(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
+        Self::of::<false>(unit, nexus, cdb).or_else(|| Self::of::<true>(unit, nexus, cdb))
+    }
+
+    /// What the node is asked.
+    #[must_use]
+    #[inline(always)]
+    pub fn op(self) -> Op {
+        if self.write { Op::Write } else { Op::Read }
+    }
+}
+
+impl View {
+    /// A command to the unit that was [looked at](Self::look_at), if it is a plain read, or write, with nothing in its way.
+    #[inline(always)]
+    #[must_use]
+    pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {
+        Transfer::of::<WRITES>(self.at_hand()?, nexus, cdb)
+    }
+}
+
+impl Task {
+    /// A [`Transfer`] whose request is under way is this task's from now on, as if it had [begun](Self::run) it.
+    #[cold]
+    pub fn adopt(&mut self, view: &View, lun: u16, nexus: Nexus, transfer: Transfer) {
+        self.begin(lun, nexus);
+        // Its format is a matter of the unit's, which may be gone.
+        self.descriptor_sense = view
+            .unit(lun)
+            .is_some_and(|unit| unit.word().has_descriptor_sense());
+        self.kept_sense = None;
+        self.set_transfer(transfer);
+        self.request_under_way();
+    }
+
+    /// It is to be carried out.
+    #[inline]
+    pub(crate) fn set_transfer(&mut self, transfer: Transfer) -> Phase {
+        let Transfer {
+            write,
+            fua,
+            offset,
+            len,
+        } = transfer;
+        let extent = Extent { offset, len };
+        let op = transfer.op();
+        self.work = Work::Transfer { op, fua, extent };
+        self.phase = if write {
+            Phase::DataOut(len)
+        } else {
+            Phase::DataIn(len)
+        };
+        self.phase
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cdb::Cdb;
+    use crate::commands::{Lookup, lookup};
+
+    /// What the commands' own way makes of it.
+    fn checked(bytes: &[u8]) -> Option<(bool, Range)> {
+        let cdb = Cdb::new(bytes);
+        let write = match cdb.opcode() {
+            0x28 | 0x88 => false,
+            0x2a | 0x8a => true,
+            _ => return None,
+        };
+        let Lookup::Known(entry) = lookup(cdb.opcode(), cdb.service_action(), true) else {
+            panic!("a disk reads and writes");
+        };
+        cdb.check(entry.mask).ok()?;
+        (write || !cdb.fua()).then(|| (write, cdb.range()))
+    }
+
+    #[test]
+    fn what_is_plain_is_what_the_table_of_commands_says() {
+        let mut seed = 1_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+            seed >> 33
+        };
+        let choice = |random: u64, of: usize| usize::try_from(random).unwrap() % of;
+        let mut plain_ones = 0;
+        for _ in 0..200_000 {
+            let words = CdbWords(random() << 32 | random(), random() << 32 | random());
+            let mut bytes = [words.0.to_le_bytes(), words.1.to_le_bytes()].concat();
+            bytes[0] = [0x28, 0x2a, 0x88, 0x8a, 0x2e, 0x29, 0xa8, bytes[0]][choice(random(), 8)];
+            // Most have no bits that they should not have, and one of these is set in some.
+            let last = if bytes[0] < 0x80 { 9 } else { 15 };
+            let group = if bytes[0] < 0x80 { 6 } else { 14 };
+            bytes[1] &= 0x18;
+            bytes[group] &= 0x1f;
+            bytes[last] = 0;
+            if random() % 2 == 0 {
+                bytes[[1, group, last][choice(random(), 3)]] |= 1 << (random() % 8);
+            }
+            let words = CdbWords::new(&bytes);
+            let found = plain::<false>(words).map(|range| (false, range));
+            let found = found.or_else(|| plain::<true>(words).map(|range| (true, range)));
+            assert_eq!(found, checked(&bytes), "{bytes:02x?}");
+            plain_ones += u32::from(found.is_some());
+        }
+        assert!(plain_ones > 20_000, "{plain_ones}");
+    }
+
+    #[test]
+    fn a_short_cdb_ends_with_zeroes() {
+        let CdbWords(low, high) = CdbWords::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 0]);
+        assert_eq!(low, 0x0500_0403_0201_0028);
+        assert_eq!(high, 6);
+        let CdbWords(low, high) = CdbWords::new(&[0x12, 1]);
+        assert_eq!((low, high), (0x0112, 0));
+    }
+}

@@ -1,0 +1,203 @@
+//! A command's way by its task: any that is no plain read or write, and of these what is not as usual.
+
+use block::Request;
+use engine::Errno;
+use scsi::{Phase, Step};
+use virtqueue::{Chain, ChainId, Virtqueue};
+
+use super::{Queue, Sink, probes};
+use crate::address::Address;
+use crate::device::NEXUS;
+use crate::error::RequestError;
+use crate::parse::Parse;
+use crate::slots::State;
+use crate::wire::Response;
+
+impl Queue {
+    /// Any command, or what is none.
+    #[inline(never)]
+    pub(super) fn start(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        id: ChainId,
+        chain: &Chain,
+        sink: &mut impl Sink,
+    ) -> Result<(), RequestError> {
+        self.end_run();
+        let parse = Parse::new(chain, self.sizes)?;
+        let size = self.slots.size();
+        let Some((index, slot)) = self.slots.take() else {
+            return Err(RequestError::TooMany(size));
+        };
+        let both = parse.fill(slot, chain, self.sizes);
+        slot.id = id;
+        slot.stamp = self.taken;
+        let (lun, tag, attribute) = (parse.lun, slot.tag, slot.attribute);
+        let address = Address::decode(lun);
+        slot.address = address.unwrap_or(Address { target: 0, lun: 0 });
+        if probes::begin_wanted() {
+            probes::started(&self.name, slot);
+        }
+        let place = address.and_then(|address| self.table.find(address));
+        let Some(place) = place else {
+            self.pass_fences(None);
+            self.refuse(ring, index, Response::BadTarget);
+            return Ok(());
+        };
+        slot.place = place;
+        let address = slot.address;
+        if !self.fences.is_empty()
+            && let Some(response) = self.pass_fences(Some((address, tag)))
+        {
+            self.refuse(ring, index, response);
+            return Ok(());
+        }
+        if both {
+            // Data in both directions is not offered.
+            self.refuse(ring, index, Response::Failure);
+            return Ok(());
+        }
+        if let Some(tasks) = self.table.tasks(place)
+            && tasks.admit(index, attribute) == scsi::Admission::Wait
+        {
+            self.slots.get_mut(index).state = State::Waits;
+            return Ok(());
+        }
+        if self.go(ring, index, sink) {
+            self.answered = true;
+            self.go_on(ring, sink);
+        }
+        Ok(())
+    }
+
+    /// Carries a command out whose turn it is. True: it is finished already.
+    fn go(&mut self, ring: &mut impl Virtqueue, index: u32, sink: &mut impl Sink) -> bool {
+        let slot = self.slots.get_mut(index);
+        slot.state = State::Runs;
+        let view = self.table.view(slot.place);
+        let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
+        let fits = match phase {
+            Phase::Status => true,
+            Phase::DataIn(bytes) => slot.reads && bytes <= slot.data_len,
+            Phase::DataOut(bytes) => !slot.reads && bytes <= slot.data_len,
+        };
+        if !fits {
+            slot.task.cancel();
+            slot.cancelled = Some(Response::Overrun);
+            self.finish(ring, index);
+            return true;
+        }
+        // A list has at most as many segments as a chain.
+        let count = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
+        // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
+        // slot, which is not given back before the task is finished.
+        let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
+        self.carry_out(ring, index, step, sink)
+    }
+
+    /// What a task asks for. True: it is finished.
+    fn carry_out(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        index: u32,
+        mut step: Step,
+        sink: &mut impl Sink,
+    ) -> bool {
+        loop {
+            let slot = self.slots.get_mut(index);
+            let task = &mut slot.task;
+            match step {
+                Step::Submit(request) => match slot.place.disk {
+                    Some(disk) => {
+                        self.submit(index, disk, request, sink);
+                        return false;
+                    }
+                    // A unit that came after the disks were said.
+                    None => step = task.completed(Err(Errno::NODEV)),
+                },
+                Step::Finished => {
+                    self.finish(ring, index);
+                    return true;
+                }
+                Step::Wait => return false,
+                Step::Chore => match (slot.place.disk, task.chore()) {
+                    (Some(disk), Some(chore)) => {
+                        sink.call(disk, chore, self.token_base | u64::from(index));
+                        return false;
+                    }
+                    _ => step = task.completed(Err(Errno::NODEV)),
+                },
+                // There is one initiator, and nobody whose tasks it could end but itself.
+                Step::SettlePreempted => step = task.completed(Ok(())),
+            }
+        }
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        index: u32,
+        disk: u32,
+        mut request: Request,
+        sink: &mut impl Sink,
+    ) {
+        if sink.room(disk) == 0 {
+            self.deferred.push_back((index, request));
+            return;
+        }
+        let slot = self.slots.get_mut(index);
+        self.counts.asks(slot, disk, &request);
+        if tracepoints::request_submit::enabled() {
+            probes::submitted(&self.name, slot, &request);
+        }
+        request.token = self.token_base | u64::from(index);
+        // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
+        unsafe { sink.submit(disk, request) };
+    }
+
+    /// A block request is done `now`. For most of them [`complete_transfers`](Self::complete_transfers) is enough.
+    #[inline(never)]
+    pub fn complete(
+        &mut self,
+        ring: &mut impl Virtqueue,
+        slot: u32,
+        result: Result<(), Errno>,
+        now: u64,
+        sink: &mut impl Sink,
+    ) {
+        self.end_done();
+        self.now = now;
+        if self.slots.get(slot).state == State::Transfers {
+            self.adopt(slot);
+        }
+        if result.is_err() {
+            self.counts.failed(self.slots.get(slot));
+        }
+        let step = self.slots.get_mut(slot).task.completed(result);
+        if self.carry_out(ring, slot, step, sink) {
+            self.go_on(ring, sink);
+        }
+    }
+
+    /// A command that waited for another's is told to go on.
+    pub fn resume(&mut self, ring: &mut impl Virtqueue, token: u64, sink: &mut impl Sink) {
+        let known = u32::try_from(token)
+            .ok()
+            .filter(|index| self.slots.used().any(|(used, _)| used == *index));
+        if let Some(index) = known
+            && self.slots.get(index).state == State::Runs
+            && let Some(step) = self.slots.get_mut(index).task.resumed()
+            && self.carry_out(ring, index, step, sink)
+        {
+            self.answered = true;
+            self.go_on(ring, sink);
+        }
+    }
+
+    /// Commands that waited for what was finished now.
+    #[inline(never)]
+    pub(super) fn go_on(&mut self, ring: &mut impl Virtqueue, sink: &mut impl Sink) {
+        while let Some(index) = self.ready.pop_front() {
+            self.go(ring, index, sink);
+        }
+    }
+}

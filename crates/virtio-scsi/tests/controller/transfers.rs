@@ -1,0 +1,154 @@
+//! Plain reads and writes that are given back together, and what comes between them.
+
+use engine::{Completion, Errno};
+use virtio_blk::Kind;
+
+use crate::harness::{Asked, BLOCK, DISKS, GOOD, READ, Rig, TOKEN, WRITE, cdb10, pattern};
+
+fn reads(rig: &mut Rig, count: u32) -> Vec<Asked> {
+    let asked = (0..count).map(|lba| rig.ask(DISKS[0], &cdb10(READ, lba, 1), &[], BLOCK));
+    asked.collect()
+}
+
+/// What was asked of the disks, done like this.
+fn done(rig: &mut Rig, results: &[Result<(), Errno>]) -> Vec<Completion> {
+    let submitted = rig.queues[0].disks.submitted.drain(..);
+    let completions = submitted
+        .zip(results)
+        .map(|((_, request), result)| Completion {
+            token: request.token,
+            result: *result,
+        });
+    completions.collect()
+}
+
+fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
+    let queue = &rig.queues[0];
+    let of = |stats: &virtio_blk::QueueStats| {
+        let kind = stats.of(kind);
+        (kind.latency.total(), kind.bytes.get(), kind.failed.get())
+    };
+    let mut disks = (0, 0, 0);
+    for disk in &queue.counted {
+        let (count, bytes, failed) = of(&disk.stats);
+        disks = (disks.0 + count, disks.1 + bytes, disks.2 + failed);
+    }
+    assert_eq!(
+        of(&queue.stats),
+        disks,
+        "each counts for its queue and its disk"
+    );
+    disks
+}
+
+#[test]
+fn what_is_done_together_is_taken_in_one_go() {
+    let mut rig = Rig::new();
+    let asked = reads(&mut rig, 5);
+    let write = rig.ask(DISKS[0], &cdb10(WRITE, 9, 2), &pattern(1, 2), 0);
+    let elsewhere = rig.ask(DISKS[1], &cdb10(READ, 0, 1), &[], BLOCK);
+    rig.admit(0, 10).unwrap();
+    let completions = done(&mut rig, &[Ok(()); 7]);
+    rig.queues[0].now = 500;
+    assert_eq!(rig.queues[0].complete_these(&completions), 1);
+    rig.settle();
+    for asked in asked.iter().chain([&write, &elsewhere]) {
+        assert_eq!(rig.answer(asked), GOOD);
+    }
+    assert_eq!(figures(&rig, Kind::Read), (6, 6 * BLOCK as u64, 0));
+    assert_eq!(figures(&rig, Kind::Write), (1, 2 * BLOCK as u64, 0));
+    assert_eq!(rig.queues[0].stats.last_ticks().get(), 500);
+    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+}
+
+#[test]
+fn one_that_fails_is_told_and_the_others_are_not_touched() {
+    let mut rig = Rig::new();
+    let asked = reads(&mut rig, 5);
+    rig.admit(0, 10).unwrap();
+    let results = [Ok(()), Ok(()), Err(Errno::IO), Ok(()), Ok(())];
+    let completions = done(&mut rig, &results);
+    assert_eq!(rig.queues[0].complete_these(&completions), 3);
+    rig.settle();
+    for (asked, result) in asked.iter().zip(results) {
+        let answer = rig.answer(asked);
+        match result {
+            Ok(()) => assert_eq!(answer, GOOD),
+            Err(_) => {
+                assert_eq!((answer.status, answer.residual), (2, BLOCK as u32));
+                assert_eq!(answer.sense, Some((0xb, 6)));
+            }
+        }
+    }
+    assert_eq!(figures(&rig, Kind::Read), (4, 4 * BLOCK as u64, 1));
+    assert_eq!(rig.queues[0].counted[0].stats.in_flight().get(), 0);
+}
+
+#[test]
+fn completions_of_another_queue_are_left_to_it() {
+    let mut rig = Rig::new();
+    let asked = reads(&mut rig, 2);
+    rig.admit(0, 10).unwrap();
+    let mut completions = done(&mut rig, &[Ok(()); 2]);
+    let mut foreign = completions[1];
+    foreign.token ^= u64::from(TOKEN ^ 8) << 32;
+    completions.insert(1, foreign);
+    assert_eq!(rig.queues[0].complete_these(&completions), 2);
+    rig.settle();
+    for asked in &asked {
+        assert_eq!(rig.answer(asked), GOOD);
+    }
+}
+
+#[test]
+fn who_waits_for_them_goes_when_the_last_is_over() {
+    let mut rig = Rig::new();
+    let asked = reads(&mut rig, 3);
+    let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
+    let ordered = rig.ask_by(0, &header, &[], BLOCK);
+    rig.admit(0, 10).unwrap();
+    let completions = done(&mut rig, &[Ok(()); 3]);
+    rig.queues[0].complete_these(&completions[..2]);
+    assert!(rig.queues[0].disks.submitted.is_empty(), "one is under way");
+    rig.queues[0].complete_these(&completions[2..]);
+    assert_eq!(rig.queues[0].disks.submitted.len(), 1);
+    rig.settle();
+    for asked in asked.iter().chain([&ordered]) {
+        assert_eq!(rig.answer(asked), GOOD);
+    }
+    assert_eq!(figures(&rig, Kind::Read), (4, 4 * BLOCK as u64, 0));
+}
+
+#[test]
+fn the_room_of_a_disk_is_not_overdrawn_by_what_comes_between() {
+    let mut rig = Rig::new();
+    rig.queues[0].disks.room = 4;
+    let mut asked = reads(&mut rig, 2);
+    // Has requests of its own: VERIFY, of the medium.
+    asked.push(rig.ask(DISKS[0], &cdb10(0x2f, 0, 1), &[], 0));
+    asked.extend(reads(&mut rig, 4));
+    rig.admit(0, 10).unwrap();
+    assert_eq!(rig.queues[0].disks.submitted.len(), 4);
+    rig.settle();
+    for asked in &asked {
+        assert_eq!(rig.answer(asked), GOOD);
+    }
+}
+
+#[test]
+fn a_unit_that_is_gone_is_noticed_by_the_next_batch() {
+    let mut rig = Rig::new();
+    let before = reads(&mut rig, 1);
+    rig.admit(0, 10).unwrap();
+    rig.device.remove(DISKS[0]).unwrap();
+    let after = reads(&mut rig, 1);
+    rig.admit(0, 10).unwrap();
+    // What was under way has no unit any more to ask how errors look.
+    let completions = done(&mut rig, &[Err(Errno::IO)]);
+    rig.queues[0].complete_these(&completions);
+    rig.settle();
+    let failed = rig.answer(&before[0]);
+    assert_eq!((failed.status, failed.sense), (2, Some((0xb, 6))));
+    assert_ne!(rig.answer(&after[0]), GOOD);
+    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+}
