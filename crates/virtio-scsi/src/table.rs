@@ -25,12 +25,12 @@ pub(crate) struct Table {
     disks: Vec<Disk>,
     /// The disks' places, sorted by their addresses.
     order: Vec<(Address, u32)>,
-    /// The disk that was asked for last.
+    /// The disk that was asked for last, or none.
     last: u32,
 }
 
-/// No header has it as an address.
-const NOWHERE: u64 = 0;
+/// No disk's place. Any eight bytes can stand in a header: only a disk that was asked for is known by them.
+const NONE: u32 = u32::MAX;
 
 impl Table {
     /// The targets of a device, and units with disks in the order of these.
@@ -39,14 +39,14 @@ impl Table {
             targets: Vec::new(),
             disks: Vec::new(),
             order: Vec::new(),
-            last: 0,
+            last: NONE,
         };
         let targets = device.targets();
         for (index, address) in (0..).zip(addresses) {
             let found = targets.binary_search_by_key(&address.target, |(number, _)| *number);
             let target = found.map_or_else(|_| Target::new(), |at| targets[at].1.clone());
             table.disks.push(Disk {
-                lun: NOWHERE,
+                lun: 0,
                 address,
                 place: Place {
                     target: found.map_or(u32::MAX, index_of),
@@ -68,7 +68,8 @@ impl Table {
     /// The disk of this address with its place, if there is one.
     #[inline(always)]
     pub fn disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
-        if self.disks.get(self.last as usize)?.lun != lun {
+        let last = self.disks.get(self.last as usize);
+        if last.is_none_or(|disk| disk.lun != lun) {
             self.look_up(lun)?;
         }
         let disk = self.disks.get_mut(self.last as usize)?;

@@ -152,3 +152,22 @@ fn a_unit_that_is_gone_is_noticed_by_the_next_batch() {
     assert_ne!(rig.answer(&after[0]), GOOD);
     assert_eq!(rig.queues[0].queue.in_flight(), 0);
 }
+
+#[test]
+fn an_address_of_zeroes_is_nobodys_also_before_any_other_was_used() {
+    let mut rig = Rig::new();
+    let counted = std::mem::take(&mut rig.queues[0].counted);
+    rig.queues[0].queue.set_disks(&counted);
+    rig.queues[0].counted = counted;
+    let mut header = rig.header(DISKS[0], 0, &cdb10(READ, 0, 1));
+    header[..8].fill(0);
+    let asked = rig.ask_by(0, &header, &[], BLOCK);
+    rig.settle();
+    let answer = rig.answer(&asked);
+    assert_eq!(
+        (answer.response, answer.residual),
+        (3, BLOCK as u32),
+        "BAD TARGET"
+    );
+    assert_eq!(figures(&rig, Kind::Read), (0, 0, 0));
+}
