@@ -3,7 +3,9 @@
 use engine::{Completion, Errno};
 use virtio_blk::Kind;
 
-use crate::harness::{Asked, BLOCK, DISKS, GOOD, READ, Rig, TOKEN, WRITE, cdb10, pattern};
+use crate::harness::{
+    Asked, BLOCK, DISKS, GOOD, READ, RESPONSE, Rig, TOKEN, WRITE, cdb10, pattern,
+};
 
 fn reads(rig: &mut Rig, count: u32) -> Vec<Asked> {
     let asked = (0..count).map(|lba| rig.ask(DISKS[0], &cdb10(READ, lba, 1), &[], BLOCK));
@@ -103,7 +105,8 @@ fn completions_of_another_queue_are_left_to_it() {
 #[test]
 fn who_waits_for_them_goes_when_the_last_is_over() {
     let mut rig = Rig::new();
-    let asked = reads(&mut rig, 3);
+    let mut asked = reads(&mut rig, 2);
+    asked.push(rig.ask(DISKS[0], &cdb10(WRITE, 9, 1), &pattern(1, 1), 0));
     let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
     let ordered = rig.ask_by(0, &header, &[], BLOCK);
     rig.admit(0, 10).unwrap();
@@ -116,7 +119,11 @@ fn who_waits_for_them_goes_when_the_last_is_over() {
     for asked in asked.iter().chain([&ordered]) {
         assert_eq!(rig.answer(asked), GOOD);
     }
-    assert_eq!(figures(&rig, Kind::Read), (4, 4 * BLOCK as u64, 0));
+    let lengths: Vec<u32> = rig.used(0).iter().map(|(_, written)| *written).collect();
+    let read = (RESPONSE + BLOCK) as u32;
+    assert_eq!(lengths, [read, read, RESPONSE as u32, read]);
+    assert_eq!(figures(&rig, Kind::Read), (3, 3 * BLOCK as u64, 0));
+    assert_eq!(figures(&rig, Kind::Write), (1, BLOCK as u64, 0));
 }
 
 #[test]
@@ -170,4 +177,93 @@ fn an_address_of_zeroes_is_nobodys_also_before_any_other_was_used() {
         "BAD TARGET"
     );
     assert_eq!(figures(&rig, Kind::Read), (0, 0, 0));
+}
+
+#[test]
+fn who_comes_when_all_are_over_does_not_wait_for_them() {
+    let mut rig = Rig::new();
+    reads(&mut rig, 3);
+    rig.settle();
+    let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
+    let ordered = rig.ask_by(0, &header, &[], BLOCK);
+    rig.settle();
+    assert_eq!(rig.answer(&ordered), GOOD);
+}
+
+#[test]
+fn what_fails_or_is_ended_says_that_only_its_response_was_written() {
+    const ABORT_TASK: u32 = 0;
+    let mut rig = Rig::new();
+    // One slot has them all, one after the other.
+    for (abort, result) in [
+        (true, Ok(())),
+        (false, Err(Errno::IO)),
+        (true, Err(Errno::IO)),
+    ] {
+        for writes in [false, true] {
+            let asked = match writes {
+                false => rig.ask(DISKS[1], &cdb10(READ, 0, 2), &[], 2 * BLOCK),
+                true => rig.ask(DISKS[1], &cdb10(WRITE, 0, 2), &pattern(1, 2), 0),
+            };
+            rig.admit(0, 10).unwrap();
+            let tag = rig.tag();
+            let ended = abort.then(|| rig.manage(ABORT_TASK, DISKS[1], tag));
+            rig.queues[0].read_mail();
+            assert!(!rig.answered(&asked), "its disk has it");
+            let completions = done(&mut rig, &[result]);
+            rig.queues[0].complete_these(&completions);
+            let answer = rig.answer(&asked);
+            assert_eq!(answer.residual, 2 * BLOCK as u32);
+            match abort {
+                true => assert_eq!((answer.response, answer.status), (2, 0), "ABORTED"),
+                false => assert_eq!((answer.response, answer.status), (0, 2)),
+            }
+            assert_eq!(rig.used(0), [(asked.head, RESPONSE as u32)]);
+            rig.settle();
+            if let Some(ended) = ended {
+                assert_eq!(rig.byte(ended), 0, "the function is complete");
+            }
+        }
+    }
+    assert_eq!(figures(&rig, Kind::Read), (0, 0, 2));
+    assert_eq!(figures(&rig, Kind::Write), (0, 0, 2));
+    assert_eq!(rig.queues[0].counted[1].stats.in_flight().get(), 0);
+}
+
+#[test]
+fn each_that_was_taken_before_a_generation_is_let_go_once() {
+    let mut rig = Rig::new();
+    let mut before = reads(&mut rig, 3);
+    before.push(rig.ask(DISKS[0], &cdb10(0x35, 0, 0), &[], 0));
+    rig.admit(0, 10).unwrap();
+    let generation = rig.queues[0].queue.begin_generation();
+    let after = reads(&mut rig, 2);
+    rig.admit(0, 10).unwrap();
+    let completions = done(&mut rig, &[Ok(()); 6]);
+    rig.queues[0].complete_these(&completions);
+    for _ in &before {
+        let taken = rig.queues[0].queue.take_old();
+        assert!(taken.is_some_and(|taken| taken < generation));
+    }
+    assert_eq!(rig.queues[0].queue.take_old(), None);
+    for asked in before.iter().chain(&after) {
+        assert_eq!(rig.answer(asked), GOOD);
+    }
+    assert_eq!(figures(&rig, Kind::Read).0, 5);
+}
+
+#[test]
+fn sense_data_of_what_fails_has_the_format_that_was_chosen() {
+    let mut rig = Rig::new();
+    // D_SENSE, of the control mode page.
+    let (_, mut list) = rig.command(DISKS[0], &[0x1a, 8, 0x0a, 0, 16, 0], &[], 16);
+    list[..4].fill(0);
+    list[6] |= 4;
+    let select = [0x15, 0x10, 0, 0, 16, 0];
+    assert_eq!(rig.command(DISKS[0], &select, &list, 0).0, GOOD);
+    let asked = reads(&mut rig, 1);
+    rig.admit(0, 10).unwrap();
+    let completions = done(&mut rig, &[Err(Errno::IO)]);
+    rig.queues[0].complete_these(&completions);
+    assert_eq!(rig.memory.read(asked[0].response + 12, 1), [0x72]);
 }
