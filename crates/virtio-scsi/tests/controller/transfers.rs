@@ -2,6 +2,7 @@
 
 use engine::{Completion, Errno};
 use virtio_blk::Kind;
+use virtqueue::testing::Buffer;
 
 use crate::harness::{
     Asked, BLOCK, DISKS, GOOD, READ, RESPONSE, Rig, TOKEN, WRITE, cdb10, pattern,
@@ -211,6 +212,9 @@ fn what_fails_or_is_ended_says_that_only_its_response_was_written() {
             rig.queues[0].read_mail();
             assert!(!rig.answered(&asked), "its disk has it");
             let completions = done(&mut rig, &[result]);
+            let slot = (completions[0].token & u64::from(u32::MAX)) as u32;
+            let queue = &rig.queues[0].queue;
+            assert_eq!((queue.disk(slot), queue.is_read(slot)), (Some(1), !writes));
             rig.queues[0].complete_these(&completions);
             let answer = rig.answer(&asked);
             assert_eq!(answer.residual, 2 * BLOCK as u32);
@@ -266,4 +270,64 @@ fn sense_data_of_what_fails_has_the_format_that_was_chosen() {
     let completions = done(&mut rig, &[Err(Errno::IO)]);
     rig.queues[0].complete_these(&completions);
     assert_eq!(rig.memory.read(asked[0].response + 12, 1), [0x72]);
+}
+
+#[test]
+fn data_in_several_buffers_goes_where_they_lie() {
+    let mut rig = Rig::new();
+    let bytes = pattern(3, 2);
+    let parts = [700, 300, 24];
+    for opcode in [WRITE, READ] {
+        let header = rig.header(DISKS[0], 0, &cdb10(opcode, 5, 2));
+        let header = Buffer::readable(rig.memory.alloc_bytes(&header), header.len() as u32);
+        let response = Buffer::writable(rig.memory.alloc(RESPONSE as u64, 8), RESPONSE as u32);
+        let data = rig.memory.alloc(4 * BLOCK as u64, 8);
+        let mut at = 0;
+        let places = parts.map(|len| {
+            let place = (data + at, len);
+            // They do not touch each other.
+            at += u64::from(len) + 8;
+            place
+        });
+        let mut buffers = vec![header, response];
+        if opcode == WRITE {
+            let mut rest = &bytes[..];
+            for (place, len) in places {
+                rig.memory.write(place, &rest[..len as usize]);
+                rest = &rest[len as usize..];
+            }
+            buffers.splice(1..1, places.map(|(at, len)| Buffer::readable(at, len)));
+        } else {
+            buffers.extend(places.map(|(at, len)| Buffer::writable(at, len)));
+        }
+        rig.queues[0].driver.add_indirect(&buffers);
+        rig.queues[0].driver.publish();
+        rig.settle();
+        let read = places.map(|(at, len)| rig.memory.read(at, len as usize));
+        assert_eq!(read.concat(), bytes);
+    }
+    assert_eq!(rig.queues[0].disks.bytes[0][5 * BLOCK..7 * BLOCK], bytes);
+    assert_eq!(figures(&rig, Kind::Read).0, 1);
+    assert_eq!(figures(&rig, Kind::Write).0, 1);
+}
+
+#[test]
+fn what_is_over_and_not_published_is_not_waited_for() {
+    let mut rig = Rig::new();
+    reads(&mut rig, 2);
+    rig.admit(0, 10).unwrap();
+    let completions = done(&mut rig, &[Ok(()); 2]);
+    let queue = &mut rig.queues[0];
+    let slot = (completions[0].token & u64::from(u32::MAX)) as u32;
+    let others = queue
+        .queue
+        .complete_transfers(&mut queue.ring, slot, &completions[1..], 0);
+    assert_eq!(others, Some(1));
+    let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
+    let ordered = rig.ask_by(0, &header, &[], BLOCK);
+    rig.admit(0, 10).unwrap();
+    assert_eq!(rig.queues[0].disks.submitted.len(), 1, "it goes at once");
+    rig.settle();
+    assert_eq!(rig.answer(&ordered), GOOD);
+    assert_eq!(figures(&rig, Kind::Read).0, 3);
 }
