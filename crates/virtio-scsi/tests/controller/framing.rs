@@ -32,7 +32,11 @@ fn add(rig: &mut Rig, buffers: &[Buffer]) -> u16 {
 
 #[test]
 fn header_response_and_data_may_be_cut_anywhere() {
-    for place in [1, 8, 18, 19, 50, 51, 52, 51 + 511] {
+    let places = [1, 8, 18, 19, 50, 51, 52, 51 + 511];
+    for (place, of_answer) in places
+        .into_iter()
+        .flat_map(|at| [(at, at.min(100)), (at, 0)])
+    {
         let mut rig = Rig::new();
         let data = pattern(place as u8, 2);
         let header = rig.header(DISKS[0], 0, &cdb10(WRITE, 4, 2));
@@ -41,7 +45,10 @@ fn header_response_and_data_may_be_cut_anywhere() {
         let response = rig.memory.alloc_bytes(&[UNANSWERED; RESPONSE]);
         let answer = Buffer::writable(response, RESPONSE as u32);
         let mut buffers = cut(whole, &[place]);
-        buffers.extend(cut(answer, &[place.min(100)]));
+        match of_answer {
+            0 => buffers.push(answer),
+            of_answer => buffers.extend(cut(answer, &[of_answer])),
+        }
         let head = add(&mut rig, &buffers);
         rig.settle();
         assert_eq!(rig.used(0), [(head, RESPONSE as u32)]);

@@ -48,8 +48,8 @@ fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
 fn what_is_done_together_is_taken_in_one_go() {
     let mut rig = Rig::new();
     let asked = reads(&mut rig, 5);
-    let write = rig.ask(DISKS[0], &cdb10(WRITE, 9, 2), &pattern(1, 2), 0);
     let elsewhere = rig.ask(DISKS[1], &cdb10(READ, 0, 1), &[], BLOCK);
+    let write = rig.ask(DISKS[0], &cdb10(WRITE, 9, 2), &pattern(1, 2), 0);
     rig.admit(0, 10).unwrap();
     let completions = done(&mut rig, &[Ok(()); 7]);
     rig.queues[0].now = 500;
@@ -61,6 +61,10 @@ fn what_is_done_together_is_taken_in_one_go() {
     assert_eq!(figures(&rig, Kind::Read), (6, 6 * BLOCK as u64, 0));
     assert_eq!(figures(&rig, Kind::Write), (1, 2 * BLOCK as u64, 0));
     assert_eq!(rig.queues[0].stats.last_ticks().get(), 500);
+    for (disk, reads) in rig.queues[0].counted.iter().zip([5, 1, 0]) {
+        assert_eq!(disk.stats.of(Kind::Read).latency.total(), reads);
+        assert_eq!(disk.stats.in_flight().get(), 0);
+    }
     assert_eq!(rig.queues[0].queue.in_flight(), 0);
 }
 
