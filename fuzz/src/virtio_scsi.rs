@@ -11,7 +11,7 @@ mod ring;
 
 use std::sync::Arc;
 
-use engine::Errno;
+use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
 use virtio_blk::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
@@ -256,32 +256,47 @@ impl Rig {
         }
     }
 
-    /// A disk has done a request, or not.
+    /// A disk has done a request, or not, and at the same time up to three others.
     fn complete(&mut self, which: usize, fails: bool) {
-        if self.disks.waiting.is_empty() {
-            return;
-        }
-        let (token, waits) = self.disks.waiting.remove(which % self.disks.waiting.len());
-        self.disks.tokens.remove(&token);
-        let result = match waits {
-            _ if fails => Err(Errno::IO),
-            Waits::Chore(chore) => chore.run_with(allocations),
-            Waits::Disk(disk, request) => {
-                self.disks.contents[disk].carry_out(&request);
-                Ok(())
+        let mut completions = Vec::new();
+        for other in 0..=which % 4 {
+            if self.disks.waiting.is_empty() {
+                break;
             }
-        };
-        let slot = u32::try_from(token & 0xffff_ffff).expect("masked");
-        self.now += 1;
-        let ring = &mut self.rings[0].ring;
-        let transferred = match result {
-            Ok(()) => self.queue.complete_transfers(ring, slot, &[], self.now),
-            Err(_) => None,
-        };
-        if transferred.is_none() {
-            self.queue
-                .complete(ring, slot, result, self.now, &mut self.disks);
+            let at = (which + other) % self.disks.waiting.len();
+            let (token, waits) = self.disks.waiting.remove(at);
+            self.disks.tokens.remove(&token);
+            let result = match waits {
+                _ if fails && other % 2 == 0 => Err(Errno::IO),
+                Waits::Chore(chore) => chore.run_with(allocations),
+                Waits::Disk(disk, request) => {
+                    self.disks.contents[disk].carry_out(&request);
+                    Ok(())
+                }
+            };
+            completions.push(Completion { token, result });
         }
+        self.now += 1;
+        self.give_back(&completions);
+    }
+
+    /// As an iothread does.
+    fn give_back(&mut self, mut completions: &[Completion]) {
+        let ring = &mut self.rings[0].ring;
+        while let [first, following @ ..] = completions {
+            let slot = u32::try_from(first.token & 0xffff_ffff).expect("masked");
+            let (result, now) = (first.result, self.now);
+            let transferred = match result {
+                Ok(()) => self.queue.complete_transfers(ring, slot, following, now),
+                Err(_) => None,
+            };
+            if transferred.is_none() {
+                let disks = &mut self.disks;
+                self.queue.complete(ring, slot, result, now, disks);
+            }
+            completions = &following[transferred.unwrap_or(0)..];
+        }
+        self.queue.end_batch();
     }
 
     /// True if there was any.

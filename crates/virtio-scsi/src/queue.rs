@@ -141,6 +141,7 @@ impl Queue {
     /// Its disks from now on. Nothing is in flight.
     pub fn set_disks(&mut self, disks: &[QueueDisk]) {
         debug_assert_eq!(self.in_flight(), 0, "commands name disks by their places");
+        debug_assert_eq!(self.done.commands, 0, "what is over counts for its disk");
         let addresses = disks.iter().map(|disk| disk.address);
         self.table = Table::new(&self.device, addresses);
         let stats = disks.iter().map(|disk| disk.stats.clone());
