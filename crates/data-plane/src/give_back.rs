@@ -20,7 +20,10 @@ impl GiveBack<'_> {
     /// Several, `now` in ticks.
     #[inline(never)]
     pub fn many(&mut self, completions: &[Completion], now: u64) {
-        let done = self.of_controllers(completions, now);
+        let done = match completions.first() {
+            Some(first) if self.is_controllers(first) => self.of_controllers(completions, now),
+            _ => 0,
+        };
         for &completion in &completions[done..] {
             self.one::<false>(completion, |vring, slot, result, engines| {
                 vring.complete(slot, result, engines, now);
@@ -34,8 +37,7 @@ impl GiveBack<'_> {
     fn of_controllers(&mut self, completions: &[Completion], now: u64) -> usize {
         let mut done = 0;
         while let Some(completion) = completions.get(done)
-            && let Some(vring) = self.vrings.get(place_of(completion.token))
-            && vring.is_controllers()
+            && self.is_controllers(completion)
         {
             done += 1;
             self.one::<false>(*completion, |vring, slot, result, engines| {
@@ -44,6 +46,12 @@ impl GiveBack<'_> {
             });
         }
         done
+    }
+
+    #[inline(always)]
+    fn is_controllers(&self, completion: &Completion) -> bool {
+        let vring = self.vrings.get(place_of(completion.token));
+        vring.is_some_and(Vring::is_controllers)
     }
 
     /// The only one of its phase: without a loop around it, and it counts at once. See [`Vring::complete_alone`].
