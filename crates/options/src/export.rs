@@ -128,7 +128,8 @@ pub struct LunOptions {
 pub struct VhostUserScsiOptions {
     /// What all SCSI controllers have; it may have no disk yet.
     pub scsi: ScsiOptions,
-    /// `num-queues`: most queues for commands that a VMM may ask for; 1 to [`MAX_SCSI_QUEUES`]. Default 1.
+    /// `num-queues`: most queues for commands that a VMM may ask for; 1 to [`MAX_SCSI_QUEUES`].
+    /// Default [`DEFAULT_SERVE_QUEUES`](crate::DEFAULT_SERVE_QUEUES).
     pub num_queues: u16,
     /// `queue-size`: as of `vhost-user-blk`.
     pub queue_size: u16,

@@ -21,11 +21,12 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtqueue::split::MAX_QUEUE_SIZE;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
 use crate::dirty_log::{self, LogError};
-use crate::inflight::{InflightBuffer, InflightShape};
+use crate::inflight::{self, InflightBuffer, InflightError};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Surroundings, Vring};
@@ -45,6 +46,14 @@ const GET_VRING_BASE_INFLIGHT: u64 = VhostUserProtocolFeatures::GET_VRING_BASE_I
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
 
+/// What was given up for a front-end that contradicts itself or us, and was reported: once in a connection.
+#[derive(Default)]
+struct Reported {
+    inflight: bool,
+    inflight_late: bool,
+    ring_size: bool,
+}
+
 /// The state of a connection.
 pub(crate) struct Connection {
     pub(crate) target: Arc<dyn Target>,
@@ -55,6 +64,7 @@ pub(crate) struct Connection {
     pub(crate) vrings: Vec<Vring>,
     /// Where queues record what they take, if the front-end keeps it for us.
     pub(crate) inflight: Option<InflightBuffer>,
+    reported: Reported,
     /// Where writes to the guest's memory are logged, as long as that is asked for.
     log: Option<Arc<DirtyLog>>,
     /// It was passed before logging was turned off, and the next migration may bring another.
@@ -78,6 +88,7 @@ impl Connection {
             memory: None,
             vrings,
             inflight: None,
+            reported: Reported::default(),
             log: None,
             log_is_old: false,
             gave_up: false,
@@ -159,32 +170,25 @@ impl Connection {
         })
     }
 
-    /// What a front-end says of the buffer that records requests in flight.
-    fn inflight_shape(&self, said: &VhostUserInflight, packed: bool) -> Result<InflightShape> {
-        let (queues, size) = (self.target.num_queues(), self.target.max_queue_size());
-        InflightShape::checked(said, packed, queues, size).map_err(|error| {
-            tracing::warn!(
-                export = self.target.name(),
-                %error,
-                "bad buffer for requests in flight"
-            );
-            Error::InvalidParam
-        })
+    /// The in-flight region of a queue that is about to start; without one that fits it runs all the same.
+    pub(crate) fn inflight_region(&mut self, index: u16) -> Option<InflightRegion> {
+        let size = self.vrings.get(usize::from(index))?.size;
+        let packed = self.ring_features().packed;
+        let region = self.inflight.as_ref()?.region(index, packed, size);
+        region
+            .inspect_err(|error| self.lacks_inflight(error, Some(index)))
+            .ok()
     }
 
-    /// Where a queue records what it takes.
-    fn inflight_region(&self, index: u8) -> Result<Option<InflightRegion>> {
-        let Some(buffer) = &self.inflight else {
-            return Ok(None);
-        };
-        let region = buffer.region(u16::from(index), self.ring_features().packed);
-        region.map(Some).map_err(|error| {
+    /// Reports once that the front-end's buffer is of no use, and what is lost with it.
+    fn lacks_inflight(&mut self, error: &InflightError, queue: Option<u16>) {
+        if !std::mem::replace(&mut self.reported.inflight, true) {
             tracing::warn!(
-                export = self.target.name(), queue = index, %error,
-                "a queue is started that the buffer for requests in flight has no room for"
+                export = self.target.name(), queue, %error,
+                advice = "the disk works; the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
+                "no in-flight region fits: requests in flight will be lost if this daemon is killed"
             );
-            Error::InvalidParam
-        })
+        }
     }
 
     /// A queue whose set-up can be changed.
@@ -411,16 +415,29 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let max = self.target.max_queue_size();
+        let export = self.target.name();
+        let (max, wanted) = (MAX_QUEUE_SIZE, self.target.max_queue_size());
         let size = u16::try_from(num).ok().filter(|size| *size <= max).ok_or_else(|| {
             tracing::warn!(
-                export = self.target.name(), index, size = num, max,
+                export, index, size = num, max,
                 "the front-end wants more entries in a queue than there may be: lower its queue-size"
             );
             Error::InvalidParam
         })?;
+        // There is no message by which a front-end could know of the limit.
+        if size > wanted && !std::mem::replace(&mut self.reported.ring_size, true) {
+            tracing::warn!(
+                export,
+                index,
+                size,
+                queue_size = wanted,
+                "the front-end's rings have more entries than queue-size: the guest may have as many requests in flight"
+            );
+        }
         // That a split queue's is a power of two is checked when the queue starts.
-        self.stopped_vring(index)?.size = size;
+        if self.vring(index)?.size != size {
+            self.stopped_vring(index)?.size = size;
+        }
         Ok(())
     }
 
@@ -480,7 +497,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let features = self.ring_features();
         let target = self.target.clone();
-        let inflight = self.inflight_region(index)?;
+        let inflight = self.inflight_region(u16::from(index));
         let memory = self.memory.clone().ok_or_else(|| {
             tracing::warn!(
                 export = target.name(),
@@ -614,36 +631,32 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        // The driver may not have chosen yet.
+        // Of the form that takes more room: the driver may not have chosen yet.
         let packed = self.target.packed_queues();
-        let shape = self.inflight_shape(wanted, packed)?;
-        let file = shape.make().map_err(|error| {
+        let queues = wanted.num_queues.min(self.target.num_queues());
+        inflight::make(queues, packed).map_err(|error| {
             tracing::warn!(
-                export = self.target.name(), %error, shape = ?shape,
+                export = self.target.name(), %error, queues,
                 advice = "see `ulimit -n` and the memory that the daemon may have",
                 "cannot make the buffer that records requests in flight"
             );
             Error::ReqHandlerError(error)
-        })?;
-        Ok((shape.described(), file))
+        })
     }
 
     fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
-        if self.vrings.iter().any(Vring::runs) {
-            return Err(Error::InvalidOperation(
-                "queues are running: GET_VRING_BASE stops them",
-            ));
-        }
-        let shape = self.inflight_shape(buffer, self.ring_features().packed)?;
-        let mapped = InflightBuffer::map(shape, buffer, file).map_err(|error| {
+        if self.vrings.iter().any(Vring::runs)
+            && !std::mem::replace(&mut self.reported.inflight_late, true)
+        {
             tracing::warn!(
-                export = self.target.name(), %error,
-                advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
-                "bad buffer for requests in flight"
+                export = self.target.name(),
+                "SET_INFLIGHT_FD while queues are running: these keep the in-flight region that they have"
             );
-            Error::InvalidParam
-        })?;
-        self.inflight = Some(mapped);
+        }
+        let mapped = InflightBuffer::map(buffer, file, self.target.num_queues());
+        self.inflight = mapped
+            .inspect_err(|error| self.lacks_inflight(error, None))
+            .ok();
         Ok(())
     }
 

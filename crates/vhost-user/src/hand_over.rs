@@ -238,8 +238,7 @@ impl Connection {
     /// Starts a queue again where it was stopped.
     fn restart(&mut self, index: u16, descriptors: Descriptors) {
         let (target, features) = (self.target.clone(), self.ring_features());
-        let buffer = self.inflight.as_ref();
-        let inflight = buffer.and_then(|buffer| buffer.region(index, features.packed).ok());
+        let inflight = self.inflight_region(index);
         let (Some(memory), Some(vring)) =
             (self.memory.clone(), self.vrings.get_mut(usize::from(index)))
         else {

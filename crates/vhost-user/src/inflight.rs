@@ -1,8 +1,13 @@
-//! The buffer in which queues record what they take: `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`.
+//! The in-flight regions of a connection: `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`.
 //!
-//! We make it, the front-end keeps it while we are away, and gives it to whoever comes next. What is in it
-//! is the business of the queues; here it is a file with a region for each of them. A front-end may
-//! pass any other file instead: it is looked at like the guest's memory.
+//! We make a file with a region for each queue, the front-end keeps it while we are away, and gives it to the
+//! process that comes next. Front-ends also pass files of their own, or of another server: they are checked
+//! like the guest's memory. What the regions contain is the business of the queues.
+//!
+//! The first region's `desc_num` says for how many descriptors all of them are laid out. What the front-end
+//! says (`queue size` of the message) counts only where that is zero: QEMU before 11 names its `queue-size`
+//! property there and in turn lets the guest use rings of 1024 entries, so that a region of the size that it
+//! names is too small.
 
 use std::fs::File;
 use std::io;
@@ -14,173 +19,132 @@ use passed_fds::{MapError, Mapping};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use vhost::vhost_user::message::VhostUserInflight;
 use virtqueue::InflightRegion;
+use virtqueue::split::MAX_QUEUE_SIZE;
 
 /// Regions are made of words.
 const ALIGN_BYTES: u64 = 8;
 
-/// What is wrong with a buffer.
+/// Why there is no in-flight region for a queue, or for all of them.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InflightBufferError {
-    /// More than there are.
-    #[error("it is for {asked} queues: expected 1 to {queues} (num-queues)")]
-    Queues { asked: u16, queues: u16 },
-    /// More than a queue may have.
-    #[error("it is for queues of {asked} entries: expected 1 to {max} (queue-size)")]
-    QueueSize { asked: u16, max: u16 },
-    /// Less than the queues need.
-    #[error(
-        "it has {has} bytes: expected at least {needs} for {queues} queues of {entries} entries"
-    )]
-    TooSmall {
-        has: u64,
-        needs: u64,
-        queues: u16,
-        entries: u16,
-    },
-    /// Not where words can be.
+pub(crate) enum InflightError {
+    /// Words cannot be there.
     #[error("it begins at byte {offset} of its file: expected a multiple of {ALIGN_BYTES}")]
     Misaligned { offset: u64 },
     /// It cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// A queue without a region.
-    #[error("it is for queues 0 to {last}: SET_INFLIGHT_FD has to name as many as are started")]
-    NoRegion { last: u16 },
+    /// It ends before the queue's region does.
+    #[error("it has {has} bytes: expected at least {needs}, for regions of {entries} entries each")]
+    NoRoom { has: u64, needs: u64, entries: u16 },
+    /// The ring is larger than regions are.
+    #[error("its regions have {entries} entries each: expected at least the queue size {size}")]
+    TooFewEntries { entries: u16, size: u16 },
 }
 
-/// For what queues a buffer is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InflightShape {
-    packed: bool,
-    queues: u16,
-    entries: u16,
+/// Makes a file in which nothing is recorded yet, with regions for rings of any size that there can be. Nobody can
+/// make it smaller.
+///
+/// # Errors
+/// Descriptors or memory have run out.
+pub(crate) fn make(queues: u16, packed: bool) -> io::Result<(VhostUserInflight, File)> {
+    let len_bytes = region_bytes(packed, MAX_QUEUE_SIZE) * u64::from(queues);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("blockplane inflight", flags)?;
+    ftruncate(&file, len_bytes)?;
+    let desc_num = MAX_QUEUE_SIZE.to_le_bytes();
+    rustix::io::pwrite(&file, &desc_num, InflightRegion::DESC_NUM as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let description = VhostUserInflight::new(len_bytes, 0, queues, MAX_QUEUE_SIZE);
+    Ok((description, file.into()))
 }
 
-impl InflightShape {
-    /// What a front-end says, of a device with `queues` queues of at most `max_entries` entries.
-    pub fn checked(
-        said: &VhostUserInflight,
-        packed: bool,
-        queues: u16,
-        max_entries: u16,
-    ) -> Result<Self, InflightBufferError> {
-        let (num_queues, entries) = (said.num_queues, said.queue_size);
-        if !(1..=queues).contains(&num_queues) {
-            return Err(InflightBufferError::Queues {
-                asked: num_queues,
-                queues,
-            });
-        }
-        if !(1..=max_entries).contains(&entries) {
-            return Err(InflightBufferError::QueueSize {
-                asked: entries,
-                max: max_entries,
-            });
-        }
-        Ok(InflightShape {
-            packed,
-            queues: num_queues,
+/// Bytes from one queue's region to the next.
+fn region_bytes(packed: bool, entries: u16) -> u64 {
+    InflightRegion::len_bytes(packed, entries) as u64
+}
+
+fn check_room(has: u64, needs: u64, entries: u16) -> Result<(), InflightError> {
+    match has >= needs {
+        true => Ok(()),
+        false => Err(InflightError::NoRoom {
+            has,
+            needs,
             entries,
-        })
-    }
-
-    /// Bytes from one queue's region to the next.
-    fn stride(self) -> u64 {
-        InflightRegion::len_bytes(self.packed, self.entries) as u64
-    }
-
-    fn len_bytes(self) -> u64 {
-        self.stride() * u64::from(self.queues)
-    }
-
-    /// A new buffer, in which nothing is recorded. Nobody can make it smaller.
-    pub fn make(self) -> io::Result<File> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("blockplane inflight", flags)?;
-        ftruncate(&file, self.len_bytes())?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(file.into())
-    }
-
-    /// What the front-end is told of it, and says again when it gives it back.
-    pub fn described(self) -> VhostUserInflight {
-        VhostUserInflight::new(self.len_bytes(), 0, self.queues, self.entries)
+        }),
     }
 }
 
-/// A buffer that the front-end has given us.
+/// The file that the front-end has given us.
 pub(crate) struct InflightBuffer {
-    shape: InflightShape,
+    queues: u16,
+    /// Those for which each region is laid out.
+    entries: u16,
     len_bytes: u64,
     mapping: Arc<Mapping>,
 }
 
 impl InflightBuffer {
-    /// Maps what a front-end says and passes.
-    pub fn map(
-        shape: InflightShape,
-        said: &VhostUserInflight,
-        file: File,
-    ) -> Result<Self, InflightBufferError> {
-        let (has, offset) = (said.mmap_size, said.mmap_offset);
-        let needs = shape.len_bytes();
-        if has < needs {
-            let InflightShape {
-                queues, entries, ..
-            } = shape;
-            return Err(InflightBufferError::TooSmall {
-                has,
-                needs,
-                queues,
-                entries,
-            });
-        }
+    /// Maps what a front-end passes, for a device with `queues` queues.
+    ///
+    /// # Errors
+    /// [`InflightError`].
+    pub fn map(said: &VhostUserInflight, file: File, queues: u16) -> Result<Self, InflightError> {
+        let offset = said.mmap_offset;
         if !offset.is_multiple_of(ALIGN_BYTES) {
-            return Err(InflightBufferError::Misaligned { offset });
+            return Err(InflightError::Misaligned { offset });
         }
+        // No more than can be used, however much it claims to have.
+        let most = region_bytes(true, u16::MAX) * u64::from(queues);
+        let len_bytes = said.mmap_size.min(most);
+        check_room(len_bytes, region_bytes(false, 1), 1)?;
+        let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
+        let recorded = region_at(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
-            shape,
-            len_bytes: needs,
-            mapping: Arc::new(Mapping::new(file, offset, needs)?),
+            queues: said.num_queues,
+            entries: match recorded {
+                0 => said.queue_size,
+                _ => recorded,
+            },
+            len_bytes,
+            mapping,
         })
     }
 
     /// What the front-end said of it, and its file.
     pub fn described(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
         let (file, offset) = self.mapping.source()?;
-        let InflightShape {
-            queues, entries, ..
-        } = self.shape;
-        let said = VhostUserInflight::new(self.len_bytes, offset, queues, entries);
+        let said = VhostUserInflight::new(self.len_bytes, offset, self.queues, self.entries);
         Some((said, file))
     }
 
-    /// The region of a queue, which has the form that the driver has chosen by now.
-    pub fn region(&self, queue: u16, packed: bool) -> Result<InflightRegion, InflightBufferError> {
-        let shape = InflightShape {
-            packed,
-            ..self.shape
-        };
-        if queue >= shape.queues {
-            return Err(InflightBufferError::NoRegion {
-                last: shape.queues - 1,
-            });
+    /// The region of a queue, which has the form that the driver has chosen, and a ring of `size` entries.
+    ///
+    /// # Errors
+    /// [`InflightError`] if there is none that fits.
+    pub fn region(
+        &self,
+        queue: u16,
+        packed: bool,
+        size: u16,
+    ) -> Result<InflightRegion, InflightError> {
+        let entries = self.entries;
+        if size > entries {
+            return Err(InflightError::TooFewEntries { entries, size });
         }
-        if shape.len_bytes() > self.len_bytes {
-            return Err(InflightBufferError::TooSmall {
-                has: self.len_bytes,
-                needs: shape.len_bytes(),
-                queues: shape.queues,
-                entries: shape.entries,
-            });
-        }
-        let start = shape.stride() * u64::from(queue);
+        let start = region_bytes(packed, entries) * u64::from(queue);
+        let needs = start + region_bytes(packed, entries);
+        check_room(self.len_bytes, needs, entries)?;
         // Inside of what is mapped, and so fits.
         let start = usize::try_from(start).unwrap_or(usize::MAX);
-        let host = NonNull::new(self.mapping.host().wrapping_add(start));
-        let host = host.expect("a mapping is somewhere");
-        // SAFETY: the region lies in `len_bytes` mapped bytes, which the mapping keeps, aligned as its offset in the
-        // file is; nobody borrows them.
-        Ok(unsafe { InflightRegion::new(host, packed, shape.entries, self.mapping.clone()) })
+        Ok(region_at(&self.mapping, start, packed, entries))
     }
+}
+
+/// The region of `entries` entries that begins `start` bytes into the mapping, which has all of it.
+fn region_at(mapping: &Arc<Mapping>, start: usize, packed: bool, entries: u16) -> InflightRegion {
+    let host = NonNull::new(mapping.host().wrapping_add(start));
+    let host = host.expect("a mapping is somewhere");
+    // SAFETY: both callers have compared the region's end with the mapped bytes, which the mapping keeps; it is
+    // aligned as its offset in the file is; nobody borrows the bytes.
+    unsafe { InflightRegion::new(host, packed, entries, mapping.clone()) }
 }

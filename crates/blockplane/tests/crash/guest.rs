@@ -54,6 +54,8 @@ pub struct Guest {
     record: Option<Record>,
     /// It keeps one.
     pub keeps_record: bool,
+    /// The size of a ring as it says it when it asks for the record, and when it passes it on; the rings may have more entries.
+    pub named_ring_size: u16,
     /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the record.
     pub takes_record_along: bool,
     /// Its queues are started, and not enabled.
@@ -74,6 +76,7 @@ impl Guest {
             memory,
             record: None,
             keeps_record: true,
+            named_ring_size: ENTRIES,
             takes_record_along: false,
             stays_disabled: false,
             blocks: Blocks::new(blocks),
@@ -106,9 +109,12 @@ impl Guest {
         must(SET_FEATURES, &u64s(&[self.device.features() | packed]), &[])?;
         if self.keeps_record && self.record.is_none() {
             let queues = u16::try_from(self.queues.len()).unwrap();
-            let numbers = [queues, ENTRIES, 0, 0].map(u16::to_ne_bytes);
+            let named = self.named_ring_size.to_ne_bytes();
+            let numbers = [queues.to_ne_bytes(), named, [0; 2], [0; 2]];
             let wanted = [u64s(&[0, 0]), numbers.concat()].concat();
-            let (payload, file) = link.asked_file(GET_INFLIGHT_FD, &wanted)?;
+            let (mut payload, file) = link.asked_file(GET_INFLIGHT_FD, &wanted)?;
+            // As QEMU does: of the answer it keeps the file and its size.
+            payload[18..20].copy_from_slice(&named);
             self.record = Some(Record { payload, file });
         }
         if let Some(record) = &self.record {

@@ -17,6 +17,8 @@ pub struct Variant {
     pub device: Device,
     pub packed: bool,
     pub queues: usize,
+    /// The size of a ring as the front-end says it to have a buffer for requests in flight.
+    pub named_ring_size: u16,
 }
 
 /// How a server's life ends, or what else happens to its front-end.
@@ -52,6 +54,7 @@ pub fn survives(variant: Variant, kills: u32) {
         device,
         packed,
         queues,
+        named_ring_size,
     } = variant;
     let mut random = Random(u64::from(kills) ^ 0x5eed);
     let nodes = ["io_uring", "native", "threads"]
@@ -64,6 +67,7 @@ pub fn survives(variant: Variant, kills: u32) {
     let export = format!("{kind},node-name=d,num-queues={queues},packed={packed_queues}");
     let mut server = Server::new(BLOCKS * BLOCK as u64, nodes.into(), &export);
     let mut guest = Guest::new(device, packed, queues, BLOCKS);
+    guest.named_ring_size = named_ring_size;
     let mut killed = 0;
     while killed < kills {
         // The guest does not know whether anybody is there.

@@ -31,6 +31,7 @@ mod wire;
 
 use device::Device;
 use lives::{Variant, survives};
+use ring::ENTRIES;
 
 /// Where the connection of the other suite has its patience from.
 mod daemon {
@@ -45,14 +46,29 @@ fn kills() -> u32 {
     said.map_or(KILLS, |kills| kills.parse().expect("a number"))
 }
 
-fn blk(packed: bool, queues: usize) {
-    let device = Device::Blk;
-    let variant = Variant {
-        device,
+fn variant(packed: bool, queues: usize) -> Variant {
+    Variant {
+        device: Device::Blk,
         packed,
         queues,
-    };
-    survives(variant, kills());
+        named_ring_size: ENTRIES,
+    }
+}
+
+fn blk(packed: bool, queues: usize) {
+    survives(variant(packed, queues), kills());
+}
+
+/// QEMU before 11 asks for a buffer for rings of its property `queue-size`, and its rings may have 1024 entries.
+#[test]
+fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
+    for packed in [false, true] {
+        let variant = Variant {
+            named_ring_size: 8,
+            ..variant(packed, 2)
+        };
+        survives(variant, kills() / 2);
+    }
 }
 
 #[test]
@@ -81,8 +97,7 @@ fn queues_of_a_scsi_controller() {
     for packed in [false, true] {
         let variant = Variant {
             device: Device::Scsi,
-            packed,
-            queues: 2,
+            ..variant(packed, 2)
         };
         survives(variant, kills() / 2);
     }

@@ -134,6 +134,16 @@ pub fn rows() -> Vec<Row> {
             },
         ),
         row(
+            "SET_VRING_NUM of a running queue, as before",
+            crate::row::OK,
+            "",
+            |guest| {
+                guest.ready();
+                guest.must(SET_VRING_NUM, &u32s(&[0, ENTRIES.into()]), &[]);
+                guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            },
+        ),
+        row(
             "SET_VRING_BASE of a running queue",
             Dropped,
             "the queue is running",

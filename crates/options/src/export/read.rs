@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
-    ExportOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, OnError,
-    Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, DEFAULT_SERVE_QUEUES,
+    ExportKind, ExportOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES,
+    OnError, Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
         lun_device,
         luns::{self, Places},
@@ -76,7 +76,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "num-queues",
         value: "N",
-        help: "most queues a VMM may ask for, 1 to 256; of vhost-user-scsi those for commands, 1 to 254 (default 1)",
+        help: "most queues a VMM may ask for, 1 to 256; of vhost-user-scsi those for commands, 1 to 254 (default 1; of vhost-user-scsi 64)",
     },
     Key {
         name: "queue-size",
@@ -340,7 +340,8 @@ fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions,
     let writable = writable(fields)?;
     luns::check_node(names, "node-name", &node_name, writable)?;
     let addr = addr(fields)?;
-    let num_queues = num_queues(fields, MAX_QUEUES)?;
+    // As that of qemu-storage-daemon, which has this type.
+    let num_queues = num_queues(fields, MAX_QUEUES, 1)?;
     let disk = VhostUserBlkOptions {
         num_queues,
         queue_size: queue_size(fields)?,
@@ -377,7 +378,7 @@ fn virtio_controller(
 ) -> Result<ExportOptions, Problem> {
     let writable = writable(fields)?;
     let luns = luns::luns(fields, names, &VIRTIO_PLACES, writable)?;
-    let num_queues = num_queues(fields, MAX_SCSI_QUEUES)?;
+    let num_queues = num_queues(fields, MAX_SCSI_QUEUES, DEFAULT_SERVE_QUEUES)?;
     // Those for control and events come first.
     let iothreads = queues::iothreads(fields, names, num_queues + 2)?;
     let first = luns.first();
@@ -454,9 +455,11 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     }
 }
 
-fn num_queues(fields: &mut Fields, most: u16) -> Result<u16, Problem> {
+fn num_queues(fields: &mut Fields, most: u16, default: u16) -> Result<u16, Problem> {
     let number = fields.number("num-queues", 1, most.into())?;
-    Ok(number.and_then(|n| u16::try_from(n).ok()).unwrap_or(1))
+    Ok(number
+        .and_then(|n| u16::try_from(n).ok())
+        .unwrap_or(default))
 }
 
 fn max_merge_requests(fields: &mut Fields) -> Result<u16, Problem> {

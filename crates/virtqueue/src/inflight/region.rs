@@ -16,7 +16,7 @@ use super::steps::before_store;
 const ALIGN_BYTES: usize = 64;
 
 const VERSION: usize = 8;
-const DESC_NUM: usize = 10;
+const DESC_NUM: usize = InflightRegion::DESC_NUM;
 /// The only form that there is. 0: nothing was recorded yet.
 const VERSION_1: u16 = 1;
 
@@ -52,6 +52,9 @@ impl fmt::Debug for InflightRegion {
 }
 
 impl InflightRegion {
+    /// Where `desc_num` is in the header of either form, in bytes.
+    pub const DESC_NUM: usize = 10;
+
     /// Bytes of the region of a queue of either form with `entries` descriptors: where the next one
     /// begins.
     #[must_use]
@@ -95,6 +98,12 @@ impl InflightRegion {
         if !(0..self.entries).any(in_flight) {
             self.store_u16(VERSION, 0);
         }
+    }
+
+    /// The number of descriptors that the header says; 0: none was written.
+    #[must_use]
+    pub fn desc_num(&self) -> u16 {
+        self.u16(DESC_NUM)
     }
 
     /// Whether something says that it is recorded here.
