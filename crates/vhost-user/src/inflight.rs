@@ -5,7 +5,7 @@
 //! like the guest's memory. What the regions contain is the business of the queues.
 //!
 //! The first region's `desc_num` says for how many descriptors all of them are laid out. What the front-end
-//! says (`queue size` of the message) counts only where that is zero: QEMU before 11 names its `queue-size`
+//! says (`queue size` of the message) counts only where that is zero: QEMU 10.0 names its `queue-size`
 //! property there and in turn lets the guest use rings of 1024 entries, so that a region of the size that it
 //! names is too small.
 

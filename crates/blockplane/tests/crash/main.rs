@@ -59,7 +59,7 @@ fn blk(packed: bool, queues: usize) {
     survives(variant(packed, queues), kills());
 }
 
-/// QEMU before 11 asks for a buffer for rings of its property `queue-size`, and its rings may have 1024 entries.
+/// QEMU 10.0 asks for a buffer for rings of its property `queue-size`, and its rings may have 1024 entries.
 #[test]
 fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
     for packed in [false, true] {
