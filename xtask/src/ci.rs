@@ -1,185 +1,35 @@
-//! Everything that CI checks, cheapest first, and a table of how long each step took.
+//! `cargo xtask ci`: everything that CI checks, and a table of how long each step took.
 //!
-//! A failing step does not hide what the others would say; a step whose input could not be built
-//! counts as failed.
+//! Two lanes run side by side. Tests of the product wait for much of their time: for deadlines, for processes, for
+//! the disk. Meanwhile the other lane builds and runs what has a workspace of its own: the interoperability
+//! suite, fuzzing, the simulator. A failing step does not hide what the others would report; a step whose
+//! input could not be built counts as failed.
+
+mod steps;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::{cargo, duplicates, fuzz, root, sim};
-
-/// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Passed,
-    Failed,
-    /// What it tests was not built.
-    NotRun,
-}
-
-/// The steps so far.
-#[derive(Debug, Default)]
-struct Steps {
-    done: Vec<(&'static str, Outcome, Duration)>,
-}
-
-impl Steps {
-    /// Runs `check` and remembers how it went.
-    fn step(&mut self, name: &'static str, check: impl FnOnce() -> bool) -> bool {
-        eprintln!("\n== {name}");
-        let started = Instant::now();
-        let passed = check();
-        self.done.push((
-            name,
-            if passed {
-                Outcome::Passed
-            } else {
-                Outcome::Failed
-            },
-            started.elapsed(),
-        ));
-        passed
-    }
-
-    /// Runs the command as a step; it passes if the status is 0.
-    fn command(&mut self, name: &'static str, mut command: Command) -> bool {
-        self.step(name, || match command.status() {
-            Ok(status) => status.success(),
-            Err(error) => {
-                eprintln!("cannot start {command:?}: {error}");
-                false
-            }
-        })
-    }
-
-    fn not_run(&mut self, name: &'static str) {
-        self.done.push((name, Outcome::NotRun, Duration::ZERO));
-    }
-
-    /// The table, and whether everything passed.
-    fn summary(&self) -> (String, bool) {
-        let mut text = String::from("\n  step                              result        time\n");
-        for (name, outcome, took) in &self.done {
-            let outcome = match outcome {
-                Outcome::Passed => "ok",
-                Outcome::Failed => "FAILED",
-                Outcome::NotRun => "NOT RUN",
-            };
-            text.push_str(&format!(
-                "  {name:<32}  {outcome:<8}  {:>7.1} s\n",
-                took.as_secs_f64()
-            ));
-        }
-        let total: Duration = self.done.iter().map(|(_, _, took)| *took).sum();
-        text.push_str(&format!(
-            "  {:<32}  {:<8}  {:>7.1} s\n",
-            "",
-            "",
-            total.as_secs_f64()
-        ));
-        (
-            text,
-            self.done
-                .iter()
-                .all(|(_, outcome, _)| *outcome == Outcome::Passed),
-        )
-    }
-}
+use crate::{cargo, duplicates, root, sim};
+use steps::Steps;
 
 /// `cargo xtask ci`.
 pub(crate) fn ci() -> ExitCode {
-    let mut steps = Steps::default();
-    steps.command("format", cargo(&["fmt", "--all", "--check"]));
-    steps.step("one version of each key crate", single_versions);
-    steps.command(
-        "lints",
-        cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    );
-    let traced = ["--package", "data-plane", "--features", "latency-trace"];
-    let mut lints = cargo(&["clippy", "--all-targets"]);
-    lints.args(traced).args(["--", "-D", "warnings"]);
-    steps.command("latency trace, lints", lints);
-    let mut tests = cargo(&["test", "--lib"]);
-    tests.args(traced);
-    steps.command("latency trace, tests", tests);
-    let built = steps.command(
-        "build blockplane",
-        cargo(&["build", "--package", "blockplane"]),
-    );
-    let binary = guest::target_dir().join("debug/blockplane");
-
-    steps.command(
-        "tests",
-        with_binary(
-            cargo(&[
-                "test",
-                "--workspace",
-                "--exclude",
-                "guest",
-                "--no-fail-fast",
-            ]),
-            &binary,
-        ),
-    );
-    let interop = root().join("interop");
-    if built {
-        let mut suite = with_binary(cargo(&["test"]), &binary);
-        suite.current_dir(&interop);
-        steps.command("interoperability suite", suite);
-        let mut lints = cargo(&["clippy", "--all-targets", "--", "-D", "warnings"]);
-        lints.current_dir(&interop);
-        steps.command("interoperability suite, lints", lints);
-        steps.command(
-            "guests",
-            with_binary(cargo(&["test", "--package", "guest"]), &binary),
-        );
-    } else {
-        for name in [
-            "interoperability suite",
-            "interoperability suite, lints",
-            "guests",
-        ] {
-            steps.not_run(name);
+    let steps = match Steps::new(guest::target_dir().join("ci")) {
+        Ok(steps) => steps,
+        Err(error) => {
+            eprintln!("ci: a folder for logs: {error}");
+            return ExitCode::FAILURE;
         }
-    }
-
-    let mut lints = cargo(&[
-        "clippy",
-        "--release",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    lints.current_dir(root().join("fuzz"));
-    steps.command("fuzzing, lints", lints);
-    steps.step("fuzzing", fuzz::check);
-
-    let mut lints = cargo(&[
-        "clippy",
-        "--release",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    lints.current_dir(sim::folder());
-    steps.command("simulation, lints", lints);
-    let mut tests = cargo(&["test", "--release"]);
-    tests.current_dir(sim::folder());
-    steps.command("simulation, tests", tests);
-    steps.step("simulation", sim::check);
-
-    let (table, passed) = steps.summary();
-    eprint!("{table}");
+    };
+    let (built, is_built) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| product(&steps, built));
+        scope.spawn(|| workspaces_of_their_own(&steps, is_built));
+    });
+    let (summary, passed) = steps.summary();
+    eprint!("{summary}");
     if passed {
         ExitCode::SUCCESS
     } else {
@@ -187,46 +37,104 @@ pub(crate) fn ci() -> ExitCode {
     }
 }
 
+/// Lints and tests of the product, with guests last. Sends whether the program was built.
+fn product(steps: &Steps, built: Sender<bool>) {
+    steps.command("format", cargo(&["fmt", "--all", "--check"]));
+    steps.check("one version of each key crate", single_versions);
+    let tests_built = steps.command("build", cargo(&["test", "--workspace", "--no-run"]));
+    // The other lane may have ended, with a panic that is reported there.
+    let _ = built.send(tests_built);
+    if tests_built {
+        let tests = [
+            "test",
+            "--workspace",
+            "--exclude",
+            "guest",
+            "--no-fail-fast",
+        ];
+        steps.command("tests", with_binary(cargo(&tests)));
+        let guests = ["test", "--package", "guest", "--no-fail-fast"];
+        steps.command("guests", with_binary(cargo(&guests)));
+    } else {
+        steps.not_run("tests");
+        steps.not_run("guests");
+    }
+    let mut lints = cargo(&["clippy", "--workspace", "--all-targets"]);
+    lints.args(DENY_WARNINGS);
+    steps.command("lints", lints);
+    let traced = ["--package", "data-plane", "--features", "latency-trace"];
+    let mut lints = cargo(&["clippy", "--all-targets"]);
+    lints.args(traced).args(DENY_WARNINGS);
+    steps.command("latency trace, lints", lints);
+    let mut tests = cargo(&["test", "--lib"]);
+    tests.args(traced);
+    steps.command("latency trace, tests", tests);
+}
+
+/// What is compiled with other flags or other dependencies than the product.
+fn workspaces_of_their_own(steps: &Steps, is_built: Receiver<bool>) {
+    let (interop, fuzz) = (root().join("interop"), root().join("fuzz"));
+    lint(
+        steps,
+        "simulation, lints",
+        sim::folder().as_ref(),
+        &["--release"],
+    );
+    let mut tests = cargo(&["test", "--release"]);
+    tests.current_dir(sim::folder());
+    steps.command("simulation, tests", tests);
+    steps.command("simulation", xtask("check-sim"));
+
+    lint(steps, "fuzzing, lints", &fuzz, &["--release"]);
+    steps.command("fuzzing", xtask("check-fuzz"));
+
+    lint(steps, "interoperability suite, lints", &interop, &[]);
+    if is_built.recv().unwrap_or(false) {
+        let mut suite = with_binary(cargo(&["test"]));
+        suite.current_dir(&interop);
+        steps.command("interoperability suite", suite);
+    } else {
+        steps.not_run("interoperability suite");
+    }
+}
+
+const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
+
+fn lint(steps: &Steps, name: &'static str, folder: &Path, profile: &[&str]) {
+    let mut lints = cargo(&["clippy", "--all-targets"]);
+    lints.args(profile).args(DENY_WARNINGS).current_dir(folder);
+    steps.command(name, lints);
+}
+
+/// This program with another command. Its file may have been replaced by a build.
+fn xtask(command: &str) -> Command {
+    let mut xtask = Command::new("/proc/self/exe");
+    xtask.arg(command);
+    xtask
+}
+
 /// Tells tests which blockplane to test.
-fn with_binary(mut command: Command, binary: &Path) -> Command {
+fn with_binary(mut command: Command) -> Command {
+    let binary = guest::target_dir().join("debug/blockplane");
     command.env("BLOCKPLANE_BIN", binary);
     command
 }
 
-/// Reads the lock file and says what is there twice.
-fn single_versions() -> bool {
-    let lock = match std::fs::read_to_string(root().join("Cargo.lock")) {
-        Ok(lock) => lock,
-        Err(error) => {
-            eprintln!("Cargo.lock: {error}");
-            return false;
-        }
-    };
-    let found = duplicates::duplicates(&lock);
-    for (name, versions) in &found {
-        eprintln!(
-            "Cargo.lock has {name} {}: one version only, see docs/dependencies.md",
-            versions.join(" and ")
-        );
-    }
-    found.is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_failure_or_a_step_not_run_fails_everything() {
-        let mut steps = Steps::default();
-        assert!(steps.step("a", || true));
-        assert!(steps.summary().1);
-        steps.not_run("b");
-        assert!(!steps.summary().1);
-        let mut steps = Steps::default();
-        assert!(!steps.command("c", Command::new("/bin/false")));
-        assert!(steps.summary().0.contains("FAILED"));
-        assert!(!steps.command("d", Command::new("/no/such/program")));
-        assert!(!steps.summary().1);
+/// Reads the lock file; the error names what is there twice.
+fn single_versions() -> Result<(), String> {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock"));
+    let lock = lock.map_err(|error| format!("Cargo.lock: {error}"))?;
+    let found: Vec<String> = duplicates::duplicates(&lock)
+        .into_iter()
+        .map(|(name, versions)| {
+            format!(
+                "Cargo.lock has {name} {}: one version only, see docs/dependencies.md",
+                versions.join(" and ")
+            )
+        })
+        .collect();
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(found.join("\n")),
     }
 }

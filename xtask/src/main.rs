@@ -21,6 +21,8 @@ usage: cargo xtask COMMAND
 
   ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
           simulation
+  check-fuzz, check-sim
+          fuzzing and simulation as ci has them: the same inputs and seeds each time
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
   bench-guest [null-co | file]
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
     }
     match (command.as_deref(), arguments.next().as_deref()) {
         (Some("ci"), None) => ci::ci(),
+        (Some("check-fuzz"), None) => exit_code(fuzz::check()),
+        (Some("check-sim"), None) => exit_code(sim::check()),
         (Some("demo"), None) => demo(),
         (Some("bench-guest"), only @ (None | Some("null-co" | "file"))) => {
             bench_guest::bench_guest(only)
@@ -52,6 +56,13 @@ fn main() -> ExitCode {
             eprint!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+fn exit_code(passed: bool) -> ExitCode {
+    match passed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

@@ -1,0 +1,220 @@
+//! Steps of a run: their output, their results, and the table at the end.
+//!
+//! Steps of several lanes run side by side, so that the output of each is kept and printed as a whole when the
+//! step ends.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    /// What it tests was not built.
+    NotRun,
+}
+
+/// A step that has ended.
+#[derive(Debug)]
+struct Step {
+    name: &'static str,
+    outcome: Outcome,
+    took: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Results {
+    steps: Vec<Step>,
+    /// Tests that did not run, as the test harness reports them: with the reason.
+    ignored: Vec<String>,
+}
+
+/// The steps of a run, so far.
+#[derive(Debug)]
+pub(super) struct Steps {
+    started: Instant,
+    logs: PathBuf,
+    results: Mutex<Results>,
+}
+
+impl Steps {
+    /// None yet. `logs` is a folder for their output; it is created.
+    pub(super) fn new(logs: PathBuf) -> io::Result<Self> {
+        std::fs::create_dir_all(&logs)?;
+        Ok(Steps {
+            started: Instant::now(),
+            logs,
+            results: Mutex::default(),
+        })
+    }
+
+    /// Runs the command as a step, which passes if the status is 0.
+    pub(super) fn command(&self, name: &'static str, mut command: Command) -> bool {
+        self.step(name, |log| {
+            let status = run(&mut command, log);
+            status.map_err(|error| format!("cannot start {command:?}: {error}"))
+        })
+    }
+
+    /// Runs `check` as a step; what it returns as an error is printed.
+    pub(super) fn check(
+        &self,
+        name: &'static str,
+        check: impl FnOnce() -> Result<(), String>,
+    ) -> bool {
+        self.step(name, |_| check().map(|()| true))
+    }
+
+    fn step(
+        &self,
+        name: &'static str,
+        check: impl FnOnce(&PathBuf) -> Result<bool, String>,
+    ) -> bool {
+        eprintln!("== {name}: started");
+        let log = self.logs.join(name.replace(' ', "-")).with_extension("log");
+        // Of an earlier run.
+        let _ = std::fs::remove_file(&log);
+        let started = Instant::now();
+        let checked = check(&log);
+        let took = started.elapsed();
+        let outcome = match checked {
+            Ok(true) => Outcome::Passed,
+            Ok(false) | Err(_) => Outcome::Failed,
+        };
+        // Bytes, not text: a test may print anything.
+        let output = std::fs::read(&log).unwrap_or_default();
+        let mut results = self.results();
+        let mut stderr = io::stderr().lock();
+        let title = format!("\n== {name}: {outcome}, {:.1} s\n", took.as_secs_f64());
+        // A terminal that has gone does not keep the steps from running.
+        let _ = stderr
+            .write_all(title.as_bytes())
+            .and_then(|()| stderr.write_all(&output));
+        if let Err(error) = &checked {
+            let _ = writeln!(stderr, "{error}");
+        }
+        let output = String::from_utf8_lossy(&output);
+        results.ignored.extend(ignored(&output).map(str::to_owned));
+        results.steps.push(Step {
+            name,
+            outcome,
+            took,
+        });
+        outcome == Outcome::Passed
+    }
+
+    /// A step that cannot run, since what it tests was not built.
+    pub(super) fn not_run(&self, name: &'static str) {
+        self.results().steps.push(Step {
+            name,
+            outcome: Outcome::NotRun,
+            took: Duration::ZERO,
+        });
+    }
+
+    /// The tests that did not run, the table, and whether everything passed.
+    pub(super) fn summary(&self) -> (String, bool) {
+        let results = self.results();
+        let mut text = String::new();
+        if !results.ignored.is_empty() {
+            text.push_str("\n  ignored tests, with the reason:\n");
+            for test in &results.ignored {
+                text.push_str(&format!("  {test}\n"));
+            }
+        }
+        text.push_str("\n  step                              result        time\n");
+        for Step {
+            name,
+            outcome,
+            took,
+        } in &results.steps
+        {
+            let outcome = outcome.to_string();
+            let seconds = took.as_secs_f64();
+            text.push_str(&format!("  {name:<32}  {outcome:<8}  {seconds:>7.1} s\n"));
+        }
+        text.push_str(&format!(
+            "  {:<42}  {:>7.1} s\n",
+            "in all (lanes run side by side)",
+            self.started.elapsed().as_secs_f64()
+        ));
+        let passed = |step: &Step| step.outcome == Outcome::Passed;
+        (text, results.steps.iter().all(passed))
+    }
+
+    fn results(&self) -> MutexGuard<'_, Results> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Outcome::Passed => "ok",
+            Outcome::Failed => "FAILED",
+            Outcome::NotRun => "NOT RUN",
+        })
+    }
+}
+
+/// Runs a command with all of its output in a file.
+fn run(command: &mut Command, log: &PathBuf) -> io::Result<bool> {
+    let output = File::create(log)?;
+    command.stdin(std::process::Stdio::null());
+    command.stdout(output.try_clone()?).stderr(output);
+    command.status().map(|status: ExitStatus| status.success())
+}
+
+/// Lines such as `test floods::a_call ... ignored, a known limit`.
+fn ignored(output: &str) -> impl Iterator<Item = &str> {
+    output
+        .lines()
+        .filter(|line| line.starts_with("test ") && line.contains(" ... ignored"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps() -> (tempfile::TempDir, Steps) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let steps = Steps::new(folder.path().join("logs")).expect("another one");
+        (folder, steps)
+    }
+
+    #[test]
+    fn one_failure_or_a_step_not_run_fails_everything() {
+        let (_folder, good) = steps();
+        assert!(good.check("a", || Ok(())));
+        assert!(good.command("b", Command::new("/bin/true")));
+        assert!(good.summary().1);
+        good.not_run("c");
+        assert!(!good.summary().1);
+        let (_folder, bad) = steps();
+        assert!(!bad.command("c", Command::new("/bin/false")));
+        assert!(bad.summary().0.contains("FAILED"));
+        assert!(!bad.command("d", Command::new("/no/such/program")));
+        assert!(!bad.check("e", || Err("no".to_owned())));
+        assert!(!bad.summary().1);
+    }
+
+    #[test]
+    fn ignored_tests_are_listed_with_their_reasons() {
+        let (_folder, steps) = steps();
+        let mut tests = Command::new("/bin/sh");
+        tests.args([
+            "-c",
+            "echo 'test a::b ... ok'; echo 'test c ... ignored, no KVM' >&2",
+        ]);
+        assert!(steps.command("tests", tests));
+        let (text, passed) = steps.summary();
+        assert!(passed);
+        assert!(text.contains("test c ... ignored, no KVM"), "{text}");
+        assert!(!text.contains("a::b"), "{text}");
+    }
+}
