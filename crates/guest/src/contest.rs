@@ -86,7 +86,11 @@ pub fn contest(
     let emulator = Emulator::with_vfio_user(&Cache::lock()?)?;
     let folder = disk_folder()?;
     let initramfs = folder.path().join("initramfs.cpio");
-    initramfs::extend(&parts.initramfs, "disk_load", load, &initramfs)?;
+    initramfs::extend(
+        &parts.initramfs,
+        &[("disk_load", load.to_owned())],
+        &initramfs,
+    )?;
 
     let mut disks = qemu_disk(folder.path(), contest.null)?;
     let mut servers = Vec::new();

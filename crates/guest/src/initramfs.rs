@@ -1,7 +1,8 @@
 //! Everything that a guest has before it has a disk: a shell, the file-system tools, the modules,
 //! the scripts of the scenarios, and pseudo-random bytes to write.
 //!
-//! One archive serves every scenario; which one runs is on the kernel's command line.
+//! One archive serves every scenario; which one runs is on the kernel's command line. Scenarios that send SCSI commands of
+//! their own boot from a second archive, which has the programs of sg3-utils besides: other guests do without that package.
 //! The tools are those of this machine, copied with the libraries that `ldd` names.
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ const TOOLS: [(&str, &str, &str); 4] = [
     ("fstrim", "fstrim", "util-linux"),
 ];
 
-/// What asks SCSI disks: of the package sg3-utils, by the same names.
+/// Programs that send SCSI commands, of the package sg3-utils; they have the same names in the guest.
 const SG3_UTILS: [&str; 20] = [
     "sg_compare_and_write",
     "sg_get_lba_status",
@@ -111,8 +112,7 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
             .map_err(writing())?;
     }
     let mut libraries = BTreeSet::new();
-    let sg3_utils = SG3_UTILS.map(|name| (name, name, "sg3-utils"));
-    for (name, program, package) in TOOLS.into_iter().chain(sg3_utils) {
+    for (name, program, package) in TOOLS {
         let program = find_program(program, package)?;
         libraries.extend(shared_libraries(&program)?);
         archive
@@ -149,10 +149,27 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the archive at `base` to `to`, with `program` and its libraries behind it, as `/tools/NAME`.
+/// Builds the archive that has the programs of sg3-utils besides what is in `base`, and returns its path.
+///
+/// # Errors
+/// [`Error::MissingProgram`] if the package is not installed.
+pub(crate) fn build_with_sg3_utils(cache: &Cache, base: &Path) -> Result<PathBuf> {
+    let path = cache.folder().join("initramfs-sg3.cpio");
+    let scratch = cache.scratch()?;
+    let unfinished = scratch.path().join("initramfs-sg3.cpio");
+    let mut programs = Vec::new();
+    for name in SG3_UTILS {
+        programs.push((name, find_program(name, "sg3-utils")?));
+    }
+    extend(base, &programs, &unfinished)?;
+    fs::rename(&unfinished, &path).map_err(Error::io(format!("rename to {}", path.display())))?;
+    Ok(path)
+}
+
+/// Writes the archive at `base` to `to`, with programs and their libraries behind it; each is `/tools/NAME`.
 ///
 /// The kernel unpacks archives one after the other; what they both have is the second's.
-pub(crate) fn extend(base: &Path, name: &str, program: &Path, to: &Path) -> Result<()> {
+pub(crate) fn extend(base: &Path, programs: &[(&str, PathBuf)], to: &Path) -> Result<()> {
     fs::copy(base, to).map_err(Error::io(format!("copy to {}", to.display())))?;
     let writing = || Error::io(format!("write {}", to.display()));
     let file = fs::File::options()
@@ -160,13 +177,17 @@ pub(crate) fn extend(base: &Path, name: &str, program: &Path, to: &Path) -> Resu
         .open(to)
         .map_err(writing())?;
     let mut archive = Archive::new(BufWriter::new(file));
-    archive
-        .executable(&format!("tools/{name}"), &read(program)?)
-        .map_err(writing())?;
-    for library in shared_libraries(program)? {
+    let mut libraries = BTreeSet::new();
+    for (name, program) in programs {
+        libraries.extend(shared_libraries(program)?);
+        archive
+            .executable(&format!("tools/{name}"), &read(program)?)
+            .map_err(writing())?;
+    }
+    for library in &libraries {
         let name = library.trim_start_matches('/');
         archive
-            .executable(name, &read(Path::new(&library))?)
+            .executable(name, &read(Path::new(library))?)
             .map_err(writing())?;
     }
     archive

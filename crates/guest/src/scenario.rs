@@ -77,6 +77,14 @@ impl Scenario {
             Self::Booted => "booted",
         }
     }
+
+    /// Whether the script calls programs of sg3-utils.
+    const fn calls_sg3_utils(self) -> bool {
+        matches!(
+            self,
+            Self::ControllerResets | Self::HostAdapter | Self::Sg3Utils
+        )
+    }
 }
 
 /// A guest to boot on a server's disk.
@@ -230,7 +238,10 @@ impl<'a> Boot<'a> {
             true => Start::Disk,
             false => Start::Kernel {
                 vmlinuz: parts.kernel.vmlinuz.clone(),
-                initramfs: parts.initramfs.clone(),
+                initramfs: match self.scenario.calls_sg3_utils() {
+                    true => sg3_initramfs(parts)?.to_owned(),
+                    false => parts.initramfs.clone(),
+                },
                 parameters: self.parameters()?,
             },
         };
@@ -304,9 +315,58 @@ pub(crate) fn parts() -> Result<&'static Parts> {
     Ok(PARTS.get_or_init(|| Parts { kernel, initramfs }))
 }
 
+/// The initramfs with the programs of sg3-utils; made once in a process, as [`parts`] are.
+fn sg3_initramfs(parts: &Parts) -> Result<&'static Path> {
+    static INITRAMFS: OnceLock<PathBuf> = OnceLock::new();
+    let cache = Cache::lock()?;
+    if let Some(initramfs) = INITRAMFS.get() {
+        return Ok(initramfs);
+    }
+    let initramfs = initramfs::build_with_sg3_utils(&cache, &parts.initramfs)?;
+    Ok(INITRAMFS.get_or_init(|| initramfs))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::word;
+    use super::{Scenario, word};
+
+    #[test]
+    fn scenarios_that_call_sg3_utils_have_an_initramfs_with_them() {
+        let scripts = [
+            (
+                Scenario::FirstBoot,
+                concat!(
+                    include_str!("init/lib.sh"),
+                    include_str!("init/first_boot.sh")
+                ),
+            ),
+            (Scenario::SecondBoot, include_str!("init/second_boot.sh")),
+            (
+                Scenario::ReadonlyBoot,
+                include_str!("init/readonly_boot.sh"),
+            ),
+            (Scenario::Discard, include_str!("init/discard.sh")),
+            (Scenario::Resize, include_str!("init/resize.sh")),
+            (Scenario::Crashes, include_str!("init/crashes.sh")),
+            (Scenario::FullDisk, include_str!("init/full_disk.sh")),
+            (Scenario::HotPlug, include_str!("init/hot_plug.sh")),
+            (Scenario::Controller, include_str!("init/controller.sh")),
+            (
+                Scenario::ControllerResets,
+                include_str!("init/controller_resets.sh"),
+            ),
+            (Scenario::HostAdapter, include_str!("init/host_adapter.sh")),
+            (Scenario::Sg3Utils, include_str!("init/sg3.sh")),
+            (Scenario::Booted, include_str!("init/booted.sh")),
+        ];
+        for (scenario, script) in scripts {
+            assert_eq!(
+                scenario.calls_sg3_utils(),
+                script.contains("sg_"),
+                "{scenario:?}"
+            );
+        }
+    }
 
     #[test]
     fn values_that_would_split_are_refused() {
