@@ -12,7 +12,7 @@ use crate::client::Client;
 pub use crate::process::STUCK_AFTER;
 use crate::process::{Ended, Folder, Process, words};
 
-/// What it is started as: a link, so that another program can take its place.
+/// The name that it is started by: in the test's folder, so that another program can take its place.
 const PROGRAM: &str = "bp";
 
 /// In a folder of its own, with a monitor at `qmp` and a pidfile at `pid`.
@@ -26,6 +26,17 @@ impl Daemon {
     /// Started with these options besides.
     pub fn start_in(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
         symlink(env!("CARGO_BIN_EXE_blockplane"), folder.join(PROGRAM)).unwrap();
+        Self::start_program(folder, line, environment)
+    }
+
+    /// Started from a copy of the program: one that becomes another user must be able to reach it when it is replaced,
+    /// and that user may not enter the folder of the build where it is below root's home.
+    pub fn start_copied_in(folder: Folder, line: &str) -> Self {
+        std::fs::copy(env!("CARGO_BIN_EXE_blockplane"), folder.join(PROGRAM)).unwrap();
+        Self::start_program(folder, line, &[])
+    }
+
+    fn start_program(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
         let line = format!(
             "{line} --pidfile pid --chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c"
         );

@@ -164,7 +164,7 @@ fn a_disk_that_has_grown_behind_its_back_is_as_large_as_its_guest_knows() {
 }
 
 #[test]
-fn who_has_become_another_user_stays_that() {
+fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: only root can become another user");
@@ -177,7 +177,7 @@ fn who_has_become_another_user_stays_that() {
     }
     let line = "--user nobody --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
-    let mut daemon = Daemon::start_in(folder, line, &[]);
+    let mut daemon = Daemon::start_copied_in(folder, line);
     let load = daemon.load(1, 2);
     for _ in 0..3 {
         let pid = daemon.upgrade().as_raw_nonzero();
