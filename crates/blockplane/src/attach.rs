@@ -32,7 +32,7 @@ Attach it to a VM (its memory must be shared):
         look.unwrap_or_default(),
     );
     // Whoever does not want to read it may have closed the pipe.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = writeln!(std::io::stdout(), "{}", commands::printable(&text));
 }
 
 /// Whoever pastes it may be in another folder.

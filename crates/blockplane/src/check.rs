@@ -47,14 +47,16 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {
 }
 
 fn as_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
-    let mut out = format!("{}: right\n{}", path.display(), summary(daemon));
+    let path = commands::printable_path(path);
+    let mut out = format!("{path}: right\n{}", summary(daemon));
     if !hints.is_empty() {
         out.push('\n');
     }
     for hint in hints {
         out += &format!("  hint: {hint}\n");
     }
-    out
+    // Names of nodes and files stand in it as they came.
+    commands::printable(&out)
 }
 
 fn summary(daemon: &Daemon) -> Summary {

@@ -26,7 +26,9 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
     let announce = || {
         if level > LogLevel::Error {
             let summary = Summary::of(&options.directives, options.metrics.as_ref());
-            let (path, out) = (path.display(), &mut std::io::stdout());
+            let path = commands::printable_path(&path);
+            let summary = commands::printable(&summary.to_string());
+            let out = &mut std::io::stdout();
             // Whoever does not want to read it may have closed the pipe.
             let _ = write!(
                 out,
@@ -65,7 +67,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot read the configuration {}: {error}; blockplane.toml(5) says what is in one",
-            shown(path).display()
+            commands::printable_path(shown(path))
         )
     };
     let mut bytes = Vec::new();

@@ -87,7 +87,8 @@ pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
     let journal = journal::reads_stderr();
     let said = with_remedy(error.to_string());
     let line = match format {
-        LogFormat::Text => format!("blockplane: {said}"),
+        // It may name files, whose names are in the hands of others.
+        LogFormat::Text => format!("blockplane: {}", commands::printable(&said)),
         LogFormat::Json => json::line(&tracing::Level::ERROR, &said),
     };
     let priority = if journal {

@@ -12,4 +12,4 @@ pub mod signals;
 pub mod time;
 pub mod xml;
 
-pub use program::{HELP_COLUMNS, complaint, main, printable};
+pub use program::{HELP_COLUMNS, complaint, main, printable, printable_path};

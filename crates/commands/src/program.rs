@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
@@ -22,7 +23,8 @@ pub fn main<C: Parser, E: Display>(
     let wrong = match C::try_parse_from(&words) {
         Ok(command) => match run(command) {
             Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => error.to_string(),
+            // It may name files and quote what others said.
+            Err(error) => printable(&error.to_string()),
         },
         Err(error) if !error.use_stderr() => {
             // Whoever pipes the help into `head` has seen enough.
@@ -75,6 +77,12 @@ pub fn printable(text: &str) -> String {
         char => char.to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// A file's name as part of a line: its control characters are written out, line ends as well.
+#[must_use]
+pub fn printable_path(path: &Path) -> String {
+    printable(&path.display().to_string()).replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ pub struct Finding {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
+        let path = commands::printable_path(&self.path);
         let (number, s) = match self.findings.len() {
             1 => ("one problem".to_owned(), ""),
             several => (several.to_string(), " problems"),
@@ -179,6 +179,21 @@ mod tests {
             .collect();
         let read = |text: &str| Configured::of("blockplane.toml").with(text);
         assert_eq!(read(&text), read(EXAMPLE));
+    }
+
+    #[test]
+    fn control_characters_of_the_file_name_are_escaped_in_every_line() {
+        let refused = |text: &str| {
+            let error = Configured::of("a\u{1b}[2J\u{7}\nb").with(text);
+            error.map(|_| ()).unwrap_err().to_string()
+        };
+        // In the heading, before a place in the file, and with several problems.
+        for text in ["a = 1\n", "a = 1\nb = 2\n", "["] {
+            let text = refused(text);
+            assert!(text.starts_with(r"a\u{1b}[2J\u{7}\nb: "), "{text}");
+            assert!(text.contains("\na\\u{1b}[2J\\u{7}\\nb:1:"), "{text}");
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+        }
     }
 
     #[test]

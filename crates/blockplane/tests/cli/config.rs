@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::front_end::{FrontEnd, READ_ONLY};
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
 const EXAMPLE: &str = include_str!("../../../../docs/blockplane.toml");
 
@@ -280,4 +280,27 @@ fn what_is_no_configuration_is_refused() {
     let json = folder.run("check --json f.toml").stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["problems"][0]["line"], 2);
+}
+
+#[test]
+fn control_characters_of_file_names_never_reach_the_terminal() {
+    const NAME: &str = "a\u{1b}[2J\u{7}\nb";
+    const SHOWN: &str = r"a\u{1b}[2J\u{7}\nb";
+    let folder = Folder::new();
+    let ended = |line: &[&str]| Process::spawn(folder.command(line)).ended();
+    let shows = |text: &str| {
+        assert!(text.contains(SHOWN), "{text}");
+        let control = |char: char| char.is_control() && char != '\n';
+        assert!(!text.contains(control), "{text:?}");
+    };
+    // A file that is not there: a path within an error of the operating system.
+    shows(&ended(&["--config", NAME]).stderr);
+    // Several problems: the heading has the name as well.
+    fs::write(folder.join(NAME), "a = 1\nb = 2\n").unwrap();
+    for line in [&["--config", NAME], &["check", NAME]] {
+        shows(&ended(line).stderr);
+    }
+    fs::write(folder.join(NAME), ONE_DISK).unwrap();
+    folder.image("disk.img", 1 << 20);
+    shows(&ended(&["check", NAME]).stdout);
 }
