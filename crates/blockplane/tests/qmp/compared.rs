@@ -1,7 +1,8 @@
 //! A script that was written for qemu-storage-daemon, run against it and against us.
 //!
 //! Every answer has the same form. Where values differ, it is meant: each difference is listed here,
-//! and in docs/qmp.md.
+//! and in docs/qmp.md. The installed version is compared with; 7.2, 10.0 and 11.1 give the same result. A command at which a version
+//! crashes is left out of both scripts, and named in the test's output.
 
 use std::process::{Command, Stdio};
 
@@ -10,6 +11,42 @@ use serde_json::{Value, json};
 use crate::MONITOR;
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
+
+/// Versions of qemu-storage-daemon that end with SIGSEGV when the node of a vhost-user-blk export is resized while no front-end
+/// is connected.
+const CRASH_AT_RESIZE: [&str; 2] = ["10.0.", "11.1."];
+
+/// The script, without what this version of qemu-storage-daemon does not survive.
+fn script_for(version: &str) -> Vec<(&'static str, Value)> {
+    let mut script = script();
+    if CRASH_AT_RESIZE
+        .iter()
+        .any(|crash| version.starts_with(crash))
+    {
+        let exported = resize_of_exported();
+        let at = script.iter().position(|command| *command == exported);
+        let (command, arguments) = script.remove(at.unwrap());
+        eprintln!(
+            "left out: {command} {arguments} of an exported node, at which qemu-storage-daemon {version} crashes"
+        );
+    }
+    script
+}
+
+/// The version of qemu-storage-daemon: its first line is `qemu-storage-daemon version 7.2.22 (…)`.
+fn their_version() -> String {
+    let output = Command::new("qemu-storage-daemon")
+        .arg("--version")
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let version = text.strip_prefix("qemu-storage-daemon version ");
+    let version = version.and_then(|rest| rest.split_whitespace().next());
+    version.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+fn resize_of_exported() -> (&'static str, Value) {
+    ("block_resize", json!({"node-name": "d", "size": 4 << 20}))
+}
 
 /// Commands with their arguments, in this order.
 fn script() -> Vec<(&'static str, Value)> {
@@ -157,6 +194,8 @@ fn script() -> Vec<(&'static str, Value)> {
         ("blockdev-del", json!({"node-name": "n"})),
         ("blockdev-del", json!({"node-name": "i"})),
         ("blockdev-del", json!({"node-name": "nope"})),
+        // A whole number of blocks for direct I/O, also where the exported node cannot be resized.
+        ("block_resize", json!({"node-name": "d", "size": 3 << 20})),
         ("block-export-add", export("e", "d")),
         ("block-export-add", export("e", "n")),
         ("block-export-add", export("f", "nope")),
@@ -169,7 +208,7 @@ fn script() -> Vec<(&'static str, Value)> {
             json!({"type": "vhost-user-blk", "id": "f", "node-name": "n"}),
         ),
         ("query-block-exports", json!({})),
-        ("block_resize", json!({"node-name": "d", "size": 3 << 20})),
+        resize_of_exported(),
         (
             "blockdev-reopen",
             reopened(json!({"cache": {"direct": true, "no-flush": true}})),
@@ -239,15 +278,15 @@ fn script() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The answers of a program, which ends with status 0.
-fn answers(folder: &Folder, command: Command) -> Vec<Value> {
+/// The answers of a program to a script, at whose end it ends with status 0.
+fn answers(folder: &Folder, command: Command, script: &[(&'static str, Value)]) -> Vec<Value> {
     folder.image("disk", 1 << 20);
     let mut program = Process::spawn(command);
     // Theirs has one client at a time: the connection that shows that it listens is the one.
     let mut client = Client::greeted(program.connection(&folder.join("qmp")));
-    let script = script().into_iter();
+    let script = script.iter();
     let answers = script
-        .map(|(command, arguments)| client.ask(command, arguments))
+        .map(|(command, arguments)| client.ask(command, arguments.clone()))
         .collect();
     assert!(client.at_end());
     assert_eq!(program.ended().code, Some(0));
@@ -308,22 +347,27 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
 
 #[test]
 fn answers_are_those_of_qemu_storage_daemon() {
+    let version = their_version();
+    let script = script_for(&version);
     let folder = Folder::new();
     let mut command = Command::new("qemu-storage-daemon");
     command
         .args(words(MONITOR))
         .current_dir(folder.path())
         .stdin(Stdio::null());
-    let theirs = answers(&folder, command);
+    let theirs = answers(&folder, command, &script);
     let folder = Folder::new();
-    let ours = answers(&folder, folder.command(words(MONITOR)));
+    let ours = answers(&folder, folder.command(words(MONITOR)), &script);
     let mut differences = Vec::new();
-    for (((command, arguments), mut theirs), mut ours) in script().into_iter().zip(theirs).zip(ours)
-    {
+    for (((command, arguments), mut theirs), mut ours) in script.iter().zip(theirs).zip(ours) {
         reconcile(&mut theirs, &mut ours);
         if ours != theirs {
             differences.push(format!("{command} {arguments}:\n  {ours}, not\n  {theirs}"));
         }
     }
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "qemu-storage-daemon {version}:\n{}",
+        differences.join("\n")
+    );
 }
