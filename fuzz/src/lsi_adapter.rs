@@ -5,7 +5,7 @@
 //! the next command works.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use block::Request;
@@ -44,7 +44,7 @@ enum Waits {
 struct Disks {
     contents: Vec<Contents>,
     waiting: Vec<(u32, Waits)>,
-    slots: HashSet<u32>,
+    slots: BTreeSet<u32>,
     /// Requests that all of them take.
     room: usize,
 }
@@ -125,7 +125,7 @@ impl Machine {
             disks: Disks {
                 contents: CONTENTS.take(),
                 waiting: Vec::new(),
-                slots: HashSet::new(),
+                slots: BTreeSet::new(),
                 room: 64,
             },
             units,

@@ -1,6 +1,6 @@
 //! A ring whose chains are looked at.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use virtqueue::{Chain, ChainId, GuestMemory, Queue, RingError, TrackedQueue, Virtqueue};
 
@@ -20,7 +20,7 @@ pub struct Observed {
     /// Looks at a chain that is given back: whether its last byte that may be written, if there is one, is as it should be.
     pub on_push: fn(Option<*const u8>) -> bool,
     /// All memory.
-    regions: HashMap<usize, usize>,
+    regions: BTreeMap<usize, usize>,
 }
 
 impl Observed {

@@ -4,7 +4,7 @@
 //! given back once, with a status; memory changes only where a chain may be written; once the disk is done nothing is in
 //! flight. A queue that was broken works again after a reset.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::{Op, Request};
@@ -26,7 +26,7 @@ const EVENTS: usize = 150;
 struct Disk {
     contents: Contents,
     waiting: Vec<Request>,
-    tokens: HashSet<u64>,
+    tokens: BTreeSet<u64>,
     room: usize,
     read_only: bool,
 }
@@ -103,7 +103,7 @@ impl Rig {
             disk: Disk {
                 contents: Contents::new(),
                 waiting: Vec::new(),
-                tokens: HashSet::new(),
+                tokens: BTreeSet::new(),
                 room: 16,
                 read_only: device.options().read_only,
             },

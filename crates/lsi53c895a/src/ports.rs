@@ -53,7 +53,7 @@ pub trait Bus {
 }
 
 /// A task of the chip's, named so that a late answer to a name that was used again is recognised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// Below [`MAX_TASKS`](crate::MAX_TASKS): which of the chip's slots.
     pub index: u16,

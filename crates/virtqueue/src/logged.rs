@@ -6,7 +6,7 @@
 //! taken before logging began are found in the ring once more, as their descriptors are the device's until it gives them back. In a
 //! packed ring used entries may lie over them: then all memory is marked, which is when everything is copied anyway.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::chain::Chain;
@@ -44,7 +44,7 @@ pub struct LoggedQueue {
     log: QueueLog,
     memory: Arc<GuestMemory>,
     /// What was taken since logging began, by its name.
-    taken: HashMap<u16, Taken>,
+    taken: BTreeMap<u16, Taken>,
     /// Chains were given back of which nobody knows what was written.
     unknown: bool,
     /// Scratch.
@@ -57,7 +57,7 @@ impl LoggedQueue {
             queue,
             log,
             memory,
-            taken: HashMap::new(),
+            taken: BTreeMap::new(),
             unknown: false,
             chain: Chain::new(),
         };

@@ -1,6 +1,6 @@
 //! What is around the chip: memory, shared and not, and targets that look at what they are told.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::{
@@ -44,7 +44,7 @@ pub struct World {
     pub faults: bool,
     asked: VecDeque<(DmaId, u64, Asked)>,
     last_dma: DmaId,
-    tasks: HashMap<TaskId, Task>,
+    tasks: BTreeMap<TaskId, Task>,
     /// Those that disks have, in the order in which they came.
     with_disks: Vec<TaskId>,
     /// Which name each slot had last.
@@ -65,7 +65,7 @@ impl World {
             faults: false,
             asked: VecDeque::new(),
             last_dma: 0,
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             with_disks: Vec::new(),
             last: [None; MAX_TASKS],
             holds_on,

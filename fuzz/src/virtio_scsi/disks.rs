@@ -1,6 +1,6 @@
 //! Disks that look at what they are asked, and take their time.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use block::Request;
 use scsi::Chore;
@@ -17,7 +17,7 @@ pub enum Waits {
 pub struct Disks {
     pub contents: Vec<Contents>,
     pub waiting: Vec<(u64, Waits)>,
-    pub tokens: HashSet<u64>,
+    pub tokens: BTreeSet<u64>,
     pub room: usize,
 }
 
@@ -26,7 +26,7 @@ impl Disks {
         Disks {
             contents: (0..count).map(|_| Contents::new()).collect(),
             waiting: Vec::new(),
-            tokens: HashSet::new(),
+            tokens: BTreeSet::new(),
             room: 16,
         }
     }

@@ -2,7 +2,7 @@
 //! the same inputs always make the same file.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest input that is kept: what needs more is looked for anew.
 const LONGEST: usize = 4096;
@@ -43,22 +43,24 @@ fn join(inputs: &[Vec<u8>]) -> (usize, Vec<u8>) {
     (count, bytes)
 }
 
-/// Puts the inputs of a file into a folder, beside those that are there.
-pub(crate) fn unpack(file: &Path, folder: &Path) -> Result<(), String> {
+/// Puts the inputs of a file into a folder, beside those that are there. Their paths, in the order of the file.
+pub(crate) fn unpack(file: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,
         // A new target has none yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("{}: {error}", file.display())),
     };
     let inputs = split(&bytes)
         .ok_or_else(|| format!("{}: no corpus: it ends within an input", file.display()))?;
+    let mut paths = Vec::new();
     for (number, input) in inputs.iter().enumerate() {
         let path = folder.join(format!("kept-{number}"));
         std::fs::write(&path, input).map_err(|error| format!("{}: {error}", path.display()))?;
+        paths.push(path);
     }
-    Ok(())
+    Ok(paths)
 }
 
 fn split(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {

@@ -20,6 +20,18 @@ const LONGEST_INPUT: usize = 2048;
 /// How often progress is told.
 const LOOK_TIME: Duration = Duration::from_secs(10);
 
+/// The seed of the mutations for a number of runs: any constant does.
+const SEED: u32 = 1;
+
+/// How much a process does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extent {
+    /// For so long, from a random seed; new inputs that reach more join the target's folder.
+    Time(Duration),
+    /// The corpus and so many new inputs, from a fixed seed.
+    Runs(u32),
+}
+
 /// A process, and where it leaves what it has to say.
 pub(crate) struct Job {
     target: String,
@@ -30,15 +42,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Fuzzes for so long, beginning with the corpus.
+    /// Fuzzes, beginning with the corpus.
     pub(crate) fn start(
         fuzz: &Fuzz,
         target: &str,
         number: usize,
-        time: Duration,
+        extent: Extent,
     ) -> Result<Self, String> {
-        let inputs = fuzz.inputs(target);
-        corpus::unpack(&Fuzz::corpus(target), &inputs)?;
         let (logs, findings) = (fuzz.work.join("logs"), fuzz.work.join("findings"));
         for folder in [&logs, &findings] {
             std::fs::create_dir_all(folder)
@@ -48,7 +58,6 @@ impl Job {
         let file = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let mut command = fuzz.program(target);
         command
-            .arg(format!("-max_total_time={}", time.as_secs().max(1)))
             .arg(format!("-timeout={}", INPUT_TIME.as_secs()))
             .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
             .arg(format!("-max_len={LONGEST_INPUT}"))
@@ -58,8 +67,25 @@ impl Job {
         if words.exists() {
             command.arg(format!("-dict={}", words.display()));
         }
+        match extent {
+            Extent::Time(time) => {
+                let inputs = fuzz.inputs(target);
+                corpus::unpack(&Fuzz::corpus(target), &inputs)?;
+                command
+                    .arg(format!("-max_total_time={}", time.as_secs().max(1)))
+                    .arg(inputs);
+            }
+            Extent::Runs(runs) => {
+                let (list, corpus) = corpus_list(fuzz, target)?;
+                command
+                    .arg(format!("-seed={SEED}"))
+                    // Operands of comparisons may be addresses, which differ from process to process.
+                    .arg("-use_cmp=0")
+                    .arg(format!("-runs={}", runs.saturating_add(corpus)))
+                    .arg(format!("-seed_inputs=@{}", list.display()));
+            }
+        }
         let child = command
-            .arg(&inputs)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -115,6 +141,23 @@ impl Job {
             ),
         }
     }
+}
+
+/// Unpacks the corpus into a folder that has nothing else, and makes the list of its files that libFuzzer reads. Given
+/// the folder instead, it would take them in the order in which the file system lists them, which is not always the same.
+fn corpus_list(fuzz: &Fuzz, target: &str) -> Result<(PathBuf, u32), String> {
+    let folder = fuzz.corpus_inputs(target);
+    let _ = std::fs::remove_dir_all(&folder);
+    let inputs = corpus::unpack(&Fuzz::corpus(target), &folder)?;
+    let list = folder.with_extension("list");
+    let names: Vec<String> = inputs
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    std::fs::write(&list, names.join(","))
+        .map_err(|error| format!("{}: {error}", list.display()))?;
+    let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+    Ok((list, count))
 }
 
 /// How far a log says that its process is.

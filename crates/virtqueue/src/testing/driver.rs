@@ -3,7 +3,7 @@
 //! Keeps the rules of the specification where it is asked to add buffers, and has raw writes beside
 //! them for tests of broken drivers. What was written raw is not tracked.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::split::{RingFeatures, RingLayout, SplitQueue};
@@ -81,7 +81,7 @@ pub struct DriverRing {
     /// Descriptors that are in no chain; the last one is used next.
     free: Vec<u16>,
     /// The descriptors of each chain that the device has, by head.
-    chains: HashMap<u16, Vec<u16>>,
+    chains: BTreeMap<u16, Vec<u16>>,
     /// What `avail.idx` will be once published.
     next_avail: u16,
     /// The used entry to look at next.
@@ -113,7 +113,7 @@ impl DriverRing {
             layout,
             features,
             free: (0..size).rev().collect(),
-            chains: HashMap::new(),
+            chains: BTreeMap::new(),
             next_avail: base,
             next_used: base,
         };

@@ -3,7 +3,7 @@
 //! Keeps the rules where it is asked to add buffers, and has raw writes beside them for tests of
 //! broken drivers. What was written raw is not tracked.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::packed::PackedQueue;
@@ -62,7 +62,7 @@ pub struct PackedDriverRing {
     /// Names that are in no request.
     ids: Vec<u16>,
     /// How many descriptors each request has, by name.
-    added: HashMap<u16, u16>,
+    added: BTreeMap<u16, u16>,
     /// Descriptors that belong to no request.
     free: u16,
     /// The descriptor that is written next, and the driver ring wrap counter.
@@ -103,7 +103,7 @@ impl PackedDriverRing {
             ids: (0..size)
                 .map(|id| id.wrapping_mul(0x9e35) ^ 0x5a5a)
                 .collect(),
-            added: HashMap::new(),
+            added: BTreeMap::new(),
             free: size,
             next_avail: base,
             next_used: base,
