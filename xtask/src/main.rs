@@ -1,7 +1,7 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
 //! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
 //! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something,
-//! `cargo xtask sim` simulates what can happen to the daemon, from seeds.
+//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates what can happen to the daemon, from seeds.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
@@ -10,6 +10,7 @@ mod bench_guest;
 mod ci;
 mod duplicates;
 mod fuzz;
+mod guests;
 mod instructions;
 mod sim;
 
@@ -25,6 +26,7 @@ usage: cargo xtask COMMAND
           fuzzing and simulation as ci has them: the same inputs and seeds each time
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
+  guests  boot guests by several versions of QEMU, firmware and Linux, on each of our devices; --help says how
   bench-guest [null-co | file]
           compare disks in one guest: QEMU's own LSI 53C895A and ours, virtio-scsi and virtio-blk
   instructions
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
     let command = arguments.next();
     if command.as_deref() == Some("fuzz") {
         return fuzz::fuzz(arguments);
+    }
+    if command.as_deref() == Some("guests") {
+        return guests::guests(arguments);
     }
     if command.as_deref() == Some("sim") {
         return sim::sim(arguments);

@@ -6,8 +6,8 @@ use crate::server::Server;
 /// What QEMU may do beside what it does by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
-    /// It connects again when the server has gone.
-    pub(crate) reconnects: bool,
+    /// The option of a chardev by which it connects again when the server has gone.
+    pub(crate) reconnect: Option<&'static str>,
     /// Requests in flight move with a guest that moves: only over vhost-user, and with a QEMU that has vfio-user.
     pub(crate) inflight_migration: bool,
 }
@@ -41,8 +41,9 @@ pub(crate) fn arguments(server: &Server, name: &str, extras: Extras) -> Vec<Stri
     };
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
     let mut chardev = format!("socket,id={name},path={}", socket.replace(',', ",,"));
-    if extras.reconnects {
-        chardev.push_str(",reconnect=1");
+    if let Some(option) = extras.reconnect {
+        chardev.push(',');
+        chardev.push_str(option);
     }
     vec!["-chardev".to_owned(), chardev, "-device".to_owned(), device]
 }

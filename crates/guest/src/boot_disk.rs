@@ -1,8 +1,9 @@
-//! A disk that a PC's firmware boots: GRUB, the guest's kernel and its initramfs, without a file system.
+//! A disk that a PC boots by itself, by BIOS or by UEFI: GRUB, the guest's kernel and its initramfs, and room for the guest.
 //!
-//! GRUB's boot sector is the disk's first and loads the sectors behind it, which hold the rest of GRUB with the
-//! commands below; these name the kernel and the initramfs by where they are on the disk. So everything comes through the
-//! firmware's driver for the disk. The disk has no partitions and is no example of how to install GRUB.
+//! The partition table is that of an MBR, as both firmwares read it. A BIOS runs the boot sector, which loads the rest of
+//! GRUB from the gap before the first partition; UEFI runs `/EFI/BOOT/BOOTX64.EFI` of the EFI system partition, which is the
+//! first. Either GRUB then reads the kernel from that partition by the firmware's driver for the disk.
+//! It is no example of how to install GRUB.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,85 +12,165 @@ use std::process::Command;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result, find_program, run};
+use crate::grub;
+use crate::kernel::KernelVersion;
+use crate::parts::parts;
 use crate::qemu::KERNEL_PARAMETERS;
-use crate::scenario::{Scenario, parts};
+use crate::scenario::Scenario;
 
 const SECTOR: u64 = 512;
-/// Where the kernel is: far behind GRUB.
-const KERNEL_SECTOR: u64 = 2048;
-/// GRUB for a BIOS, as Debian's grub-pc-bin has it.
-const GRUB: &str = "/usr/lib/grub/i386-pc";
-/// What reads disks, and what boots Linux.
-const GRUB_MODULES: [&str; 2] = ["biosdisk", "linux"];
+/// The EFI system partition: behind GRUB for a BIOS, at 1 MiB as usual.
+const SYSTEM: Partition = Partition {
+    kind: 0xef,
+    first: 2048,
+    sectors: (64 << 20) / SECTOR,
+};
+/// The partition at the end, for writes without a file system; between the two is one for a file system.
+const RAW_SECTORS: u64 = (32 << 20) / SECTOR;
+/// The type of a partition of Linux.
+const LINUX: u8 = 0x83;
+/// Where the partition table is in the first sector; before it is code.
+const TABLE_OFFSET: usize = 446;
 
-/// Makes a disk of `size_bytes` that boots into `scenario`.
+struct Partition {
+    kind: u8,
+    first: u64,
+    sectors: u64,
+}
+
+/// Makes a disk of `size_bytes` that boots into `scenario`, with the kernel of this machine's release or another's.
 ///
 /// # Errors
-/// [`Error::MissingProgram`] without GRUB, and whatever keeps the kernel from being had.
-pub fn boot_disk(path: &Path, size_bytes: u64, scenario: Scenario) -> Result<()> {
-    let parts = parts()?;
+/// [`Error::MissingProgram`] without GRUB or mtools, and whatever keeps the kernel from being had.
+pub fn boot_disk(
+    path: &Path,
+    size_bytes: u64,
+    scenario: Scenario,
+    kernel: Option<KernelVersion>,
+) -> Result<()> {
+    let parts = parts(kernel)?;
+    let cache = Cache::lock()?;
+    let scratch = cache.scratch()?;
     let disk = File::create(path).map_err(Error::io(format!("create {}", path.display())))?;
     let writing = || Error::io(format!("write {}", path.display()));
     disk.set_len(size_bytes).map_err(writing())?;
 
-    let kernel = read(&parts.kernel.vmlinuz)?;
-    let initramfs = read(&parts.initramfs)?;
-    let initramfs_sector = KERNEL_SECTOR + sectors(&kernel);
-    disk.write_all_at(&kernel, KERNEL_SECTOR * SECTOR)
-        .and_then(|()| disk.write_all_at(&initramfs, initramfs_sector * SECTOR))
-        .map_err(writing())?;
-
     let commands = format!(
-        "linux (hd0){KERNEL_SECTOR}+{} {KERNEL_PARAMETERS} bp.scenario={}\n\
-         initrd (hd0){initramfs_sector}+{}\n\
+        "\
+         echo GRUB loads the kernel\n\
+         linux (hd0,msdos1)/vmlinuz {KERNEL_PARAMETERS} bp.scenario={}\n\
+         echo GRUB loads the initramfs\n\
+         initrd (hd0,msdos1)/initramfs\n\
+         echo GRUB starts the kernel\n\
          boot\n",
-        sectors(&kernel),
         scenario.script(),
-        sectors(&initramfs),
     );
-    let core = core_image(&commands)?;
-    disk.write_all_at(&read(&Path::new(GRUB).join("boot.img"))?, 0)
+    let bios = grub::bios(scratch.path(), &commands)?;
+    let sector = first_sector(&bios.boot_sector, &partitions(size_bytes / SECTOR));
+    disk.write_all_at(&sector, 0)
         // The sector that the first one loads unless an installer tells it another.
-        .and_then(|()| disk.write_all_at(&core, SECTOR))
-        .map_err(writing())
-}
+        .and_then(|()| disk.write_all_at(&bios.core, SECTOR))
+        .map_err(writing())?;
+    drop(disk);
 
-/// GRUB without its first sector, which carries out `commands`.
-fn core_image(commands: &str) -> Result<Vec<u8>> {
-    let package = "grub-pc-bin grub-common";
-    let program = find_program("grub-mkimage", package)?;
-    if !Path::new(GRUB).join("boot.img").is_file() {
-        return Err(Error::MissingProgram {
-            program: format!("{GRUB}/boot.img"),
-            package,
-        });
+    let uefi = grub::uefi(scratch.path(), &commands)?;
+    make_file_system(path)?;
+    for folder in ["::/EFI", "::/EFI/BOOT"] {
+        run(mtool("mmd", path)?.arg(folder))?;
     }
-    let cache = Cache::lock()?;
-    let scratch = cache.scratch()?;
-    let config = scratch.path().join("commands");
-    std::fs::write(&config, commands).map_err(Error::io(format!("write {}", config.display())))?;
-    let core = scratch.path().join("core.img");
-    run(Command::new(program)
-        .args([
-            "--format",
-            "i386-pc",
-            "--prefix",
-            "(hd0)/",
-            "--directory",
-            GRUB,
-        ])
-        .arg("--config")
-        .arg(&config)
-        .arg("--output")
-        .arg(&core)
-        .args(GRUB_MODULES))?;
-    read(&core)
+    for (from, to) in [
+        (&*uefi, "::/EFI/BOOT/BOOTX64.EFI"),
+        (&*parts.kernel.vmlinuz, "::/vmlinuz"),
+        (&*parts.initramfs, "::/initramfs"),
+    ] {
+        run(mtool("mcopy", path)?.arg(from).arg(to))?;
+    }
+    Ok(())
 }
 
-fn sectors(content: &[u8]) -> u64 {
-    (content.len() as u64).div_ceil(SECTOR)
+fn partitions(disk_sectors: u64) -> [Partition; 3] {
+    let end = SYSTEM.first + SYSTEM.sectors;
+    let raw = disk_sectors.saturating_sub(RAW_SECTORS);
+    [
+        SYSTEM,
+        Partition {
+            kind: LINUX,
+            first: end,
+            sectors: raw.saturating_sub(end),
+        },
+        Partition {
+            kind: LINUX,
+            first: raw,
+            sectors: RAW_SECTORS,
+        },
+    ]
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(Error::io(format!("read {}", path.display())))
+/// GRUB's boot sector with a partition table.
+fn first_sector(code: &[u8], partitions: &[Partition]) -> Vec<u8> {
+    let mut sector: Vec<u8> = code.iter().copied().take(TABLE_OFFSET).collect();
+    sector.resize(TABLE_OFFSET, 0);
+    for partition in partitions {
+        // Cylinders, heads and sectors are not said: all is found by sector numbers.
+        sector.extend([0, 0xfe, 0xff, 0xff, partition.kind, 0xfe, 0xff, 0xff]);
+        for number in [partition.first, partition.sectors] {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            sector.extend(number.to_le_bytes());
+        }
+    }
+    sector.resize(510, 0);
+    sector.extend([0x55, 0xaa]);
+    sector
+}
+
+/// An empty FAT16 in the first partition: clusters of 8 KiB.
+fn make_file_system(disk: &Path) -> Result<()> {
+    run(mtool("mformat", disk)?.args([
+        "-v",
+        "BLOCKPLANE",
+        "-T",
+        &SYSTEM.sectors.to_string(),
+        "-H",
+        &SYSTEM.first.to_string(),
+        "-h",
+        "16",
+        "-s",
+        "63",
+        "-c",
+        "16",
+        "::",
+    ]))?;
+    Ok(())
+}
+
+/// A program of mtools for the disk's first partition.
+fn mtool(name: &str, disk: &Path) -> Result<Command> {
+    let mut command = Command::new(find_program(name, "mtools")?);
+    let offset = SYSTEM.first * SECTOR;
+    command
+        .arg("-i")
+        .arg(format!("{}@@{offset}", disk.display()));
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_partitions_fill_the_disk_without_overlap() {
+        let sectors = (256 << 20) / SECTOR;
+        let partitions = partitions(sectors);
+        for pair in partitions.windows(2) {
+            assert_eq!(pair[0].first + pair[0].sectors, pair[1].first);
+        }
+        let last = &partitions[2];
+        assert_eq!(last.first + last.sectors, sectors);
+        let sector = first_sector(&[0x90; 512], &partitions);
+        assert_eq!(sector.len(), 512);
+        assert_eq!(sector[..TABLE_OFFSET], [0x90; TABLE_OFFSET]);
+        assert_eq!(sector[TABLE_OFFSET + 4], 0xef);
+        assert_eq!(sector[TABLE_OFFSET + 8..][..4], [0, 8, 0, 0]);
+        assert_eq!(sector[510..], [0x55, 0xaa]);
+    }
 }

@@ -18,7 +18,18 @@ pub(crate) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     let mut command = Command::new(program);
     command.arg("serve").arg(&options.disk);
     command.arg("--socket").arg(socket);
-    command.args(["--num-queues", &options.num_queues.to_string()]);
+    match options.device {
+        Device::VirtioBlk => {
+            command.args(["--num-queues", &options.num_queues.to_string()]);
+        }
+        Device::Controller { .. } => {
+            command.args(["--device", "virtio-scsi"]);
+            command.args(["--num-queues", &options.num_queues.to_string()]);
+        }
+        Device::HostAdapter { .. } => {
+            command.args(["--device", "lsi53c895a"]);
+        }
+    }
     command.args(["--serial", &options.serial]);
     if options.packed {
         command.arg("--packed");

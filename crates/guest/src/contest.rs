@@ -14,10 +14,10 @@ use crate::device::{Chipset, Device};
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::initramfs;
+use crate::parts::parts;
 use crate::progress::Progress;
 use crate::qemu::{self, Machine, Start};
 use crate::report::Report;
-use crate::scenario::parts;
 use crate::server::{Program, Server, ServerOptions};
 
 /// The disks by their serial numbers; the first is what the others are compared with.
@@ -82,7 +82,7 @@ pub fn contest(
 ) -> Result<Vec<Vec<[f64; DISKS.len()]>>> {
     let progress = Progress::start("guest: four disks");
     progress.now("preparing the kernel, and a QEMU that has vfio-user");
-    let parts = parts()?;
+    let parts = parts(None)?;
     let emulator = Emulator::with_vfio_user(&Cache::lock()?)?;
     let folder = disk_folder()?;
     let initramfs = folder.path().join("initramfs.cpio");
@@ -113,6 +113,8 @@ pub fn contest(
         emulator,
         chipset: Chipset::Q35,
         disks,
+        extras: attach::Extras::default(),
+        firmware: Vec::new(),
         start: Start::Kernel {
             vmlinuz: parts.kernel.vmlinuz.clone(),
             initramfs,
@@ -122,6 +124,8 @@ pub fn contest(
         monitor: None,
         incoming: None,
         limit: contest.limit(),
+        // A load is one step.
+        silence_limit: contest.limit(),
     };
     let report = qemu::run(&machine, |_, _| {}, |step| progress.now(step))?;
     for server in servers {

@@ -8,12 +8,12 @@ pub enum Device {
     /// A virtio disk, over vhost-user.
     VirtioBlk,
     /// A virtio SCSI controller, over vhost-user, with the disk as target 0 LUN 0, an empty one as LUN 1, and one of the
-    /// same size as target 2 LUN 5; there is a node `spare` to be added. Needs a server with a monitor.
+    /// same size as target 2 LUN 5; there is a node `spare` to be added. Of a server without a monitor, with the disk alone.
     Controller {
         /// If there is another disk, as target 1 LUN 0: what each of its requests takes. It reads as zeroes.
         slow: Option<Duration>,
     },
-    /// An LSI 53C895A, over vfio-user, with the disk at target 0. Needs a server with a monitor.
+    /// An LSI 53C895A, over vfio-user, with the disk at target 0; a second one needs a server with a monitor.
     HostAdapter {
         /// If there is a second disk, at target 1: what each of its requests takes. It reads as zeroes.
         slow: Option<Duration>,

@@ -1,9 +1,7 @@
-//! The QEMU that runs a guest: this machine's, or a newer one for devices over vfio-user and for guests that move.
+//! The QEMU that runs a guest: this machine's, or that of a Debian release.
 //!
-//! `vfio-user-pci` came with QEMU 11.1. Where the installed one lacks it, Debian's backports have it: apt resolves
-//! and verifies the packages as for an empty system, with lists and archives of its own; they are unpacked, never
-//! installed, and reduced to the program, its libraries and three firmware files. No root rights are needed. The
-//! system's packages and lists stay as they are; its settings of apt count, such as a proxy.
+//! The tests of the front-ends run several versions, and `vfio-user-pci` came with QEMU 11.1. What is fetched is reduced to
+//! the program, its libraries, three files of the BIOS and two of the UEFI firmware, and runs from the cache.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,23 +9,62 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::Cache;
-use crate::error::{Error, Result, debian_program, find_program, run};
+use crate::debian::{Apt, Release};
+use crate::error::{Error, Result, find_program, run};
 
-/// The release for which the backports are, and they themselves.
-const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
-const MIRROR: &str = "http://deb.debian.org/debian";
-/// What signs them.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-const PACKAGES: [&str; 2] = ["qemu-system-x86", "seabios"];
+/// The programs, and the firmware for BIOS and UEFI guests.
+const PACKAGES: [&str; 3] = ["qemu-system-x86", "seabios", "ovmf"];
 const QEMU: &str = "qemu-system-x86_64";
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// Where libraries are: Debian 12's packages still have some in the second.
+const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// The BIOS, and what it runs to start a guest with `-kernel`.
-const FIRMWARE: [&str; 3] = [
+/// The BIOS, and what it runs to start a guest with `-kernel`; the UEFI firmware and its variables.
+const FIRMWARE: [&str; 5] = [
     "seabios/bios-256k.bin",
     "qemu/kvmvapic.bin",
     "qemu/linuxboot_dma.bin",
+    "OVMF/OVMF_CODE_4M.fd",
+    "OVMF/OVMF_VARS_4M.fd",
 ];
+/// What 7.2 loads to emulate a processor; newer ones have it built in.
+const MODULES: &str = "qemu";
+const TCG: &str = "accel-tcg-x86_64.so";
+/// A package and its version in each line.
+const VERSIONS: &str = "versions";
+
+/// A QEMU of a Debian release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QemuVersion {
+    /// 7.2, of Debian 12.
+    V7_2,
+    /// 10.0, of Debian 13.
+    V10_0,
+    /// 11.1, of Debian 13's backports.
+    V11_1,
+}
+
+impl QemuVersion {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::V7_2, Self::V10_0, Self::V11_1];
+
+    /// Its first two numbers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V7_2 => "7.2",
+            Self::V10_0 => "10.0",
+            Self::V11_1 => "11.1",
+        }
+    }
+
+    const fn release(self) -> Release {
+        match self {
+            Self::V7_2 => Release::Bookworm,
+            Self::V10_0 => Release::Trixie,
+            Self::V11_1 => Release::TrixieBackports,
+        }
+    }
+}
 
 /// How a QEMU is called.
 #[derive(Clone, Debug)]
@@ -35,6 +72,8 @@ pub(crate) struct Emulator {
     program: PathBuf,
     /// Stand before all others.
     arguments: Vec<String>,
+    /// Where it was unpacked; `None` for this machine's.
+    folder: Option<PathBuf>,
 }
 
 impl Emulator {
@@ -43,30 +82,39 @@ impl Emulator {
         Ok(Self {
             program: find_program(QEMU, "qemu-system-x86")?,
             arguments: Vec::new(),
+            folder: None,
         })
     }
 
-    /// One that has vfio-user: this machine's, or Debian's backport; the first call fetches that (50 MB).
+    /// That of a Debian release; the first call fetches it (50 MB to 70 MB).
+    pub(crate) fn of(cache: &Cache, version: QemuVersion) -> Result<Self> {
+        let folder = cache.folder().join(format!("qemu-{}", version.name()));
+        if !folder.is_dir() {
+            fetch(cache, version.release(), &folder)?;
+        }
+        Ok(Self::unpacked(folder))
+    }
+
+    /// One that has vfio-user: this machine's, or Debian's backport.
     pub(crate) fn with_vfio_user(cache: &Cache) -> Result<Self> {
         let installed = Self::installed()?;
         if installed.has_vfio_user()? {
             return Ok(installed);
         }
-        let folder = cache.folder().join("qemu");
-        if !folder.is_dir() {
-            fetch(cache, &folder)?;
-        }
-        let fetched = Self::unpacked(&folder);
+        let fetched = Self::of(cache, QemuVersion::V11_1).map_err(|error| match error {
+            Error::NoPackages { detail, .. } => Error::NoVfioUser { detail },
+            other => other,
+        })?;
         if fetched.has_vfio_user()? {
             return Ok(fetched);
         }
         Err(Error::NoVfioUser {
-            detail: format!("that of {MIRROR} {SUITES:?} has none either"),
+            detail: "that of Debian's backports has none either".to_owned(),
         })
     }
 
     /// Starts with its own loader: this machine's C library may be older.
-    fn unpacked(folder: &Path) -> Self {
+    fn unpacked(folder: PathBuf) -> Self {
         let path = |name: &str| folder.join(name).display().to_string();
         Self {
             program: folder.join("lib").join(LOADER),
@@ -77,6 +125,7 @@ impl Emulator {
                 "-L".to_owned(),
                 path("firmware"),
             ],
+            folder: Some(folder),
         }
     }
 
@@ -84,7 +133,33 @@ impl Emulator {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
+        if let Some(folder) = &self.folder {
+            command.env("QEMU_MODULE_DIR", folder.join(MODULES));
+        }
         command
+    }
+
+    /// A firmware file that was unpacked with it.
+    pub(crate) fn firmware_file(&self, name: &str) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join("firmware").join(name))
+    }
+
+    /// The packages that were unpacked, each with its version.
+    pub(crate) fn versions(&self) -> Result<Vec<(String, String)>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        read_versions(&folder.join(VERSIONS))
+    }
+
+    /// The option of a chardev that makes it connect again after a second.
+    pub(crate) fn reconnect_option(&self) -> Result<&'static str> {
+        let text = run(self.command().arg("--version"))?;
+        // `reconnect` is deprecated since 9.2, which brought the other one.
+        Ok(match parse_version(&String::from_utf8_lossy(&text)) {
+            Some(version) if version >= (9, 2) => "reconnect-ms=1000",
+            _ => "reconnect=1",
+        })
     }
 
     /// Asks it. Its status says nothing: it is 0 also for a device that is not there.
@@ -98,136 +173,67 @@ impl Emulator {
     }
 }
 
+/// Finds 10 and 0 in `QEMU emulator version 10.0.13 (...)`.
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let (_, version) = text.split_once("version ")?;
+    let mut numbers = version.split(|char: char| !char.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Lines of `name version`.
+pub(crate) fn read_versions(path: &Path) -> Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs
+        .map(|(name, version)| (name.to_owned(), version.to_owned()))
+        .collect())
+}
+
+/// The reverse of [`read_versions`].
+pub(crate) fn write_versions(path: &Path, versions: &[(String, String)]) -> Result<()> {
+    let lines: String = versions
+        .iter()
+        .map(|(name, version)| format!("{name} {version}\n"))
+        .collect();
+    fs::write(path, lines).map_err(Error::io(format!("write {}", path.display())))
+}
+
 /// Downloads, unpacks, picks, and renames the result to `folder`.
-fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Error::NotDebian {
-            found: std::env::consts::ARCH.to_owned(),
-        });
-    }
-    if !Path::new(KEYRING).is_file() {
-        return Err(Error::NoVfioUser {
-            detail: format!("{KEYRING} is missing: apt-get install debian-archive-keyring"),
-        });
-    }
-    let scratch = cache.scratch()?;
-    let apt = Apt::new(scratch.path())?;
-    apt.get(&["update"])?;
-    let mut install = vec![
-        "--yes",
-        "--no-install-recommends",
-        "--download-only",
-        "--target-release",
-        SUITES[1],
-        "install",
-    ];
-    install.extend(PACKAGES);
-    apt.get(&install)?;
-
-    let root = scratch.path().join("root");
-    let dpkg_deb = debian_program("dpkg-deb")?;
-    for archive in entries(&apt.archives())? {
-        if archive.extension().is_some_and(|ending| ending == "deb") {
-            run(Command::new(&dpkg_deb).arg("-x").arg(&archive).arg(&root))?;
-        }
-    }
-    let picked = scratch.path().join("picked");
-    pick(&root, &picked)?;
+fn fetch(cache: &Cache, release: Release, folder: &Path) -> Result<()> {
+    let apt = Apt::new(cache, release)?;
+    apt.unpack_with_dependencies(&PACKAGES)?;
+    let picked = apt.path("picked");
+    pick(&apt.root(), &picked)?;
+    write_versions(&picked.join(VERSIONS), &apt.versions(&PACKAGES)?)?;
     fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
-}
-
-/// An apt that knows of no installed package and leaves the system's files alone.
-struct Apt<'a> {
-    program: PathBuf,
-    folder: &'a Path,
-}
-
-impl<'a> Apt<'a> {
-    fn new(folder: &'a Path) -> Result<Self> {
-        let apt = Self {
-            program: debian_program("apt-get")?,
-            folder,
-        };
-        for name in ["lists/partial", "archives/partial"] {
-            let path = folder.join(name);
-            fs::create_dir_all(&path).map_err(Error::io(format!("create {}", path.display())))?;
-        }
-        let sources =
-            SUITES.map(|suite| format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n"));
-        for (name, content) in [
-            ("status", String::new()),
-            ("sources.list", sources.concat()),
-        ] {
-            let path = folder.join(name);
-            fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))?;
-        }
-        Ok(apt)
-    }
-
-    /// Where the packages come to.
-    fn archives(&self) -> PathBuf {
-        self.folder.join("archives")
-    }
-
-    fn get(&self, arguments: &[&str]) -> Result<()> {
-        let path = |name: &str| self.folder.join(name).display().to_string();
-        let settings = [
-            format!("Dir::State={}", path("")),
-            format!("Dir::State::lists={}", path("lists")),
-            format!("Dir::State::status={}", path("status")),
-            format!("Dir::Cache={}", path("")),
-            format!("Dir::Cache::archives={}", path("archives")),
-            format!("Dir::Etc::sourcelist={}", path("sources.list")),
-            "Dir::Etc::sourceparts=/dev/null".to_owned(),
-            "Dir::Etc::preferences=/dev/null".to_owned(),
-            "Dir::Etc::preferencesparts=/dev/null".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
-            "APT::Architectures=amd64".to_owned(),
-            // As root, apt would download as a user who cannot write here.
-            "APT::Sandbox::User=root".to_owned(),
-            // A list that cannot be fetched is an error and not a warning.
-            "APT::Update::Error-Mode=any".to_owned(),
-            // Of the lists, only those of packages.
-            "Acquire::Languages=none".to_owned(),
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
-            "Acquire::Retries=3".to_owned(),
-        ];
-        let mut command = Command::new(&self.program);
-        command.arg("-q").env("LC_ALL", "C");
-        for setting in settings {
-            command.args(["-o", &setting]);
-        }
-        match run(command.args(arguments)) {
-            Ok(_) => Ok(()),
-            Err(Error::CommandFailed { output, .. }) => Err(Error::NoVfioUser {
-                detail: format!(
-                    "from {MIRROR}, `apt-get {}`:\n{output}",
-                    arguments.join(" ")
-                ),
-            }),
-            Err(other) => Err(other),
-        }
-    }
 }
 
 /// Copies what a guest needs from an unpacked system.
 fn pick(root: &Path, picked: &Path) -> Result<()> {
-    for name in ["lib", "firmware"] {
+    for name in ["lib", "firmware", MODULES] {
         let path = picked.join(name);
         fs::create_dir_all(&path).map_err(Error::io(format!("create {}", path.display())))?;
     }
-    let libraries = root.join(LIBRARIES);
-    let loader = libraries.join(LOADER);
+    let libraries = LIBRARIES.map(|folder| root.join(folder));
+    let [first, second] = &libraries;
+    let loader = match first.join(LOADER) {
+        loader if loader.is_file() => loader,
+        _ => second.join(LOADER),
+    };
     let program = root.join("usr/bin").join(QEMU);
     let list = run(Command::new(&loader)
         .arg("--library-path")
-        .arg(&libraries)
+        .arg(format!("{}:{}", first.display(), second.display()))
         .arg("--list")
         .arg(&program))?;
     copy(&loader, &picked.join("lib").join(LOADER))?;
     copy(&program, &picked.join(QEMU))?;
-    for library in below(&String::from_utf8_lossy(&list), &libraries) {
+    for library in below(&String::from_utf8_lossy(&list), root) {
         copy(&library, &picked.join("lib").join(name_of(&library)))?;
+    }
+    let tcg = first.join("qemu").join(TCG);
+    if tcg.is_file() {
+        copy(&tcg, &picked.join(MODULES).join(TCG))?;
     }
     for file in FIRMWARE {
         let file = root.join("usr/share").join(file);
@@ -256,14 +262,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(copying())
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let reading = || Error::io(format!("read {}", folder.display()));
-    fs::read_dir(folder)
-        .map_err(reading())?
-        .map(|entry| entry.map(|entry| entry.path()).map_err(reading()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,5 +276,14 @@ mod tests {
             below(list, Path::new("/a b/usr/lib")),
             [Path::new("/a b/usr/lib/libc.so.6")]
         );
+    }
+
+    #[test]
+    fn the_version_is_read_from_what_qemu_prints() {
+        let version = |text| parse_version(text);
+        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
+        assert_eq!(version(text), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 10.0.13\n"), Some((10, 0)));
+        assert_eq!(version("something else"), None);
     }
 }

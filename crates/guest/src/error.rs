@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+/// Lines of the daemon's log that an error carries.
+const DAEMON_LINES: usize = 60;
+
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -41,6 +44,16 @@ pub enum Error {
     )]
     NoVfioUser {
         /// What was tried.
+        detail: String,
+    },
+    /// Packages of a Debian release could not be had.
+    #[error(
+        "Debian's packages of {release} cannot be had: let this machine reach their mirror\n{detail}"
+    )]
+    NoPackages {
+        /// The release.
+        release: &'static str,
+        /// What was tried, and what apt said.
         detail: String,
     },
     /// The kernel package lacks a file.
@@ -93,7 +106,9 @@ pub enum Error {
         log: String,
     },
     /// A step failed inside the guest.
-    #[error("in the guest, step `{step}` failed: {reason}\n--- the guest's console ---\n{console}")]
+    #[error(
+        "in the guest, step `{step}` failed: {reason}\n--- the guest's console ---\n{console}\n--- the daemon's log ---\n{daemon}"
+    )]
     StepFailed {
         /// The step's name.
         step: String,
@@ -101,10 +116,12 @@ pub enum Error {
         reason: String,
         /// The end of the console.
         console: String,
+        /// What the daemon has logged since the guest began.
+        daemon: String,
     },
     /// The guest stopped before it said that it was done.
     #[error(
-        "the guest ended before its script did (QEMU: {status})\n{stderr}\n--- the guest's console ---\n{console}"
+        "the guest ended before its script did (QEMU: {status})\n{stderr}\n--- the guest's console ---\n{console}\n--- the daemon's log ---\n{daemon}"
     )]
     GuestDied {
         /// How QEMU ended.
@@ -113,10 +130,12 @@ pub enum Error {
         stderr: String,
         /// The end of the console.
         console: String,
+        /// What the daemon has logged since the guest began.
+        daemon: String,
     },
     /// The guest took too long.
     #[error(
-        "the guest was not done after {limit:?}\n{stderr}\n--- the guest's console ---\n{console}"
+        "the guest was not done after {limit:?}\n{stderr}\n--- the guest's console ---\n{console}\n--- the daemon's log ---\n{daemon}"
     )]
     Timeout {
         /// The time that it was given.
@@ -125,6 +144,23 @@ pub enum Error {
         stderr: String,
         /// The end of the console.
         console: String,
+        /// What the daemon has logged since the guest began.
+        daemon: String,
+    },
+    /// The guest, its firmware or its boot loader hangs.
+    #[error(
+        "the guest printed nothing for {limit:?}\n{stderr}\n--- the guest's console ---\n{console}\n\
+         --- the daemon's log ---\n{daemon}"
+    )]
+    Silent {
+        /// The longest time without a line.
+        limit: Duration,
+        /// What QEMU printed on standard error.
+        stderr: String,
+        /// The end of the console.
+        console: String,
+        /// What the daemon has logged since the guest began.
+        daemon: String,
     },
     /// The guest's report lacks something, or two reports differ.
     #[error("{what}\n--- the guest's console ---\n{console}")]
@@ -141,6 +177,18 @@ impl Error {
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
+    }
+
+    /// Of a guest that failed: with what its daemon has logged.
+    pub(crate) fn with_daemon_log(mut self, log: &str) -> Self {
+        if let Self::StepFailed { daemon, .. }
+        | Self::GuestDied { daemon, .. }
+        | Self::Timeout { daemon, .. }
+        | Self::Silent { daemon, .. } = &mut self
+        {
+            *daemon = tail(log, DAEMON_LINES);
+        }
+        self
     }
 }
 

@@ -50,7 +50,7 @@ const SG3_UTILS: [&str; 20] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 19] = [
+const SCRIPTS: [(&str, &str); 22] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -82,6 +82,9 @@ const SCRIPTS: [(&str, &str); 19] = [
     ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
     ("scripts/contest.sh", include_str!("init/contest.sh")),
     ("scripts/booted.sh", include_str!("init/booted.sh")),
+    ("scripts/installed.sh", include_str!("init/installed.sh")),
+    ("scripts/files.sh", include_str!("init/files.sh")),
+    ("scripts/rounds.sh", include_str!("init/rounds.sh")),
 ];
 
 /// Bytes in `/pattern`; no file that a scenario writes is longer.
@@ -89,9 +92,9 @@ const PATTERN_LEN_BYTES: usize = 16 << 20;
 /// Any constant does: the same bytes in each run make failures comparable.
 const PATTERN_SEED: u64 = 0x626c_6f63_6b70_6c6e;
 
-/// Builds the archive in the cache folder and returns its path.
-pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
-    let path = cache.folder().join("initramfs.cpio");
+/// Builds the archive `name` in the cache folder and returns its path.
+pub(crate) fn build(cache: &Cache, kernel: &Kernel, name: &str) -> Result<PathBuf> {
+    let path = cache.folder().join(name);
     let scratch = cache.scratch()?;
     let unfinished = scratch.path().join("initramfs.cpio");
     let file = fs::File::create(&unfinished)

@@ -1,19 +1,54 @@
 //! Debian's own kernel as the guest's: the drivers that our users have, not a special build.
 //!
-//! The package is downloaded with apt (which checks its signature), unpacked without installing,
-//! and reduced to the boot image and a dozen modules, which stay in the cache folder.
-//! We do not build kernels and know no other distribution.
+//! It is that of this machine's release, or of a release that is named. The package is downloaded with apt (which checks
+//! its signature), unpacked without installing, and reduced to the boot image and a dozen modules, which stay in the cache
+//! folder. We do not build kernels and know no other distribution.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::Cache;
+use crate::debian::{Apt, Release};
+use crate::emulator::write_versions;
 use crate::error::{Error, Result, debian_program, run};
 use crate::modules;
 
 /// Always depends on the newest kernel of the release.
 const META_PACKAGE: &str = "linux-image-amd64";
+
+/// A package and its version.
+const VERSIONS: &str = "versions";
+
+/// A kernel of a Debian release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KernelVersion {
+    /// 6.1, of Debian 12.
+    V6_1,
+    /// 6.12, of Debian 13.
+    V6_12,
+}
+
+impl KernelVersion {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
+
+    /// Its first two numbers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        }
+    }
+
+    const fn release(self) -> Release {
+        match self {
+            Self::V6_1 => Release::Bookworm,
+            Self::V6_12 => Release::Trixie,
+        }
+    }
+}
 
 /// A kernel in the cache.
 #[derive(Debug)]
@@ -22,13 +57,21 @@ pub(crate) struct Kernel {
     pub(crate) vmlinuz: PathBuf,
     /// Module files, in the order in which they load.
     pub(crate) modules: Vec<PathBuf>,
+    /// The package's version, of a kernel of another release.
+    pub(crate) versions: PathBuf,
 }
 
-/// The kernel from the cache; the first call fetches it (about 70 MB).
-pub(crate) fn kernel(cache: &Cache) -> Result<Kernel> {
-    let folder = cache.folder().join("kernel");
+/// The kernel from the cache: that of this machine's release, or of another; the first call fetches it (about 70 MB).
+pub(crate) fn kernel(cache: &Cache, version: Option<KernelVersion>) -> Result<Kernel> {
+    let folder = cache.folder().join(match version {
+        None => "kernel".to_owned(),
+        Some(version) => format!("kernel-{}", version.name()),
+    });
     if !folder.is_dir() {
-        fetch(cache, &folder)?;
+        match version {
+            None => fetch(cache, &folder)?,
+            Some(version) => fetch_of(cache, version, &folder)?,
+        }
     }
     let order = folder.join("order");
     let order =
@@ -40,10 +83,11 @@ pub(crate) fn kernel(cache: &Cache) -> Result<Kernel> {
     Ok(Kernel {
         vmlinuz: folder.join("vmlinuz"),
         modules,
+        versions: folder.join(VERSIONS),
     })
 }
 
-/// Downloads, unpacks, picks, and renames the result to `folder`.
+/// Downloads the kernel of this machine's release.
 fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Error::NotDebian {
@@ -61,7 +105,27 @@ fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
     let archive = find(scratch.path(), |name| name.ends_with(".deb"), &package)?;
     let root = scratch.path().join("root");
     run(Command::new(dpkg_deb).arg("-x").arg(&archive).arg(&root))?;
+    let picked = scratch.path().join("picked");
+    pick(&root, &package, &picked)?;
+    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+}
 
+/// Downloads the kernel of another release.
+fn fetch_of(cache: &Cache, version: KernelVersion, folder: &Path) -> Result<()> {
+    let apt = Apt::new(cache, version.release())?;
+    let text = apt.query(&["depends", META_PACKAGE])?;
+    let package = parse_depends(&text).ok_or_else(|| Error::NoKernelPackage {
+        detail: text.clone(),
+    })?;
+    apt.unpack_alone(&package)?;
+    let picked = apt.path("picked");
+    pick(&apt.root(), &package, &picked)?;
+    write_versions(&picked.join(VERSIONS), &apt.versions(&[&package])?)?;
+    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+}
+
+/// Copies what a guest needs from the unpacked package to the new folder `picked`.
+fn pick(root: &Path, package: &str, picked: &Path) -> Result<()> {
     let release = package.trim_start_matches("linux-image-").to_owned();
     let vmlinuz = find(
         &root.join("boot"),
@@ -78,8 +142,7 @@ fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
         })?;
     let tree = find(&tree, |_| true, &release)?;
 
-    let picked = scratch.path().join("picked");
-    fs::create_dir(&picked).map_err(Error::io(format!("create {}", picked.display())))?;
+    fs::create_dir(picked).map_err(Error::io(format!("create {}", picked.display())))?;
     let write = |name: &str, content: &[u8]| {
         let path = picked.join(name);
         fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))
@@ -92,8 +155,7 @@ fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
     }
     write("order", order.as_bytes())?;
     let image = fs::read(&vmlinuz).map_err(Error::io(format!("read {}", vmlinuz.display())))?;
-    write("vmlinuz", &image)?;
-    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+    write("vmlinuz", &image)
 }
 
 /// The package that [`META_PACKAGE`] stands for today.
@@ -121,12 +183,12 @@ fn parse_depends(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The first entry of `folder` whose name pleases.
-fn find(folder: &Path, pleases: impl Fn(&str) -> bool, release: &str) -> Result<PathBuf> {
+/// The first entry of `folder` whose name matches.
+fn find(folder: &Path, matches: impl Fn(&str) -> bool, release: &str) -> Result<PathBuf> {
     fs::read_dir(folder)
         .map_err(Error::io(format!("read {}", folder.display())))?
         .filter_map(std::result::Result::ok)
-        .find(|entry| entry.file_name().to_str().is_some_and(&pleases))
+        .find(|entry| entry.file_name().to_str().is_some_and(&matches))
         .map(|entry| entry.path())
         .ok_or_else(|| Error::KernelIncomplete {
             release: release.to_owned(),

@@ -21,7 +21,6 @@ pub struct Movable<'a> {
     pub(crate) guest: &'a mut Guest,
     pub(crate) machine: &'a Machine,
     pub(crate) folder: &'a Path,
-    pub(crate) extras: attach::Extras,
     /// How often it was moved.
     pub(crate) moves: &'a mut u32,
 }
@@ -37,7 +36,7 @@ impl Movable<'_> {
         let to = monitor(self.folder, *self.moves);
         let incoming = self.folder.join(format!("incoming-{}", self.moves));
         let mut next = self.machine.clone();
-        next.disks = attach::arguments(server, "disk", self.extras);
+        next.disks = attach::arguments(server, "disk", self.machine.extras);
         next.monitor = Some(to.clone());
         next.incoming = Some(incoming.clone());
         let child = self.guest.start_next(&next)?;

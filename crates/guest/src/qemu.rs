@@ -11,6 +11,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::attach::Extras;
 use crate::device::Chipset;
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
@@ -28,6 +29,10 @@ pub(crate) struct Machine {
     pub(crate) chipset: Chipset,
     /// QEMU's options for the disks, see [`attach`](crate::attach).
     pub(crate) disks: Vec<String>,
+    /// What these options were made with.
+    pub(crate) extras: Extras,
+    /// QEMU's options for the firmware, if it is not its default.
+    pub(crate) firmware: Vec<String>,
     pub(crate) start: Start,
     /// Virtual CPUs.
     pub(crate) cpus: u16,
@@ -37,6 +42,8 @@ pub(crate) struct Machine {
     pub(crate) incoming: Option<PathBuf>,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
+    /// The longest time without a line on the console.
+    pub(crate) silence_limit: Duration,
 }
 
 /// What the guest runs.
@@ -85,7 +92,7 @@ pub(crate) fn run(
         report: Report::default(),
         stderr: String::new(),
     };
-    guest.follow(machine.limit, &mut ask, &mut step)?;
+    guest.follow(machine, &mut ask, &mut step)?;
     Ok(std::mem::take(&mut guest.report))
 }
 
@@ -131,6 +138,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
             .map(str::to_owned),
         );
     }
+    arguments.extend_from_slice(&machine.firmware);
     arguments.extend_from_slice(&machine.disks);
     if let Some(incoming) = &machine.incoming {
         arguments.extend(["-incoming".to_owned(), format!("unix:{}", path(incoming))]);
@@ -202,17 +210,22 @@ impl Guest {
     /// Returns when the scenario is complete and QEMU has ended with status 0.
     fn follow(
         &mut self,
-        limit: Duration,
+        machine: &Machine,
         ask: &mut dyn FnMut(&str, &mut Guest),
         step: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let mut deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + machine.limit;
+        let mut silence_ends = Instant::now() + machine.silence_limit;
         let mut complete = false;
         loop {
-            match self
+            let until = deadline.min(silence_ends);
+            let input = self
                 .inputs
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
+                .recv_timeout(until.saturating_duration_since(Instant::now()));
+            if matches!(input, Ok(Input::Console(_))) {
+                silence_ends = Instant::now() + machine.silence_limit;
+            }
+            match input {
                 Ok(Input::Stderr(line)) => self.stderr.push_str(&(line + "\n")),
                 Ok(Input::Console(line)) => match self.report.line(&line) {
                     Event::None => {}
@@ -220,12 +233,15 @@ impl Guest {
                     Event::Ask(question) => {
                         ask(&question, self);
                         self.answer()?;
+                        // The guest was waiting for us.
+                        silence_ends = Instant::now() + machine.silence_limit;
                     }
                     Event::Fail(step, reason) => {
                         return Err(Error::StepFailed {
                             step,
                             reason,
                             console: self.report.console_tail(),
+                            daemon: String::new(),
                         });
                     }
                     Event::End => {
@@ -233,11 +249,20 @@ impl Guest {
                         deadline = Instant::now() + POWER_OFF_LIMIT;
                     }
                 },
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::Timeout {
-                        limit,
+                Err(RecvTimeoutError::Timeout) if silence_ends < deadline => {
+                    return Err(Error::Silent {
+                        limit: machine.silence_limit,
                         stderr: self.stderr.clone(),
                         console: self.report.console_tail(),
+                        daemon: String::new(),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::Timeout {
+                        limit: machine.limit,
+                        stderr: self.stderr.clone(),
+                        console: self.report.console_tail(),
+                        daemon: String::new(),
                     });
                 }
                 // The guest has left it.
@@ -260,6 +285,7 @@ impl Guest {
             status,
             stderr: self.stderr.clone(),
             console: self.report.console_tail(),
+            daemon: String::new(),
         })
     }
 

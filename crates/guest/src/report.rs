@@ -26,6 +26,7 @@ pub struct Report {
     steps: Vec<Step>,
     facts: BTreeMap<String, String>,
     console: String,
+    daemon_warnings: Vec<String>,
 }
 
 /// What a console line asks of the host.
@@ -46,7 +47,7 @@ pub(crate) enum Event {
 impl Report {
     /// Takes in one line of the console.
     pub(crate) fn line(&mut self, line: &str) -> Event {
-        let line = line.trim_end_matches('\r');
+        let line = &without_escapes(line.trim_end_matches('\r'));
         self.console.push_str(line);
         self.console.push('\n');
         if let Some(text) = line.strip_prefix("BP| ") {
@@ -109,6 +110,16 @@ impl Report {
             .collect()
     }
 
+    /// The warnings and errors that the daemon logged while the guest ran.
+    #[must_use]
+    pub fn daemon_warnings(&self) -> &[String] {
+        &self.daemon_warnings
+    }
+
+    pub(crate) fn set_daemon_warnings(&mut self, warnings: Vec<String>) {
+        self.daemon_warnings = warnings;
+    }
+
     /// The whole console.
     #[must_use]
     pub fn console(&self) -> &str {
@@ -141,6 +152,12 @@ impl Report {
                 text.push_str(&format!("      {line}\n"));
             }
         }
+        if !self.daemon_warnings.is_empty() {
+            text.push_str("  what the daemon warned of\n");
+            for line in &self.daemon_warnings {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
         let sums = self.sums();
         if !sums.is_empty() {
             text.push_str(&format!(
@@ -155,9 +172,36 @@ impl Report {
     }
 }
 
+/// The line without the sequences by which firmware and boot loaders move the cursor and choose colours (ECMA-48).
+fn without_escapes(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\u{1b}' => {
+                // A control sequence ends with a letter or one of a few signs; other sequences have one character.
+                if chars.next() == Some('[') {
+                    let _end = chars.find(|char| ('@'..='~').contains(char));
+                }
+            }
+            '\t' => plain.push(char),
+            char if char.is_control() => {}
+            char => plain.push(char),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_console_is_kept_without_escape_sequences() {
+        let mut report = Report::default();
+        report.line("\u{1b}[2J\u{1b}[01;01H\u{1b}[=3hBdsDxe: \u{1b}cloading\r");
+        assert_eq!(report.console(), "BdsDxe: loading\n");
+    }
 
     #[test]
     fn a_writer_that_wrote_nothing_or_said_nothing_is_idle() {

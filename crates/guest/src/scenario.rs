@@ -1,24 +1,27 @@
 //! What a guest is to do, and what it must find. The doing itself is in the scripts under `init/`.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::attach;
 use crate::cache::Cache;
 use crate::device::{Chipset, Device};
-use crate::emulator::Emulator;
+use crate::emulator::{Emulator, QemuVersion};
 use crate::error::{Error, Result};
-use crate::initramfs;
-use crate::kernel::{Kernel, kernel};
+use crate::firmware::Firmware;
 use crate::migration::{self, Movable};
+use crate::parts::{parts, sg3_initramfs};
 use crate::progress::Progress;
 use crate::qemu::{self, Guest, Machine, Start};
 use crate::report::Report;
 use crate::server::Server;
+use crate::server_log;
 
 /// Far more than the 15 s that a guest takes on an idle core: reached only if something hangs.
 const LIMIT: Duration = Duration::from_secs(240);
+/// The firmware, the boot loader and each step of a scenario print a line within seconds, on a busy host within a few
+/// tens of them.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// One of the scripts under `init/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,9 @@ pub enum Scenario {
     Sg3Utils,
     /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest booted: it goes on to use it.
     Booted,
+    /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest boots twice: at first it fills a file system and asks
+    /// `crashes`, as in [`Scenario::Crashes`], then it finds all that.
+    Installed,
 }
 
 impl Scenario {
@@ -75,6 +81,7 @@ impl Scenario {
             Self::HostAdapter => "host_adapter",
             Self::Sg3Utils => "sg3",
             Self::Booted => "booted",
+            Self::Installed => "installed",
         }
     }
 
@@ -96,9 +103,14 @@ pub struct Boot<'a> {
     monitor: Option<PathBuf>,
     extras: attach::Extras,
     moves: bool,
+    reconnects: bool,
+    qemu: Option<QemuVersion>,
+    firmware: Option<(Firmware, PathBuf)>,
     chipset: Chipset,
     from_disk: bool,
     limit: Duration,
+    silence_limit: Duration,
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> Boot<'a> {
@@ -112,9 +124,14 @@ impl<'a> Boot<'a> {
             monitor: None,
             extras: attach::Extras::default(),
             moves: false,
+            reconnects: false,
+            qemu: None,
+            firmware: None,
             chipset: Chipset::Q35,
             from_disk: false,
             limit: LIMIT,
+            silence_limit: SILENCE_LIMIT,
+            progress: None,
         }
     }
 
@@ -136,7 +153,7 @@ impl<'a> Boot<'a> {
     /// QEMU connects again, within a second, to a server that has gone.
     #[must_use]
     pub fn reconnecting(mut self) -> Self {
-        self.extras.reconnects = true;
+        self.reconnects = true;
         self
     }
 
@@ -158,6 +175,34 @@ impl<'a> Boot<'a> {
     #[must_use]
     pub fn from_disk(mut self) -> Self {
         self.from_disk = true;
+        self
+    }
+
+    /// The QEMU of a Debian release instead of this machine's.
+    #[must_use]
+    pub fn qemu(mut self, version: QemuVersion) -> Self {
+        self.qemu = Some(version);
+        self
+    }
+
+    /// Another firmware than the default, with a folder in which it keeps its variables. Wants [`Boot::qemu`].
+    #[must_use]
+    pub fn firmware(mut self, firmware: Firmware, folder: &Path) -> Self {
+        self.firmware = Some((firmware, folder.to_owned()));
+        self
+    }
+
+    /// The longest time without a line on the console, for scenarios with a step that takes its time.
+    #[must_use]
+    pub fn silence_limit(mut self, limit: Duration) -> Self {
+        self.silence_limit = limit;
+        self
+    }
+
+    /// Its steps are shown there, and not by a line of their own.
+    #[must_use]
+    pub fn show(mut self, progress: &'a Progress) -> Self {
+        self.progress = Some(progress);
         self
     }
 
@@ -200,7 +245,6 @@ impl<'a> Boot<'a> {
         let mut moves = 0;
         self.monitor = Some(migration::monitor(folder, moves));
         self.moves = true;
-        let extras = self.extras;
         self.follow(|question, guest, machine| {
             let moves = &mut moves;
             ask(
@@ -209,7 +253,6 @@ impl<'a> Boot<'a> {
                     guest,
                     machine,
                     folder,
-                    extras,
                     moves,
                 },
             );
@@ -218,48 +261,80 @@ impl<'a> Boot<'a> {
 
     fn follow(self, mut ask: impl FnMut(&str, &mut Guest, &Machine)) -> Result<Report> {
         let options = self.server.options();
-        let progress = Progress::start(format!(
-            "guest: {} ({} queue{})",
-            self.scenario.script(),
-            options.num_queues,
-            if options.num_queues == 1 { "" } else { "s" }
-        ));
-        progress.now("preparing the kernel");
-        let parts = parts()?;
-        let emulator = match options.device {
-            Device::VirtioBlk | Device::Controller { .. } if !self.moves => Emulator::installed()?,
-            _ => {
-                progress.now("preparing a QEMU that has vfio-user");
-                Emulator::with_vfio_user(&Cache::lock()?)?
+        let own;
+        let progress = match self.progress {
+            Some(progress) => progress,
+            None => {
+                own = Progress::start(format!(
+                    "guest: {} ({} queue{})",
+                    self.scenario.script(),
+                    options.num_queues,
+                    if options.num_queues == 1 { "" } else { "s" }
+                ));
+                &own
             }
         };
-        progress.now("booting");
+        let now = |doing: &str| progress.now(doing);
+        now("preparing QEMU and the kernel");
+        let emulator = self.emulator()?;
         let start = match self.from_disk {
             true => Start::Disk,
-            false => Start::Kernel {
-                vmlinuz: parts.kernel.vmlinuz.clone(),
-                initramfs: match self.scenario.calls_sg3_utils() {
-                    true => sg3_initramfs(parts)?.to_owned(),
-                    false => parts.initramfs.clone(),
-                },
-                parameters: self.parameters()?,
-            },
+            false => {
+                let parts = parts(None)?;
+                Start::Kernel {
+                    vmlinuz: parts.kernel.vmlinuz.clone(),
+                    initramfs: match self.scenario.calls_sg3_utils() {
+                        true => sg3_initramfs(parts)?.to_owned(),
+                        false => parts.initramfs.clone(),
+                    },
+                    parameters: self.parameters()?,
+                }
+            }
+        };
+        let mut extras = self.extras;
+        if self.reconnects {
+            extras.reconnect = Some(emulator.reconnect_option()?);
+        }
+        let firmware = match &self.firmware {
+            Some((firmware, folder)) => firmware.arguments(&emulator, folder)?,
+            None => Vec::new(),
         };
         let machine = Machine {
             emulator,
             chipset: self.chipset,
-            disks: attach::arguments(self.server, "disk", self.extras),
+            disks: attach::arguments(self.server, "disk", extras),
+            extras,
+            firmware,
             start,
             cpus: options.device.cpus(options.num_queues),
             monitor: self.monitor.clone(),
             incoming: None,
             limit: self.limit,
+            silence_limit: self.silence_limit,
         };
-        qemu::run(
+        now("booting");
+        let log = self.server.log();
+        let log_begin = log.end();
+        let report = qemu::run(
             &machine,
             |question, guest| ask(question, guest, &machine),
-            |step| progress.now(step),
-        )
+            now,
+        );
+        let logged = log.since(log_begin);
+        let mut report = report.map_err(|error| error.with_daemon_log(&logged))?;
+        report.set_daemon_warnings(server_log::warnings(&logged));
+        Ok(report)
+    }
+
+    /// What runs the guest.
+    fn emulator(&self) -> Result<Emulator> {
+        if let Some(version) = self.qemu {
+            return Emulator::of(&Cache::lock()?, version);
+        }
+        match self.server.options().device {
+            Device::VirtioBlk | Device::Controller { .. } if !self.moves => Emulator::installed(),
+            _ => Emulator::with_vfio_user(&Cache::lock()?),
+        }
     }
 
     /// What the scripts read from the kernel's command line.
@@ -291,39 +366,6 @@ fn word<'v>(what: &'static str, value: &'v str) -> Result<&'v str> {
             value: value.to_owned(),
         })
     }
-}
-
-/// What every guest of this process boots from.
-pub(crate) struct Parts {
-    pub(crate) kernel: Kernel,
-    pub(crate) initramfs: PathBuf,
-}
-
-/// Made once in a process. A failure is not kept: the next caller tries again and gets the error itself.
-pub(crate) fn parts() -> Result<&'static Parts> {
-    static PARTS: OnceLock<Parts> = OnceLock::new();
-    if let Some(parts) = PARTS.get() {
-        return Ok(parts);
-    }
-    let cache = Cache::lock()?;
-    // Another thread may have made them while we waited for the lock.
-    if let Some(parts) = PARTS.get() {
-        return Ok(parts);
-    }
-    let kernel = kernel(&cache)?;
-    let initramfs = initramfs::build(&cache, &kernel)?;
-    Ok(PARTS.get_or_init(|| Parts { kernel, initramfs }))
-}
-
-/// The initramfs with the programs of sg3-utils; made once in a process, as [`parts`] are.
-fn sg3_initramfs(parts: &Parts) -> Result<&'static Path> {
-    static INITRAMFS: OnceLock<PathBuf> = OnceLock::new();
-    let cache = Cache::lock()?;
-    if let Some(initramfs) = INITRAMFS.get() {
-        return Ok(initramfs);
-    }
-    let initramfs = initramfs::build_with_sg3_utils(&cache, &parts.initramfs)?;
-    Ok(INITRAMFS.get_or_init(|| initramfs))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! It is blockplane, or qemu-storage-daemon to see whether a finding is ours or everybody's:
 //! set `BLOCKPLANE_TEST_SERVER=qsd`.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,12 +19,11 @@ use crate::command::{daemon_command, serve_command};
 use crate::device::Device;
 use crate::error::{Error, Result, find_program, run};
 use crate::running::Running;
+use crate::server_log::ServerLog;
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Of the server's output in an error; a server that logs each request must not fill our memory.
-const MAX_LOG_BYTES: u64 = 64 << 10;
 /// What qemu-storage-daemon reports; it cannot be changed there.
 const QSD_SERIAL: &str = "vhost_user_blk";
 
@@ -123,7 +122,7 @@ pub struct Server {
     child: Mutex<Running>,
     program: Program,
     command: String,
-    log: File,
+    log: ServerLog,
     // The socket is in a short path: its length is limited to 107 bytes (unix(7)).
     folder: tempfile::TempDir,
     options: ServerOptions,
@@ -141,8 +140,7 @@ impl Server {
             .tempdir()
             .map_err(Error::io("create a folder for the socket"))?;
         let socket = folder.path().join("disk.sock");
-        let log =
-            tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
+        let log = ServerLog::new().map_err(Error::io("create a file for the server's output"))?;
         let mut command = command(program, options, &socket)?;
         let child = spawn(&mut command, &log)?;
         let is_qsd = matches!(program, Program::QemuStorageDaemon(_));
@@ -262,7 +260,7 @@ impl Server {
         }
         let status = self.wait_until_ended()?;
         if status.success() {
-            return Ok(self.log());
+            return Ok(self.log.since(0));
         }
         let how = status
             .signal()
@@ -302,21 +300,13 @@ impl Server {
         Error::Server {
             what,
             command: self.command.clone(),
-            log: self.log(),
+            log: self.log.since(0),
         }
     }
 
-    /// Read by position: the server writes at the offset that it shares with us.
-    fn log(&self) -> String {
-        let len = self
-            .log
-            .metadata()
-            .map_or(0, |metadata| metadata.len())
-            .min(MAX_LOG_BYTES);
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
-        // Part of an error message or a transcript: what cannot be read is left out.
-        let read = self.log.read_at(&mut bytes, 0).unwrap_or_default();
-        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    /// What it has printed, and its processes before it.
+    pub(crate) fn log(&self) -> &ServerLog {
+        &self.log
     }
 }
 
@@ -338,9 +328,9 @@ fn command(program: &Program, options: &ServerOptions, socket: &Path) -> Result<
 }
 
 /// Starts a server whose output goes to `log`.
-fn spawn(command: &mut Command, log: &File) -> Result<Child> {
+fn spawn(command: &mut Command, log: &ServerLog) -> Result<Child> {
     let output = || {
-        log.try_clone()
+        log.writer()
             .map_err(Error::io("share a file with the server"))
     };
     command

@@ -25,6 +25,7 @@ fn a_guest_that_finds_another_serial_fails_the_run() {
         step,
         reason,
         console,
+        ..
     } = error
     else {
         panic!("{error}")

@@ -70,7 +70,7 @@ fn linux_uses_the_disk_with_many_commands_at_once_and_through_resets_and_aborts(
 fn the_firmware_boots_a_guest_from_the_disk() {
     let folder = guest::disk_folder().unwrap();
     let options = options(&folder, None);
-    guest::boot_disk(&options.disk, SIZE_BYTES, Scenario::Booted)
+    guest::boot_disk(&options.disk, SIZE_BYTES, Scenario::Booted, None)
         .unwrap_or_else(|error| panic!("{error}"));
     let server = start(&options);
     let report = Boot::new(&server, Scenario::Booted)
@@ -81,7 +81,7 @@ fn the_firmware_boots_a_guest_from_the_disk() {
     // The loader's kernel and not QEMU's: it says where it is from.
     let command_line = report.fact("command_line").unwrap();
     assert!(
-        command_line.starts_with("BOOT_IMAGE=(hd0)2048+"),
+        command_line.starts_with("BOOT_IMAGE=(hd0,msdos1)/vmlinuz "),
         "{command_line}"
     );
     assert_eq!(report.fact("driver"), Some("sym53c8xx"));

@@ -14,6 +14,8 @@ mount -t devtmpfs devtmpfs /dev
 exec 3>&1 4<&0
 . /scripts/lib.sh
 
+# What the boot loader printed last may lack a line feed.
+say
 while read -r module; do
     insmod "/modules/$module" || fail load "insmod $module"
 done < /modules/order

@@ -106,6 +106,9 @@ piece() {
 # The SHA-256 of standard input, in hexadecimal.
 sum() { sha256sum | cut -d ' ' -f 1; }
 
+# The partition that has the file system.
+files_partition=1
+
 # Two partitions: 60 % for a file system, the rest stays raw.
 partition() {
     mib=$(($(blockdev --getsize64 "/dev/$disk") / 1048576))
@@ -122,10 +125,10 @@ partition() {
 # Tables are written now, not later by a kernel thread: the host watches the space used.
 # e2fsprogs discards the partition first.
 format() {
-    /tools/mkfs.ext4 -q -F -L blockplane -E lazy_itable_init=0,lazy_journal_init=0 "/dev/${disk}1"
+    /tools/mkfs.ext4 -q -F -L blockplane -E lazy_itable_init=0,lazy_journal_init=0 "/dev/$disk$files_partition"
 }
 
-mount_rw() { mount -t ext4 "/dev/${disk}1" /mnt; }
+mount_rw() { mount -t ext4 "/dev/$disk$files_partition" /mnt; }
 unmount() { umount /mnt; }
 
 # How often each queue's own interrupt came: a queue without any was not in use.
@@ -154,7 +157,7 @@ read_region() {
         skip=$(($1 * region_stride_mib * 1048576)) count=$((region_mib * 1048576)) status=none | sum
 }
 
-check_filesystem() { /tools/e2fsck -f -n "/dev/${disk}1"; }
+check_filesystem() { /tools/e2fsck -f -n "/dev/$disk$files_partition"; }
 
 verify_files() {
     cd /mnt

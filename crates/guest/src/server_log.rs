@@ -1,0 +1,83 @@
+//! The daemon's log: everything that its processes print, one after the other, in one file.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Of the output in an error; a server that logs each request must not fill our memory.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// The file that the processes write to.
+#[derive(Debug)]
+pub(crate) struct ServerLog(File);
+
+impl ServerLog {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self(tempfile::tempfile()?))
+    }
+
+    /// For the output of a process.
+    pub(crate) fn writer(&self) -> std::io::Result<File> {
+        self.0.try_clone()
+    }
+
+    /// Where the next line will be.
+    pub(crate) fn end(&self) -> u64 {
+        self.0.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    /// The text from `offset` on; of a long one its end.
+    ///
+    /// Read by position: the server writes at the offset that it shares with us.
+    pub(crate) fn since(&self, offset: u64) -> String {
+        let end = self.end();
+        let begin = offset.max(end.saturating_sub(MAX_BYTES));
+        let len = end.saturating_sub(begin);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        // Part of an error message or a transcript: what cannot be read is left out.
+        let read = self.0.read_at(&mut bytes, begin).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+}
+
+/// The lines of a log that are warnings or errors.
+pub(crate) fn warnings(log: &str) -> Vec<String> {
+    log.lines()
+        .filter(|line| {
+            // The level is the word behind the time.
+            let level = line.split_whitespace().nth(1);
+            matches!(level, Some("WARN" | "ERROR")) || line.starts_with("blockplane: error")
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn of_a_log_the_end_behind_an_offset_is_read() {
+        let log = ServerLog::new().unwrap();
+        let mut writer = log.writer().unwrap();
+        writer.write_all(b"one\n").unwrap();
+        let end = log.end();
+        writer.write_all(b"two\n").unwrap();
+        assert_eq!(log.since(0), "one\ntwo\n");
+        assert_eq!(log.since(end), "two\n");
+        writer
+            .write_all(&vec![b'x'; usize::try_from(MAX_BYTES).unwrap()])
+            .unwrap();
+        writer.write_all(b"last\n").unwrap();
+        assert!(log.since(0).ends_with("xlast\n"));
+    }
+
+    #[test]
+    fn warnings_and_errors_are_found_by_their_level() {
+        let log = "2026-01-01T00:00:00Z  INFO a: WARN is no level here\n\
+                   2026-01-01T00:00:00Z  WARN vhost_user: bad\n\
+                   2026-01-01T00:00:00Z ERROR vhost_user: worse\n";
+        assert_eq!(warnings(log).len(), 2);
+    }
+}
