@@ -56,8 +56,7 @@ pub fn boot_disk(
     disk.set_len(size_bytes).map_err(writing())?;
 
     let commands = format!(
-        "\
-         echo GRUB loads the kernel\n\
+        "echo GRUB loads the kernel\n\
          linux (hd0,msdos1)/vmlinuz {KERNEL_PARAMETERS} bp.scenario={}\n\
          echo GRUB loads the initramfs\n\
          initrd (hd0,msdos1)/initramfs\n\

@@ -194,10 +194,8 @@ impl Contest {
         let rate = |round: u16, cell: Cell, disk: &str| {
             let key = format!("rate.{round}.{}.{disk}", cell.name());
             let text = report.fact(&key).unwrap_or_default();
-            text.parse::<f64>().map_err(|_| Error::Report {
-                what: format!("the guest's {key} is '{text}', not a number"),
-                console: report.console_tail(),
-            })
+            text.parse::<f64>()
+                .map_err(|_| report.error(format!("the guest's {key} is '{text}', not a number")))
         };
         let mut all = Vec::new();
         for round in 1..=self.rounds {

@@ -78,10 +78,9 @@ fn same_sums(first: &Report, second: &Report) -> Result<usize> {
         .keys()
         .filter(|name| wrote.get(*name) != read.get(*name))
         .collect();
-    Err(Error::Report {
-        what: format!("what was written is not what was read: {differing:?}"),
-        console: second.console_tail(),
-    })
+    Err(second.error(format!(
+        "what was written is not what was read: {differing:?}"
+    )))
 }
 
 fn print(out: &mut dyn Write, text: &str) -> Result<()> {

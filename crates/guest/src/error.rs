@@ -116,7 +116,7 @@ pub enum Error {
         reason: String,
         /// The end of the console.
         console: String,
-        /// What the daemon has logged since the guest began.
+        /// What the daemon has logged since its start, or since its last guest.
         daemon: String,
     },
     /// The guest stopped before it said that it was done.
@@ -130,7 +130,7 @@ pub enum Error {
         stderr: String,
         /// The end of the console.
         console: String,
-        /// What the daemon has logged since the guest began.
+        /// What the daemon has logged since its start, or since its last guest.
         daemon: String,
     },
     /// The guest took too long.
@@ -144,7 +144,7 @@ pub enum Error {
         stderr: String,
         /// The end of the console.
         console: String,
-        /// What the daemon has logged since the guest began.
+        /// What the daemon has logged since its start, or since its last guest.
         daemon: String,
     },
     /// The guest, its firmware or its boot loader hangs.
@@ -159,16 +159,20 @@ pub enum Error {
         stderr: String,
         /// The end of the console.
         console: String,
-        /// What the daemon has logged since the guest began.
+        /// What the daemon has logged since its start, or since its last guest.
         daemon: String,
     },
     /// The guest's report lacks something, or two reports differ.
-    #[error("{what}\n--- the guest's console ---\n{console}")]
+    #[error(
+        "{what}\n--- the guest's console ---\n{console}\n--- the daemon's warnings ---\n{daemon}"
+    )]
     Report {
         /// What is missing or different.
         what: String,
         /// The end of the console.
         console: String,
+        /// What the daemon warned of.
+        daemon: String,
     },
 }
 

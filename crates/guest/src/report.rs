@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::tail;
+use crate::error::{Error, tail};
 
 /// Console lines that an error carries.
 const TAIL_LINES: usize = 40;
@@ -124,6 +124,15 @@ impl Report {
     #[must_use]
     pub fn console(&self) -> &str {
         &self.console
+    }
+
+    /// What is wrong with it, as an error with the console and the daemon's warnings.
+    pub(crate) fn error(&self, what: String) -> Error {
+        Error::Report {
+            what,
+            console: self.console_tail(),
+            daemon: self.daemon_warnings.join("\n"),
+        }
     }
 
     /// The end of the console, for errors.

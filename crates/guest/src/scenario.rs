@@ -313,14 +313,12 @@ impl<'a> Boot<'a> {
             silence_limit: self.silence_limit,
         };
         now("booting");
-        let log = self.server.log();
-        let log_begin = log.end();
         let report = qemu::run(
             &machine,
             |question, guest| ask(question, guest, &machine),
             now,
         );
-        let logged = log.since(log_begin);
+        let logged = self.server.log().unreported();
         let mut report = report.map_err(|error| error.with_daemon_log(&logged))?;
         report.set_daemon_warnings(server_log::warnings(&logged));
         Ok(report)

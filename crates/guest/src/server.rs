@@ -260,7 +260,7 @@ impl Server {
         }
         let status = self.wait_until_ended()?;
         if status.success() {
-            return Ok(self.log.since(0));
+            return Ok(self.log.all());
         }
         let how = status
             .signal()
@@ -300,7 +300,7 @@ impl Server {
         Error::Server {
             what,
             command: self.command.clone(),
-            log: self.log.since(0),
+            log: self.log.all(),
         }
     }
 

@@ -2,39 +2,54 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of the output in an error; a server that logs each request must not fill our memory.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The file that the processes write to.
 #[derive(Debug)]
-pub(crate) struct ServerLog(File);
+pub(crate) struct ServerLog {
+    file: File,
+    /// Where what no guest's report has begins.
+    unreported: AtomicU64,
+}
 
 impl ServerLog {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self(tempfile::tempfile()?))
+        Ok(Self {
+            file: tempfile::tempfile()?,
+            unreported: AtomicU64::new(0),
+        })
     }
 
     /// For the output of a process.
     pub(crate) fn writer(&self) -> std::io::Result<File> {
-        self.0.try_clone()
+        self.file.try_clone()
     }
 
-    /// Where the next line will be.
-    pub(crate) fn end(&self) -> u64 {
-        self.0.metadata().map_or(0, |metadata| metadata.len())
+    /// All of it; of a long one its end.
+    pub(crate) fn all(&self) -> String {
+        self.read(0, self.end())
     }
 
-    /// The text from `offset` on; of a long one its end.
-    ///
-    /// Read by position: the server writes at the offset that it shares with us.
-    pub(crate) fn since(&self, offset: u64) -> String {
+    /// What came since the last call, for the report of a guest: with the first guest's the start of the server.
+    pub(crate) fn unreported(&self) -> String {
         let end = self.end();
+        self.read(self.unreported.swap(end, Ordering::Relaxed), end)
+    }
+
+    fn end(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    /// Read by position: the server writes at the offset that it shares with us.
+    fn read(&self, offset: u64, end: u64) -> String {
         let begin = offset.max(end.saturating_sub(MAX_BYTES));
         let len = end.saturating_sub(begin);
         let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
         // Part of an error message or a transcript: what cannot be read is left out.
-        let read = self.0.read_at(&mut bytes, begin).unwrap_or_default();
+        let read = self.file.read_at(&mut bytes, begin).unwrap_or_default();
         String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
 }
@@ -58,19 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_log_the_end_behind_an_offset_is_read() {
+    fn each_line_is_reported_once_and_of_a_long_log_the_end_is_kept() {
         let log = ServerLog::new().unwrap();
         let mut writer = log.writer().unwrap();
         writer.write_all(b"one\n").unwrap();
-        let end = log.end();
+        assert_eq!(log.unreported(), "one\n");
         writer.write_all(b"two\n").unwrap();
-        assert_eq!(log.since(0), "one\ntwo\n");
-        assert_eq!(log.since(end), "two\n");
+        assert_eq!(log.all(), "one\ntwo\n");
+        assert_eq!(log.unreported(), "two\n");
+        assert_eq!(log.unreported(), "");
         writer
             .write_all(&vec![b'x'; usize::try_from(MAX_BYTES).unwrap()])
             .unwrap();
         writer.write_all(b"last\n").unwrap();
-        assert!(log.since(0).ends_with("xlast\n"));
+        assert!(log.all().ends_with("xlast\n"));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // the lint's exception for tests does not reach helper functions
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use guest::{Boot, Error, Program, Scenario, Server, ServerOptions};
 
@@ -25,7 +26,7 @@ fn a_guest_that_finds_another_serial_fails_the_run() {
         step,
         reason,
         console,
-        ..
+        daemon,
     } = error
     else {
         panic!("{error}")
@@ -33,6 +34,80 @@ fn a_guest_that_finds_another_serial_fails_the_run() {
     assert_eq!(step, "look");
     assert!(reason.contains("the host expected 'ANOTHER'"), "{reason}");
     assert!(console.contains("BP: size_bytes=67108864"), "{console}");
+    assert!(daemon.contains("front-end connected"), "{daemon}");
+}
+
+/// A disk with a filter that makes requests fail; they wait then.
+fn serve_faults(folder: &tempfile::TempDir) -> Server {
+    let mut options = ServerOptions::new(&folder.path().join("disk.img"), 128 << 20);
+    options.monitor = true;
+    options.faults = true;
+    guest::boot_disk(&options.disk, options.size_bytes, Scenario::Booted, None)
+        .unwrap_or_else(|error| panic!("{error}"));
+    Server::start(&guest::blockplane().unwrap(), &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn fail(server: &Server, rules: &str) {
+    let arguments = format!(r#"{{"node-name": "b", "inject-error": [{rules}]}}"#);
+    server
+        .execute("x-blkdebug-set", &arguments)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The firmware's first read gets no answer. It would wait for ever, and prints nothing.
+#[test]
+fn a_firmware_that_hangs_ends_the_run_with_the_log_of_the_daemon() {
+    let folder = guest::disk_folder().unwrap();
+    let server = serve_faults(&folder);
+    fail(&server, r#"{"errno": 5}"#);
+    let begin = Instant::now();
+    let error = Boot::new(&server, Scenario::Booted)
+        .from_disk()
+        .silence_limit(Duration::from_secs(15))
+        .run()
+        .unwrap_err();
+    let text = error.to_string();
+    let Error::Silent { limit, daemon, .. } = error else {
+        panic!("{text}")
+    };
+    assert_eq!(limit, Duration::from_secs(15));
+    assert!(begin.elapsed() >= limit, "{text}");
+    for expected in ["WARN", "a request to the disk has failed"] {
+        assert!(daemon.contains(expected), "{daemon}");
+        assert!(text.contains(expected), "{text}");
+    }
+    server.check_running().unwrap();
+}
+
+/// Requests fail and are tried again later: the guest is content, and its report has the daemon's warnings.
+#[test]
+fn the_report_of_a_guest_has_the_warnings_of_the_daemon() {
+    let folder = guest::disk_folder().unwrap();
+    let server = serve_faults(&folder);
+    let report = Boot::new(&server, Scenario::Crashes)
+        .run_asking(|_| {
+            fail(&server, r#"{"errno": 5, "once": true}"#);
+            // What fails at this moment waits, and what fails later needs another one.
+            for _ in 0..20 {
+                thread::sleep(Duration::from_millis(100));
+                server
+                    .execute("block-export-resume", r#"{"id": "e"}"#)
+                    .unwrap_or_else(|error| panic!("{error}"));
+            }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let warnings = report.daemon_warnings();
+    assert!(
+        warnings
+            .iter()
+            .any(|line| line.contains("a request to the disk has failed")),
+        "{warnings:?}"
+    );
+    assert!(
+        report.transcript().contains(&warnings[0]),
+        "{}",
+        report.transcript()
+    );
 }
 
 /// The guest is cut off while it boots: this is about the limit, not about requests in flight.

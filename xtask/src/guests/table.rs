@@ -28,6 +28,13 @@ pub fn text(packages: &[Packages], outcomes: &[Outcome]) -> String {
             columns(outcome.cell)
         ));
     }
+    for outcome in outcomes {
+        if let Verdict::Passed(passed) = &outcome.verdict {
+            for warning in &passed.daemon_warnings {
+                text.push_str(&format!("  {}: {warning}\n", outcome.cell));
+            }
+        }
+    }
     text.push('\n');
     for Packages { of, versions } in packages {
         let versions: Vec<String> = versions

@@ -5,8 +5,12 @@
 
 mod cell;
 mod outcome;
+mod packages;
+mod run_cell;
 mod schedule;
 
 pub use cell::{Cell, Device, Filter};
-pub use outcome::{Outcome, Packages, Passed, Reconnection, Verdict};
-pub use schedule::{packages, run, run_cell};
+pub use outcome::{Outcome, Passed, Reconnection, Verdict};
+pub use packages::{Packages, packages};
+pub use run_cell::run_cell;
+pub use schedule::run;

@@ -15,15 +15,6 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// Where a front-end or a guest comes from.
-#[derive(Clone, Debug)]
-pub struct Packages {
-    /// Such as `QEMU 10.0`.
-    pub of: String,
-    /// Debian's packages and their versions.
-    pub versions: Vec<(String, String)>,
-}
-
 /// The result of a cell.
 #[derive(Clone, Debug)]
 pub enum Verdict {
