@@ -6,8 +6,8 @@ mod table;
 use std::io::Write;
 use std::process::ExitCode;
 
-use guest::Program;
 use guest::matrix::{self, Cell};
+use guest::{Program, Progress};
 
 use options::{Action, Options};
 
@@ -44,13 +44,15 @@ pub fn guests(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn run(options: &Options, cells: &[Cell]) -> guest::Result<bool> {
     let program = match std::env::var_os("BLOCKPLANE_BIN") {
         Some(path) => Program::Blockplane(path.into()),
-        None => match super::release() {
+        None => match super::build(&["--release"], "release") {
             Some(path) => Program::Blockplane(path),
             None => return Ok(false),
         },
     };
-    eprintln!("guests: fetching what is not there yet: QEMU, firmware, kernels");
+    let fetching =
+        Progress::start("guests: fetching the QEMU, firmware and kernels that are not there yet");
     let packages = matrix::packages(cells)?;
+    drop(fetching);
     let outcomes = matrix::run(&program, cells, |_| {});
     for outcome in outcomes.iter().filter(|outcome| outcome.failed()) {
         eprint!("{}", table::failure(outcome));

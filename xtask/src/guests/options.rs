@@ -8,7 +8,7 @@ usage: cargo xtask guests --all
        cargo xtask guests [--qemu VERSION] [--firmware NAME] [--device NAME] [--kernel VERSION]
 
 Boots real guests from a served disk, twice each, and kills the daemon while they work. Two guests run at a time.
-What is needed of Debian's releases is fetched into target/guest, 500 MB for all.
+What is needed of Debian's releases is fetched into target/guest, 350 MB for all.
 
   --all               every cell
   --qemu VERSION      only 7.2, 10.0 or 11.1
