@@ -25,17 +25,24 @@ ends() {
     [ $status = "$wanted" ] || complain "$*: status $status, not $wanted"
 }
 
-# Each of the sentences was said; white space counts as one blank.
+# The sentence was said; white space counts as one blank.
+was_said() {
+    case $(tr -s ' \t\n' '   ' < /tmp/said) in
+        *"$1"*) ;;
+        *) return 1 ;;
+    esac
+}
+
+# Each of the sentences was said.
 says() {
-    local said sentence
-    said=$(tr -s ' \t\n' '   ' < /tmp/said)
+    local sentence
     for sentence in "$@"; do
-        case $said in
-            *"$sentence"*) ;;
-            *) complain "does not say: $sentence" ;;
-        esac
+        was_said "$sentence" || complain "does not say: $sentence"
     done
 }
+
+# One of the two sentences was said: the first by sg3-utils 1.46, the second by 1.48.
+says_either() { was_said "$1" || was_said "$2" || complain "says neither: $1, nor: $2"; }
 
 # The words, without anything between them.
 joined() {

@@ -9,7 +9,8 @@ last=$((blocks - 1))
 
 inquiry() {
     well sg_inq
-    says 'Vendor identification: BLKPLANE' 'version=0x06 [SPC-4]' 'CmdQue=1' "Unit serial number: $(parameter serial)"
+    says 'Vendor identification: BLKPLANE' 'version=0x06 [SPC-4]' 'CmdQue=1'
+    # The serial number is judged among the pages: sg3-utils 1.48 do not show it with the standard data.
     asks 96 96 12 00 00 00 60 00
     # A connected disk; SPC-4; HISUP, format 2; 91 more bytes; CMDQUE; "BLKPLANE"; SAM-5, SPC-4, SBC-3.
     bytes 0 00 00 06 12 5b 00 00 02 424c4b504c414e45
@@ -33,7 +34,7 @@ pages() {
     asks 255 11 12 01 00 00 ff 00
     bytes 0 00 00 0007 00 80 83 86 b0 b1 b2
     well sg_vpd -p 0x80
-    says "Unit serial number: $serial"
+    says_either "Unit serial number: $serial" "Product serial number: $serial"
     asks 255 $((4 + ${#serial})) 12 01 80 00 ff 00
     bytes 0 00 80 "$(printf %04x ${#serial})" "$(printf %s "$serial" | hexdump -v -e '1/1 "%02x"')"
     well sg_vpd -p 0x83
@@ -41,7 +42,8 @@ pages() {
     asks 255 64 12 01 86 00 ff 00
     bytes 0 00 86 003c 00 07 01 01
     well sg_vpd -p 0xb0
-    says 'Maximum unmap block descriptor count: 256' 'Maximum transfer length: 65536 blocks'
+    says_either 'Maximum unmap block descriptor count: 256' 'Maximum unmap block descriptor count: 0x100 '
+    says_either 'Maximum transfer length: 65536 blocks' 'Maximum transfer length: 0x10000 '
     asks 255 64 12 01 b0 00 ff 00
     # WSNZ; 255 blocks of COMPARE AND WRITE; then what the medium likes; 65536 blocks in one transfer.
     bytes 0 00 b0 003c 01 ff
@@ -54,7 +56,9 @@ pages() {
     asks 255 64 12 01 b1 00 ff 00
     bytes 0 00 b1 003c 0001 00
     well sg_vpd -p 0xb2
-    says 'Unmap command supported (LBPU): 1' 'read zeros (LBPRZ): 0' 'Provisioning type: 2 (thin provisioned)'
+    says_either 'Unmap command supported (LBPU): 1' 'LBPU=1'
+    says_either 'read zeros (LBPRZ): 0' 'LBPRZ=0x0 '
+    says_either 'Provisioning type: 2 (thin provisioned)' 'Provisioning type: thin provisioned'
     asks 255 8 12 01 b2 00 ff 00
     bytes 0 00 b2 0004 00 e0 02 00
 }
@@ -119,7 +123,7 @@ start_and_stop() {
 
 modes() {
     well sg_modes --all
-    says 'WP=0, DpoFua=1' '>> Caching, page_control: current' '>> Control, page_control: current'
+    says 'WP=0' 'DpoFua=1' '>> Caching, page_control: current' '>> Control, page_control: current'
     # MODE SENSE(6): header, without blocks; the caching page, what can be changed of it, its default.
     asks 255 24 1a 08 08 00 ff 00
     bytes 0 17 00 10 00 08 12 04 00
