@@ -97,8 +97,8 @@ fn tried(program: &str, arguments: &[&str], folder: &Path) -> Option<(bool, Stri
                 text(output.stderr),
             ))
         }
-        Err(_) => {
-            println!("not tried: there is no {program}");
+        Err(error) => {
+            test_report::not_run(&format!("{program}: {error}"));
             None
         }
     }

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use block::{Created, NodeError, create_sparse};
 
-use crate::harness::skipped;
 use crate::storage::{
     LoopDevice, cached, file, folder, image, options, try_device, try_file, ways,
 };
@@ -136,7 +135,7 @@ fn where_direct_io_cannot_be() {
     // Whatever the kernel shows there goes through its own functions, never around a cache.
     let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
     if !path.exists() {
-        skipped("no such file in sysfs");
+        test_report::not_run("no such file in sysfs");
         return;
     }
     let error = try_file(&options(path), true).err().unwrap();

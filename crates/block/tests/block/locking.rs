@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use block::{FileOptions, Locking, NodeError};
 
-use crate::harness::{Call, Rig, skipped};
+use crate::harness::{Call, Rig};
 use crate::storage::{file, folder, image, options, patient, try_file};
 
 const LEN: u64 = 1 << 20;
@@ -88,7 +88,7 @@ fn installed(tool: &str) -> bool {
         .stdout(Stdio::null())
         .status();
     if found.is_err() {
-        skipped(&format!("{tool} is not installed"));
+        test_report::not_run(&format!("{tool} is not installed"));
     }
     found.is_ok()
 }

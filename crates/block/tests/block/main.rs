@@ -1,9 +1,8 @@
 //! What a device relies on when it hands requests to [`block::Engines`]: driven with real files,
 //! tmpfs and loop devices, through Linux AIO and worker threads.
 //!
-//! Loop devices need root, and some tests need QEMU's tools. Where they cannot be had a test says
-//! so on standard error, past the capture of the test harness; `BLOCK_TESTS_STRICT=1` makes that a
-//! failure.
+//! Loop devices need root, and some tests need QEMU's tools. Where they cannot be had a test
+//! [reports](test_report) that it does not run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod allocation;

@@ -10,8 +10,6 @@ use std::time::Duration;
 use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions};
 use tempfile::TempDir;
 
-use crate::harness::skipped;
-
 /// A folder on the filesystem that the build is on.
 pub fn folder() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -25,7 +23,7 @@ pub fn tmpfs_folder() -> Option<TempDir> {
     if u32::try_from(found.f_type) == Ok(TMPFS_MAGIC) {
         TempDir::new_in(shm).ok()
     } else {
-        skipped("/dev/shm is not a tmpfs");
+        test_report::not_run("/dev/shm is not a tmpfs");
         None
     }
 }
@@ -44,7 +42,7 @@ pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
     let name = device.path.to_str().unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", name]).output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
-        skipped(&format!(
+        test_report::not_run(&format!(
             "no filesystem on a disk of large blocks: {made:?}"
         ));
         return None;
@@ -66,7 +64,7 @@ pub fn mount(arguments: &[&str]) -> Option<(TempDir, Mount)> {
             Some((folder, mount))
         }
         other => {
-            skipped(&format!("cannot mount {arguments:?}: {other:?}"));
+            test_report::not_run(&format!("cannot mount {arguments:?}: {other:?}"));
             None
         }
     }
@@ -209,7 +207,7 @@ impl LoopDevice {
             Ok(made) => String::from_utf8_lossy(&made.stderr).into_owned(),
             Err(error) => error.to_string(),
         };
-        skipped(&format!("no loop device with blocks of {block}: {problem}"));
+        test_report::not_run(&format!("no loop device with blocks of {block}: {problem}"));
         None
     }
 

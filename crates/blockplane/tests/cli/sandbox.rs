@@ -138,7 +138,7 @@ fn a_monitors_socket_is_its_users_own() {
 #[test]
 fn root_serves_as_somebody_else() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: only root can become another user");
+        test_report::not_run("only root can become another user");
         return;
     }
     let folder = Folder::new();

@@ -30,9 +30,9 @@ impl Tracer {
         match Tracer::try_attach(probes, exports) {
             Ok(tracer) => Some(tracer),
             Err(error) => {
-                eprintln!(
-                    "not run: no user probes by {TRACEFS} ({error}); they need root, and CONFIG_UPROBE_EVENTS"
-                );
+                test_report::not_run(&format!(
+                    "no user probes by {TRACEFS} ({error}); they need root, and CONFIG_UPROBE_EVENTS"
+                ));
                 None
             }
         }

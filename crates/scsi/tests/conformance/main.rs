@@ -3,8 +3,8 @@
 //! The suite speaks iSCSI, so there is as much of an iSCSI target here as it takes. What the suite says of
 //! iSCSI itself does not count.
 //!
-//! Where the program is not installed the tests say so on standard error, past the capture of the test
-//! harness; `SCSI_TESTS_STRICT=1` makes that a failure. `ISCSI_TEST_CU` is another place to look for it.
+//! Where the program is not installed the tests [report](test_report) that they do not run. `ISCSI_TEST_CU` is another place to
+//! look for it.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
@@ -12,7 +12,6 @@ mod pdu;
 mod server;
 mod session;
 
-use std::io::Write as _;
 use std::process::Command;
 
 use scsi::UnitOptions;
@@ -66,12 +65,7 @@ fn suite() -> Option<Command> {
     match Command::new(&program).arg("--list").output() {
         Ok(_) => Some(Command::new(program)),
         Err(error) => {
-            let strict = std::env::var_os("SCSI_TESTS_STRICT").is_some();
-            assert!(!strict, "{program}: {error}");
-            let _ = writeln!(
-                std::io::stderr(),
-                "not run, no {program} (Debian: libiscsi-bin): {error}"
-            );
+            test_report::not_run(&format!("no {program} (Debian: libiscsi-bin): {error}"));
             None
         }
     }
