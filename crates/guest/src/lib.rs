@@ -47,6 +47,7 @@ mod running;
 mod scenario;
 mod server;
 mod server_log;
+mod silence;
 
 pub use boot_disk::boot_disk;
 pub use cache::{disk_folder, target_dir};

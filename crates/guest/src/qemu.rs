@@ -16,6 +16,7 @@ use crate::device::Chipset;
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::report::{Event, Report};
+use crate::silence::Silence;
 
 /// Guests at a time in one process: each keeps a core busy, and more of them only time out.
 const MAX_GUESTS: usize = 2;
@@ -42,7 +43,7 @@ pub(crate) struct Machine {
     pub(crate) incoming: Option<PathBuf>,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
-    /// The longest time without a line on the console.
+    /// The longest time without a line on the console, beside that for which QEMU had no processor.
     pub(crate) silence_limit: Duration,
 }
 
@@ -215,15 +216,15 @@ impl Guest {
         step: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut deadline = Instant::now() + machine.limit;
-        let mut silence_ends = Instant::now() + machine.silence_limit;
+        let mut silence = Silence::new(machine.silence_limit, self.qemu.child.id());
         let mut complete = false;
         loop {
-            let until = deadline.min(silence_ends);
+            let until = deadline.min(silence.ends());
             let input = self
                 .inputs
                 .recv_timeout(until.saturating_duration_since(Instant::now()));
             if matches!(input, Ok(Input::Console(_))) {
-                silence_ends = Instant::now() + machine.silence_limit;
+                silence = Silence::new(machine.silence_limit, self.qemu.child.id());
             }
             match input {
                 Ok(Input::Stderr(line)) => self.stderr.push_str(&(line + "\n")),
@@ -234,7 +235,7 @@ impl Guest {
                         ask(&question, self);
                         self.answer()?;
                         // The guest was waiting for us.
-                        silence_ends = Instant::now() + machine.silence_limit;
+                        silence = Silence::new(machine.silence_limit, self.qemu.child.id());
                     }
                     Event::Fail(step, reason) => {
                         return Err(Error::StepFailed {
@@ -249,7 +250,9 @@ impl Guest {
                         deadline = Instant::now() + POWER_OFF_LIMIT;
                     }
                 },
-                Err(RecvTimeoutError::Timeout) if silence_ends < deadline => {
+                Err(RecvTimeoutError::Timeout)
+                    if silence.ends() < deadline && silence.prolong() => {}
+                Err(RecvTimeoutError::Timeout) if silence.ends() < deadline => {
                     return Err(Error::Silent {
                         limit: machine.silence_limit,
                         stderr: self.stderr.clone(),

@@ -192,7 +192,8 @@ impl<'a> Boot<'a> {
         self
     }
 
-    /// The longest time without a line on the console, for scenarios with a step that takes its time.
+    /// The longest time without a line on the console, for scenarios with a step that takes its time. What QEMU waits for a processor
+    /// is not counted.
     #[must_use]
     pub fn silence_limit(mut self, limit: Duration) -> Self {
         self.silence_limit = limit;
