@@ -218,7 +218,7 @@ impl<'a> Boot<'a> {
     ///
     /// # Errors
     /// Whatever keeps a guest from booting, and [`Error::StepFailed`], [`Error::GuestDied`],
-    /// [`Error::Timeout`] with the end of the console.
+    /// [`Error::Timeout`], [`Error::Silent`] with the end of the console and of the daemon's log.
     pub fn run(self) -> Result<Report> {
         self.run_asking(|_| {})
     }

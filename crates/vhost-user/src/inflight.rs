@@ -41,8 +41,8 @@ pub(crate) enum InflightError {
     TooFewEntries { entries: u16, size: u16 },
 }
 
-/// Makes a file in which nothing is recorded yet, with regions for rings of any size that there can be. Nobody can
-/// make it smaller.
+/// Makes a file in which nothing is recorded yet, with regions for rings of any size that there can be. It is sealed
+/// against becoming smaller.
 ///
 /// # Errors
 /// Descriptors or memory have run out.

@@ -1,4 +1,4 @@
-//! How a cell ended.
+//! The outcome of a cell.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Runs cells, two at a time: each guest keeps a processor busy.
+//! A schedule for the cells: two at a time, as each guest keeps a processor busy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
