@@ -399,6 +399,14 @@ mod tests {
             (Scenario::HostAdapter, include_str!("init/host_adapter.sh")),
             (Scenario::Sg3Utils, include_str!("init/sg3.sh")),
             (Scenario::Booted, include_str!("init/booted.sh")),
+            (
+                Scenario::Installed,
+                concat!(
+                    include_str!("init/installed.sh"),
+                    include_str!("init/files.sh"),
+                    include_str!("init/rounds.sh")
+                ),
+            ),
         ];
         for (scenario, script) in scripts {
             assert_eq!(
