@@ -53,7 +53,7 @@ fn run(options: &Options, cells: &[Cell]) -> guest::Result<bool> {
         Progress::start("guests: fetching the QEMU, firmware and kernels that are not there yet");
     let packages = matrix::packages(cells)?;
     drop(fetching);
-    let outcomes = matrix::run(&program, cells, |_| {});
+    let outcomes = matrix::run(&program, cells);
     for outcome in outcomes.iter().filter(|outcome| outcome.failed()) {
         eprint!("{}", table::failure(outcome));
     }

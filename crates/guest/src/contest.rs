@@ -127,7 +127,10 @@ pub fn contest(
         // A load is one step.
         silence_limit: contest.limit(),
     };
-    let report = qemu::run(&machine, |_, _| {}, |step| progress.now(step))?;
+    let report = qemu::run(&machine, |_, _| {}, |step| progress.now(step)).map_err(|error| {
+        let logs = servers.iter().map(|server| server.log().all());
+        error.with_daemon_log(&logs.collect::<String>())
+    })?;
     for server in servers {
         server.stop()?;
     }

@@ -19,7 +19,7 @@ use crate::command::{daemon_command, serve_command};
 use crate::device::Device;
 use crate::error::{Error, Result, find_program, run};
 use crate::running::Running;
-use crate::server_log::ServerLog;
+use crate::server_log::{ServerLog, warnings};
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -302,6 +302,12 @@ impl Server {
             command: self.command.clone(),
             log: self.log.all(),
         }
+    }
+
+    /// The warnings and errors in its log.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(&self.log.all())
     }
 
     /// What it has printed, and its processes before it.

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use guest::{Boot, Error, Program, Scenario, Server, ServerOptions};
 
+/// A warning of the daemon.
+const FAILED: &str = "a request to the disk has failed";
+
 fn serve() -> (tempfile::TempDir, Server) {
     let folder = guest::disk_folder().unwrap();
     let options = ServerOptions::new(&folder.path().join("disk.img"), 64 << 20);
@@ -87,20 +90,21 @@ fn the_report_of_a_guest_has_the_warnings_of_the_daemon() {
     let report = Boot::new(&server, Scenario::Crashes)
         .run_asking(|_| {
             fail(&server, r#"{"errno": 5, "once": true}"#);
-            // What fails at this moment waits, and what fails later needs another one.
-            for _ in 0..20 {
-                thread::sleep(Duration::from_millis(100));
-                server
-                    .execute("block-export-resume", r#"{"id": "e"}"#)
-                    .unwrap_or_else(|error| panic!("{error}"));
+            let start = Instant::now();
+            while !server.warnings().iter().any(|line| line.contains(FAILED)) {
+                assert!(start.elapsed() < Duration::from_secs(60), "no request fails");
+                thread::sleep(Duration::from_millis(10));
             }
+            server
+                .execute("block-export-resume", r#"{"id": "e"}"#)
+                .unwrap_or_else(|error| panic!("{error}"));
         })
         .unwrap_or_else(|error| panic!("{error}"));
     let warnings = report.daemon_warnings();
     assert!(
         warnings
             .iter()
-            .any(|line| line.contains("a request to the disk has failed")),
+            .any(|line| line.contains(FAILED)),
         "{warnings:?}"
     );
     assert!(

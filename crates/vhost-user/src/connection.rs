@@ -26,7 +26,7 @@ use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
 use crate::dirty_log::{self, LogError};
-use crate::inflight::{self, InflightBuffer, InflightError};
+use crate::inflight::{self, InflightBuffer, InflightBufferError};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Surroundings, Vring};
@@ -46,11 +46,10 @@ const GET_VRING_BASE_INFLIGHT: u64 = VhostUserProtocolFeatures::GET_VRING_BASE_I
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
 
-/// What was given up for a front-end that contradicts itself or us, and was reported: once in a connection.
+/// Warnings that a connection gives once.
 #[derive(Default)]
-struct Reported {
-    inflight: bool,
-    inflight_late: bool,
+struct WarningsGiven {
+    no_inflight_region: bool,
     ring_size: bool,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct Connection {
     pub(crate) vrings: Vec<Vring>,
     /// Where queues record what they take, if the front-end keeps it for us.
     pub(crate) inflight: Option<InflightBuffer>,
-    reported: Reported,
+    warnings_given: WarningsGiven,
     /// Where writes to the guest's memory are logged, as long as that is asked for.
     log: Option<Arc<DirtyLog>>,
     /// It was passed before logging was turned off, and the next migration may bring another.
@@ -88,7 +87,7 @@ impl Connection {
             memory: None,
             vrings,
             inflight: None,
-            reported: Reported::default(),
+            warnings_given: WarningsGiven::default(),
             log: None,
             log_is_old: false,
             gave_up: false,
@@ -175,20 +174,25 @@ impl Connection {
         let size = self.vrings.get(usize::from(index))?.size;
         let packed = self.ring_features().packed;
         let region = self.inflight.as_ref()?.region(index, packed, size);
-        region
-            .inspect_err(|error| self.lacks_inflight(error, Some(index)))
-            .ok()
-    }
-
-    /// Reports once that the front-end's buffer is of no use, and what is lost with it.
-    fn lacks_inflight(&mut self, error: &InflightError, queue: Option<u16>) {
-        if !std::mem::replace(&mut self.reported.inflight, true) {
+        if let Err(error) = &region
+            && !std::mem::replace(&mut self.warnings_given.no_inflight_region, true)
+        {
             tracing::warn!(
-                export = self.target.name(), queue, %error,
+                export = self.target.name(), queue = index, %error,
                 advice = "the disk works; the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
-                "no in-flight region fits: requests in flight will be lost if this daemon is killed"
+                "no in-flight region fits: if a daemon is killed, requests in flight are lost or carried out twice"
             );
         }
+        region.ok()
+    }
+
+    fn bad_inflight_buffer(&self, error: &InflightBufferError) -> Error {
+        tracing::warn!(
+            export = self.target.name(), %error,
+            advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
+            "bad buffer for requests in flight"
+        );
+        Error::InvalidParam
     }
 
     /// A queue whose set-up can be changed.
@@ -425,7 +429,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             Error::InvalidParam
         })?;
         // There is no message by which a front-end could know of the limit.
-        if size > wanted && !std::mem::replace(&mut self.reported.ring_size, true) {
+        if size > wanted && !std::mem::replace(&mut self.warnings_given.ring_size, true) {
             tracing::warn!(
                 export,
                 index,
@@ -645,18 +649,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
-        if self.vrings.iter().any(Vring::runs)
-            && !std::mem::replace(&mut self.reported.inflight_late, true)
-        {
-            tracing::warn!(
-                export = self.target.name(),
-                "SET_INFLIGHT_FD while queues are running: these keep the in-flight region that they have"
-            );
+        if self.vrings.iter().any(Vring::runs) {
+            return Err(Error::InvalidOperation(
+                "queues are running: GET_VRING_BASE stops them",
+            ));
         }
         let mapped = InflightBuffer::map(buffer, file, self.target.num_queues());
-        self.inflight = mapped
-            .inspect_err(|error| self.lacks_inflight(error, None))
-            .ok();
+        self.inflight = Some(mapped.map_err(|error| self.bad_inflight_buffer(&error))?);
         Ok(())
     }
 

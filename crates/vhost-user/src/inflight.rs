@@ -4,12 +4,11 @@
 //! process that comes next. Front-ends also pass files of their own, or of another server: they are checked
 //! like the guest's memory. What the regions contain is the business of the queues.
 //!
-//! The first region's `desc_num` says for how many descriptors all of them are laid out. What the front-end
-//! says (`queue size` of the message) counts only where that is zero: QEMU 10.0 names its `queue-size`
-//! property there and in turn lets the guest use rings of 1024 entries, so that a region of the size that it
-//! names is too small.
+//! The first region's `desc_num` says for how many descriptors all of them are laid out, if that is more than the
+//! front-end says (`queue size` of the message): QEMU 10.0 names its `queue-size` property there and lets
+//! the guest use rings of 1024 entries, for which regions of the size that it names are too small.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -26,7 +25,7 @@ const ALIGN_BYTES: u64 = 8;
 
 /// Why there is no in-flight region for a queue, or for all of them.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InflightError {
+pub(crate) enum InflightBufferError {
     /// Words cannot be there.
     #[error("it begins at byte {offset} of its file: expected a multiple of {ALIGN_BYTES}")]
     Misaligned { offset: u64 },
@@ -63,10 +62,16 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
     InflightRegion::len_bytes(packed, entries) as u64
 }
 
-fn check_room(has: u64, needs: u64, entries: u16) -> Result<(), InflightError> {
+/// Bytes of a file from there on; of anything else, whose mapping fails or not, all that there can be.
+fn bytes_behind(file: &File, offset: u64) -> u64 {
+    let metadata = file.metadata().ok().filter(Metadata::is_file);
+    metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
+}
+
+fn check_room(has: u64, needs: u64, entries: u16) -> Result<(), InflightBufferError> {
     match has >= needs {
         true => Ok(()),
-        false => Err(InflightError::NoRoom {
+        false => Err(InflightBufferError::NoRoom {
             has,
             needs,
             entries,
@@ -87,24 +92,25 @@ impl InflightBuffer {
     /// Maps what a front-end passes, for a device with `queues` queues.
     ///
     /// # Errors
-    /// [`InflightError`].
-    pub fn map(said: &VhostUserInflight, file: File, queues: u16) -> Result<Self, InflightError> {
+    /// [`InflightBufferError`].
+    pub fn map(
+        said: &VhostUserInflight,
+        file: File,
+        queues: u16,
+    ) -> Result<Self, InflightBufferError> {
         let offset = said.mmap_offset;
         if !offset.is_multiple_of(ALIGN_BYTES) {
-            return Err(InflightError::Misaligned { offset });
+            return Err(InflightBufferError::Misaligned { offset });
         }
-        // No more than can be used, however much it claims to have.
+        // No more than there is, and than can be used.
         let most = region_bytes(true, u16::MAX) * u64::from(queues);
-        let len_bytes = said.mmap_size.min(most);
+        let len_bytes = said.mmap_size.min(most).min(bytes_behind(&file, offset));
         check_room(len_bytes, region_bytes(false, 1), 1)?;
         let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
         let recorded = region_at(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
             queues: said.num_queues,
-            entries: match recorded {
-                0 => said.queue_size,
-                _ => recorded,
-            },
+            entries: recorded.max(said.queue_size),
             len_bytes,
             mapping,
         })
@@ -120,16 +126,16 @@ impl InflightBuffer {
     /// The region of a queue, which has the form that the driver has chosen, and a ring of `size` entries.
     ///
     /// # Errors
-    /// [`InflightError`] if there is none that fits.
+    /// [`InflightBufferError`] if there is none that fits.
     pub fn region(
         &self,
         queue: u16,
         packed: bool,
         size: u16,
-    ) -> Result<InflightRegion, InflightError> {
+    ) -> Result<InflightRegion, InflightBufferError> {
         let entries = self.entries;
         if size > entries {
-            return Err(InflightError::TooFewEntries { entries, size });
+            return Err(InflightBufferError::TooFewEntries { entries, size });
         }
         let start = region_bytes(packed, entries) * u64::from(queue);
         let needs = start + region_bytes(packed, entries);

@@ -12,8 +12,8 @@ use crate::server::Program;
 
 const GUESTS_AT_A_TIME: usize = 2;
 
-/// Runs the cells and shows how that goes on standard error; `ended` is called for each. The outcomes are in the cells' order.
-pub fn run(program: &Program, cells: &[Cell], ended: impl Fn(&Outcome) + Sync) -> Vec<Outcome> {
+/// Runs the cells and shows how that goes on standard error. The outcomes are in the cells' order.
+pub fn run(program: &Program, cells: &[Cell]) -> Vec<Outcome> {
     let board = Board::start(cells.len());
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -23,7 +23,6 @@ pub fn run(program: &Program, cells: &[Cell], ended: impl Fn(&Outcome) + Sync) -
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = run_cell(program, *cell, &board.task(cell.to_string()));
                     board.done(&summary(&outcome));
-                    ended(&outcome);
                     let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
                     outcomes.push(outcome);
                 }
