@@ -92,7 +92,10 @@ fn the_report_of_a_guest_has_the_warnings_of_the_daemon() {
             fail(&server, r#"{"errno": 5, "once": true}"#);
             let start = Instant::now();
             while !server.warnings().iter().any(|line| line.contains(FAILED)) {
-                assert!(start.elapsed() < Duration::from_secs(60), "no request fails");
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "no request fails"
+                );
                 thread::sleep(Duration::from_millis(10));
             }
             server
@@ -102,9 +105,7 @@ fn the_report_of_a_guest_has_the_warnings_of_the_daemon() {
         .unwrap_or_else(|error| panic!("{error}"));
     let warnings = report.daemon_warnings();
     assert!(
-        warnings
-            .iter()
-            .any(|line| line.contains(FAILED)),
+        warnings.iter().any(|line| line.contains(FAILED)),
         "{warnings:?}"
     );
     assert!(

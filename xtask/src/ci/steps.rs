@@ -4,7 +4,7 @@
 //! step ends.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,17 +88,12 @@ impl Steps {
         };
         // Bytes, not text: a test may print anything.
         let output = std::fs::read(&log).unwrap_or_default();
-        let mut results = self.results();
-        let mut stderr = io::stderr().lock();
-        let title = format!("\n== {name}: {outcome}, {:.1} s\n", took.as_secs_f64());
-        // A terminal that has gone does not keep the steps from running.
-        let _ = stderr
-            .write_all(title.as_bytes())
-            .and_then(|()| stderr.write_all(&output));
-        if let Err(error) = &checked {
-            let _ = writeln!(stderr, "{error}");
-        }
         let output = String::from_utf8_lossy(&output);
+        let error = checked.err().unwrap_or_default();
+        let seconds = took.as_secs_f64();
+        // While this is locked, so that steps do not mix.
+        let mut results = self.results();
+        eprintln!("\n== {name}: {outcome}, {seconds:.1} s\n{output}{error}");
         results.ignored.extend(ignored(&output).map(str::to_owned));
         results.steps.push(Step {
             name,
