@@ -1,9 +1,9 @@
 //! `cargo xtask ci`: everything that CI checks, and a table of how long each step took.
 //!
 //! Two lanes run side by side. Tests of the product wait for much of their time: for deadlines, for processes, for
-//! the disk. Meanwhile the other lane builds and runs what has a workspace of its own: the interoperability
-//! suite, fuzzing, the simulator. A failing step does not hide what the others would report; a step whose
-//! input could not be built counts as failed.
+//! the disk. Meanwhile the other lane builds and runs what has a workspace of its own: the simulator, fuzzing,
+//! the interoperability suite; and the guests. A failing step does not hide what the others would report; a
+//! step whose input could not be built counts as failed.
 
 mod steps;
 
@@ -26,7 +26,10 @@ pub(crate) fn ci() -> ExitCode {
     let (built, is_built) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| product(&steps, built));
-        scope.spawn(|| workspaces_of_their_own(&steps, is_built));
+        scope.spawn(|| {
+            workspaces_of_their_own(&steps);
+            with_the_program(&steps, is_built);
+        });
     });
     let (summary, passed) = steps.summary();
     eprint!("{summary}");
@@ -37,7 +40,7 @@ pub(crate) fn ci() -> ExitCode {
     }
 }
 
-/// Lints and tests of the product, with guests last. Sends whether the program was built.
+/// Tests and lints of the product. Sends whether the program was built.
 fn product(steps: &Steps, built: Sender<bool>) {
     steps.command("format", cargo(&["fmt", "--all", "--check"]));
     steps.check("one version of each key crate", single_versions);
@@ -53,11 +56,8 @@ fn product(steps: &Steps, built: Sender<bool>) {
             "--no-fail-fast",
         ];
         steps.command("tests", with_binary(cargo(&tests)));
-        let guests = ["test", "--package", "guest", "--no-fail-fast"];
-        steps.command("guests", with_binary(cargo(&guests)));
     } else {
         steps.not_run("tests");
-        steps.not_run("guests");
     }
     let mut lints = cargo(&["clippy", "--workspace", "--all-targets"]);
     lints.args(DENY_WARNINGS);
@@ -72,7 +72,7 @@ fn product(steps: &Steps, built: Sender<bool>) {
 }
 
 /// What is compiled with other flags or other dependencies than the product.
-fn workspaces_of_their_own(steps: &Steps, is_built: Receiver<bool>) {
+fn workspaces_of_their_own(steps: &Steps) {
     let (interop, fuzz) = (root().join("interop"), root().join("fuzz"));
     lint(
         steps,
@@ -89,13 +89,21 @@ fn workspaces_of_their_own(steps: &Steps, is_built: Receiver<bool>) {
     steps.command("fuzzing", xtask("check-fuzz"));
 
     lint(steps, "interoperability suite, lints", &interop, &[]);
-    if is_built.recv().unwrap_or(false) {
-        let mut suite = with_binary(cargo(&["test"]));
-        suite.current_dir(&interop);
-        steps.command("interoperability suite", suite);
-    } else {
-        steps.not_run("interoperability suite");
+}
+
+/// Tests that only start the program, once the other lane has built it.
+fn with_the_program(steps: &Steps, is_built: Receiver<bool>) {
+    let (suite, guests) = ("interoperability suite", "guests");
+    if !is_built.recv().unwrap_or(false) {
+        steps.not_run(suite);
+        steps.not_run(guests);
+        return;
     }
+    let mut tests = with_binary(cargo(&["test"]));
+    tests.current_dir(root().join("interop"));
+    steps.command(suite, tests);
+    let tests = ["test", "--package", "guest", "--no-fail-fast"];
+    steps.command(guests, with_binary(cargo(&tests)));
 }
 
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
