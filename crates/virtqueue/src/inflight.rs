@@ -34,12 +34,12 @@ pub enum InflightError {
     },
     /// The record is of another queue.
     #[error(
-        "the record of requests in flight is for {found} descriptors: expected {expected}, as SET_INFLIGHT_FD says"
+        "the record of requests in flight is for {found} descriptors: expected {expected}, as the buffer is laid out"
     )]
     Entries {
         /// What it says.
         found: u16,
-        /// What the front-end said.
+        /// As many each region of the buffer has.
         expected: u16,
     },
     /// The queue has more entries than the record.
