@@ -26,7 +26,7 @@ use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, Told};
 use crate::dirty_log::{self, LogError};
-use crate::inflight::{self, InflightBuffer, InflightBufferError};
+use crate::inflight::{self, InflightBuffer};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
 use crate::target::{StartError, Target};
 use crate::vring::{RingAddresses, Surroundings, Vring};
@@ -184,15 +184,6 @@ impl Connection {
             );
         }
         region.ok()
-    }
-
-    fn bad_inflight_buffer(&self, error: &InflightBufferError) -> Error {
-        tracing::warn!(
-            export = self.target.name(), %error,
-            advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
-            "bad buffer for requests in flight"
-        );
-        Error::InvalidParam
     }
 
     /// A queue whose set-up can be changed.
@@ -655,7 +646,15 @@ impl VhostUserBackendReqHandlerMut for Connection {
             ));
         }
         let mapped = InflightBuffer::map(buffer, file, self.target.num_queues());
-        self.inflight = Some(mapped.map_err(|error| self.bad_inflight_buffer(&error))?);
+        let mapped = mapped.map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), %error,
+                advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
+                "bad buffer for requests in flight"
+            );
+            Error::InvalidParam
+        })?;
+        self.inflight = Some(mapped);
         Ok(())
     }
 

@@ -62,7 +62,7 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
     InflightRegion::len_bytes(packed, entries) as u64
 }
 
-/// Bytes of a file from there on; of anything else, whose mapping fails or not, all that there can be.
+/// Bytes of a file behind `offset`. Of a device or a pipe no length is known: its mapping fails, or it has as many as are mapped.
 fn bytes_behind(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
@@ -151,6 +151,6 @@ fn region_at(mapping: &Arc<Mapping>, start: usize, packed: bool, entries: u16) -
     let host = NonNull::new(mapping.host().wrapping_add(start));
     let host = host.expect("a mapping is somewhere");
     // SAFETY: both callers have compared the region's end with the mapped bytes, which the mapping keeps; it is
-    // aligned as its offset in the file is; nobody borrows the bytes.
+    // aligned as its offset in the file is; this process has no Rust reference to the bytes.
     unsafe { InflightRegion::new(host, packed, entries, mapping.clone()) }
 }
