@@ -3,11 +3,12 @@
 //!
 //! Rules belong to the control plane, which may change them at any time, and are looked at by every iothread
 //! that serves the node: under a lock, since whoever injects faults does not measure. Carrying the verdict out is
-//! the engines' (`filter.rs`).
+//! a task's (`blkdebug.rs`).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use engine::Errno;
 
@@ -100,7 +101,7 @@ pub struct FaultRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub hold: Hold,
-    pub fate: Fate,
+    pub outcome: FaultOutcome,
     /// Of the rules that said so.
     pub edition: u64,
 }
@@ -116,23 +117,20 @@ pub(crate) enum Hold {
 
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum FaultOutcome {
     Carry,
     Fail(Errno),
     /// So many bytes at most are carried out; if that succeeds, this is the result.
     Part(u64, Result<(), Errno>),
 }
 
-/// Wakes an iothread.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
-
 /// The rules of a filter node as they are now, shared by all its openings.
 pub struct Faults {
     state: Mutex<State>,
     /// Counts how often requests were released. It only changes with `state` locked.
     edition: AtomicU64,
-    /// An entry for each queue that is served through it.
-    users: Mutex<Vec<Wake>>,
+    /// Tasks whose requests hang.
+    hanging: Mutex<Vec<Waker>>,
 }
 
 struct State {
@@ -150,7 +148,7 @@ impl Faults {
                 random: rules.seed,
             }),
             edition: AtomicU64::new(0),
-            users: Mutex::default(),
+            hanging: Mutex::default(),
         })
     }
 
@@ -165,8 +163,8 @@ impl Faults {
         }
         self.edition.fetch_add(1, Ordering::Release);
         drop(state);
-        for wake in lock(&self.users).iter() {
-            wake();
+        for waker in lock(&self.hanging).drain(..) {
+            waker.wake();
         }
     }
 
@@ -178,7 +176,7 @@ impl Faults {
         for rule in rules.iter_mut().filter(|rule| rule.begins == Some(op)) {
             rule.begins = None;
         }
-        let (mut hold, mut fate, mut delay_ns) = (None, Fate::Carry, 0u64);
+        let (mut hold, mut outcome, mut delay_ns) = (None, FaultOutcome::Carry, 0u64);
         for rule in rules.iter_mut() {
             if !rule.is_about(op, request) || !hits(random, rule.one_in) {
                 continue;
@@ -190,15 +188,15 @@ impl Faults {
                     continue;
                 }
                 FaultAction::Hang => hold = Some(Hold::UntilReleased),
-                FaultAction::Error(errno) => fate = Fate::Fail(errno),
-                FaultAction::Short(bytes, errno) => fate = Fate::Part(bytes, Err(errno)),
-                FaultAction::Torn(bytes) => fate = Fate::Part(bytes, Ok(())),
+                FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
+                FaultAction::Short(bytes, errno) => outcome = FaultOutcome::Part(bytes, Err(errno)),
+                FaultAction::Torn(bytes) => outcome = FaultOutcome::Part(bytes, Ok(())),
             }
             break;
         }
         Verdict {
             hold: hold.unwrap_or(Hold::For(delay_ns)),
-            fate,
+            outcome,
             edition: self.edition(),
         }
     }
@@ -208,17 +206,19 @@ impl Faults {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// A queue is served through it, by the iothread that `wake` wakes.
-    pub(crate) fn join(&self, wake: &Wake) {
-        lock(&self.users).push(wake.clone());
-    }
-
-    /// One less.
-    pub(crate) fn leave(&self, wake: &Wake) {
-        let mut users = lock(&self.users);
-        if let Some(index) = users.iter().position(|user| Arc::ptr_eq(user, wake)) {
-            users.swap_remove(index);
-        }
+    /// Waits until requests that met the rules of this edition are released.
+    pub(crate) async fn released(&self, edition: u64) {
+        std::future::poll_fn(|cx| {
+            let mut hanging = lock(&self.hanging);
+            if self.edition() != edition {
+                return Poll::Ready(());
+            }
+            if !hanging.iter().any(|waker| waker.will_wake(cx.waker())) {
+                hanging.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
     const EIO: FaultAction = FaultAction::Error(Errno::IO);
 
     fn fails(faults: &Faults, request: &Request) -> bool {
-        faults.judge(request).fate == Fate::Fail(Errno::IO)
+        faults.judge(request).outcome == FaultOutcome::Fail(Errno::IO)
     }
 
     #[test]
@@ -312,12 +312,12 @@ mod tests {
         let faults = faults(&rules, 0);
         let asked = request(Op::Read, 0, 512);
         let said = || {
-            let Verdict { hold, fate, .. } = faults.judge(&asked);
-            (hold, fate)
+            let Verdict { hold, outcome, .. } = faults.judge(&asked);
+            (hold, outcome)
         };
-        assert_eq!(said(), (Hold::UntilReleased, Fate::Carry));
-        assert_eq!(said(), (Hold::For(12), Fate::Fail(Errno::IO)));
-        assert_eq!(said(), (Hold::For(7), Fate::Fail(Errno::IO)));
+        assert_eq!(said(), (Hold::UntilReleased, FaultOutcome::Carry));
+        assert_eq!(said(), (Hold::For(12), FaultOutcome::Fail(Errno::IO)));
+        assert_eq!(said(), (Hold::For(7), FaultOutcome::Fail(Errno::IO)));
     }
 
     #[test]
@@ -355,24 +355,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_uses_it_is_woken_when_rules_change() {
-        let woken = Arc::new(AtomicU64::new(0));
-        let count = woken.clone();
-        let wake: Wake = Arc::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+    fn a_hanging_request_is_woken_when_it_is_released_and_only_then() {
+        struct Count(AtomicU64);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let waker = Waker::from(count.clone());
+        let mut cx = std::task::Context::from_waker(&waker);
         let faults = faults(&[rule(EIO)], 0);
-        faults.join(&wake);
-        let before = faults.edition();
-        faults.set(None);
-        assert_eq!(woken.load(Ordering::Relaxed), 1);
-        assert_ne!(faults.edition(), before);
         let asked = request(Op::Read, 0, 512);
-        assert!(fails(&faults, &asked), "the rules are still there");
-        faults.set(Some(FaultRules::default()));
-        assert!(!fails(&faults, &asked));
-        faults.leave(&wake);
-        faults.set(None);
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
+        for rules in [None, Some(FaultRules::default())] {
+            let mut released = Box::pin(faults.released(faults.edition()));
+            let woken = count.0.load(Ordering::Relaxed);
+            assert!(released.as_mut().poll(&mut cx).is_pending());
+            assert!(released.as_mut().poll(&mut cx).is_pending());
+            assert!(fails(&faults, &asked), "the rules are still there");
+            faults.set(rules);
+            assert_eq!(count.0.load(Ordering::Relaxed), woken + 1);
+            assert!(released.as_mut().poll(&mut cx).is_ready());
+        }
+        assert!(!fails(&faults, &asked), "they were replaced");
     }
 }

@@ -1,11 +1,9 @@
 //! What goes to a worker thread: a request, or something else that may wait.
 
-use std::sync::Arc;
-
 use engine::{Completion, Errno};
 
-use crate::node::{Backing, FdBacking, Node};
 use crate::request::{Op, Request};
+use crate::route::Target;
 use crate::transfer::Segments;
 
 /// Most requests have no more.
@@ -16,9 +14,10 @@ const NOTHING: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// Owns what it needs: the backing stays open until the worker is done with it.
+/// Owns what it needs: the file stays open until the worker is done with it.
 pub(crate) struct Job {
-    backing: Arc<Backing>,
+    target: Target,
+    /// At its offset in the file.
     request: Request,
 }
 
@@ -29,43 +28,21 @@ unsafe impl Send for Job {}
 impl Job {
     /// # Safety
     /// As for [`crate::Engines::submit`].
-    pub unsafe fn new(node: &Node, request: Request) -> Self {
-        let offset = request.offset + node.base();
-        let op = match request.op {
-            Op::WriteZeroes { unmap } => Op::WriteZeroes {
-                unmap: unmap && node.unmap(),
-            },
-            op => op,
-        };
+    pub unsafe fn new(target: &Target, mut request: Request) -> Self {
+        request.offset += target.base;
+        if let Op::WriteZeroes { unmap } = &mut request.op {
+            *unmap &= target.unmap;
+        }
         Job {
-            backing: node.backing.clone(),
-            request: Request {
-                op,
-                offset,
-                ..request
-            },
+            target: target.clone(),
+            request,
         }
-    }
-
-    /// What it is done to; `None` for a null disk. (Who has a filter asks what is below it.)
-    pub fn backing(&self) -> Option<&FdBacking> {
-        match &*self.backing {
-            Backing::Fd(backing) => Some(backing),
-            Backing::Null(_) | Backing::Filter(_) => None,
-        }
-    }
-
-    /// Whether the request has to be on stable storage when it is done.
-    pub fn must_be_stable(&self) -> bool {
-        self.request.fua && self.backing().is_some_and(|backing| !backing.no_flush)
     }
 
     fn transfer(&self) -> Result<(), Errno> {
-        let Some(backing) = self.backing() else {
-            return Ok(());
-        };
+        let file = self.target.file();
         #[cfg(feature = "simulation")]
-        if let Some(disk) = &backing.simulated {
+        if let Some(disk) = &file.simulated {
             // SAFETY: `new`'s caller vouches for the segments.
             return unsafe { disk.carry_out(&self.request) };
         }
@@ -99,12 +76,12 @@ impl Job {
         }
         match op {
             // SAFETY: and for the memory that it names.
-            Op::Read => backing.read(offset, len, unsafe { Segments::new(list) }),
+            Op::Read => file.read(offset, len, unsafe { Segments::new(list) }),
             // SAFETY: as above.
-            Op::Write => backing.write(offset, len, unsafe { Segments::new(list) }, fua),
-            Op::Flush => backing.flush(),
-            Op::Discard => backing.discard(offset, len),
-            Op::WriteZeroes { unmap } => backing.write_zeroes(offset, len, unmap, fua),
+            Op::Write => file.write(offset, len, unsafe { Segments::new(list) }, fua),
+            Op::Flush => file.flush(),
+            Op::Discard => file.discard(offset, len),
+            Op::WriteZeroes { unmap } => file.write_zeroes(offset, len, unmap, fua),
         }
     }
 }
@@ -118,27 +95,19 @@ fn cut(list: &mut [libc::iovec], len: u64) {
     }
 }
 
-impl Job {
-    pub fn token(&self) -> u64 {
-        self.request.token
-    }
-}
-
 /// Something that is to be done on a thread that may wait.
 pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
 /// What a worker does.
 pub(crate) enum Work {
     Request(Job),
-    /// A part of one; if it succeeds, this is said.
-    Part(Job, Result<(), Errno>),
     Call(Call, u64),
 }
 
 impl engine::Job for Work {
     fn token(&self) -> u64 {
         match self {
-            Work::Request(job) | Work::Part(job, _) => job.token(),
+            Work::Request(job) => job.request.token,
             Work::Call(_, token) => *token,
         }
     }
@@ -147,7 +116,6 @@ impl engine::Job for Work {
         let token = engine::Job::token(&self);
         let result = match self {
             Work::Request(job) => job.transfer(),
-            Work::Part(job, ending) => job.transfer().and(ending),
             Work::Call(call, _) => call(),
         };
         Completion { token, result }

@@ -36,7 +36,7 @@ pub(crate) fn says_when_it_would_wait(path: &Path, direct: bool) -> bool {
 }
 
 /// Whether the kernel does not know how to read from the open file or device without waiting.
-pub(crate) fn never_says(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn lacks_nowait(file: BorrowedFd<'_>) -> bool {
     ask(file) == Err(Errno::OPNOTSUPP)
 }
 

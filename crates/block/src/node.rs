@@ -13,15 +13,15 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::aio::Aio;
 use crate::alignment::Alignment;
 use crate::backing_id::BackingId;
+use crate::blkdebug::Filter;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::file::{self, FileOptions};
-use crate::filter::Filter;
 use crate::host_device;
 use crate::lock::{LockedFd, Locking};
 use crate::null::NullOptions;
 use crate::range_lock::RangeLock;
-use crate::ranges::Unable;
+use crate::ring_range::UnsupportedOps;
 
 /// What discard means on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) struct FdBacking {
     /// How requests reach the kernel: what an iothread tries to have for it.
     pub aio: Aio,
     /// What is known not to work in a ring.
-    pub unable: Unable,
+    pub unsupported: UnsupportedOps,
     /// Requests to this node are submitted as soon as so many wait; 0: as the iothread says.
     pub aio_max_batch: u32,
     /// Flushes are left out (`cache.no-flush`): fast, and all is lost with the host.

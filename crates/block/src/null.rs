@@ -1,10 +1,12 @@
 //! Driver `null-co`: a disk without a disk. For measuring everything around one.
 
-use engine::{Completion, Errno, Full};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use crate::held::{Due, NEVER_NS, Waiting};
+use engine::{Completion, Full};
+
 use crate::node::{DiscardLimits, Geometry};
-use crate::request::Op;
+use crate::request::{Op, Request};
 
 /// How a null disk behaves.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +20,18 @@ pub struct NullOptions {
 }
 
 impl NullOptions {
+    /// What a request does to memory.
+    ///
+    /// # Safety
+    /// The segments of a read are valid and writable.
+    #[inline]
+    pub(crate) unsafe fn carry_out(&self, request: &Request) {
+        if self.read_zeroes && request.op == Op::Read {
+            // SAFETY: the caller's promise.
+            unsafe { fill_with_zeroes(request.iov, request.iov_count) };
+        }
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry {
             size: self.size.next_multiple_of(crate::SECTOR_BYTES),
@@ -38,100 +52,98 @@ impl NullOptions {
 /// that need nothing done). As for Linux AIO: what is over it stays in the guest's ring.
 pub(crate) const CAPACITY: usize = 1024;
 
-/// The requests of all null disks of one iothread.
+/// The requests of all null disks of one iothread, and those of other disks that need nothing done.
 pub(crate) struct NullQueue {
     done: Vec<Completion>,
-    /// Also what filters hold back, which is not of null disks only.
-    pub waiting: Waiting,
+    /// When a request to a disk with a latency is complete, in the order of arrival where that is the same, and its token.
+    delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    arrivals: u64,
 }
 
 impl NullQueue {
     pub fn new() -> Self {
         NullQueue {
             done: Vec::with_capacity(CAPACITY),
-            waiting: Waiting::new(CAPACITY),
+            delayed: BinaryHeap::with_capacity(CAPACITY),
+            arrivals: 0,
         }
     }
 
     /// How many requests that take `latency_ns` are taken before the next reap.
     #[inline]
     pub fn room(&self, latency_ns: u64) -> usize {
-        CAPACITY
-            - if latency_ns == 0 {
-                self.done.len()
-            } else {
-                self.waiting.null_disks()
-            }
+        let taken = match latency_ns {
+            0 => self.done.len(),
+            _ => self.delayed.len(),
+        };
+        CAPACITY - taken
     }
 
-    /// Takes a request to a null disk. What of it counts, piece by piece: a request that is looked at
-    /// nowhere as a whole need not be put together.
+    /// Takes a request to a null disk.
     ///
     /// # Safety
     /// The segments of a read are valid and writable.
-    #[inline(always)]
-    pub unsafe fn push(
-        &mut self,
-        options: &NullOptions,
-        op: Op,
-        iov: *const libc::iovec,
-        iov_count: u32,
-        token: u64,
-    ) -> Result<(), Full> {
+    #[inline]
+    pub unsafe fn push(&mut self, options: &NullOptions, request: &Request) -> Result<(), Full> {
         if self.room(options.latency_ns) == 0 {
             return Err(Full);
         }
-        if options.read_zeroes && op == Op::Read {
-            // SAFETY: the caller's promise.
-            unsafe { fill_with_zeroes(iov, iov_count) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { options.carry_out(request) };
         if options.latency_ns == 0 {
-            self.done.push(success(token));
+            self.done.push(success(request.token));
         } else {
-            self.delay(options.latency_ns, token);
+            self.delay(options.latency_ns, request.token);
         }
         Ok(())
     }
 
     #[cold]
     fn delay(&mut self, latency_ns: u64, token: u64) {
-        let deadline_ns = now_ns().saturating_add(latency_ns).min(NEVER_NS - 1);
-        self.waiting.push(deadline_ns, Due::Done(token));
+        let deadline_ns = now_ns().saturating_add(latency_ns);
+        self.arrivals += 1;
+        self.delayed
+            .push(Reverse((deadline_ns, self.arrivals, token)));
     }
 
     /// A request that needs nothing done is complete at the next reap.
     pub fn complete(&mut self, token: u64) -> Result<(), Full> {
-        self.end(token, Ok(()))
-    }
-
-    /// A request ends at the next reap, like this.
-    pub fn end(&mut self, token: u64, result: Result<(), Errno>) -> Result<(), Full> {
         if self.room(0) == 0 {
             return Err(Full);
         }
-        self.done.push(Completion { token, result });
+        self.done.push(success(token));
         Ok(())
     }
 
-    /// What needs nothing done; what waits for the clock is the engines' to look at.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        if !self.done.is_empty() {
-            out.append(&mut self.done);
+        out.append(&mut self.done);
+        if !self.delayed.is_empty() {
+            self.reap_delayed(out);
+        }
+    }
+
+    #[cold]
+    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
+        let now_ns = now_ns();
+        while self.next_deadline_ns().is_some_and(|due| due <= now_ns)
+            && let Some(Reverse((_, _, token))) = self.delayed.pop()
+        {
+            out.push(success(token));
         }
     }
 
     #[inline]
     pub fn has_completions(&self) -> bool {
-        !self.done.is_empty()
-            || self
-                .next_deadline_ns()
-                .is_some_and(|deadline| deadline <= now_ns())
+        !self.done.is_empty() || self.next_deadline_ns().is_some_and(|due| due <= now_ns())
     }
 
+    /// When the next request is complete by the clock.
     #[inline]
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        self.waiting.next_deadline_ns()
+        self.delayed
+            .peek()
+            .map(|Reverse((deadline_ns, ..))| *deadline_ns)
     }
 }
 
@@ -176,9 +188,17 @@ mod tests {
         token: u64,
         iov: &[libc::iovec],
     ) -> Result<(), Full> {
-        let count = u32::try_from(iov.len()).unwrap();
+        let request = Request {
+            op,
+            fua: false,
+            offset: 0,
+            len: 0,
+            iov: iov.as_ptr().cast_mut(),
+            iov_count: u32::try_from(iov.len()).unwrap(),
+            token,
+        };
         // SAFETY: our caller's promise.
-        unsafe { queue.push(options, op, iov.as_ptr(), count, token) }
+        unsafe { queue.push(options, &request) }
     }
 
     #[test]
@@ -227,10 +247,7 @@ mod tests {
         assert_eq!(queue.room(0), CAPACITY, "others do not wait for the clock");
         let mut out = Vec::new();
         queue.reap(&mut out);
-        assert!(
-            out.is_empty() && queue.waiting.take_due(now_ns()).is_none(),
-            "none is due within the hour"
-        );
+        assert!(out.is_empty(), "none is due within the hour");
         assert!(!queue.has_completions());
         assert!(queue.next_deadline_ns().unwrap() > now_ns());
     }

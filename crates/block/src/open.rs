@@ -15,7 +15,7 @@ use crate::file::FileOptions;
 use crate::lock::LockedFd;
 use crate::node::{BlockMode, FdBacking};
 use crate::range_lock::RangeLock;
-use crate::ranges::Unable;
+use crate::ring_range::UnsupportedOps;
 
 /// A driver, for what it opens.
 pub(crate) struct Driver {
@@ -127,7 +127,7 @@ pub(crate) fn finish(
             Aio::Native if direct.is_none() => Aio::Threads,
             aio => aio,
         },
-        unable: Unable::default(),
+        unsupported: UnsupportedOps::default(),
         aio_max_batch: options.aio_max_batch,
         direct,
         device_block,

@@ -179,7 +179,7 @@ mod tests {
         };
         let mut engines =
             Engines::new(EngineSettings::default(), std::sync::Arc::new(|| ())).unwrap();
-        engines.attach(&node, &mut |_| Ok(()));
+        let route = engines.attach(&node, &mut |_| Ok(()));
         for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
             let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };
             let request = Request {
@@ -192,7 +192,7 @@ mod tests {
                 token,
             };
             // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
-            unsafe { engines.submit(&node, request) }.unwrap();
+            unsafe { engines.submit(&route, request) }.unwrap();
             engines.flush_batch();
             let (begin, mut done) = (std::time::Instant::now(), Vec::new());
             while done.is_empty() && begin.elapsed().as_secs() < 60 {

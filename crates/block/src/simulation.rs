@@ -17,13 +17,13 @@ use crate::alignment::Alignment;
 use crate::backing_id::BackingId;
 use crate::engines::Engines;
 use crate::error::NodeError;
-use crate::faults::Wake;
 use crate::job::Work;
 use crate::lock::{LockedFd, Locking};
 use crate::node::{Backing, BlockMode, FdBacking, Geometry, Node};
 use crate::range_lock::RangeLock;
-use crate::ranges::Unable;
 use crate::request::Request;
+use crate::ring_range::UnsupportedOps;
+use crate::task::Wake;
 
 pub use ring::SimulatedRing;
 pub(crate) use ring::Uring;
@@ -202,7 +202,7 @@ impl Node {
             device_block: None,
             id: BackingId::new(),
             aio,
-            unable: Unable::default(),
+            unsupported: UnsupportedOps::default(),
             aio_max_batch: 0,
             no_flush: false,
             block_mode: BlockMode::default(),

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use block::{Engines, Node, Request};
+use block::{Engines, Node, Request, Route};
 use engine::Errno;
 use event_loop::Interest;
 
@@ -55,10 +55,16 @@ pub trait Controller: Send {
     fn stop(&mut self);
 }
 
+/// A disk of a controller, with the way of its requests there.
+pub(crate) struct ControllerDisk {
+    pub node: Arc<Node>,
+    pub route: Route,
+}
+
 /// The engines as a controller sees them: its disks have the places that they were given in.
 pub struct Carriers<'a> {
     pub(crate) engines: &'a mut Engines,
-    pub(crate) nodes: &'a [Arc<Node>],
+    pub(crate) disks: &'a [ControllerDisk],
     /// Upper half of tokens.
     pub(crate) token_base: u64,
 }
@@ -67,7 +73,7 @@ impl Carriers<'_> {
     /// How many requests to this disk are taken for sure.
     #[must_use]
     pub fn room(&self, disk: usize) -> usize {
-        self.engines.room(&self.nodes[disk])
+        self.engines.room(&self.disks[disk].route)
     }
 
     /// Takes a request, which [`Controller::completed`] names by its slot. There was room.
@@ -76,8 +82,8 @@ impl Carriers<'_> {
     /// Until then the segments are valid, and nobody else touches their list.
     pub unsafe fn submit(&mut self, disk: usize, slot: u32, mut request: Request) {
         request.token = self.token_base | u64::from(slot);
-        // SAFETY: as promised to us; the plane keeps the node, attached, while requests are in flight.
-        let taken = unsafe { self.engines.submit(&self.nodes[disk], request) };
+        // SAFETY: as promised to us; the plane keeps the route, attached, while requests are in flight.
+        let taken = unsafe { self.engines.submit(&self.disks[disk].route, request) };
         assert!(taken.is_ok(), "there was room");
     }
 
@@ -88,7 +94,7 @@ impl Carriers<'_> {
         slot: u32,
         call: impl FnOnce(&Node) -> Result<(), Errno> + Send + 'static,
     ) {
-        let node = self.nodes[disk].clone();
+        let node = self.disks[disk].node.clone();
         let token = self.token_base | u64::from(slot);
         self.engines.call(Box::new(move || call(&node)), token);
     }

@@ -8,14 +8,13 @@
 //! a load: so it is looked at only while it was active lately, one controller at a time, and seldom beside rings.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::{Engines, Node};
+use block::{Engines, Route};
 use engine::Errno;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
-use crate::controller::{Carriers, Controller, SOURCES};
+use crate::controller::{Carriers, Controller, ControllerDisk, SOURCES};
 
 /// Turns of a controller in a row, before others have theirs.
 const TURNS: usize = 4;
@@ -23,7 +22,7 @@ const TURNS: usize = 4;
 /// A controller and what is watched for it.
 pub(crate) struct Running {
     controller: Box<dyn Controller>,
-    nodes: Vec<Arc<Node>>,
+    disks: Vec<ControllerDisk>,
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
@@ -47,11 +46,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub fn new(controller: Box<dyn Controller>, nodes: Vec<Arc<Node>>, place: u32) -> Self {
+    pub fn new(controller: Box<dyn Controller>, disks: Vec<ControllerDisk>, place: u32) -> Self {
         Running {
             generation: controller.generation(),
             controller,
-            nodes,
+            disks,
             place,
             handlers: [None; SOURCES],
             armed_ns: None,
@@ -70,8 +69,9 @@ impl Running {
         self.place
     }
 
-    pub fn nodes(&self) -> &[Arc<Node>] {
-        &self.nodes
+    /// The ways of its requests to disks, when it ends.
+    pub fn into_routes(self) -> Vec<Route> {
+        self.disks.into_iter().map(|disk| disk.route).collect()
     }
 
     pub fn disconnect(&mut self) {
@@ -164,7 +164,7 @@ impl Running {
         }
         self.controller.submit(&mut Carriers {
             engines,
-            nodes: &self.nodes,
+            disks: &self.disks,
             token_base: u64::from(self.place) << 32,
         })
     }
@@ -229,11 +229,14 @@ impl Running {
         self.settling.push(reply);
     }
 
-    /// Another opening of a disk takes the place of the one that has its name; gives the old one. Nothing is in flight.
-    pub fn set_node(&mut self, node: &Arc<Node>) -> Option<Arc<Node>> {
-        let same = |old: &&mut Arc<Node>| old.name() == node.name();
-        let old = self.nodes.iter_mut().find(same)?;
-        Some(std::mem::replace(old, node.clone()))
+    /// Another opening of a disk takes the place of the one that has its name; gives the old one, or the new one back if there
+    /// is none. Nothing is in flight.
+    pub fn set_disk(&mut self, new: ControllerDisk) -> ControllerDisk {
+        let same = |old: &&mut ControllerDisk| old.node.name() == new.node.name();
+        match self.disks.iter_mut().find(same) {
+            Some(old) => std::mem::replace(old, new),
+            None => new,
+        }
     }
 
     pub fn stop(&mut self, reply: Sender<u32>) {

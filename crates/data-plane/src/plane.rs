@@ -6,7 +6,7 @@ mod waiting;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::{Engines, Node};
+use block::{Engines, Node, Route};
 use counters::Clock;
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
@@ -20,7 +20,7 @@ use crate::affinity::{AffinityError, bind, unbind};
 use crate::give_back::GiveBack;
 use crate::lists::Lists;
 use crate::message::Message;
-use crate::scsi::{ScsiDisk, ScsiMail};
+use crate::scsi::{AttachedDisk, ScsiDisk, ScsiMail};
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
@@ -212,7 +212,7 @@ impl StoragePlane {
     /// Hands what is pending to the kernel, if anything does that here.
     #[inline(always)]
     fn flush_batch(&mut self) {
-        if self.engines.has_carriers() {
+        if self.engines.submits_anything() {
             self.flush_carriers();
         }
     }
@@ -292,19 +292,23 @@ impl StoragePlane {
         let place = self.vrings.reserve();
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
-        let started = Vring::new(setup, place, &self.remote)
-            .map_err(StartError::from)
-            .and_then(|(mut vring, kick)| {
-                vring.kick = watch(cx, place, kick)?;
-                Ok(vring)
-            });
+        let remote = self.remote.clone();
+        let attach = |node: &Node| self.attach(cx, node);
+        let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
+        let started = started.and_then(|(mut vring, kick)| {
+            match watch(cx, place, kick) {
+                Ok(kick) => vring.kick = kick,
+                Err(error) => {
+                    self.detach(vring);
+                    return Err(error);
+                }
+            }
+            Ok(vring)
+        });
         match started {
             Ok(mut vring) => {
                 vring.joined =
                     reports.map(|export| Joined::new(export, &self.remote, place, stats));
-                for node in vring.nodes() {
-                    self.attach(cx, &node);
-                }
                 vring.join_memory(&mut self.engines);
                 self.vrings.put(place, vring);
                 self.lists.make_room(self.vrings.count());
@@ -320,14 +324,14 @@ impl StoragePlane {
     }
 
     /// Makes what the requests of a queue need, and room for their completions.
-    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Node) {
+    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Node) -> Route {
         self.renew_engines(cx);
         let StoragePlane {
             engines,
             engine_handlers,
             ..
         } = self;
-        engines.attach(node, &mut |eventfd| {
+        let route = engines.attach(node, &mut |eventfd| {
             let eventfd = eventfd.try_clone_to_owned()?;
             engine_handlers.push(cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?);
             Ok(())
@@ -335,6 +339,14 @@ impl StoragePlane {
         let most = self.engines.most_completions() + WORKER_COMPLETIONS;
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
+        route
+    }
+
+    /// A queue ends, with nothing in flight.
+    fn detach(&mut self, vring: Vring) {
+        for route in vring.into_routes() {
+            self.engines.detach(route);
+        }
     }
 
     /// Settings that only new engines can have become those of the next ones.
@@ -366,11 +378,12 @@ impl StoragePlane {
             self.set_controller_node(cx, place, &node);
             return;
         }
-        self.attach(cx, &node);
-        if let Some(vring) = self.vrings.get_mut(place) {
-            let old = vring.set_node(node, &mut self.engines);
-            self.engines.detach(&old);
-        }
+        let new = self.attach(cx, &node);
+        let old = match self.vrings.get_mut(place) {
+            Some(vring) => vring.set_route(new, &mut self.engines),
+            None => new,
+        };
+        self.engines.detach(old);
     }
 
     /// A controller's queue goes on with other disks.
@@ -378,13 +391,16 @@ impl StoragePlane {
         if self.vrings.get_mut(place).is_none() {
             return;
         }
-        for disk in &disks {
-            self.attach(cx, &disk.node);
-        }
+        let attached = |disk: ScsiDisk| AttachedDisk {
+            route: self.attach(cx, &disk.node),
+            disk,
+        };
+        let mut disks: Vec<_> = disks.into_iter().map(attached).collect();
         if let Some(vring) = self.vrings.get_mut(place) {
-            for old in vring.set_disks(disks) {
-                self.engines.detach(&old.node);
-            }
+            disks = vring.set_disks(disks);
+        }
+        for old in disks {
+            self.engines.detach(old.route);
         }
     }
 
@@ -408,7 +424,7 @@ impl StoragePlane {
             cx.delete(kick);
         }
         vring.begin_stop(reply);
-        self.engines.hold_no_more(place);
+        self.engines.stop_source(place);
         if vring.runs() {
             self.lists.activate(vring, place);
         } else {
@@ -462,11 +478,10 @@ impl StoragePlane {
             // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
             // that nobody else holds them.
             vring.end(&mut self.engines);
-            for node in vring.nodes() {
-                self.engines.detach(&node);
+            self.engines.source_ended(place);
+            if let Some(vring) = self.vrings.remove(place) {
+                self.detach(*vring);
             }
-            self.engines.may_hold(place);
-            self.vrings.remove(place);
             self.trace.print();
             // A front-end that is gone does not want to know.
             let _ = reply.send(base);

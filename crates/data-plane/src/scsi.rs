@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{Engines, Node, Request};
+use block::{Engines, Node, Request, Route};
 use engine::Completion;
 use event_loop::Remote;
 use virtio_blk::{Admission, QueueName, QueueStats, Stamp};
@@ -75,7 +75,10 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
     reason = "it is in a box, and seldom one of the small ones"
 )]
 enum Role {
-    Commands { queue: Queue, disks: Vec<ScsiDisk> },
+    Commands {
+        queue: Queue,
+        disks: Vec<AttachedDisk>,
+    },
     Control(ControlQueue),
     Events(EventQueue),
 }
@@ -100,13 +103,19 @@ pub(crate) struct Around<'a> {
 /// The engines as a controller sees them.
 struct DisksSink<'a> {
     engines: &'a mut Engines,
-    disks: &'a [ScsiDisk],
+    disks: &'a [AttachedDisk],
+}
+
+/// A disk, with the way of the queue's requests to it.
+pub(crate) struct AttachedDisk {
+    pub disk: ScsiDisk,
+    pub route: Route,
 }
 
 impl virtio_scsi::Sink for DisksSink<'_> {
     #[inline(always)]
     fn room(&self, disk: u32) -> usize {
-        self.engines.room(&self.disks[disk as usize].node)
+        self.engines.room(&self.disks[disk as usize].route)
     }
 
     #[inline(always)]
@@ -115,7 +124,7 @@ impl virtio_scsi::Sink for DisksSink<'_> {
         // the memory map by its epoch, until then.
         let taken = unsafe {
             self.engines
-                .submit(&self.disks[disk as usize].node, request)
+                .submit(&self.disks[disk as usize].route, request)
         };
         assert!(
             taken.is_ok(),
@@ -124,7 +133,7 @@ impl virtio_scsi::Sink for DisksSink<'_> {
     }
 
     fn call(&mut self, disk: u32, chore: virtio_scsi::Chore, token: u64) {
-        let node = self.disks[disk as usize].node.clone();
+        let node = self.disks[disk as usize].disk.node.clone();
         self.engines.call(Box::new(move || chore.run(&node)), token);
     }
 }
@@ -145,8 +154,10 @@ macro_rules! with_ring {
 
 impl Scsi {
     /// For a ring of `size` entries, at this place of an iothread.
+    /// The setup's disks are `disks`.
     pub fn new(
-        setup: ScsiSetup,
+        ScsiSetup { device, index, .. }: ScsiSetup,
+        disks: Vec<AttachedDisk>,
         name: QueueName,
         size: u16,
         place: u32,
@@ -159,11 +170,6 @@ impl Scsi {
             place,
             queue: number,
         });
-        let ScsiSetup {
-            device,
-            index,
-            disks,
-        } = setup;
         let role = match index {
             CONTROL_QUEUE => Role::Control(ControlQueue::new(device, size, port)),
             EVENT_QUEUE => Role::Events(EventQueue::new(device, port)),
@@ -190,16 +196,16 @@ impl Scsi {
         &self.stats
     }
 
-    /// The disks that its requests go to.
-    pub fn disks(&self) -> &[ScsiDisk] {
-        match &self.role {
-            Role::Commands { disks, .. } => disks,
-            Role::Control(_) | Role::Events(_) => &[],
+    /// The ways of its requests to disks, when it ends.
+    pub fn into_routes(self) -> Vec<Route> {
+        match self.role {
+            Role::Commands { disks, .. } => disks.into_iter().map(|disk| disk.route).collect(),
+            Role::Control(_) | Role::Events(_) => Vec::new(),
         }
     }
 
     /// Goes on with other disks; returns the old ones. Nothing is in flight.
-    pub fn set_disks(&mut self, new: Vec<ScsiDisk>) -> Vec<ScsiDisk> {
+    pub fn set_disks(&mut self, new: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         match &mut self.role {
             Role::Commands { queue, disks } => {
                 queue.set_disks(&counted(&new));
@@ -377,8 +383,8 @@ impl Scsi {
     }
 }
 
-fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
-    let disk = |disk: &ScsiDisk| QueueDisk {
+fn counted(disks: &[AttachedDisk]) -> Vec<QueueDisk> {
+    let disk = |AttachedDisk { disk, .. }: &AttachedDisk| QueueDisk {
         address: disk.address,
         stats: disk.stats.clone(),
     };
@@ -387,9 +393,9 @@ fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
 
 /// The disk could not do it.
 #[cold]
-fn failed(queue: &Queue, disks: &[ScsiDisk], slot: u32, errno: engine::Errno) {
+fn failed(queue: &Queue, disks: &[AttachedDisk], slot: u32, errno: engine::Errno) {
     let disk = queue.disk(slot).and_then(|disk| disks.get(disk as usize));
-    if let Some(reports) = disk.and_then(|disk| disk.reports.as_ref()) {
+    if let Some(reports) = disk.and_then(|disk| disk.disk.reports.as_ref()) {
         reports.failed(queue.is_read(slot), errno);
     }
 }

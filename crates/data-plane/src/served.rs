@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use block::{Engines, Node, Request};
+use block::{Engines, Node, Request, Route};
 use counters::Clock;
 use virtio_blk::{Admission, AdmitError, QueueName, QueueStats, Retried};
 use virtqueue::{Chain, GuestMemory, LoggedQueue, TrackedQueue};
@@ -38,7 +38,8 @@ pub(crate) enum Served {
 /// A disk's.
 pub(crate) struct Blk {
     pub queue: virtio_blk::Queue,
-    pub node: Arc<Node>,
+    /// The way of its requests to the disk.
+    pub route: Route,
     pub clock: Clock,
 }
 
@@ -52,8 +53,8 @@ impl Blk {
         chain: &mut Chain,
         engines: &mut Engines,
     ) -> Result<Admission, AdmitError> {
-        let Blk { queue, node, .. } = self;
-        let sink = &mut NodeSink { engines, node };
+        let Blk { queue, route, .. } = self;
+        let sink = &mut RouteSink { engines, route };
         match ring {
             virtqueue::Queue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
             virtqueue::Queue::Packed(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
@@ -63,8 +64,8 @@ impl Blk {
 
     /// Hands a block request over once more. There is room.
     pub fn retry(&mut self, slot: u32, engines: &mut Engines) -> Retried {
-        let Blk { queue, node, .. } = self;
-        queue.retry(slot, &mut NodeSink { engines, node })
+        let Blk { queue, route, .. } = self;
+        queue.retry(slot, &mut RouteSink { engines, route })
     }
 }
 
@@ -75,7 +76,7 @@ fn admit_tracked(
     ring: &mut TrackedQueue,
     memory: &GuestMemory,
     chain: &mut Chain,
-    sink: &mut NodeSink<'_>,
+    sink: &mut RouteSink<'_>,
 ) -> Result<Admission, AdmitError> {
     match ring {
         TrackedQueue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
@@ -92,33 +93,33 @@ fn admit_logged(
     ring: &mut LoggedQueue,
     memory: &GuestMemory,
     chain: &mut Chain,
-    sink: &mut NodeSink<'_>,
+    sink: &mut RouteSink<'_>,
 ) -> Result<Admission, AdmitError> {
     queue.admit(ring, memory, chain, sink, ADMIT_BUDGET)
 }
 
 /// The engines as a disk sees them.
-struct NodeSink<'a> {
+struct RouteSink<'a> {
     engines: &'a mut Engines,
-    node: &'a Node,
+    route: &'a Route,
 }
 
-impl virtio_blk::Sink for NodeSink<'_> {
+impl virtio_blk::Sink for RouteSink<'_> {
     #[inline]
     fn room(&self) -> usize {
-        self.engines.room(self.node)
+        self.engines.room(self.route)
     }
 
     #[inline]
     fn merging_helps(&self) -> bool {
-        self.node.merging_helps()
+        self.route.merging_helps()
     }
 
     #[inline(always)]
     unsafe fn submit(&mut self, request: Request) {
-        // SAFETY: the device's promise reaches to the completion; the vring keeps the node, and the
+        // SAFETY: the device's promise reaches to the completion; the vring keeps the route, and the
         // memory map by its epoch, until then (`stopping` waits for all completions).
-        let taken = unsafe { self.engines.submit(self.node, request) };
+        let taken = unsafe { self.engines.submit(self.route, request) };
         assert!(
             taken.is_ok(),
             "the device asked for room before it took the request"
@@ -127,11 +128,11 @@ impl virtio_blk::Sink for NodeSink<'_> {
 }
 
 impl Served {
-    /// The disks that its requests go to.
-    pub fn nodes(&self) -> Vec<Arc<Node>> {
+    /// The ways of its requests to disks, when it ends.
+    pub fn into_routes(self) -> Vec<Route> {
         match self {
-            Served::Blk(blk) => vec![blk.node.clone()],
-            Served::Scsi(scsi) => scsi.disks().iter().map(|disk| disk.node.clone()).collect(),
+            Served::Blk(blk) => vec![blk.route],
+            Served::Scsi(scsi) => scsi.into_routes(),
         }
     }
 

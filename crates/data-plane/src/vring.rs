@@ -9,7 +9,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::Node;
 use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
@@ -18,13 +17,13 @@ use virtqueue::{
     TrackedQueue,
 };
 
-use block::Engines;
+use block::{Engines, Node, Route};
 
 use crate::descriptors::{Descriptors, duplicate};
 use crate::lists::EMPTY_LOOKS;
 use crate::message::Message;
 use crate::reports::QueueReports;
-use crate::scsi::Scsi;
+use crate::scsi::{AttachedDisk, Scsi, ScsiDisk};
 use crate::served::{Blk, Served, Serves};
 use crate::waiting::Joined;
 
@@ -147,10 +146,12 @@ pub(crate) struct Vring {
 
 impl Vring {
     /// A queue that is not in any list yet. `token` is its place among the plane's, which `remote` leads to.
+    /// `attach` makes the way to a disk.
     pub fn new(
         setup: VringSetup,
         token: u32,
         remote: &Remote<Message>,
+        mut attach: impl FnMut(&Node) -> Route,
     ) -> Result<(Self, Option<OwnedFd>), RingError> {
         let VringSetup {
             name,
@@ -180,12 +181,18 @@ impl Vring {
         let served = match serves {
             Serves::Blk { device, node } => Served::Blk(Blk {
                 queue: virtio_blk::Queue::new(name, device, size, token, &stats),
-                node,
+                route: attach(&node),
                 clock: Clock::new(),
             }),
-            Serves::Scsi(setup) => {
+            Serves::Scsi(mut setup) => {
                 let remote = remote.clone();
-                let scsi = Scsi::new(setup, name, size, token, stats, remote);
+                let attached = |disk: ScsiDisk| AttachedDisk {
+                    route: attach(&disk.node),
+                    disk,
+                };
+                let disks = std::mem::take(&mut setup.disks);
+                let disks = disks.into_iter().map(attached).collect();
+                let scsi = Scsi::new(setup, disks, name, size, token, stats, remote);
                 Served::Scsi(Box::new(scsi))
             }
         };
@@ -219,9 +226,9 @@ impl Vring {
         Ok((vring, kick))
     }
 
-    /// The disks behind the device.
-    pub fn nodes(&self) -> Vec<Arc<Node>> {
-        self.served.nodes()
+    /// The ways of its requests to disks, when it ends.
+    pub fn into_routes(self) -> Vec<Route> {
+        self.served.into_routes()
     }
 
     /// Whether requests may be taken from it.
@@ -563,8 +570,8 @@ impl Vring {
         self.ring.set_log(log, &self.memory);
     }
 
-    /// Its disk was opened anew; returns the old opening. Nothing is in flight.
-    pub fn set_node(&mut self, new: Arc<Node>, engines: &mut Engines) -> Arc<Node> {
+    /// Its disk was opened anew, and this is the way there; returns the old one. Nothing is in flight.
+    pub fn set_route(&mut self, new: Route, engines: &mut Engines) -> Route {
         debug_assert_eq!(
             self.in_flight(),
             self.waiting(),
@@ -572,7 +579,7 @@ impl Vring {
         );
         self.leave_memory(&self.memory, engines);
         let old = match &mut self.served {
-            Served::Blk(Blk { node, .. }) => std::mem::replace(node, new),
+            Served::Blk(Blk { route, .. }) => std::mem::replace(route, new),
             Served::Scsi(_) => new,
         };
         self.join_memory(engines);
@@ -608,7 +615,7 @@ impl Vring {
 
     /// The current generation begins to use its memory.
     pub fn join_memory(&self, engines: &mut Engines) {
-        let Served::Blk(Blk { node, .. }) = &self.served else {
+        let Served::Blk(Blk { route, .. }) = &self.served else {
             return;
         };
         if !self.fixed_buffers {
@@ -620,7 +627,7 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { engines.join_memory(node, key(&self.memory), ranges) };
+        unsafe { engines.join_memory(route, key(&self.memory), ranges) };
     }
 
     /// A generation without requests in flight has no more use for its memory.

@@ -31,10 +31,10 @@ impl Vrings {
         self.places[place as usize] = Some(Box::new(vring));
     }
 
-    /// Gives a place back, and drops the queue in it.
-    pub fn remove(&mut self, place: u32) {
-        self.places[place as usize] = None;
+    /// Gives a place back; returns the queue in it.
+    pub fn remove(&mut self, place: u32) -> Option<Box<Vring>> {
         self.free.push(place);
+        self.places[place as usize].take()
     }
 
     /// All queues.

@@ -4,7 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{FaultAction, FaultOp, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions};
+use block::{
+    FaultAction, FaultOp, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Route,
+};
 use engine::Errno;
 
 use crate::harness::{Call, Rig, pattern};
@@ -184,7 +186,7 @@ fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
     let memory = hold(&mut rig, &node, 7);
     rig.ok(&below, Call::flush());
     assert!(rig.engines.next_deadline_ns().is_some());
-    end(rig, &node, memory);
+    end(rig, memory);
 }
 
 #[test]
@@ -217,19 +219,20 @@ fn what_hangs_is_carried_out_when_it_is_released() {
         // Or when its queue has to end.
         faults.set(Some(hang()));
         let memory = hold(&mut rig, &node, 7);
-        end(rig, &node, memory);
+        end(rig, memory);
     }
 }
 
-/// Memory that a request names.
-struct Named {
+/// A request that is held back, with the memory that it names.
+struct Held {
+    route: Route,
     _bytes: Vec<u8>,
     _iov: Box<libc::iovec>,
 }
 
 /// Submits a write of the queue at `place`, which is held back.
-fn hold(rig: &mut Rig, node: &Node, place: u32) -> Named {
-    rig.attach(node);
+fn hold(rig: &mut Rig, node: &Node, place: u32) -> Held {
+    let route = rig.attach(node);
     let mut bytes = vec![0; 8192];
     let start = bytes.as_mut_ptr().align_offset(4096);
     let mut iov = Box::new(libc::iovec {
@@ -246,33 +249,34 @@ fn hold(rig: &mut Rig, node: &Node, place: u32) -> Named {
         token: u64::from(place) << 32 | 1,
     };
     // SAFETY: what is returned outlives the request, which `end` waits for.
-    unsafe { rig.engines.submit(node, request) }.unwrap();
+    unsafe { rig.engines.submit(&route, request) }.unwrap();
     let mut out = Vec::new();
     rig.engines.flush_batch();
     rig.engines.reap(&mut out);
     assert!(out.is_empty() && !rig.engines.has_completions());
-    Named {
+    Held {
+        route,
         _bytes: bytes,
         _iov: iov,
     }
 }
 
 /// The queue at place 7 ends, and the one request that it has in flight with it.
-fn end(mut rig: Rig, node: &Node, memory: Named) {
-    rig.engines.hold_no_more(8);
+fn end(mut rig: Rig, held: Held) {
+    rig.engines.stop_source(8);
     let mut out = Vec::new();
     rig.engines.reap(&mut out);
     assert!(out.is_empty(), "that was another queue");
-    rig.engines.hold_no_more(7);
+    rig.engines.stop_source(7);
     while out.is_empty() {
         rig.engines.reap(&mut out);
         rig.engines.flush_batch();
         std::thread::yield_now();
     }
     assert_eq!((out[0].token, out[0].result), (7 << 32 | 1, Ok(())));
-    drop(memory);
-    rig.engines.may_hold(7);
-    rig.engines.detach(node);
+    drop(held._bytes);
+    rig.engines.source_ended(7);
+    rig.engines.detach(held.route);
 }
 
 /// Errors by chance: what failed is not on the disk, all else is, and nothing is lost.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use block::{EngineSettings, Engines, Node, Op, Request};
+use block::{EngineSettings, Engines, Node, Op, Request, Route};
 use engine::{AioSettings, Completion, Errno};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -201,12 +201,12 @@ impl Rig {
     }
 
     /// A queue of the node's starts.
-    pub fn attach(&mut self, node: &Node) {
+    pub fn attach(&mut self, node: &Node) -> Route {
         let watched = &mut self.watched;
         self.engines.attach(node, &mut |fd| {
             watched.push(fd.try_clone_to_owned()?);
             Ok(())
-        });
+        })
     }
 
     /// Requests that the kernel took of Linux AIO and the ring.
@@ -244,19 +244,17 @@ impl Rig {
             .into_iter()
             .map(|(node, call)| (node, Placed::new(call)))
             .unzip();
-        for node in &nodes {
-            self.attach(node);
-        }
+        let routes: Vec<Route> = nodes.iter().map(|node| self.attach(node)).collect();
         let mut results = vec![None; placed.len()];
         let mut next = 0;
         let mut left = placed.len();
         let mut out = Vec::new();
         while left > 0 {
-            while next < placed.len() && self.engines.room(nodes[next]) > 0 {
+            while next < placed.len() && self.engines.room(&routes[next]) > 0 {
                 let request = placed[next].request(next as u64);
                 // SAFETY: `placed` and the nodes outlive the loop, which ends when all requests
                 // have completed; nothing in `placed` is touched before.
-                let taken = unsafe { self.engines.submit(nodes[next], request) };
+                let taken = unsafe { self.engines.submit(&routes[next], request) };
                 assert!(taken.is_ok(), "there was room");
                 next += 1;
             }
@@ -272,8 +270,8 @@ impl Rig {
         // A ring may say that there is something to finish when that has just been done.
         self.engines.reap(&mut out);
         assert!(out.is_empty(), "a completion of nothing: {out:?}");
-        for node in &nodes {
-            self.engines.detach(node);
+        for route in routes {
+            self.engines.detach(route);
         }
         let outcomes = placed.into_iter().zip(results);
         outcomes

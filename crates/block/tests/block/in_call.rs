@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::Arc;
 
-use block::Node;
+use block::{Node, Route};
 use engine::Errno;
 use tempfile::TempDir;
 
@@ -44,16 +44,16 @@ fn synchronous(rig: &Rig) -> u64 {
 }
 
 /// A disk in memory, and an iothread that carries its requests out at once. None where there is none.
-fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig)> {
+fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig, Route)> {
     let folder = tmpfs_folder()?;
     let (path, node) = disk(&folder);
     let mut rig = Rig::new();
-    rig.attach(&node);
+    let route = rig.attach(&node);
     // A machine with other work may interrupt some calls, but not all of them.
     for round in 0..2000 {
         fill_and_check(&mut rig, &node, round);
         if synchronous(&rig) > 0 {
-            return Some((folder, path, node, rig));
+            return Some((folder, path, node, rig, route));
         }
     }
     panic!("a disk in memory answers within the call");
@@ -66,7 +66,7 @@ fn truncate(path: &Path, bytes: u64) {
 
 #[test]
 fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
-    let Some((_folder, _, node, mut rig)) = in_memory() else {
+    let Some((_folder, _, node, mut rig, route)) = in_memory() else {
         return;
     };
     // With probes in between.
@@ -77,7 +77,7 @@ fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
     rig.ok(&node, Call::write(0, &pattern(7, BLOCK)).fua());
     assert!(rig.read(&node, 0, BLOCK) == pattern(7, BLOCK));
     // Another disk with the same number begins anew.
-    rig.engines.detach(&node);
+    rig.engines.detach(route);
     let before = synchronous(&rig);
     rig.ok(&node, Call::read(0, BLOCK));
     assert_eq!(synchronous(&rig), before);
@@ -85,7 +85,7 @@ fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
 
 #[test]
 fn what_a_truncated_disk_in_memory_has_lost_reads_as_zeroes() {
-    let Some((_folder, path, node, mut rig)) = in_memory() else {
+    let Some((_folder, path, node, mut rig, _route)) = in_memory() else {
         return;
     };
     fill_and_check(&mut rig, &node, 0);

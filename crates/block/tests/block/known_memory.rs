@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use block::{Node, Op, Request};
+use block::{Node, Op, Request, Route};
 
 use crate::harness::{Rig, pattern};
 use crate::storage::{file, folder, image, options, ring};
@@ -30,14 +30,14 @@ fn disk(path: &Path, seed: u64) -> Arc<Node> {
     file(&ring(options(path)))
 }
 
-fn join(rig: &mut Rig, node: &Node, key: usize, pages: &[&Page]) {
+fn join(rig: &mut Rig, route: &Route, key: usize, pages: &[&Page]) {
     let ranges = pages.iter().map(|page| page.range());
     // SAFETY: every test keeps its pages until all users have left, or the engines are dropped.
-    unsafe { rig.engines.join_memory(node, key, ranges) };
+    unsafe { rig.engines.join_memory(route, key, ranges) };
 }
 
 /// Reads a page of a disk into memory, where it must be right; whether the ring knew the memory.
-fn known(rig: &mut Rig, node: &Node, seed: u64, page: &mut Page) -> bool {
+fn known(rig: &mut Rig, route: &Route, seed: u64, page: &mut Page) -> bool {
     page.0.fill(0xee);
     let fixed = |rig: &Rig| rig.engines.ring_stats().unwrap().fixed;
     let before = fixed(rig);
@@ -55,7 +55,7 @@ fn known(rig: &mut Rig, node: &Node, seed: u64, page: &mut Page) -> bool {
         token: 0,
     };
     // SAFETY: the page and the segment outlive the loop, which ends with the completion.
-    unsafe { rig.engines.submit(node, request) }.unwrap();
+    unsafe { rig.engines.submit(route, request) }.unwrap();
     rig.engines.flush_batch();
     let mut out = Vec::new();
     while out.is_empty() {
@@ -73,9 +73,7 @@ fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
     let disks = [1, 2].map(|seed| disk(&image(&folder, &format!("{seed}"), 0), seed));
     let [mut one, mut two] = [Page::new(), Page::new()];
     let mut rig = Rig::new();
-    for node in &disks {
-        rig.attach(node);
-    }
+    let disks = disks.map(|node| rig.attach(&node));
     // Two queues of the first, one of the second.
     join(&mut rig, &disks[0], 1, &[&one]);
     join(&mut rig, &disks[0], 1, &[&one]);
@@ -102,13 +100,13 @@ fn a_region_of_two_maps_is_known_until_both_are_gone() {
     let node = disk(&image(&folder, "disk", 0), 1);
     let [mut shared, mut new] = [Page::new(), Page::new()];
     let mut rig = Rig::new();
-    rig.attach(&node);
-    join(&mut rig, &node, 1, &[&shared]);
-    join(&mut rig, &node, 2, &[&shared, &new]);
+    let route = rig.attach(&node);
+    join(&mut rig, &route, 1, &[&shared]);
+    join(&mut rig, &route, 2, &[&shared, &new]);
     rig.engines.leave_memory(1);
-    assert!(known(&mut rig, &node, 1, &mut shared));
-    assert!(known(&mut rig, &node, 1, &mut new));
+    assert!(known(&mut rig, &route, 1, &mut shared));
+    assert!(known(&mut rig, &route, 1, &mut new));
     rig.engines.leave_memory(2);
-    assert!(!known(&mut rig, &node, 1, &mut shared));
-    assert!(!known(&mut rig, &node, 1, &mut new));
+    assert!(!known(&mut rig, &route, 1, &mut shared));
+    assert!(!known(&mut rig, &route, 1, &mut new));
 }

@@ -54,11 +54,11 @@ fn request(token: u64) -> Request {
 #[test]
 fn the_soonest_completes_first_and_equals_in_order() {
     let mut rig = Rig::new();
-    let (fast, slow) = (null(1_000_000, false), null(50_000_000, false));
-    let never = null(3_600_000_000_000, false);
-    for (token, node) in [(0, &slow), (1, &fast), (2, &never), (3, &slow), (4, &fast)] {
+    let [fast, slow, never] = [1_000_000, 50_000_000, 3_600_000_000_000]
+        .map(|latency_ns| rig.attach(&null(latency_ns, false)));
+    for (token, route) in [(0, &slow), (1, &fast), (2, &never), (3, &slow), (4, &fast)] {
         // SAFETY: a flush names no memory, and the nodes outlive the engines' use of them.
-        unsafe { rig.engines.submit(node, request(token)) }.unwrap();
+        unsafe { rig.engines.submit(route, request(token)) }.unwrap();
     }
     let mut out = Vec::new();
     let mut deadlines = Vec::new();
@@ -80,7 +80,7 @@ fn a_slow_disk_fills_only_itself() {
     let folder = folder();
     let path = image(&folder, "disk", 1 << 20);
     let mut rig = Rig::new();
-    let never = null(3_600_000_000_000, false);
+    let never = rig.attach(&null(3_600_000_000_000, false));
     let room = rig.engines.room(&never);
     for token in 0..room as u64 {
         // SAFETY: as above.

@@ -7,7 +7,7 @@ use block::Node;
 use event_loop::iothread::PlaneContext;
 
 use super::{Handler, StoragePlane};
-use crate::controller::Controller;
+use crate::controller::{Controller, ControllerDisk};
 use crate::controllers::{Running, now_ns};
 
 /// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
@@ -21,10 +21,11 @@ impl StoragePlane {
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
         let place = self.vrings.reserve();
-        let running = Running::new(controller, nodes, place);
-        for node in running.nodes() {
-            self.attach(cx, node);
-        }
+        let disks = nodes.into_iter().map(|node| ControllerDisk {
+            route: self.attach(cx, &node),
+            node,
+        });
+        let running = Running::new(controller, disks.collect(), place);
         self.vrings.controllers.put(running);
         self.lists.make_room(self.vrings.count());
         self.trace.make_room(self.vrings.count());
@@ -151,7 +152,7 @@ impl StoragePlane {
     ) {
         if let Some(running) = self.vrings.controllers.get_mut(place) {
             running.stop(reply);
-            self.engines.hold_no_more(place);
+            self.engines.stop_source(place);
             self.tend(cx, place);
         }
     }
@@ -202,13 +203,11 @@ impl StoragePlane {
             cx.delete(handler);
         }
         self.lists.forget_controller(place);
-        let nodes = running.nodes().to_vec();
         // Before the answer: whoever gets it may close the disk and finds that nobody else holds it.
-        drop(running);
-        for node in nodes {
-            self.engines.detach(&node);
+        for route in running.into_routes() {
+            self.engines.detach(route);
         }
-        self.engines.may_hold(place);
+        self.engines.source_ended(place);
         self.vrings.remove(place);
         let _ = reply.send(0);
     }
@@ -223,12 +222,15 @@ impl StoragePlane {
         if self.vrings.controllers.get_mut(place).is_none() {
             return;
         }
-        self.attach(cx, node);
-        let running = self.vrings.controllers.get_mut(place);
-        match running.and_then(|running| running.set_node(node)) {
-            Some(old) => self.engines.detach(&old),
-            None => self.engines.detach(node),
-        }
+        let new = ControllerDisk {
+            route: self.attach(cx, node),
+            node: node.clone(),
+        };
+        let old = match self.vrings.controllers.get_mut(place) {
+            Some(running) => running.set_disk(new),
+            None => new,
+        };
+        self.engines.detach(old.route);
     }
 
     /// It hands requests over, or does not.

@@ -6,7 +6,7 @@ use virtio_blk::Admission;
 use virtqueue::Chain;
 
 use super::{ADMIT_BUDGET, Vring};
-use crate::scsi::{Around, Scsi, ScsiDisk, ScsiMail};
+use crate::scsi::{Around, AttachedDisk, Scsi, ScsiMail};
 use crate::served::Served;
 
 impl Vring {
@@ -139,7 +139,7 @@ impl Vring {
     }
 
     /// The controller's disks are others; returns those that were. Nothing is in flight.
-    pub fn set_disks(&mut self, disks: Vec<ScsiDisk>) -> Vec<ScsiDisk> {
+    pub fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         debug_assert_eq!(self.in_flight(), 0, "commands name disks by their places");
         match &mut self.served {
             Served::Blk(_) => disks,

@@ -121,7 +121,7 @@ impl Vring {
             let Served::Blk(blk) = &self.served else {
                 return true;
             };
-            if engines.room(&blk.node) == 0 {
+            if engines.room(&blk.route) == 0 {
                 return false;
             }
             let Some(waits) = self.next_waiting() else {

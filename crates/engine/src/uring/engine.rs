@@ -44,8 +44,6 @@ pub struct Uring<R: Ring = KernelRing> {
     slots: Slots<Request>,
     /// Slots to be submitted again; empty between calls.
     again: Vec<u32>,
-    /// Completions of ranges.
-    ranges: Vec<Completion>,
     /// The memory that the ring knows.
     buffers: Buffers,
     /// Requests with several buffers may name them by their place in it.
@@ -140,7 +138,6 @@ impl<R: Ring> Uring<R> {
             ring,
             slots: Slots::new(max_events),
             again: Vec::with_capacity(max_events as usize),
-            ranges: Vec::with_capacity(max_events as usize),
             buffers: Buffers::new(MAX_BUFFERS),
             vectored_fixed: false,
             pending: 0,
@@ -186,7 +183,7 @@ impl<R: Ring> Uring<R> {
         self.add(request)
     }
 
-    /// Queues a request without data. Its completion is one of [`take_range`](Self::take_range).
+    /// Queues a request without data.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -206,8 +203,7 @@ impl<R: Ring> Uring<R> {
         self.submit_pending();
     }
 
-    /// The reap phase: appends all completions that are there to `out` and returns how many, those of
-    /// ranges not counted.
+    /// The reap phase: appends all completions that are there to `out` and returns how many.
     ///
     /// Nothing is submitted here: the guest hears of what was reaped before the next submission.
     /// Give `out` room for `max_events` completions, and it never grows.
@@ -226,7 +222,6 @@ impl<R: Ring> Uring<R> {
             ring,
             slots,
             again,
-            ranges,
             in_flight,
             stats,
             blocked,
@@ -241,9 +236,8 @@ impl<R: Ring> Uring<R> {
             *blocked = false;
             match request.advance(res) {
                 Next::Done(result) => {
-                    let Request { token, range, .. } = *slots.release(slot);
-                    let completions = if range { &mut *ranges } else { &mut *out };
-                    completions.push(Completion { token, result });
+                    let token = slots.release(slot).token;
+                    out.push(Completion { token, result });
                     stats.completed += 1;
                 }
                 Next::Resume => {
@@ -261,11 +255,6 @@ impl<R: Ring> Uring<R> {
         }
         self.again.clear();
         out.len() - before
-    }
-
-    /// Takes one of the completions of ranges that the last [`reap`](Self::reap) found.
-    pub fn take_range(&mut self) -> Option<Completion> {
-        self.ranges.pop()
     }
 
     /// Whether [`reap`](Self::reap) may find something: a few loads, no system call, made for

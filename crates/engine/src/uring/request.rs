@@ -44,7 +44,7 @@ pub struct RangeIo {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// The submitter's name for the request; not to be told from those of other requests by.
+    /// The submitter's name for the request.
     pub token: u64,
 }
 
@@ -74,8 +74,6 @@ pub(super) struct Request {
     kind: Kind,
     /// The place in the ring's table of the memory that all its buffers are in.
     pub(super) place: Option<u16>,
-    /// Whether its completion goes to those of ranges.
-    pub(super) range: bool,
     retries: u8,
 }
 
@@ -109,7 +107,6 @@ impl Request {
             file: io.fd,
             kind,
             place: None,
-            range: false,
             retries: 0,
         }
     }
@@ -127,7 +124,6 @@ impl Request {
             file: io.file,
             kind,
             place: None,
-            range: true,
             retries: 0,
         }
     }

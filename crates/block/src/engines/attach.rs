@@ -1,0 +1,198 @@
+//! Sources that come and go: routes, and what the backends know of files and guest memory.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use engine::uring::File;
+
+use super::{Engines, LinuxAio, Uring};
+use crate::aio::Aio;
+use crate::blkdebug::{Filter, FilterTask};
+use crate::no_wait::lacks_nowait;
+use crate::node::{Backing, FdBacking, Node};
+use crate::ring_range::RingRanges;
+use crate::route::{Carrier, Path, Route, Target};
+use crate::task::TaskNode;
+
+/// Watches the descriptor of an engine, see [`Engines::attach`].
+type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
+
+impl Engines {
+    /// A source of requests to `node` starts on this iothread: what its requests need is made. `watch` gets the
+    /// descriptor of an engine that was made now. It becomes readable when the engine has completed something, is to be
+    /// watched for edges, and never needs to be read.
+    ///
+    /// What cannot be had is no error: it is said once in the log, with what to do about it, and another backend carries
+    /// the requests.
+    pub fn attach(&mut self, node: &Node, watch: Watch<'_>) -> Route {
+        match &*node.backing {
+            Backing::Fd(file) => self.attach_file(node, file, watch),
+            Backing::Null(options) => Route::null(*options),
+            Backing::Filter(filter) => self.attach_filter(node, filter, watch),
+        }
+    }
+
+    fn attach_file(&mut self, node: &Node, file: &FdBacking, watch: Watch<'_>) -> Route {
+        let carrier = match self.attached.add_source(file) {
+            Some(carrier) => carrier,
+            None => {
+                let carrier = self.choose_carrier(file, watch);
+                self.attached.insert(file, node.backing.clone(), carrier);
+                carrier
+            }
+        };
+        let Some(target) = Target::new(&node.backing, carrier, node.base(), node.unmap()) else {
+            unreachable!("it is a file");
+        };
+        let path = || Path::File(target.clone());
+        let range: Box<dyn Fn() -> Path> = if matches!(carrier, Carrier::Ring(_)) {
+            let target = target.clone();
+            let ranges: Rc<dyn TaskNode> = Rc::new(RingRanges { target });
+            Box::new(move || Path::Task(ranges.clone()))
+        } else {
+            Box::new(path)
+        };
+        let unless = |nothing: bool, path: &dyn Fn() -> Path| match nothing {
+            true => Path::Nothing,
+            false => path(),
+        };
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: range(),
+            discard: unless(!node.unmap(), &range),
+            flush: unless(file.no_flush || node.read_only(), &path),
+            files: vec![node.backing.clone()],
+            merging_helps: true,
+            disk: Some(target.clone()),
+        }
+    }
+
+    /// Which backend carries a file that has no source on this iothread yet.
+    fn choose_carrier(&mut self, file: &FdBacking, watch: Watch<'_>) -> Carrier {
+        let carrier = match file.aio {
+            Aio::IoUring if self.make_ring(watch) => Carrier::Ring(self.register_file(file)),
+            Aio::IoUring if file.direct.is_some() && self.make_aio(watch) => Carrier::Native,
+            Aio::Native if self.make_aio(watch) => Carrier::Native,
+            _ => Carrier::Workers,
+        };
+        if carrier == Carrier::Native
+            && let Some(aio) = self.aio.get_mut()
+            && lacks_nowait(file.fd.as_fd())
+        {
+            aio.watch(file.raw_fd());
+        }
+        carrier
+    }
+
+    fn attach_filter(&mut self, node: &Node, filter: &Filter, watch: Watch<'_>) -> Route {
+        let below = self.attach(&filter.below, watch);
+        let files = below.files.clone();
+        let disk = below.disk.as_ref().map(|disk| disk.window(node.base()));
+        let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
+            below,
+            faults: filter.faults.clone(),
+            base: node.base(),
+            unmap: node.unmap(),
+        });
+        Route::task(&task, files, disk)
+    }
+
+    /// A source, with nothing in flight any more, leaves this iothread.
+    pub fn detach(&mut self, route: Route) {
+        for backing in &route.files {
+            let Backing::Fd(file) = &**backing else {
+                continue;
+            };
+            match self.attached.remove_source(file) {
+                Some(Carrier::Native) => {
+                    if let Some(aio) = self.aio.get_mut() {
+                        aio.unwatch(file.raw_fd());
+                    }
+                }
+                Some(Carrier::Ring(File::Registered(place))) => {
+                    if let Some(ring) = self.ring.get_mut() {
+                        ring.unregister_file(place);
+                    }
+                }
+                Some(Carrier::Ring(File::Descriptor(_)) | Carrier::Workers) | None => {}
+            }
+        }
+    }
+
+    /// A source begins to use the guest memory that `key` names, which is pinned and registered with the ring from then on.
+    /// What cannot be is said once in the log, and its requests go as if it were not asked for.
+    ///
+    /// # Safety
+    /// The `ranges` (address, length) stay mapped until as many users have left.
+    pub unsafe fn join_memory(
+        &mut self,
+        route: &Route,
+        key: usize,
+        ranges: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let carrier = route.disk.as_ref().map(|disk| disk.carrier);
+        let carried = matches!(carrier, Some(Carrier::Ring(_)));
+        let ring = self.ring.get_mut().filter(|_| carried);
+        // SAFETY: our caller promises the same.
+        unsafe { self.known_memory.join(ring, key, ranges) };
+    }
+
+    /// A source has no request under way in that memory any more, and will have none.
+    pub fn leave_memory(&mut self, key: usize) {
+        self.known_memory.leave(self.ring.get_mut(), key);
+    }
+
+    /// The source at this place, which is the upper half of its tokens, wants to end: nothing delays its requests any
+    /// longer, until [`source_ended`](Self::source_ended).
+    pub fn stop_source(&mut self, place: u32) {
+        self.tasks.stop_source(place);
+    }
+
+    /// The source at this place has ended.
+    pub fn source_ended(&mut self, place: u32) {
+        self.tasks.source_ended(place);
+    }
+
+    fn make_aio(&mut self, watch: Watch<'_>) -> bool {
+        let settings = self.aio_settings;
+        // Only if there is none: to end a context takes the kernel many milliseconds, in which this thread waits.
+        let make = || {
+            #[cfg(feature = "simulation")]
+            let made =
+                LinuxAio::with_kernel(crate::simulation::the_only(&mut self.kernel), settings);
+            #[cfg(not(feature = "simulation"))]
+            let made = LinuxAio::new(settings);
+            made.map_err(|error| error.to_string())
+        };
+        let watch = |aio: &LinuxAio| watch(aio.eventfd());
+        let without = "no Linux AIO: worker threads do all I/O";
+        self.aio.make(make, watch, without)
+    }
+
+    fn make_ring(&mut self, watch: Watch<'_>) -> bool {
+        let settings = self.ring_settings;
+        let make = || {
+            #[cfg(feature = "simulation")]
+            let made = crate::simulation::make_ring(&mut self.simulated_ring, settings);
+            #[cfg(not(feature = "simulation"))]
+            let made = Uring::new(settings);
+            made.map_err(|error| error.to_string())
+        };
+        let watch = |ring: &Uring| watch(ring.eventfd());
+        let without = "no io_uring: another backend does its I/O";
+        self.ring.make(make, watch, without)
+    }
+
+    /// How the ring is to call a file: by its place in the table, if that has one for it.
+    fn register_file(&mut self, file: &FdBacking) -> File {
+        let (place, fd) = (file.id.number(), file.raw_fd());
+        let ring = self.ring.get_mut();
+        if ring.is_some_and(|ring| ring.register_file(place, fd)) {
+            File::Registered(place)
+        } else {
+            File::Descriptor(fd)
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The way of one request to the backend that carries it.
+
+use engine::{Full, Io, Op as IoOp};
+
+use super::{Engines, LinuxAio, Uring};
+use crate::job::{Job, Work};
+use crate::node::FdBacking;
+use crate::request::{Op, Request};
+use crate::route::{Carrier, Path, Route, Target};
+use crate::task::Outgoing;
+use crate::transfer::IOV_MAX;
+
+impl Engines {
+    /// How many requests of a route are taken for sure before the next reap. The source asks before it takes a request
+    /// out of the guest's ring.
+    #[inline]
+    #[must_use]
+    pub fn room(&self, route: &Route) -> usize {
+        let room = match &route.read {
+            Path::Null(options) => return self.null.room(options.latency_ns),
+            Path::File(target) => match target.carrier {
+                Carrier::Native => self.aio.get().map(LinuxAio::room),
+                Carrier::Ring(_) => self.ring.get().map(Uring::room),
+                Carrier::Workers => None,
+            },
+            Path::Task(_) | Path::Nothing => None,
+        };
+        let others = self.null.room(0).min(self.tasks.room());
+        room.unwrap_or(usize::MAX).min(others)
+    }
+
+    /// Takes a request. [`Full`]: come again after the next completion.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing was taken.
+    ///
+    /// # Safety
+    /// Until the completion with the request's token has been reaped: the route is kept attached, the list of segments
+    /// stays in place and is touched by nobody else, and the memory that it names stays mapped (writable, for reads).
+    #[inline]
+    pub unsafe fn submit(&mut self, route: &Route, request: Request) -> Result<(), Full> {
+        match route.path(request.op) {
+            // SAFETY: our caller promises the same.
+            Path::File(target) => unsafe { self.submit_to_file(target, &request) },
+            // SAFETY: our caller promises that the segments are valid.
+            Path::Null(options) => unsafe { self.null.push(options, &request) },
+            Path::Nothing => self.null.complete(request.token),
+            Path::Task(node) => {
+                self.tasks.spawn(node.clone(), request);
+                Ok(())
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
+        let file = target.file();
+        if let Some(op) = carried_op(file, target.base, request) {
+            match target.carrier {
+                Carrier::Native => {
+                    if let Some(aio) = self.aio.get_mut()
+                        && (op != IoOp::Flush || aio.supports_fdsync())
+                    {
+                        // SAFETY: our caller promises more than `push` asks for.
+                        unsafe { aio.push(io(op, file.raw_fd(), target.base, request)) }?;
+                        if is_full_batch(file, aio.pending()) {
+                            aio.submit();
+                        }
+                        return Ok(());
+                    }
+                }
+                Carrier::Ring(registered) => {
+                    if let Some(ring) = self.ring.get_mut() {
+                        // SAFETY: our caller promises more than `push` asks for.
+                        unsafe { ring.push(io(op, registered, target.base, request)) }?;
+                        if is_full_batch(file, ring.pending()) {
+                            ring.submit();
+                        }
+                        return Ok(());
+                    }
+                }
+                Carrier::Workers => {}
+            }
+        }
+        // SAFETY: our caller promises the same.
+        let job = unsafe { Job::new(target, *request) };
+        self.pool.push(Work::Request(job));
+        Ok(())
+    }
+
+    /// Polls tasks that were woken, and hands over what they ask for.
+    #[inline(never)]
+    pub(super) fn run_tasks(&mut self) {
+        self.tasks.run();
+        while let Some(outgoing) = self.tasks.next_outgoing() {
+            let taken = match &outgoing {
+                // SAFETY: a task is complete, and its source told so, only when this has been reaped; until then the
+                // source keeps the segments.
+                Outgoing::Request(target, request) => unsafe {
+                    self.submit_to_file(target, request)
+                },
+                Outgoing::Range(range) => match self.ring.get_mut() {
+                    Some(ring) => ring.push_range(*range),
+                    None => unreachable!("a file is carried by the ring that there is"),
+                },
+                Outgoing::Work(_) => Ok(()),
+            };
+            match (taken, outgoing) {
+                (Ok(()), Outgoing::Work(work)) => self.pool.push(work),
+                (Ok(()), _) => {}
+                (Err(Full), outgoing) => return self.tasks.put_back(outgoing),
+            }
+        }
+    }
+}
+
+/// Whether a node's own limit makes it time to submit.
+#[inline]
+fn is_full_batch(file: &FdBacking, pending: usize) -> bool {
+    let max_batch = file.aio_max_batch as usize;
+    max_batch != 0 && pending >= max_batch
+}
+
+#[inline]
+fn io<F>(op: IoOp, fd: F, base: u64, request: &Request) -> Io<F> {
+    Io {
+        op,
+        fd,
+        offset: request.offset + base,
+        iov: request.iov,
+        iov_count: request.iov_count,
+        len: request.len,
+        token: request.token,
+    }
+}
+
+/// What Linux AIO or the ring is to do; `None` when it cannot without blocking.
+#[inline]
+fn carried_op(file: &FdBacking, base: u64, request: &Request) -> Option<IoOp> {
+    let op = match request.op {
+        Op::Read => IoOp::Read,
+        // Beside writes of partial blocks every write is done by a worker, under the range lock.
+        Op::Write if !file.block_mode.partial() => IoOp::Write {
+            dsync: request.fua && !file.no_flush,
+        },
+        Op::Flush => return Some(IoOp::Flush),
+        Op::Write | Op::Discard | Op::WriteZeroes { .. } => return None,
+    };
+    is_aligned(file, base, request).then_some(op)
+}
+
+/// Whether the kernel takes a transfer as it is.
+#[inline]
+fn is_aligned(file: &FdBacking, base: u64, request: &Request) -> bool {
+    if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
+        return false;
+    }
+    // Through the page cache (which only the ring does) everything fits.
+    let Some(direct) = file.direct else {
+        return true;
+    };
+    // SAFETY: the caller of `Engines::submit` vouches for the list.
+    let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
+    direct.fits(base + request.offset, request.len, iov)
+}

@@ -1,0 +1,255 @@
+//! Discards and zeroes of a disk that a ring carries.
+//!
+//! The ring makes the first attempt. Where the file or device says that it cannot, a worker does it all, as it does
+//! without a ring, and the next ones go to workers at once.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use engine::Errno;
+use engine::uring::{File, RangeIo, RangeOp};
+
+use crate::discard::whole_blocks;
+use crate::request::{Op, Request};
+use crate::route::{Carrier, Target};
+use crate::task::{LocalFuture, TaskContext, TaskNode};
+
+const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
+
+/// What a backing was found not to do in a ring. (Several iothreads may find out.)
+#[derive(Default)]
+pub(crate) struct UnsupportedOps(AtomicU8);
+
+impl UnsupportedOps {
+    fn bit(op: RangeOp) -> u8 {
+        match op {
+            RangeOp::Fallocate { mode: PUNCH_HOLE } => 1,
+            RangeOp::Fallocate { .. } => 2,
+            RangeOp::DiscardDevice => 4,
+            RangeOp::Flush => 0,
+        }
+    }
+
+    fn contains(&self, op: RangeOp) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::bit(op) != 0
+    }
+
+    fn insert(&self, op: RangeOp) {
+        self.0.fetch_or(Self::bit(op), Ordering::Relaxed);
+    }
+}
+
+/// What carries a discard or a write of zeroes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Worker,
+    /// No whole block is in it.
+    Nothing,
+    /// The ring does it, to so many bytes from an offset in the file.
+    Ring(RangeOp, u64, u64),
+}
+
+/// Discards and zeroes of one file, on one route.
+pub(crate) struct RingRanges {
+    pub target: Target,
+}
+
+impl RingRanges {
+    fn way(&self, request: &Request) -> Way {
+        let backing = self.target.file();
+        // Small writes that rewrite their neighbours are kept away under a lock that blocks.
+        if request.len == 0 || backing.block_mode.partial() {
+            return Way::Worker;
+        }
+        let offset = request.offset + self.target.base;
+        let (op, offset, len) = match (request.op, backing.device_block) {
+            (Op::Discard, None) => (RangeOp::Fallocate { mode: PUNCH_HOLE }, offset, request.len),
+            (Op::Discard, Some(block)) => {
+                let whole = whole_blocks(offset, request.len, block);
+                if whole.is_empty() {
+                    return Way::Nothing;
+                }
+                (RangeOp::DiscardDevice, whole.start, whole.end - whole.start)
+            }
+            (Op::WriteZeroes { unmap }, None) => {
+                let mode = if unmap && self.target.unmap {
+                    PUNCH_HOLE
+                } else {
+                    ZERO_RANGE
+                };
+                (RangeOp::Fallocate { mode }, offset, request.len)
+            }
+            _ => return Way::Worker,
+        };
+        if backing.unsupported.contains(op) {
+            Way::Worker
+        } else {
+            Way::Ring(op, offset, len)
+        }
+    }
+
+    async fn by_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
+        let (op, offset, len) = match self.way(&request) {
+            Way::Nothing => return Ok(()),
+            Way::Worker => return cx.offload(&self.target, request).await,
+            Way::Ring(op, offset, len) => (op, offset, len),
+        };
+        let backing = self.target.file();
+        let range = |op, offset, len| RangeIo {
+            op,
+            file,
+            offset,
+            len,
+            token: 0,
+        };
+        match cx.range(range(op, offset, len)).await {
+            Ok(()) if request.fua && !backing.no_flush => {
+                cx.range(range(RangeOp::Flush, 0, 0)).await
+            }
+            // A kernel without the operation calls it invalid, like one that does not like the range: the worker's
+            // attempt tells.
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
+                backing.unsupported.insert(op);
+                cx.offload(&self.target, request).await
+            }
+            // Another user of the page cache has the same pages: the ioctl waits for them.
+            Err(Errno::BUSY) if op == RangeOp::DiscardDevice => {
+                cx.offload(&self.target, request).await
+            }
+            result => result,
+        }
+    }
+}
+
+impl TaskNode for RingRanges {
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            match self.target.carrier {
+                Carrier::Ring(file) => self.by_ring(&cx, file, request).await,
+                Carrier::Native | Carrier::Workers => cx.offload(&self.target, request).await,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Work;
+    use crate::task::{Executor, Outgoing};
+    use crate::{Aio, FileOptions, Locking, Node, NodeOptions};
+    use engine::Completion;
+    use std::sync::Arc;
+
+    fn ranges(folder: &tempfile::TempDir) -> Rc<RingRanges> {
+        let path = folder.path().join("disk");
+        std::fs::write(&path, [0; 8192]).unwrap();
+        let options = FileOptions {
+            path,
+            direct: false,
+            no_flush: false,
+            unmap: true,
+            aio: Aio::IoUring,
+            aio_max_batch: 0,
+            locking: Locking::Off,
+        };
+        let node = Node::open("disk", false, &NodeOptions::File(options)).unwrap();
+        let ring = Carrier::Ring(File::Descriptor(-1));
+        let target = Target::new(&node.backing, ring, 0, true).unwrap();
+        Rc::new(RingRanges { target })
+    }
+
+    fn request(op: Op, fua: bool) -> Request {
+        Request {
+            op,
+            fua,
+            offset: 512,
+            len: 4096,
+            iov: std::ptr::null_mut(),
+            iov_count: 0,
+            token: 77,
+        }
+    }
+
+    /// What is asked of the backends for a request, each answered with the next of `answers`, and its result.
+    fn carried_out(
+        ranges: &Rc<RingRanges>,
+        request: Request,
+        answers: &[Result<(), Errno>],
+    ) -> (Vec<&'static str>, Result<(), Errno>) {
+        let mut tasks = Executor::new(Arc::new(|| ()));
+        tasks.spawn(ranges.clone(), request);
+        let (mut asked, mut out) = (Vec::new(), Vec::new());
+        for answer in answers.iter().copied().map(Some).chain([None]) {
+            tasks.run();
+            tasks.reap(&mut out);
+            let Some(outgoing) = tasks.next_outgoing() else {
+                break;
+            };
+            let (name, token) = match &outgoing {
+                Outgoing::Range(range) => {
+                    let name = match range.op {
+                        RangeOp::Fallocate { mode: PUNCH_HOLE } => "punch",
+                        RangeOp::Fallocate { .. } => "zero",
+                        RangeOp::DiscardDevice => "discard",
+                        RangeOp::Flush => "flush",
+                    };
+                    (name, range.token)
+                }
+                Outgoing::Work(work @ Work::Request(_)) => ("worker", engine::Job::token(work)),
+                _ => panic!("neither the ring nor a worker"),
+            };
+            asked.push(name);
+            let result = answer.expect("as many as are asked for");
+            let mut done = vec![Completion { token, result }];
+            tasks.take_io(&mut done);
+            assert_eq!(done, [], "it was the task's");
+        }
+        assert!(tasks.next_outgoing().is_none());
+        let [Completion { token: 77, result }] = out[..] else {
+            panic!("not complete: {out:?}");
+        };
+        (asked, result)
+    }
+
+    #[test]
+    fn the_ring_is_asked_and_fua_flushes_after_success() {
+        let folder = tempfile::tempdir().unwrap();
+        let ranges = ranges(&folder);
+        let zeroes = |unmap| Op::WriteZeroes { unmap };
+        for (op, name) in [
+            (Op::Discard, "punch"),
+            (zeroes(true), "punch"),
+            (zeroes(false), "zero"),
+        ] {
+            let done = carried_out(&ranges, request(op, false), &[Ok(())]);
+            assert_eq!(done, (vec![name], Ok(())));
+            let failed = carried_out(&ranges, request(op, true), &[Err(Errno::IO)]);
+            assert_eq!(failed, (vec![name], Err(Errno::IO)));
+        }
+        let stable = carried_out(&ranges, request(zeroes(false), true), &[Ok(()), Ok(())]);
+        assert_eq!(stable, (vec!["zero", "flush"], Ok(())));
+        let unstable = [Ok(()), Err(Errno::IO)];
+        let failed = carried_out(&ranges, request(zeroes(false), true), &unstable);
+        assert_eq!(failed, (vec!["zero", "flush"], Err(Errno::IO)));
+    }
+
+    #[test]
+    fn an_operation_that_a_file_lacks_goes_to_workers_from_then_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let ranges = ranges(&folder);
+        let zeroes = request(Op::WriteZeroes { unmap: false }, true);
+        let lacks = [Err(Errno::OPNOTSUPP), Ok(())];
+        let done = carried_out(&ranges, zeroes, &lacks);
+        assert_eq!(done, (vec!["zero", "worker"], Ok(())));
+        let done = carried_out(&ranges, zeroes, &[Ok(())]);
+        assert_eq!(done, (vec!["worker"], Ok(())));
+        let punch = request(Op::WriteZeroes { unmap: true }, false);
+        let done = carried_out(&ranges, punch, &[Ok(())]);
+        assert_eq!(done, (vec!["punch"], Ok(())), "another operation");
+        let nothing = Request { len: 0, ..punch };
+        let done = carried_out(&ranges, nothing, &[Ok(())]);
+        assert_eq!(done, (vec!["worker"], Ok(())));
+    }
+}

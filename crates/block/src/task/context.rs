@@ -1,0 +1,114 @@
+//! What a task can ask for.
+
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use engine::Errno;
+use engine::uring::RangeIo;
+
+use super::executor::Shared;
+use super::io::{IoFuture, Outgoing};
+use crate::job::{Job, Work};
+use crate::null::now_ns;
+use crate::request::Request;
+use crate::route::{Path, Route, Target};
+
+/// The surroundings of one task.
+#[derive(Clone)]
+pub(crate) struct TaskContext {
+    pub(super) shared: Rc<Shared>,
+    /// The place of the source of its request.
+    pub(super) source: u32,
+}
+
+impl TaskContext {
+    /// Carries a request out by another node.
+    pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
+        match route.path(request.op) {
+            Path::Nothing => Ok(()),
+            Path::Null(null) => {
+                // SAFETY: the source of the request keeps its segments until the task has completed.
+                unsafe { null.carry_out(&request) };
+                if null.latency_ns > 0 {
+                    self.sleep_ns(null.latency_ns).await;
+                }
+                Ok(())
+            }
+            Path::File(target) => self.io(target, request).await,
+            Path::Task(node) => node.clone().run(self.clone(), request).await,
+        }
+    }
+
+    /// Carries a request out by whatever carries the file. Its memory stays in place until the task is complete.
+    pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        let target = target.clone();
+        let outgoing = |token| Outgoing::Request(target, Request { token, ..request });
+        IoFuture::new(&self.shared, outgoing).await
+    }
+
+    /// Has the ring work on a range of a file. The token is not needed.
+    pub async fn range(&self, range: RangeIo) -> Result<(), Errno> {
+        let outgoing = |token| Outgoing::Range(RangeIo { token, ..range });
+        IoFuture::new(&self.shared, outgoing).await
+    }
+
+    /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
+    pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        let outgoing = |token| {
+            // SAFETY: the source of the request keeps its segments until the task has completed, which is not
+            // before this has.
+            let job = unsafe { Job::new(target, Request { token, ..request }) };
+            Outgoing::Work(Work::Request(job))
+        };
+        IoFuture::new(&self.shared, outgoing).await
+    }
+
+    /// Waits so many nanoseconds.
+    pub fn sleep_ns(&self, ns: u64) -> impl Future<Output = ()> + use<> {
+        Sleep {
+            shared: self.shared.clone(),
+            deadline_ns: now_ns().saturating_add(ns),
+            is_set: false,
+        }
+    }
+
+    /// Whether the source of the request wants to end: then nothing is to be waited for that may take for ever.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping.borrow().contains(&self.source)
+    }
+
+    /// Waits for a future, or until the source of the request wants to end.
+    pub async fn unless_stopping(&self, future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            if self.is_stopping() {
+                return Poll::Ready(());
+            }
+            future.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+struct Sleep {
+    shared: Rc<Shared>,
+    deadline_ns: u64,
+    is_set: bool,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if now_ns() >= self.deadline_ns {
+            return Poll::Ready(());
+        }
+        if !self.is_set {
+            let waker = cx.waker().clone();
+            self.shared.timers.borrow_mut().add(self.deadline_ns, waker);
+            self.is_set = true;
+        }
+        Poll::Pending
+    }
+}

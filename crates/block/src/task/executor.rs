@@ -1,0 +1,512 @@
+//! The tasks of an iothread.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use engine::{Completion, Errno};
+
+use super::context::TaskContext;
+use super::io::{IoTable, Outgoing};
+use super::timers::Timers;
+use super::woken::Woken;
+use super::{LocalFuture, TaskNode, Wake};
+use crate::null::now_ns;
+use crate::request::Request;
+
+/// Tasks of one iothread at most: what is over it stays in the guests' rings.
+const MAX_TASKS: u32 = 4096;
+
+/// Tasks that are polled in one phase at most, so that other queues have their turn.
+const POLL_BUDGET: usize = 256;
+
+/// No task runs.
+const NONE: u32 = u32::MAX;
+
+/// What tasks and their executor share.
+pub(super) struct Shared {
+    /// The task that is polled.
+    pub current: Cell<u32>,
+    pub io: RefCell<IoTable>,
+    /// By task: how much of its I/O is out.
+    pub out_of_task: RefCell<Vec<u32>>,
+    pub timers: RefCell<Timers>,
+    /// Places of sources that want to end.
+    pub stopping: RefCell<Vec<u32>>,
+}
+
+enum State {
+    Free,
+    Running(LocalFuture<Result<(), Errno>>),
+    /// Its function has returned; some of its I/O is still out.
+    Ended(Result<(), Errno>),
+}
+
+struct Task {
+    state: State,
+    waker: Waker,
+    /// Of its request.
+    token: u64,
+}
+
+/// Runs the tasks of one iothread.
+pub(crate) struct Executor {
+    tasks: Vec<Task>,
+    free: Vec<u32>,
+    running: usize,
+    shared: Rc<Shared>,
+    woken: Arc<Woken>,
+    /// Where the next phase begins to look for woken tasks.
+    next: usize,
+    /// Requests whose tasks have completed, for the next reap.
+    completed: Vec<Completion>,
+    /// Scratch: tasks to be polled, or to be looked at.
+    batch: Vec<u32>,
+}
+
+impl Executor {
+    /// `wake` makes the loop look, from any thread.
+    pub fn new(wake: Wake) -> Self {
+        Executor {
+            tasks: Vec::new(),
+            free: Vec::new(),
+            running: 0,
+            shared: Rc::new(Shared {
+                current: Cell::new(NONE),
+                io: RefCell::default(),
+                out_of_task: RefCell::default(),
+                timers: RefCell::default(),
+                stopping: RefCell::default(),
+            }),
+            woken: Woken::new(MAX_TASKS, wake),
+            next: 0,
+            completed: Vec::new(),
+            batch: Vec::new(),
+        }
+    }
+
+    /// How many more tasks are taken.
+    pub fn room(&self) -> usize {
+        MAX_TASKS as usize - self.running
+    }
+
+    /// Whether no task runs, and none has completed since the last reap.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.running == 0 && self.completed.is_empty()
+    }
+
+    /// Takes a request, whose token completes when the task does. There is room. It is polled in the next
+    /// [`run`](Self::run).
+    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) {
+        debug_assert!(self.room() > 0, "the source has asked for room");
+        let token = request.token;
+        let task = self.free.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.tasks.len()).unwrap_or(NONE);
+            self.tasks.push(Task {
+                state: State::Free,
+                waker: self.woken.waker(index),
+                token,
+            });
+            index
+        });
+        let cx = TaskContext {
+            shared: self.shared.clone(),
+            source: source_of(token),
+        };
+        self.shared.current.set(task);
+        let future = node.run(cx, request);
+        self.shared.current.set(NONE);
+        let slot = &mut self.tasks[task as usize];
+        slot.state = State::Running(future);
+        slot.token = token;
+        self.running += 1;
+        self.woken.set(task);
+    }
+
+    /// Whether a task is to be polled, or one has completed.
+    pub fn has_work(&self) -> bool {
+        let is_due = || self.next_deadline_ns().is_some_and(|due| due <= now_ns());
+        !self.completed.is_empty() || self.running > 0 && (self.woken.any() || is_due())
+    }
+
+    /// When the next task is woken by the clock.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.shared.timers.borrow().next_deadline_ns()
+    }
+
+    /// Polls tasks that were woken.
+    pub fn run(&mut self) {
+        if self.running == 0 {
+            return;
+        }
+        self.wake_due();
+        let mut batch = std::mem::take(&mut self.batch);
+        self.next = self.woken.take(self.next, POLL_BUDGET, &mut batch);
+        for task in batch.drain(..) {
+            self.poll(task);
+        }
+        self.batch = batch;
+    }
+
+    fn wake_due(&mut self) {
+        let shared = &self.shared;
+        if self.next_deadline_ns().is_none() {
+            return;
+        }
+        let now_ns = now_ns();
+        loop {
+            let due = shared.timers.borrow_mut().take_due(now_ns);
+            let Some(waker) = due else {
+                return;
+            };
+            waker.wake();
+        }
+    }
+
+    fn poll(&mut self, task: u32) {
+        // One that has ended meanwhile may be woken by a timer of it.
+        let Some(Task {
+            state: state @ State::Running(_),
+            waker,
+            ..
+        }) = self.tasks.get_mut(task as usize)
+        else {
+            return;
+        };
+        let State::Running(future) = state else {
+            return;
+        };
+        self.shared.current.set(task);
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+            // Drops the future, which abandons I/O that it did not await.
+            *state = State::Ended(result);
+            self.end_if_quiet(task);
+        }
+        self.shared.current.set(NONE);
+    }
+
+    /// Completes a task that has ended, if none of its I/O is out.
+    fn end_if_quiet(&mut self, task: u32) {
+        let out = self.shared.out_of_task.borrow().get(task as usize).copied();
+        if out.unwrap_or(0) > 0 {
+            return;
+        }
+        let slot = &mut self.tasks[task as usize];
+        let State::Ended(result) = slot.state else {
+            return;
+        };
+        slot.state = State::Free;
+        self.completed.push(Completion {
+            token: slot.token,
+            result,
+        });
+        self.free.push(task);
+        self.running -= 1;
+    }
+
+    /// Takes the completions of tasks' I/O out of what backends have completed, and wakes those tasks.
+    pub fn take_io(&mut self, completions: &mut Vec<Completion>) {
+        if !self.shared.io.borrow().any_out() {
+            return;
+        }
+        let mut tasks = std::mem::take(&mut self.batch);
+        completions.retain(|completion| {
+            let ours = self.shared.io.borrow_mut().complete(*completion);
+            let Some((task, waker)) = ours else {
+                return true;
+            };
+            self.shared.out_of_task.borrow_mut()[task as usize] -= 1;
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            tasks.push(task);
+            false
+        });
+        for task in tasks.drain(..) {
+            self.end_if_quiet(task);
+        }
+        self.batch = tasks;
+    }
+
+    /// Takes requests whose tasks have completed.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.completed);
+    }
+
+    /// The next that tasks ask of the backends, in order.
+    pub fn next_outgoing(&mut self) -> Option<Outgoing> {
+        self.shared.io.borrow_mut().outbox.pop_front()
+    }
+
+    /// The backend had no room for it: it is the next one again.
+    pub fn put_back(&mut self, outgoing: Outgoing) {
+        self.shared.io.borrow_mut().outbox.push_front(outgoing);
+    }
+
+    /// The source at this place wants to end: its tasks wait for nothing that may take for ever, until
+    /// [`source_ended`](Self::source_ended).
+    pub fn stop_source(&mut self, place: u32) {
+        self.shared.stopping.borrow_mut().push(place);
+        for (index, task) in (0u32..).zip(&self.tasks) {
+            if source_of(task.token) == place && matches!(task.state, State::Running(_)) {
+                self.woken.set(index);
+            }
+        }
+    }
+
+    /// The source at this place has ended.
+    pub fn source_ended(&mut self, place: u32) {
+        self.shared
+            .stopping
+            .borrow_mut()
+            .retain(|other| *other != place);
+    }
+}
+
+/// The place of a request's source, which is the upper half of its token.
+#[allow(clippy::cast_possible_truncation, reason = "a half")]
+fn source_of(token: u64) -> u32 {
+    (token >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Work;
+    use std::future::poll_fn;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use crate::request::Op;
+
+    /// A node whose requests do what a function says.
+    struct Does<F>(F);
+
+    impl<F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>>> TaskNode for Does<F> {
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            (self.0)(cx, request)
+        }
+    }
+
+    fn request(source: u32, slot: u32) -> Request {
+        Request {
+            op: Op::Flush,
+            fua: false,
+            offset: 0,
+            len: 0,
+            iov: std::ptr::null_mut(),
+            iov_count: 0,
+            token: u64::from(source) << 32 | u64::from(slot),
+        }
+    }
+
+    struct Rig {
+        tasks: Executor,
+        wakes: Arc<AtomicU32>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let wakes = Arc::new(AtomicU32::new(0));
+            let counted = wakes.clone();
+            let wake = move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+            };
+            Rig {
+                tasks: Executor::new(Arc::new(wake)),
+                wakes,
+            }
+        }
+
+        fn spawn<F>(&mut self, source: u32, slot: u32, run: F)
+        where
+            F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>> + 'static,
+        {
+            self.tasks.spawn(Rc::new(Does(run)), request(source, slot));
+        }
+
+        /// Slots whose requests have completed after one phase.
+        fn completed(&mut self) -> Vec<u64> {
+            self.tasks.run();
+            let mut out = Vec::new();
+            self.tasks.reap(&mut out);
+            out.iter()
+                .map(|done| done.token & u64::from(u32::MAX))
+                .collect()
+        }
+    }
+
+    /// Something for a worker, by its token.
+    fn work(token: u64) -> Outgoing {
+        Outgoing::Work(Work::Call(Box::new(|| Ok(())), token))
+    }
+
+    fn token(outgoing: &Outgoing) -> u64 {
+        match outgoing {
+            Outgoing::Work(work) => engine::Job::token(work),
+            _ => panic!("work"),
+        }
+    }
+
+    fn done(token: u64) -> Vec<Completion> {
+        vec![Completion {
+            token,
+            result: Ok(()),
+        }]
+    }
+
+    #[test]
+    fn a_task_is_not_polled_when_it_is_taken() {
+        let mut rig = Rig::new();
+        let polled = Rc::new(Cell::new(false));
+        let seen = polled.clone();
+        rig.spawn(1, 5, move |_, _| {
+            let seen = seen.clone();
+            Box::pin(async move {
+                seen.set(true);
+                Err(Errno::IO)
+            })
+        });
+        assert!(!polled.get() && rig.tasks.has_work() && !rig.tasks.is_empty());
+        rig.tasks.run();
+        assert!(polled.get() && !rig.tasks.is_empty(), "not reaped yet");
+        let mut out = Vec::new();
+        rig.tasks.reap(&mut out);
+        let failed = Completion {
+            token: 1 << 32 | 5,
+            result: Err(Errno::IO),
+        };
+        assert_eq!(out, [failed]);
+        assert!(rig.tasks.is_empty() && !rig.tasks.has_work());
+    }
+
+    /// Memory that a request names must not be in use after its completion, whatever its function has dropped.
+    #[test]
+    fn a_task_that_drops_its_io_completes_when_that_has() {
+        let mut rig = Rig::new();
+        rig.spawn(1, 5, |cx, _| {
+            Box::pin(async move {
+                let io = super::super::io::IoFuture::new(&cx.shared, work);
+                drop(io);
+                Ok(())
+            })
+        });
+        assert_eq!(rig.completed(), [0; 0]);
+        let out = rig.tasks.next_outgoing().unwrap();
+        let mut completions = done(token(&out));
+        completions.extend(done(9));
+        rig.tasks.take_io(&mut completions);
+        assert_eq!(completions, done(9), "that of another is left");
+        assert_eq!(rig.completed(), [5]);
+        assert_eq!(rig.tasks.room(), MAX_TASKS as usize);
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_wakes_the_loop_and_the_task() {
+        let mut rig = Rig::new();
+        let shared: Arc<Mutex<(bool, Option<Waker>)>> = Arc::default();
+        let flag = shared.clone();
+        rig.spawn(0, 1, move |_, _| {
+            let flag = flag.clone();
+            Box::pin(poll_fn(move |cx| {
+                let mut flag = flag.lock().unwrap();
+                if flag.0 {
+                    return Poll::Ready(Ok(()));
+                }
+                flag.1 = Some(cx.waker().clone());
+                Poll::Pending
+            }))
+        });
+        assert_eq!(rig.completed(), [0; 0]);
+        assert!(!rig.tasks.has_work(), "a task that waits costs nothing");
+        let before = rig.wakes.load(Ordering::Relaxed);
+        std::thread::spawn(move || {
+            let mut flag = shared.lock().unwrap();
+            flag.0 = true;
+            flag.1.take().unwrap().wake();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(rig.wakes.load(Ordering::Relaxed), before + 1);
+        assert!(rig.tasks.has_work());
+        assert_eq!(rig.completed(), [1]);
+    }
+
+    #[test]
+    fn a_source_that_stops_ends_its_delays_and_no_others() {
+        let mut rig = Rig::new();
+        for source in [7, 8] {
+            rig.spawn(source, source, |cx, _| {
+                Box::pin(async move {
+                    cx.unless_stopping(cx.sleep_ns(3_600_000_000_000)).await;
+                    Ok(())
+                })
+            });
+        }
+        assert_eq!(rig.completed(), [0; 0]);
+        assert!(rig.tasks.next_deadline_ns().is_some());
+        rig.tasks.stop_source(7);
+        assert_eq!(rig.completed(), [7]);
+        rig.spawn(7, 9, |cx, _| {
+            Box::pin(async move {
+                cx.unless_stopping(std::future::pending()).await;
+                Ok(())
+            })
+        });
+        assert_eq!(rig.completed(), [9], "nor is a new one delayed");
+        rig.tasks.source_ended(7);
+        rig.spawn(7, 10, |cx, _| {
+            Box::pin(async move {
+                cx.unless_stopping(std::future::pending()).await;
+                Ok(())
+            })
+        });
+        assert_eq!(rig.completed(), [0; 0], "the next user of the place");
+    }
+
+    #[test]
+    fn a_flood_of_tasks_is_polled_in_portions_and_each_has_its_turn() {
+        let mut rig = Rig::new();
+        let forever = |_, _| -> LocalFuture<Result<(), Errno>> {
+            Box::pin(poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }))
+        };
+        for slot in 0..1000 {
+            rig.spawn(0, slot, forever);
+        }
+        rig.spawn(0, 1000, |_, _| Box::pin(async { Ok(()) }));
+        let phases = (0..).find(|_| rig.completed() == [1000]).unwrap();
+        assert!((3..=8).contains(&phases), "{phases}");
+    }
+
+    #[test]
+    fn what_a_backend_refuses_is_the_next_again() {
+        let mut rig = Rig::new();
+        rig.spawn(1, 1, |cx, _| {
+            Box::pin(async move {
+                let [one, two] =
+                    [(); 2].map(|()| super::super::io::IoFuture::new(&cx.shared, work));
+                one.await.and(two.await)
+            })
+        });
+        rig.tasks.run();
+        let first = rig.tasks.next_outgoing().unwrap();
+        let first_token = token(&first);
+        rig.tasks.put_back(first);
+        let tokens = [(); 2].map(|()| token(&rig.tasks.next_outgoing().unwrap()));
+        assert_eq!(tokens[0], first_token);
+        // In the other order.
+        rig.tasks.take_io(&mut done(tokens[1]));
+        assert_eq!(rig.completed(), [0; 0]);
+        rig.tasks.take_io(&mut done(tokens[0]));
+        assert_eq!(rig.completed(), [1]);
+    }
+}

@@ -1,0 +1,182 @@
+//! Which tasks were woken, by any thread.
+//!
+//! A bit for each task, and a flag that one of them may be set, so that a loop without woken tasks looks at one
+//! word. A waker sets its bit, then the flag, then wakes the loop; the executor clears the flag, then takes the bits.
+//! So a bit that was set after it was taken is found by the next look, for which the flag is set again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+
+use super::Wake as WakeLoop;
+
+/// The woken tasks of an iothread.
+pub(super) struct Woken {
+    words: Box<[AtomicU64]>,
+    any: AtomicBool,
+    wake_loop: WakeLoop,
+}
+
+/// Wakes one task.
+struct TaskWaker {
+    woken: Arc<Woken>,
+    task: u32,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.woken.set(self.task) {
+            (self.woken.wake_loop)();
+        }
+    }
+}
+
+impl Woken {
+    /// For so many tasks. `wake_loop` makes the iothread's loop look, from any thread.
+    pub fn new(tasks: u32, wake_loop: WakeLoop) -> Arc<Self> {
+        let words = tasks.div_ceil(u64::BITS);
+        Arc::new(Woken {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            any: AtomicBool::new(false),
+            wake_loop,
+        })
+    }
+
+    /// A waker of a task, for any number of its futures.
+    pub fn waker(self: &Arc<Self>, task: u32) -> Waker {
+        Waker::from(Arc::new(TaskWaker {
+            woken: self.clone(),
+            task,
+        }))
+    }
+
+    /// Marks a task. False: it was marked already.
+    pub fn set(&self, task: u32) -> bool {
+        let bit = 1 << (task % u64::BITS);
+        let word = &self.words[(task / u64::BITS) as usize];
+        let is_new = word.fetch_or(bit, Ordering::AcqRel) & bit == 0;
+        if is_new {
+            self.any.store(true, Ordering::Release);
+        }
+        is_new
+    }
+
+    /// Whether a task may be marked.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Takes up to `budget` marked tasks into `out`, beginning with the word at `first`; returns the word to begin with
+    /// the next time.
+    pub fn take(&self, first: usize, budget: usize, out: &mut Vec<u32>) -> usize {
+        if !self.any.swap(false, Ordering::AcqRel) {
+            return first;
+        }
+        let count = self.words.len();
+        for index in (first..count).chain(0..first) {
+            let word = &self.words[index];
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                if out.len() == budget {
+                    word.fetch_or(bits, Ordering::AcqRel);
+                    self.any.store(true, Ordering::Release);
+                    return index;
+                }
+                // There are fewer words than 2^26.
+                #[allow(clippy::cast_possible_truncation, reason = "see above")]
+                out.push(index as u32 * u64::BITS + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn woken(tasks: u32) -> (Arc<Woken>, Arc<AtomicUsize>) {
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let counted = wakes.clone();
+        let wake = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        (Woken::new(tasks, Arc::new(wake)), wakes)
+    }
+
+    #[test]
+    fn a_task_woken_twice_is_taken_once_and_wakes_the_loop_once() {
+        let (woken, wakes) = woken(128);
+        let waker = woken.waker(70);
+        waker.wake_by_ref();
+        waker.wake();
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        let mut out = Vec::new();
+        woken.take(0, 10, &mut out);
+        assert_eq!(out, [70]);
+        assert!(!woken.any());
+        woken.waker(70).wake();
+        assert_eq!(wakes.load(Ordering::Relaxed), 2, "it counts anew");
+    }
+
+    #[test]
+    fn a_budget_leaves_the_rest_for_the_next_look_which_begins_there() {
+        let (woken, _) = woken(256);
+        for task in [3, 66, 67, 200] {
+            woken.set(task);
+        }
+        let mut out = Vec::new();
+        let next = woken.take(0, 2, &mut out);
+        assert_eq!((&out[..], next), (&[3, 66][..], 1));
+        assert!(woken.any());
+        woken.set(0);
+        out.clear();
+        let next = woken.take(next, 2, &mut out);
+        assert_eq!(out, [67, 200], "not the one at the front again");
+        out.clear();
+        woken.take(next, 2, &mut out);
+        assert_eq!(out, [0]);
+        assert!(!woken.any());
+    }
+
+    /// Threads wake tasks while another takes them: none is lost.
+    #[test]
+    fn no_wake_from_another_thread_is_lost() {
+        const ROUNDS: usize = 20_000;
+        let (woken, _) = woken(130);
+        let taken = [0; 130].map(|_| AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for task in [0, 64, 129] {
+                let (woken, taken) = (&woken, &taken[task as usize]);
+                scope.spawn(move || {
+                    let waker = woken.waker(task);
+                    for round in 0..ROUNDS {
+                        waker.wake_by_ref();
+                        while taken.load(Ordering::Acquire) <= round {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let (mut out, mut first, mut total) = (Vec::new(), 0, 0);
+            while total < 3 * ROUNDS {
+                first = woken.take(first, 2, &mut out);
+                total += out.len();
+                for task in out.drain(..) {
+                    taken[task as usize].fetch_add(1, Ordering::Release);
+                }
+                std::thread::yield_now();
+            }
+        });
+        assert!(!woken.any());
+    }
+}
