@@ -16,6 +16,7 @@ mod in_call;
 mod known_memory;
 mod locking;
 mod model;
+mod no_holes;
 mod null;
 mod partial_blocks;
 mod resize;

@@ -14,7 +14,7 @@ use crate::storage::{
 const LEN: usize = 1 << 20;
 
 /// Zeroes ranges of all alignments, and checks every byte around them.
-fn zeroes_are_exact(node: &Arc<Node>) {
+pub fn zeroes_are_exact(node: &Arc<Node>) {
     node.use_block_size(512).unwrap();
     let mut rig = Rig::new();
     for unmap in [false, true] {
@@ -135,15 +135,19 @@ fn up_to_the_end_of_a_file_with_a_partial_sector() {
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
         for how in ways(&path) {
-            for unmap in [false, true] {
-                fs::write(&path, pattern(1, 5000)).unwrap();
-                let (node, mut rig) = (file(&how), Rig::new());
-                rig.ok(&node, Call::write_zeroes(4608, 512, unmap).fua());
-                let mut model = pattern(1, 5000);
-                model.resize(5120, 0);
-                model[4608..].fill(0);
-                assert!(rig.read(&node, 0, 5120) == model);
-            }
+            up_to_the_end(&path, &how);
         }
+    }
+}
+
+pub fn up_to_the_end(path: &Path, how: &FileOptions) {
+    for unmap in [false, true] {
+        fs::write(path, pattern(1, 5000)).unwrap();
+        let (node, mut rig) = (file(how), Rig::new());
+        rig.ok(&node, Call::write_zeroes(4608, 512, unmap).fua());
+        let mut model = pattern(1, 5000);
+        model.resize(5120, 0);
+        model[4608..].fill(0);
+        assert!(rig.read(&node, 0, 5120) == model);
     }
 }

@@ -17,6 +17,8 @@ pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const GET_ID: u32 = 8;
+pub const DISCARD: u32 = 11;
+pub const WRITE_ZEROES: u32 = 13;
 
 pub const REQUEST_BYTES: u32 = 4096;
 pub const DISK_BYTES: u64 = 4 << 20;
@@ -161,12 +163,7 @@ impl Guest {
     /// A request of [`REQUEST_BYTES`] that is found again by `tag`; not shown to the device yet.
     /// A write's data is `byte` all over.
     pub fn ask(&mut self, tag: u64, kind: u32, sector: u64, byte: u8) {
-        let slot = self.free.pop().expect("room for a request");
-        let mut header = [0; 16];
-        header[..4].copy_from_slice(&kind.to_le_bytes());
-        header[8..].copy_from_slice(&sector.to_le_bytes());
-        self.memory.write(slot.header, &header);
-        self.memory.write(slot.status, &[UNANSWERED]);
+        let slot = self.slot(kind, sector);
         let bytes = REQUEST_BYTES;
         let mut buffers = vec![Buffer::readable(slot.header, 16)];
         match kind {
@@ -177,6 +174,35 @@ impl Guest {
             IN | GET_ID => buffers.push(Buffer::writable(slot.data, bytes)),
             _ => {}
         }
+        self.add(tag, slot, buffers);
+    }
+
+    /// A discard or write of zeroes, as [`ask`](Self::ask). `unmap`: what becomes zero needs no space.
+    pub fn ask_range(&mut self, tag: u64, kind: u32, sector: u64, sectors: u32, unmap: bool) {
+        let slot = self.slot(kind, 0);
+        let mut range = sector.to_le_bytes().to_vec();
+        range.extend(sectors.to_le_bytes());
+        range.extend(u32::from(unmap).to_le_bytes());
+        self.memory.write(slot.data, &range);
+        let buffers = vec![
+            Buffer::readable(slot.header, 16),
+            Buffer::readable(slot.data, 16),
+        ];
+        self.add(tag, slot, buffers);
+    }
+
+    /// Memory with a request's header.
+    fn slot(&mut self, kind: u32, sector: u64) -> Slot {
+        let slot = self.free.pop().expect("room for a request");
+        let mut header = [0; 16];
+        header[..4].copy_from_slice(&kind.to_le_bytes());
+        header[8..].copy_from_slice(&sector.to_le_bytes());
+        self.memory.write(slot.header, &header);
+        self.memory.write(slot.status, &[UNANSWERED]);
+        slot
+    }
+
+    fn add(&mut self, tag: u64, slot: Slot, mut buffers: Vec<Buffer>) {
         buffers.push(Buffer::writable(slot.status, 1));
         let head = self.driver.add(&buffers);
         let other = self.asked.insert(head, (tag, slot));

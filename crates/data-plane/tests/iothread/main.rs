@@ -9,6 +9,7 @@
 //! - `idle`: a thread without work does nothing.
 //! - `scsi`: queues of a controller, which tell each other things.
 //! - `controller`: a device without queues beside them; `polled`: when its socket is looked at.
+//! - `no_holes`: guests that want zeroes, or give space back, where the disk's file cannot have holes.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -17,6 +18,7 @@ mod controller;
 mod fair;
 mod guest;
 mod idle;
+mod no_holes;
 mod polled;
 mod quiet;
 mod scsi;

@@ -18,7 +18,7 @@ const RESPONSE: u32 = 108;
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
 
-const FIRST: Address = Address { target: 0, lun: 0 };
+pub const FIRST: Address = Address { target: 0, lun: 0 };
 const SECOND: Address = Address { target: 2, lun: 1 };
 
 /// A queue as the guest has it.
@@ -36,7 +36,7 @@ struct Asked {
     data: u64,
 }
 
-struct Controller {
+pub struct Controller {
     device: Arc<Device>,
     memory: TestMemory,
     rings: Vec<Ring>,
@@ -51,7 +51,7 @@ fn unit(node: &Node) -> Arc<Unit> {
     Arc::new(Unit::new(options, node.geometry()).unwrap())
 }
 
-fn disk(address: Address, node: &Arc<Node>) -> ScsiDisk {
+pub fn disk(address: Address, node: &Arc<Node>) -> ScsiDisk {
     ScsiDisk {
         address,
         node: node.clone(),
@@ -62,7 +62,7 @@ fn disk(address: Address, node: &Arc<Node>) -> ScsiDisk {
 
 impl Controller {
     /// With a control queue, an event queue and two for commands.
-    fn new(disks: &[ScsiDisk]) -> Controller {
+    pub fn new(disks: &[ScsiDisk]) -> Controller {
         let options = DeviceOptions {
             request_queues: 2,
             queue_size: 64,
@@ -94,7 +94,7 @@ impl Controller {
     }
 
     /// Starts all queues, in turn on these threads.
-    fn start(&self, threads: &[DataThread], disks: &[ScsiDisk]) -> Vec<VringHandle> {
+    pub fn start(&self, threads: &[DataThread], disks: &[ScsiDisk]) -> Vec<VringHandle> {
         let queues = self.rings.iter().zip(threads.iter().cycle()).zip(0..);
         let started = queues.map(|((ring, thread), index)| {
             let setup = VringSetup {
@@ -180,7 +180,7 @@ impl Controller {
     }
 
     /// The command is carried out, and what it read is returned.
-    fn good(
+    pub fn good(
         &mut self,
         queue: usize,
         address: Address,
@@ -195,7 +195,7 @@ impl Controller {
     }
 
     /// Takes the attention that a unit begins with.
-    fn greet(&mut self, address: Address) {
+    pub fn greet(&mut self, address: Address) {
         let asked = self.ask(2, address, &[0; 6], &[], 0);
         self.wait(2, 1);
         assert_eq!(self.answer(&asked), (0, 2));
@@ -221,7 +221,7 @@ fn cdb(opcode: u8, lba: u8, blocks: u8) -> [u8; 10] {
     [opcode, 0, 0, 0, 0, lba, 0, 0, blocks, 0]
 }
 
-fn threads() -> [DataThread; 2] {
+pub fn threads() -> [DataThread; 2] {
     ["a", "b"].map(|id| DataThread::spawn(data_plane::DataThreadSettings::named(id)).unwrap())
 }
 

@@ -1,0 +1,138 @@
+//! Files that cannot have holes: zeroes are written, and a discard does nothing.
+//!
+//! Two seams make the kernel say so. A filter of system calls does for everything that worker threads do, on any file
+//! system and without privileges. What the ring asks of the kernel passes no such filter: its requests need a file system that
+//! cannot, which a ramfs is.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{Aio, FileOptions, Node};
+use engine::Errno;
+use limited_host::{Call as Refused, ramfs_folder, with_errno};
+
+use crate::harness::{Call, Rig, pattern};
+use crate::storage::{allocated, cached, file, folder, image, ring, ways};
+use crate::write_zeroes::{up_to_the_end, zeroes_are_exact};
+
+const LEN: usize = 1 << 20;
+
+const PUNCH_HOLE: u64 = libc::FALLOC_FL_PUNCH_HOLE as u64;
+const ZERO_RANGE: u64 = libc::FALLOC_FL_ZERO_RANGE as u64;
+
+fn fallocate_with(bits: u64) -> Refused {
+    Refused {
+        number: libc::SYS_fallocate,
+        with_bits: Some((1, bits)),
+    }
+}
+
+/// What file systems cannot: anything of it, holes, or zeroes that keep their space.
+fn unable() -> [Refused; 3] {
+    [
+        Refused::any(libc::SYS_fallocate),
+        fallocate_with(PUNCH_HOLE),
+        fallocate_with(ZERO_RANGE),
+    ]
+}
+
+/// Every way to a file, one after the other: what a worker does passes the filter.
+fn each_way(path: &Path, what: impl Fn(&FileOptions)) {
+    for how in ways(path) {
+        fs::write(path, pattern(1, LEN)).unwrap();
+        what(&how);
+    }
+}
+
+#[test]
+fn zeroes_are_written_where_fallocate_cannot() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for cannot in unable() {
+        for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
+            with_errno(&[cannot], errno, || {
+                each_way(&path, |how| zeroes_are_exact(&file(how)));
+                each_way(&path, |how| up_to_the_end(&path, how));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_discard_does_nothing_where_fallocate_cannot() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    with_errno(&[fallocate_with(PUNCH_HOLE)], libc::EOPNOTSUPP, || {
+        each_way(&path, |how| {
+            // The ring is not filtered.
+            if how.aio != Aio::IoUring {
+                discards_do_nothing(&file(how), &path);
+            }
+        });
+    });
+}
+
+/// The range keeps its data and its space, and what is next to it as well.
+fn discards_do_nothing(node: &Arc<Node>, path: &Path) {
+    let data = pattern(1, LEN);
+    let mut rig = Rig::new();
+    rig.ok(node, Call::write(0, &data));
+    let full = allocated(path);
+    for (offset, len) in [(0, LEN), (512, LEN / 2), (LEN - 512, 512)] {
+        // The first is found out, the second is known.
+        for _ in 0..2 {
+            rig.ok(node, Call::discard(offset as u64, len));
+        }
+    }
+    assert!(rig.read(node, 0, LEN) == data);
+    assert_eq!(allocated(path), full);
+}
+
+/// Not even with a hole to begin with: a guest that wants zeroes gets them.
+#[test]
+fn zeroes_are_read_back_on_a_file_system_without_holes() {
+    let Some(ramfs) = ramfs_folder(Path::new(env!("CARGO_TARGET_TMPDIR"))) else {
+        return;
+    };
+    let path = ramfs.path().join("disk");
+    let threads = FileOptions {
+        aio: Aio::Threads,
+        ..cached(&path)
+    };
+    for how in [cached(&path), ring(cached(&path)), threads] {
+        fs::write(&path, pattern(1, LEN)).unwrap();
+        let node = file(&how);
+        assert!(node.unmap());
+        zeroes_are_exact(&node);
+        discards_do_nothing(&node, &path);
+        assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);
+        drop(node);
+        up_to_the_end(&path, &how);
+    }
+}
+
+#[test]
+fn an_error_of_fallocate_is_the_requests_error() {
+    let folder = folder();
+    let path = image(&folder, "disk", LEN as u64);
+    for (errno, error) in [(libc::EIO, Errno::IO), (libc::ENOSPC, Errno::NOSPC)] {
+        with_errno(&[Refused::any(libc::SYS_fallocate)], errno, || {
+            each_way(&path, |how| {
+                if how.aio == Aio::IoUring {
+                    return;
+                }
+                let node = file(how);
+                let calls = vec![
+                    Call::discard(0, 4096),
+                    Call::write_zeroes(0, 4096, true),
+                    Call::write_zeroes(0, 4096, false),
+                ];
+                for outcome in Rig::new().all(&node, calls) {
+                    assert_eq!(outcome.result, Err(error), "{how:?}");
+                }
+                assert!(fs::read(&path).unwrap() == pattern(1, LEN));
+            });
+        });
+    }
+}

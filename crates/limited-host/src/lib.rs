@@ -1,0 +1,10 @@
+//! Hosts that lack something, for tests.
+//!
+//! Some failures need a file system, a device or a kernel that a test machine does not have. [`with_errno`] makes any
+//! kernel refuse system calls, without privileges; [`ramfs_folder`] is a file system whose files cannot have holes.
+
+mod calls;
+mod ramfs;
+
+pub use calls::{Answer, Call, refuse, with_errno};
+pub use ramfs::{Ramfs, ramfs_folder};
