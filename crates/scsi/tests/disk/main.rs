@@ -3,6 +3,7 @@
 //! - `answers`: what says what there is.
 //! - `modes`: mode pages.
 //! - `blocks`, `comparing`: what moves, clears and compares blocks.
+//! - `atomic`: what reads, changes and writes blocks at once.
 //! - `refusals`: what is refused, and how.
 //! - `attentions`: what initiators are told.
 //! - `reservations`, `persistent`: who may do what.
@@ -20,6 +21,7 @@
 )]
 
 mod answers;
+mod atomic;
 mod attentions;
 mod blocks;
 mod comparing;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use block::{Op, Request};
 use libc::iovec;
@@ -14,6 +15,9 @@ use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
 const THREADS: u16 = 4;
 
 const LUN: u16 = 0;
+
+/// A bound on a hanging test.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Wake(Sender<()>);
 
@@ -95,7 +99,7 @@ impl Initiator {
                     self.task.completed(Ok(()))
                 }
                 Step::Wait => {
-                    self.woken.recv().unwrap();
+                    self.woken.recv_timeout(PATIENCE).expect("its turn");
                     self.task.resumed().unwrap()
                 }
                 other => panic!("{other:?}"),
@@ -140,6 +144,58 @@ fn no_count_is_lost_by_compare_and_write() {
     let disk = disk.0.lock().unwrap();
     let count = u64::from_le_bytes(disk[5 * BLOCK..5 * BLOCK + 8].try_into().unwrap());
     assert_eq!(count, u64::from(THREADS) * COUNTS);
+}
+
+/// COMPARE AND WRITE counts in a block while ORWRITE sets bits in the same block.
+#[test]
+fn no_count_and_no_bit_is_lost_by_compare_and_write_beside_or_write() {
+    const COUNTS: u64 = 300;
+    /// The counter's bytes; bits are behind them.
+    const COUNTER: usize = 8;
+    const BITS: usize = 400;
+    let (target, _, disk) = target();
+    let mut compare = cdb16(0x89, 0, 5, 0);
+    compare[13] = 1;
+    let mut threads = Vec::new();
+    for nexus in 0..2 {
+        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        threads.push(thread::spawn(move || {
+            let mut counted = 0;
+            while counted < COUNTS {
+                let mut both = vec![0; 2 * BLOCK];
+                let read = initiator.send(&cdb10(0x28, 0, 5, 1), &mut both[..BLOCK]);
+                assert_eq!(read, Status::Good);
+                both.copy_within(..BLOCK, BLOCK);
+                let now = u64::from_le_bytes(both[..COUNTER].try_into().unwrap());
+                both[BLOCK..BLOCK + COUNTER].copy_from_slice(&(now + 1).to_le_bytes());
+                if initiator.send(&compare, &mut both) == Status::Good {
+                    counted += 1;
+                }
+            }
+        }));
+    }
+    for nexus in 2..4 {
+        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        threads.push(thread::spawn(move || {
+            for at in 0..BITS {
+                let mut bits = vec![0; BLOCK];
+                bits[COUNTER + at] = 1 << nexus;
+                let set = initiator.send(&cdb16(0x8b, 0, 5, 1), &mut bits);
+                assert_eq!(set, Status::Good);
+            }
+        }));
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let disk = disk.0.lock().unwrap();
+    let block = &disk[5 * BLOCK..6 * BLOCK];
+    let count = u64::from_le_bytes(block[..COUNTER].try_into().unwrap());
+    assert_eq!(count, 2 * COUNTS);
+    let lost = block[COUNTER..COUNTER + BITS]
+        .iter()
+        .position(|bits| *bits != 0b1100);
+    assert_eq!(lost, None, "a bit");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! - `commands`: what is answered to which command, and where its data goes.
 //! - `framing`: how a request may be cut into descriptors, and what breaks a queue.
 //! - `order`: commands that wait for others.
+//! - `atomic`: what reads, changes and writes blocks at once, on several queues.
 //! - `management`: task management functions across queues.
 //! - `events`: units that come, go, and change.
 //! - `transfers`: plain reads and writes that are done together, and what comes between them.
@@ -14,6 +15,7 @@
     reason = "a test's numbers are small"
 )]
 
+mod atomic;
 mod commands;
 mod events;
 mod framing;
