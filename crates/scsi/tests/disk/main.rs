@@ -7,6 +7,7 @@
 //! - `refusals`: what is refused, and how.
 //! - `attentions`: what initiators are told.
 //! - `reservations`, `persistent`: who may do what.
+//! - `many`: more initiators than the word of a unit has bits, up to the most that can register.
 //! - `tasks`: tasks that wait, and that are cancelled.
 //! - `kept`: reservations that outlive the program.
 //! - `threads`: one unit, many threads.
@@ -27,6 +28,7 @@ mod blocks;
 mod comparing;
 mod hostile;
 mod kept;
+mod many;
 mod model;
 mod modes;
 mod persistent;

@@ -10,11 +10,11 @@ pub const RELEASE: u8 = 2;
 pub const CLEAR: u8 = 3;
 pub const PREEMPT: u8 = 4;
 pub const PREEMPT_AND_ABORT: u8 = 5;
-const REGISTER_AND_IGNORE: u8 = 6;
+pub const REGISTER_AND_IGNORE: u8 = 6;
 pub const REGISTER_AND_MOVE: u8 = 7;
 
 pub const WRITE_EXCLUSIVE: u8 = 1;
-const EXCLUSIVE_ACCESS: u8 = 3;
+pub const EXCLUSIVE_ACCESS: u8 = 3;
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
