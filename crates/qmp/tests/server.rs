@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
+#[path = "server/slow_reader.rs"]
+mod slow_reader;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -120,7 +123,8 @@ impl Client {
 
     fn hear(&mut self) -> Value {
         let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
+        let read = self.0.read_line(&mut line);
+        read.unwrap_or_else(|error| panic!("no message within {STUCK_AFTER:?}: {error}"));
         assert!(line.ends_with("\r\n"), "{line:?}");
         serde_json::from_str(&line).unwrap()
     }

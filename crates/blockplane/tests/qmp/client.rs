@@ -100,6 +100,11 @@ impl Client {
         }
     }
 
+    /// All that it was told before the last answer, and that nobody has asked for.
+    pub fn take_events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.events)
+    }
+
     /// Waits for an event of an export; those before it, and what they were of, are forgotten.
     pub fn event(&mut self, name: &str, id: &str) {
         let data = json!({"id": id});

@@ -18,6 +18,7 @@
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
+//! - `slow_monitor`: a client that does not read for a while is told of everything all the same.
 //! - `traced`: what a tracer sees of guests' requests.
 //! - `anything`: a client that says all there is to say, in right types and wrong ones.
 //! - `scsi`: what guests did to the units of a controller, in all that tells figures.
@@ -59,6 +60,7 @@ mod resize;
 mod scraper;
 mod scsi;
 mod shell;
+mod slow_monitor;
 mod stats;
 mod top;
 #[cfg(target_arch = "x86_64")]
