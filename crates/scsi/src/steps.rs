@@ -86,10 +86,11 @@ impl Steps {
         }
     }
 
-    /// Whether what the node was asked for last is a write, which some errors depend on.
+    /// Whether what the node was asked for last is a write, or a flush of writes, which some errors depend on.
     pub fn writes(&self) -> bool {
         match self {
-            Steps::Flush(_) | Steps::LbaStatus(_) => false,
+            Steps::Flush(steps) => steps.writes(),
+            Steps::LbaStatus(_) => false,
             Steps::Verify(steps) => steps.writes(),
             Steps::CompareAndWrite(steps) => steps.writes(),
             Steps::OrWrite(steps) => steps.writes(),

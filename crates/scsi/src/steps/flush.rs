@@ -17,6 +17,8 @@ pub(crate) enum Then {
 pub(crate) struct Flush {
     then: Then,
     flushed: bool,
+    /// What is under way is the read that follows.
+    reading: bool,
 }
 
 impl Flush {
@@ -24,7 +26,13 @@ impl Flush {
         Flush {
             then,
             flushed: false,
+            reading: false,
         }
+    }
+
+    /// A flush that fails is about data that was written.
+    pub fn writes(&self) -> bool {
+        !self.reading
     }
 
     pub fn next(&mut self, io: &mut Io<'_>) -> Next {
@@ -34,7 +42,10 @@ impl Flush {
             return Next::Submit(plain(Op::Flush, false, nothing));
         }
         match &mut self.then {
-            Then::Read(read) => read.next(io.segments, io.buffer),
+            Then::Read(read) => {
+                self.reading = true;
+                read.next(io.segments, io.buffer)
+            }
             Then::Stop => {
                 io.unit.change(|state| state.stopped = true);
                 Next::Finished

@@ -289,6 +289,8 @@ fn what_the_node_says_is_in_the_sense_data() {
         }
         let written = rig.send(&cdb10(0x2e, 0, 0, 1), &[1; BLOCK]);
         assert_eq!(written.sense_code(), write, "it writes first");
+        let flushed = rig.ask(&cdb10(0x35, 0, 0, 0));
+        assert_eq!(flushed.sense_code(), write, "of a write cache");
         // These read first: that is what failed.
         for (cdb, data) in [
             (cdb16(0x8f, 0, 0, 1), 0),
