@@ -19,11 +19,16 @@ pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const GET_ID: u32 = 8;
+pub const DISCARD: u32 = 11;
+pub const WRITE_ZEROES: u32 = 13;
 
 /// Bytes of a request.
 pub const BLOCK: usize = 4096;
 /// Requests that a queue has room for.
 pub const SLOTS: usize = 8;
+
+/// Bytes that a discard or write-zeroes describes its range in (VIRTIO 1.2, section 5.2.6).
+const RANGE_BYTES: u32 = 16;
 
 const ENTRIES: u16 = 64;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
@@ -199,6 +204,10 @@ impl Guest {
         let data = match kind {
             IN | GET_ID => Some(Buffer::writable(data, len)),
             OUT => Some(Buffer::readable(data, len)),
+            DISCARD | WRITE_ZEROES => {
+                memory.write(data, &range(sector));
+                Some(Buffer::readable(data, RANGE_BYTES))
+            }
             _ => None,
         };
         let mut buffers = vec![Buffer::readable(header, 16)];
@@ -307,6 +316,12 @@ impl Queue {
             asked: vec![None; SLOTS],
         }
     }
+}
+
+/// A block from this sector on, with no flags.
+fn range(sector: u64) -> Vec<u8> {
+    let sectors = u64::try_from(BLOCK / 512).unwrap();
+    [sector.to_le_bytes(), sectors.to_le_bytes()].concat()
 }
 
 fn add_one(event: &OwnedFd) {

@@ -15,6 +15,7 @@
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
 //! - `policies`: requests that the disk fails wait, are ignored or reported, and none waits for ever.
+//! - `error_policies`: every policy with every kind of request and error, and what SCSI has in their place.
 //! - `neighbour`: what a guest notices of all this on another export: nothing.
 //! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
 //! - `crowd`: many clients at once, one of which never reads.
@@ -35,6 +36,7 @@ mod chardev;
 mod client;
 mod compared;
 mod crowd;
+mod error_policies;
 mod exports;
 mod faults;
 #[allow(dead_code, reason = "shared with another suite")]
