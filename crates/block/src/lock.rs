@@ -140,6 +140,8 @@ impl LockedFd {
         // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else. Where
         // there are no such locks there are none to release: it fails, and changes nothing.
         unsafe { libc::fcntl(self.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+        #[cfg(test)]
+        handover_tests::released();
     }
 }
 
@@ -266,6 +268,10 @@ fn is_locked_by_others(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
     }
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
+
+#[cfg(test)]
+#[path = "lock_handover_tests.rs"]
+mod handover_tests;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,193 @@
+//! Somebody else tries to get an image's lock, as often as it can, while the lock goes from one opening of the image to another.
+
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// What has not happened after this time never will.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+const HANDOVERS: u64 = 20_000;
+/// So that it was really tried meanwhile, also where threads take turns.
+const ATTEMPTS: u64 = 5000;
+
+fn open(path: &Path) -> OwnedFd {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.unwrap().into()
+}
+
+/// Takes the lock of a byte for itself alone; true: nobody had it. It leaves nothing behind, and is in nobody's way.
+fn take_byte(fd: BorrowedFd<'_>, byte: i64) -> bool {
+    let lock = byte_lock(libc::F_WRLCK, byte);
+    // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
+}
+
+/// What every user of an image has all the time, whether it writes or only reads.
+const ALWAYS: [(&str, i64); 3] = [
+    ("consistent read", USED_BASE + CONSISTENT_READ),
+    ("no other writer", UNSHARED_BASE + WRITE),
+    ("no resize", UNSHARED_BASE + RESIZE),
+];
+
+/// A lock of those that nobody has.
+fn free_byte(fd: BorrowedFd<'_>) -> Option<String> {
+    let mut bytes = ALWAYS.iter();
+    let free = bytes.find(|(_, byte)| take_byte(fd, *byte));
+    free.map(|(name, _)| (*name).to_owned())
+}
+
+thread_local! {
+    /// Another opening of the image, for when one of this thread has just released its locks, and what was free then.
+    static STRANGER: RefCell<Option<OwnedFd>> = const { RefCell::new(None) };
+    static FREE: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An opening of this thread has just released its locks.
+pub(super) fn released() {
+    let look = |stranger: &Option<OwnedFd>| free_byte(stranger.as_ref()?.as_fd());
+    let free = STRANGER.with_borrow(look);
+    FREE.with_borrow_mut(|all| all.extend(free));
+}
+
+/// The moments at which a lock could be lost, without anybody who has to be quick.
+#[test]
+fn an_opening_releases_its_lock_when_another_one_has_it() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let path = image.path();
+    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false).unwrap();
+    let (mut from, mut to) = (acquire(Locking::On), acquire(Locking::Off));
+    STRANGER.set(Some(open(path)));
+    let take_over = |to: &LockedFd, from: &LockedFd, read_only| {
+        let taken = to.take_over(from, path, [Locking::On; 2], read_only);
+        assert_eq!(FREE.take(), [""; 0], "nobody has these locks");
+        taken
+    };
+    for read_only in [[false, false], [true, false], [true, true], [false, true]] {
+        take_over(&to, &from, read_only).unwrap();
+        std::mem::swap(&mut from, &mut to);
+    }
+    // Whoever is about to find out that the image is in use has this lock for a moment, and is in the way.
+    let other = open(path);
+    assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
+    for _ in 0..2 {
+        let refused = take_over(&to, &from, [false; 2]);
+        assert!(matches!(refused, Err(NodeError::Locked { .. })));
+    }
+    drop(other);
+    take_over(&to, &from, [false; 2]).unwrap();
+    STRANGER.set(None);
+}
+
+/// One that tries until the handovers are over.
+#[derive(Default)]
+struct Contender {
+    attempts: AtomicU64,
+    over: AtomicBool,
+    /// What it got.
+    got: OnceLock<String>,
+}
+
+impl Contender {
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        mut attempt: impl FnMut() -> Option<String> + Send + 'scope,
+    ) {
+        scope.spawn(move || {
+            while !self.over.load(Ordering::Relaxed) && self.got.get().is_none() {
+                if let Some(got) = attempt() {
+                    let _ = self.got.set(got);
+                }
+                self.attempts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Hands over until that, and attempts, have happened often enough. The handover hears its number.
+    fn watch(&self, mut hand_over: impl FnMut(u64) -> Result<(), NodeError>) {
+        /// Ends the attempts also when a handover has failed.
+        struct End<'a>(&'a Contender);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.over.store(true, Ordering::Relaxed);
+            }
+        }
+        let _end = End(self);
+        let begin = Instant::now();
+        let attempts = || {
+            assert!(begin.elapsed() < STUCK_AFTER, "the contender stands still");
+            self.attempts.load(Ordering::Relaxed)
+        };
+        while attempts() == 0 {
+            std::thread::yield_now();
+        }
+        let mut handovers = 0;
+        while handovers < HANDOVERS || attempts() < ATTEMPTS {
+            let handed_over = hand_over(handovers);
+            let got = self.got.get();
+            assert_eq!(got, None, "handover {handovers}: the contender got a lock");
+            handed_over.unwrap();
+            handovers += 1;
+        }
+    }
+}
+
+#[test]
+fn nobody_gets_a_lock_that_goes_over_to_another_opening() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let path = image.path();
+    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false).unwrap();
+    let openings = [acquire(Locking::On), acquire(Locking::Off)];
+    let contender = Contender::default();
+    std::thread::scope(|scope| {
+        let other = open(path);
+        contender.start(scope, move || free_byte(other.as_fd()));
+        let mut was_read_only = false;
+        contender.watch(|handover| {
+            let (from, to) = match handover % 2 {
+                0 => (&openings[0], &openings[1]),
+                _ => (&openings[1], &openings[0]),
+            };
+            let read_only = handover % 3 == 2;
+            let taken = to.take_over(from, path, [Locking::On; 2], [read_only, was_read_only]);
+            was_read_only = read_only;
+            taken
+        });
+    });
+}
+
+/// A writer that follows the protocol, as another program that opens the image does, is in the way of a handover for moments:
+/// that may fail, and whoever had the lock still has it.
+#[test]
+fn nobody_gets_a_lock_whose_handover_fails() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let path = image.path();
+    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false);
+    let mut has = acquire(Locking::On).unwrap();
+    let mut other = acquire(Locking::Off).unwrap();
+    let contender = Contender::default();
+    let (mut handed_over, mut failed) = (0, 0);
+    std::thread::scope(|scope| {
+        contender.start(scope, || {
+            let got = acquire(Locking::On).ok();
+            got.map(|_| "all of it".to_owned())
+        });
+        contender.watch(|_| {
+            match other.take_over(&has, path, [Locking::On; 2], [false; 2]) {
+                Ok(()) => {
+                    std::mem::swap(&mut has, &mut other);
+                    handed_over += 1;
+                }
+                Err(NodeError::Locked { .. }) => failed += 1,
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        });
+    });
+    assert!(handed_over > 0 && failed > 0, "{handed_over}, {failed}");
+}
