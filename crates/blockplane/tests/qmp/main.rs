@@ -11,6 +11,7 @@
 //! - `metrics`: the same figures as Prometheus gets them (`scraper`), from a daemon that does not notice.
 //! - `tuning`: what is set while it works is so in the kernel, and under load.
 //! - `reopen`: nodes get other options while guests use them.
+//! - `locked`: nobody gets an image's lock meanwhile (`contender` tries).
 //! - `resize`: disks become larger and smaller while guests use them.
 //! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
 //! - `top`: what `blockplane top` shows is what guests did.
@@ -35,6 +36,8 @@ mod born;
 mod chardev;
 mod client;
 mod compared;
+#[allow(dead_code, reason = "shared with another suite")]
+mod contender;
 mod crowd;
 mod error_policies;
 mod exports;
@@ -44,6 +47,7 @@ mod faults;
 mod guest;
 mod histograms;
 mod human;
+mod locked;
 mod luns;
 mod metrics;
 mod neighbour;

@@ -2,6 +2,7 @@
 //!
 //! - `load`: verified load across many upgrades, and across programs that cannot take over.
 //! - `kept`: what was changed while it ran, locks, sockets, the pidfile, the service manager's knowledge.
+//! - `locked`: images, the pidfile and files of reservations are locked all the time.
 //! - `scsi`: the same with SCSI controllers, and what they know of their initiators.
 //! - `adapter`: host adapters without a front-end.
 //! - `refused`: what cannot be handed over is said before anything has happened.
@@ -17,6 +18,9 @@ mod blocks;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/client.rs"]
 mod client;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/contender.rs"]
+mod contender;
 mod daemon;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../crash/device.rs"]
@@ -28,6 +32,7 @@ mod kept;
 #[path = "../crash/link.rs"]
 mod link;
 mod load;
+mod locked;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/process.rs"]
 mod process;

@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use crate::blocks::BLOCK;
+use crate::contender::Contender;
 use crate::daemon::Daemon;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
@@ -300,6 +301,7 @@ fn a_file_of_reservations_stays_locked_and_is_written_again() {
         let file = File::open(&path).unwrap();
         assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
     };
+    let contender = Contender::for_file(&path);
     let mut key = 0;
     for _ in 0..3 {
         out(&mut guest, SECOND, REGISTER, key, key + 1, true);
@@ -309,8 +311,9 @@ fn a_file_of_reservations_stays_locked_and_is_written_again() {
         locked();
         daemon.upgrade();
         locked();
+        contender.has_tried_again();
     }
-    drop(guest);
+    drop((contender, guest));
     daemon.stop();
 }
 
