@@ -1,9 +1,9 @@
-//! `bench batch-limit`: at most so many requests in one submission (`aio-max-batch`).
+//! `blockplane-bench batch-limit`: at most so many requests in one submission (`aio-max-batch`).
 //!
 //! A limit alone cannot be taken off: what an iteration takes from a queue is bounded as well, so that no
-//! more than that times the queues ever waits. `pile-up` takes off both.
+//! more than that times the queues ever waits. `pile-up` takes off both, in a program of its own.
 
-use super::contest;
+use super::contest::{self, Position};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::table::Table;
 /// Requests in one submission without a limit worth the name, and taken from one queue at once.
 const PILE_UP: u32 = 1024;
 
-/// A position of the knob.
+/// A limit to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Fixed; 0 is the server's own choice.
@@ -56,14 +56,31 @@ impl Limit {
         }
     }
 
-    fn iothread(self) -> String {
+    /// The patch that the server is built with.
+    fn patch(self) -> Option<&'static str> {
         match self {
-            Limit::At(limit) => format!("aio-max-batch={limit}"),
-            Limit::Adaptive => "aio-max-batch=0,x-adaptive-batch=on".to_owned(),
-            Limit::PileUp => {
-                format!("aio-max-batch={PILE_UP},x-first-batch=0,x-admit-budget={PILE_UP}")
-            }
+            Limit::At(_) => None,
+            Limit::Adaptive => Some("adaptive-batch"),
+            Limit::PileUp => Some("pile-up"),
         }
+    }
+
+    fn iothread(self) -> String {
+        let limit = match self {
+            Limit::At(limit) => limit,
+            Limit::Adaptive => 0,
+            Limit::PileUp => PILE_UP,
+        };
+        format!("aio-max-batch={limit}")
+    }
+
+    fn position(self, setup: &Setup) -> Result<Position> {
+        let program = self.patch().map(|patch| setup.needs_patched(patch));
+        Ok(Position {
+            name: self.name(),
+            program: program.transpose()?,
+            iothread: self.iothread(),
+        })
     }
 }
 
@@ -71,7 +88,8 @@ impl Limit {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Batch limits; 0 is the server's own choice, 'adaptive' one that follows the disk, 'pile-up' none at all
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "pile-up,1024,8,16,32,64,adaptive", value_parser = Limit::parse)]
+    /// [default: 1024,8,16,32,64, and the last two where --patched names their programs]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = Limit::parse)]
     pub limit: Vec<Limit>,
     /// Numbers of queues, all on one iothread
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -87,22 +105,40 @@ pub struct Options {
     pub setup: Setup,
 }
 
+impl Options {
+    /// Those that were asked for, or all that can be measured.
+    fn limits(&self) -> Vec<Limit> {
+        if !self.limit.is_empty() {
+            return self.limit.clone();
+        }
+        let numbers = [1024, 8, 16, 32, 64].map(Limit::At);
+        let patched = |limit: &Limit| {
+            let patch = limit.patch();
+            patch.is_some_and(|patch| self.setup.patched(patch).is_some())
+        };
+        let first = [Limit::PileUp].into_iter().filter(patched);
+        let last = [Limit::Adaptive].into_iter().filter(patched);
+        first.chain(numbers).chain(last).collect()
+    }
+}
+
 /// Measures.
 ///
 /// # Errors
 /// When a server or the disk fails.
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
+    let limits = options.limits();
+    let positions = limits.iter().map(|limit| limit.position(setup));
+    let positions: Vec<Position> = positions.collect::<Result<_>>()?;
     let storage = setup.storage()?;
-    let positions = options.limit.iter();
-    let positions = positions.map(|limit| (limit.name(), limit.iothread()));
     let loads = Load::grid(&options.queues, &options.block_kib, &options.depth, false);
     let outcome = contest::positions("batch-limit", setup, &storage, positions, &loads)?;
 
     let per_queue_count = loads.len() / options.queues.len().max(1);
     // As published: a row for each load, and for each limit a column per number of queues.
     let mut columns = vec!["kIOPS, random read".to_owned()];
-    for limit in &options.limit {
+    for limit in &limits {
         let limit = limit.short();
         columns.extend(
             options

@@ -1,6 +1,6 @@
-//! `bench completion-ring`: completions read in user space, against io_getevents(2).
+//! `blockplane-bench completion-ring`: completions read in user space, against io_getevents(2).
 
-use super::contest::{self, Outcome};
+use super::contest::{self, Outcome, Position};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
@@ -32,15 +32,22 @@ pub struct Options {
 /// When a server or the disk fails.
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
+    let syscall = setup.needs_patched("completion-syscall")?;
     let storage = setup.storage()?;
     let names = ["io_getevents", "ring in user space"];
     // Somebody else's device is not written to.
     let kinds = if setup.device.is_some() { 1 } else { 2 };
     let mut parts: Vec<(&str, Outcome)> = Vec::new();
     for (kind, write) in [("read", false), ("write", true)].into_iter().take(kinds) {
-        let positions = names.into_iter().zip(["off", "on"]);
-        let positions = positions
-            .map(|(name, position)| (name.to_owned(), format!("x-completion-ring={position}")));
+        let programs = [Some(syscall.clone()), None];
+        let positions = names
+            .into_iter()
+            .zip(programs)
+            .map(|(name, program)| Position {
+                name: name.to_owned(),
+                program,
+                iothread: String::new(),
+            });
         let title = format!("completion-ring, {kind}s");
         let loads = Load::grid(&[options.queues], &options.block_kib, &options.depth, write);
         let outcome = contest::positions(&title, setup, &storage, positions, &loads)?;

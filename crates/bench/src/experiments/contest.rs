@@ -1,8 +1,10 @@
-//! Servers that differ in one knob, under the same loads in turn.
+//! Servers that differ in one mechanism or setting, under the same loads in turn.
 //!
 //! All of them run all the time; one that is not loaded sleeps. Within a load every repetition
 //! visits each server once, and the next visits them in the other direction: what drifts favours
 //! nobody.
+
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -18,10 +20,12 @@ use crate::stats::Summary;
 use crate::storage::Storage;
 use crate::table::Table;
 
-/// One position of the knob.
+/// One of the servers.
 pub(crate) struct Variant {
     /// For tables.
     pub name: String,
+    /// The program; `None`: the blockplane to measure.
+    pub program: Option<PathBuf>,
     /// Options of the iothread.
     pub iothread: String,
     /// The first is loaded.
@@ -47,13 +51,22 @@ pub(crate) struct Outcome {
     pub counters: Vec<Counters>,
 }
 
-/// Measures servers that differ in options of the iothread only: `positions` are their names and what they
-/// are given. All have the same disk, with as many queues as the loads need.
+/// A server that differs from others in its program or in options of the iothread.
+pub(crate) struct Position {
+    /// For tables.
+    pub name: String,
+    /// The program; `None`: the blockplane to measure.
+    pub program: Option<PathBuf>,
+    /// Options of the iothread.
+    pub iothread: String,
+}
+
+/// Measures servers that have the same disk, with as many queues as the loads need.
 pub(crate) fn positions(
     title: &str,
     setup: &Setup,
     storage: &Storage,
-    positions: impl IntoIterator<Item = (String, String)>,
+    positions: impl IntoIterator<Item = Position>,
     loads: &[Load],
 ) -> Result<Outcome> {
     let disk = Disk {
@@ -67,9 +80,10 @@ pub(crate) fn positions(
         writable: loads.iter().any(|load| load.write),
         front_end: FrontEnd::Blk,
     };
-    let variant = |(name, iothread)| Variant {
-        name,
-        iothread,
+    let variant = |position: Position| Variant {
+        name: position.name,
+        program: position.program,
+        iothread: position.iothread,
         disks: vec![disk.clone()],
     };
     let variants: Vec<Variant> = positions.into_iter().map(variant).collect();
@@ -85,7 +99,7 @@ pub(crate) fn run<T>(
     loads: &[Load],
     mut attach: impl FnMut(&mut Server, &Variant) -> Result<T>,
 ) -> Result<Outcome> {
-    let program = blockplane(setup.server.as_deref())?;
+    let unpatched = blockplane(setup.server.as_deref())?;
     let steps = loads.len() * setup.repetitions as usize * variants.len();
     let progress = Progress::start(title, steps);
     let mut servers = Vec::new();
@@ -94,8 +108,9 @@ pub(crate) fn run<T>(
         progress.now(format!("starting {}", variant.name));
         // What we start runs where we do at that moment.
         let pinned = Pinned::to(&[setup.server_cpu])?;
+        let program = variant.program.as_ref().unwrap_or(&unpatched);
         let iothread = setup.iothread_with(&variant.iothread);
-        let mut server = Server::start_with(&program, &iothread, &variant.disks)?;
+        let mut server = Server::start_with(program, &iothread, &variant.disks)?;
         drop(pinned);
         let with = attach(&mut server, variant).map_err(|error| server.explain(error))?;
         servers.push(server);

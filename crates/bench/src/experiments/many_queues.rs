@@ -1,8 +1,10 @@
-//! `bench handlers`, second part: one busy queue beside thousands that have nothing to do.
+//! `blockplane-bench handlers`, second part: one busy queue beside thousands that have nothing to do.
 //!
 //! Every queue has a kick that the iothread watches. One disk with one queue is read from, alone
-//! or beside disks whose queues are all started and idle, without and with polling; and again with a
-//! loop that looks at all its handlers.
+//! or beside disks whose queues are all started and idle, without and with polling; and again, where a program
+//! with that patch was named, with a loop that scans all its handlers.
+
+use std::path::Path;
 
 use super::contest::{self, Variant};
 use super::drive::Load;
@@ -70,27 +72,31 @@ pub fn run(options: &Options) -> Result<Report> {
     let loads = Load::grid(&[1], &[4], &options.depth, false);
     let queues = u64::from(options.idle_disks) * u64::from(options.idle_queues);
     let beside_name = format!("beside {} idle", count(queues));
+    let scanning = setup.patched("scan-handlers");
     let mut parts = Vec::new();
     for polling in [false, true] {
         let poll = match (polling, options.poll_max_ns) {
-            (false, _) => Some("poll-max-ns=0".to_owned()),
-            (true, Some(ns)) => Some(format!("poll-max-ns={ns}")),
-            (true, None) => None,
+            (false, _) => "poll-max-ns=0".to_owned(),
+            (true, Some(ns)) => format!("poll-max-ns={ns}"),
+            (true, None) => String::new(),
         };
-        let variant = |name: &str, scan: &str, disks: &[Disk]| {
-            let scan = Some(format!("x-scan-handlers={scan}"));
-            let iothread: Vec<String> = scan.into_iter().chain(poll.clone()).collect();
-            Variant {
-                name: name.to_owned(),
-                iothread: iothread.join(","),
-                disks: disks.to_vec(),
-            }
+        let variant = |name: &str, program: Option<&Path>, disks: &[Disk]| Variant {
+            name: name.to_owned(),
+            program: program.map(Path::to_owned),
+            iothread: poll.clone(),
+            disks: disks.to_vec(),
         };
-        let variants = [
-            variant("alone", "off", std::slice::from_ref(&busy)),
-            variant(&beside_name, "off", &beside),
-            variant(&format!("{beside_name}, scanning"), "on", &beside),
+        let mut variants = vec![
+            variant("alone", None, std::slice::from_ref(&busy)),
+            variant(&beside_name, None, &beside),
         ];
+        if scanning.is_some() {
+            variants.push(variant(
+                &format!("{beside_name}, scanning"),
+                scanning,
+                &beside,
+            ));
+        }
         let title = if polling {
             "handlers, polling"
         } else {
@@ -111,7 +117,9 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|(_, outcome)| outcome.variants.clone())
             .unwrap_or_default(),
     );
-    columns.extend(["idle/alone", "scanning/alone"].map(str::to_owned));
+    let variants = 2 + usize::from(scanning.is_some());
+    let ratios = ["idle/alone", "scanning/alone"].map(str::to_owned);
+    columns.extend(ratios.into_iter().take(variants - 1));
     let title = format!(
         "One busy queue beside {} disks with {} idle queues each",
         options.idle_disks, options.idle_queues
@@ -120,8 +128,8 @@ pub fn run(options: &Options) -> Result<Report> {
     for (name, outcome) in &parts {
         for (row, load) in outcome.loads.iter().enumerate() {
             let mut cells = vec![format!("{name}, qd {}", load.depth)];
-            cells.extend((0..3).map(|variant| outcome.iops_text(row, variant, 1.0)));
-            cells.extend((1..3).map(|variant| {
+            cells.extend((0..variants).map(|variant| outcome.iops_text(row, variant, 1.0)));
+            cells.extend((1..variants).map(|variant| {
                 let ratio = outcome.ratio(row, variant, 0);
                 ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}x"))
             }));
@@ -129,9 +137,11 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     table.note(ERRORS);
-    table.note(
-        "scanning: the loop looks at all handlers in every iteration, and at all queues when it polls",
-    );
+    if scanning.is_some() {
+        table.note(
+            "scanning: the loop looks at all handlers in every iteration, and at all queues when it polls",
+        );
+    }
     let costs: Vec<Table> = parts
         .iter()
         .map(|(name, outcome)| outcome.costs(&format!("What a read cost the server, {name}")))

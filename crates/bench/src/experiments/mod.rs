@@ -1,9 +1,10 @@
 //! Experiments on blockplane's own mechanisms: the same load with the mechanism and without it.
 //!
-//! Each starts one server per position of its knob and loads them in turn, so that whatever else
-//! the machine does befalls all of them ([`contest`]). What they share is below: where the
+//! Each starts one server per variant and loads them in turn, so that whatever else
+//! the machine does affects all of them ([`contest`]). What they share is below: where the
 //! disk is and who runs where ([`setup`]), the load itself ([`drive`]), what servers counted
-//! ([`counters`]). Off positions are test knobs of the server, see `docs/experiments.md`.
+//! ([`counters`]). A variant without the mechanism is a program of its own,
+//! built with a patch ([`patched`], `docs/experiments.md`).
 
 pub mod batch_limit;
 pub mod completion_ring;
@@ -13,6 +14,7 @@ mod drive;
 pub mod many_queues;
 pub mod monitors;
 pub mod notify;
+mod patched;
 pub mod scsi;
 mod setup;
 
@@ -21,6 +23,7 @@ use serde_json::Value;
 use crate::svg::{Figure, Panel, Point, Series};
 use crate::table::Table;
 use contest::{Cell, Outcome};
+pub use patched::Patched;
 pub use setup::Setup;
 
 /// What an experiment has to say.

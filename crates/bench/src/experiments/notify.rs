@@ -1,7 +1,7 @@
-//! `bench notify`: the guest is signalled right behind the last completion, or behind the next
+//! `blockplane-bench notify`: the guest is signalled right behind the last completion, or behind the next
 //! submission.
 
-use super::contest::{self, Outcome};
+use super::contest::{self, Outcome, Position};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
@@ -29,12 +29,17 @@ pub struct Options {
 /// When a server or the disk fails.
 pub fn run(options: &Options) -> Result<Report> {
     let setup = &options.setup;
+    let late = setup.needs_patched("late-notify")?;
     let storage = setup.storage()?;
     let positions = [
-        ("after the submission", "on"),
-        ("after the last completion", "off"),
+        ("after the submission", Some(late)),
+        ("after the last completion", None),
     ]
-    .map(|(name, position)| (name.to_owned(), format!("x-late-notify={position}")));
+    .map(|(name, program)| Position {
+        name: name.to_owned(),
+        program,
+        iothread: String::new(),
+    });
     let loads = Load::grid(&options.queues, &[4], &options.depth, false);
     let outcome = contest::positions("notify", setup, &storage, positions, &loads)?;
 

@@ -1,10 +1,11 @@
 //! What all experiments may be told: where the disk is, who runs where, how long.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::patched::Patched;
 use crate::aio::Aio;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::load::Waiting;
 use crate::storage::{Room, Storage, Wanted};
 
@@ -32,6 +33,10 @@ pub struct Setup {
     /// The blockplane to measure [default: BLOCKPLANE_BIN, else one that is built now]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
+    /// A blockplane that was built with the patch NAME of experiments/patches, as `cargo xtask
+    /// experiment` passes it
+    #[arg(long, value_name = "NAME=PATH", value_parser = Patched::parse)]
+    pub patched: Vec<Patched>,
     /// Put the disk's file into memory (a tmpfs): a disk without latency
     #[arg(long, conflicts_with = "folder")]
     pub tmpfs: bool,
@@ -74,6 +79,28 @@ impl Setup {
             Some(more) => format!("{own},{more}"),
             None => own.to_owned(),
         }
+    }
+
+    /// The blockplane that was built with this patch, if one was named.
+    pub(crate) fn patched(&self, patch: &str) -> Option<&Path> {
+        let mut named = self.patched.iter();
+        let found = named.find(|patched| patched.patch == patch);
+        found.map(|patched| patched.program.as_path())
+    }
+
+    /// The blockplane that was built with this patch.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] when none was named: it says how to get one.
+    pub(crate) fn needs_patched(&self, patch: &str) -> Result<PathBuf> {
+        let found = self.patched(patch).map(Path::to_owned);
+        found.ok_or_else(|| {
+            Error::Unsuitable(format!(
+                "this compares with a blockplane that was built with experiments/patches/{patch}.patch: in the \
+                 source folder, `cargo xtask experiment {patch}` builds and measures it; or name one with \
+                 --patched {patch}=PATH"
+            ))
+        })
     }
 
     /// Makes the disk.
