@@ -134,7 +134,6 @@ impl Objects {
             thread_pool_min: options.thread_pool_min,
             thread_pool_max: options.thread_pool_max,
             cpu_affinity: options.cpu_affinity.clone(),
-            x_late_notify: options.knobs.late_notify,
             x_completion_ring: options.knobs.completion_ring,
             x_scan_handlers: options.knobs.scan_handlers,
             x_adaptive_batch: options.knobs.adaptive_batch,

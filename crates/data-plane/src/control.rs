@@ -49,9 +49,6 @@ pub struct DataThreadSettings {
     /// Test knob: requests taken from one queue per iteration, rounded up to turns of 64; `None`: one
     /// turn.
     pub x_admit_budget: Option<u32>,
-    /// Guests are signalled after the submit phase: the wrong order, which measurements compare the
-    /// right one with. Never a default.
-    pub x_late_notify: bool,
 }
 
 impl DataThreadSettings {
@@ -72,7 +69,6 @@ impl DataThreadSettings {
             x_adaptive_batch: None,
             x_first_batch: None,
             x_admit_budget: None,
-            x_late_notify: false,
         }
     }
 }
@@ -135,7 +131,6 @@ impl DataThread {
             polling,
             aio_max_events,
             aio_max_batch,
-            x_late_notify,
             ..
         } = settings;
         let mut engine_settings = EngineSettings {
@@ -175,7 +170,6 @@ impl DataThread {
             }
             let mut plane = StoragePlane::new(cx, remote, engines);
             plane.set_unbound(unbound);
-            plane.set_late_notify(x_late_notify);
             if let Some(budget) = settings.x_admit_budget {
                 plane.set_admit_budget(budget);
             }

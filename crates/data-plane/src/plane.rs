@@ -73,7 +73,6 @@ pub struct StoragePlane {
     gave_back: bool,
     /// A queue was left with work because its budget was used up.
     more: bool,
-    late_notify: bool,
     /// How many turns at a queue an iteration has, each of [`ADMIT_BUDGET`] requests at most.
     admit_turns: usize,
     trace: Trace,
@@ -104,7 +103,6 @@ impl StoragePlane {
             gave_back: false,
             chain: Chain::new(),
             more: false,
-            late_notify: false,
             admit_turns: 1,
             trace: Trace::default(),
             engine_handlers: Vec::new(),
@@ -131,12 +129,6 @@ impl StoragePlane {
     #[must_use]
     pub fn submits(&self) -> Arc<SubmitTotals> {
         self.submits.clone()
-    }
-
-    /// Notifies behind the submit phase instead of right behind the completions: the wrong order,
-    /// for measurements.
-    pub fn set_late_notify(&mut self, late: bool) {
-        self.late_notify = late;
     }
 
     /// Its thread is bound to CPUs, and was allowed to run there before.
@@ -274,16 +266,6 @@ impl StoragePlane {
                 }
             } else {
                 self.run_controller(place);
-            }
-        }
-    }
-
-    /// Test knob: what is published late counts before more is taken, as ever.
-    #[cold]
-    fn end_batches(&mut self) {
-        for place in &self.lists.unpublished {
-            if let Some(vring) = self.vrings.get_mut(*place) {
-                vring.end_batch();
             }
         }
     }
@@ -669,11 +651,7 @@ impl Plane for StoragePlane {
     }
 
     fn notify(&mut self, _: &mut PlaneContext<Self>) {
-        if self.late_notify {
-            self.end_batches();
-        } else {
-            self.publish();
-        }
+        self.publish();
     }
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
@@ -685,9 +663,7 @@ impl Plane for StoragePlane {
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
         self.flush_batch();
-        if self.late_notify {
-            self.publish();
-        } else if !self.gave_back && self.engines.has_completions() {
+        if !self.gave_back && self.engines.has_completions() {
             self.answer_at_once();
         }
         if self.vrings.controllers.any_wants_loop() {

@@ -523,16 +523,6 @@ impl Vring {
         }
     }
 
-    /// What was completed so far counts from now on.
-    pub fn end_batch(&mut self) {
-        match &mut self.served {
-            Served::Blk(Blk { queue, .. }) => queue.end_batch(),
-            Served::Scsi(scsi) => {
-                scsi.end_batch();
-            }
-        }
-    }
-
     /// For tracers: what the disk has completed since this was last counted.
     #[cold]
     fn trace_notify(&self, signalled: bool) {

@@ -15,8 +15,6 @@ pub(crate) const PREFIX: &str = "x-";
 /// The knobs of an iothread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IothreadKnobs {
-    /// `x-late-notify`: guests are signalled after the submissions, and not before. Default off.
-    pub late_notify: bool,
     /// `x-completion-ring`: completions of Linux AIO are read in user space; off, with
     /// io_getevents(2). Default on.
     pub completion_ring: bool,
@@ -37,7 +35,6 @@ pub struct IothreadKnobs {
 impl Default for IothreadKnobs {
     fn default() -> Self {
         Self {
-            late_notify: false,
             completion_ring: true,
             scan_handlers: false,
             adaptive_batch: None,
@@ -48,11 +45,6 @@ impl Default for IothreadKnobs {
 }
 
 pub(crate) const IOTHREAD_KEYS: &[Key] = &[
-    Key {
-        name: "x-late-notify",
-        value: "on|off",
-        help: "signal after submitting (default off)",
-    },
     Key {
         name: "x-completion-ring",
         value: "on|off",
@@ -84,7 +76,6 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
 pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
     let mut knobs = IothreadKnobs::default();
     for (name, knob) in [
-        ("x-late-notify", &mut knobs.late_notify),
         ("x-completion-ring", &mut knobs.completion_ring),
         ("x-scan-handlers", &mut knobs.scan_handlers),
     ] {

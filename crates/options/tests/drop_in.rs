@@ -291,9 +291,8 @@ fn iothread_settings() {
 fn test_knobs_are_for_those_who_know_them() {
     use options::IothreadKnobs;
     let on =
-        iothread("iothread,id=a,x-late-notify=on,x-completion-ring=off,x-scan-handlers=on,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
+        iothread("iothread,id=a,x-completion-ring=off,x-scan-handlers=on,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
     let expected = IothreadKnobs {
-        late_notify: true,
         completion_ring: false,
         scan_handlers: true,
         adaptive_batch: Some(true),
@@ -303,7 +302,7 @@ fn test_knobs_are_for_those_who_know_them() {
     assert_eq!(on, expected);
     let off = iothread("iothread,id=a,x-completion-ring=on,x-scan-handlers=off").knobs;
     assert_eq!(off, IothreadKnobs::default());
-    for misspelt in ["x-scan-handler=on", "x-late=on", "completion-ring=off"] {
+    for misspelt in ["x-scan-handler=on", "completion-ring=off"] {
         let error = error(&["--object", &format!("iothread,id=a,{misspelt}")]);
         assert!(error.contains("unknown option"), "{error}");
         assert!(!error.contains("x-completion-ring"), "{error}");

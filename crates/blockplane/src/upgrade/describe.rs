@@ -61,7 +61,6 @@ fn iothread(options: &IothreadOptions) -> Value {
         "aio-max-events": aio_max_events,
         "thread-pool-min": thread_pool_min,
         "thread-pool-max": thread_pool_max,
-        "x-late-notify": knobs.late_notify,
         "x-completion-ring": knobs.completion_ring,
         "x-scan-handlers": knobs.scan_handlers,
     });

@@ -128,52 +128,44 @@ fn one_signal_per_batch() {
 }
 
 #[test]
-fn late_notification_comes_behind_the_submit_phase_and_is_no_default() {
+fn guests_are_signalled_before_the_submit_phase() {
     // What the device answers by itself while it is admitted is published in the same iteration
     // only where the notify phase comes last.
-    for (late, published) in [(false, 0), (true, 1)] {
-        let mut steps = Steps::new(128);
-        if late {
-            steps.iothread.plane().set_late_notify(true);
-        }
-        let mut guest = Guest::new(64, false);
-        guest.ask(0, GET_ID, 0, 0);
-        guest.driver.publish();
-        started(&mut steps, guest.setup(&null_disk(0), 0));
-        assert_eq!(guest.driver.used_idx(), published);
-        steps.iterate();
-        assert_eq!(guest.driver.used_idx(), 1);
-        assert_eq!(counted(&guest.call), 1);
-    }
+    let mut steps = Steps::new(128);
+    let mut guest = Guest::new(64, false);
+    guest.ask(0, GET_ID, 0, 0);
+    guest.driver.publish();
+    started(&mut steps, guest.setup(&null_disk(0), 0));
+    assert_eq!(guest.driver.used_idx(), 0);
+    steps.iterate();
+    assert_eq!(guest.driver.used_idx(), 1);
+    assert_eq!(counted(&guest.call), 1);
 }
 
 #[test]
-fn what_is_told_late_counts_as_it_does_otherwise() {
-    for late in [false, true] {
-        let mut steps = Steps::new(128);
-        steps.iothread.plane().set_late_notify(late);
-        let mut guest = Guest::new(64, false);
-        let setup = guest.setup(&null_disk(0), 0);
-        let stats = setup.stats.clone();
-        let place = started(&mut steps, setup);
-        // More are taken in each iteration that gives some back.
-        for round in 1..=5 {
-            for tag in 0..3 {
-                guest.read(tag, tag);
-            }
-            guest.driver.publish();
-            steps.send(Message::Enable(place, true));
-            steps.iterate();
-            assert_eq!(stats.turns().get(), round);
-            guest.take_done();
+fn requests_count_in_the_iteration_that_completes_them_while_more_are_taken() {
+    let mut steps = Steps::new(128);
+    let mut guest = Guest::new(64, false);
+    let setup = guest.setup(&null_disk(0), 0);
+    let stats = setup.stats.clone();
+    let place = started(&mut steps, setup);
+    // More are taken in each iteration that gives some back.
+    for round in 1..=5 {
+        for tag in 0..3 {
+            guest.read(tag, tag);
         }
+        guest.driver.publish();
+        steps.send(Message::Enable(place, true));
         steps.iterate();
+        assert_eq!(stats.turns().get(), round);
         guest.take_done();
-        let reads = stats.of(Kind::Read);
-        assert_eq!(reads.latency.total(), 15);
-        assert_eq!(reads.bytes.get(), 15 * u64::from(REQUEST_BYTES));
-        assert_eq!(stats.in_flight().get(), 0);
     }
+    steps.iterate();
+    guest.take_done();
+    let reads = stats.of(Kind::Read);
+    assert_eq!(reads.latency.total(), 15);
+    assert_eq!(reads.bytes.get(), 15 * u64::from(REQUEST_BYTES));
+    assert_eq!(stats.in_flight().get(), 0);
 }
 
 #[test]
