@@ -118,7 +118,7 @@ impl Daemon {
             },
             pool: PoolSettings::default(),
         };
-        let io = IoThread::new(Box::new(wakeups.clone()), polling, |cx, remote| {
+        let io = IoThread::new(Box::new(wakeups.clone()), polling, |_, remote| {
             let (waker, mail) = (remote.waker(), wakeups.clone());
             let wake = Arc::new(move || {
                 waker.wake();
@@ -126,7 +126,7 @@ impl Daemon {
             });
             let mut engines = Engines::new(settings, wake).map_err(std::io::Error::other)?;
             engines.simulate(kernel);
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
         });
         let io = io.expect("an iothread");
         let options = DeviceOptions {

@@ -332,11 +332,11 @@ fn main() -> Result<(), Error> {
         max_ns: if load.blocking { 0 } else { 1_000_000 },
         ..PollSettings::default()
     };
-    let mut iothread = IoThread::<StoragePlane>::new(poller, polling, |cx, remote| {
+    let mut iothread = IoThread::<StoragePlane>::new(poller, polling, |_, remote| {
         let waker = remote.waker();
         let engines = Engines::new(EngineSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;
-        Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
+        Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
     })?;
     let node = Node::open("disk", false, &load.node)?;
     let serves = if load.scsi {

@@ -37,9 +37,6 @@ pub struct DataThreadSettings {
     pub cpu_affinity: Vec<u16>,
     /// Test knob: off, completions of Linux AIO are read with io_getevents(2).
     pub x_completion_ring: bool,
-    /// Test knob: the loop looks at all handlers for those that are ready, and at all queues when it
-    /// polls.
-    pub x_scan_handlers: bool,
     /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
     /// engine's default.
     pub x_adaptive_batch: Option<bool>,
@@ -65,7 +62,6 @@ impl DataThreadSettings {
             thread_pool_max: pool.max_threads,
             cpu_affinity: Vec::new(),
             x_completion_ring: aio.completion_ring,
-            x_scan_handlers: false,
             x_adaptive_batch: None,
             x_first_batch: None,
             x_admit_budget: None,
@@ -165,10 +161,7 @@ impl DataThread {
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
-            if settings.x_scan_handlers {
-                cx.scan_handlers();
-            }
-            let mut plane = StoragePlane::new(cx, remote, engines);
+            let mut plane = StoragePlane::new(remote, engines);
             plane.set_unbound(unbound);
             if let Some(budget) = settings.x_admit_budget {
                 plane.set_admit_budget(budget);

@@ -83,14 +83,12 @@ pub struct StoragePlane {
     timer: Option<(u64, TimerId)>,
     /// Looks at what is polled for, while there are controllers.
     looks: u32,
-    /// Test knob, see [`event_loop::Context::scan_handlers`].
-    scan: bool,
 }
 
 impl StoragePlane {
     /// Around its engines, at the end of `remote`.
     #[must_use]
-    pub fn new(cx: &PlaneContext<Self>, remote: &Remote<Message>, engines: Engines) -> Self {
+    pub fn new(remote: &Remote<Message>, engines: Engines) -> Self {
         StoragePlane {
             engines,
             remote: remote.clone(),
@@ -109,7 +107,6 @@ impl StoragePlane {
             unbound: None,
             timer: None,
             looks: 0,
-            scan: cx.scans_handlers(),
         }
     }
 
@@ -470,17 +467,6 @@ impl StoragePlane {
         }
     }
 
-    /// Test knob: as [`Plane::poll`], with a look at every queue instead of the active ones.
-    fn poll_all(&self) -> bool {
-        let has_work = |vring: &crate::vring::Vring| {
-            // What a queue has that is not active is for its kick to tell: it is only looked at.
-            let available = std::hint::black_box(vring.has_available());
-            available && vring.active && vring.runs()
-        };
-        let queues = self.vrings.iter().filter(|vring| has_work(vring)).count();
-        self.engines.has_completions() || queues > 0
-    }
-
     /// A timer for what no descriptor will announce.
     fn arm_timer(&mut self, cx: &mut PlaneContext<Self>) {
         let retry = || cx.now_ns() + RETRY_NS;
@@ -680,9 +666,6 @@ impl Plane for StoragePlane {
     }
 
     fn poll(&mut self) -> bool {
-        if self.scan {
-            return self.poll_all();
-        }
         self.engines.has_completions()
             || self.lists.active.iter().any(|place| {
                 self.vrings
@@ -725,9 +708,9 @@ impl Plane for StoragePlane {
         }
     }
 
-    fn stopped(&mut self, cx: &mut PlaneContext<Self>) {
+    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
         self.trace.print();
-        tracing::debug!(handlers_scanned = cx.handlers_scanned(), "iothread stopped");
+        tracing::debug!("iothread stopped");
         totals::log(&self.engines);
     }
 }

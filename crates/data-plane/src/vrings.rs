@@ -37,11 +37,6 @@ impl Vrings {
         self.places[place as usize].take()
     }
 
-    /// All queues.
-    pub fn iter(&self) -> impl Iterator<Item = &Vring> {
-        self.places.iter().flatten().map(Box::as_ref)
-    }
-
     #[inline]
     pub fn get(&self, place: u32) -> Option<&Vring> {
         self.places.get(place as usize)?.as_deref()

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::handlers::{HandlerId, Handlers};
 use crate::poller::{Interest, Poller};
-use crate::scan::Scan;
 use crate::timers::{TimerId, Timers};
 use crate::totals::LoopTotals;
 
@@ -16,8 +15,6 @@ pub struct Context<H, T> {
     pub(crate) handlers: Handlers<H>,
     pub(crate) timers: Timers<T>,
     pub(crate) totals: Arc<LoopTotals>,
-    /// Test knob, see [`Context::scan_handlers`].
-    pub(crate) scan: Option<Box<Scan>>,
 }
 
 impl<H: Copy, T: Copy> Context<H, T> {
@@ -29,27 +26,7 @@ impl<H: Copy, T: Copy> Context<H, T> {
             handlers: Handlers::default(),
             timers: Timers::default(),
             totals: Arc::default(),
-            scan: None,
         }
-    }
-
-    /// Test knob: from now on each iteration looks at every registered handler to find those that
-    /// are ready. That is what the slab spares: the off position of a measurement, never a default.
-    pub fn scan_handlers(&mut self) {
-        self.scan = Some(Box::default());
-    }
-
-    /// Whether the loop looks at every handler: then the plane, when it is polled, looks at all of
-    /// its sources too.
-    #[must_use]
-    pub fn scans_handlers(&self) -> bool {
-        self.scan.is_some()
-    }
-
-    /// How many handlers were looked at for being ready so far; 0 unless all are looked at.
-    #[must_use]
-    pub fn handlers_scanned(&self) -> u64 {
-        self.scan.as_ref().map_or(0, |scan| scan.looked_at)
     }
 
     /// Watches `fd`, which the loop owns from now on; the plane hears `handler` when it is ready.

@@ -21,11 +21,6 @@ impl HandlerId {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    /// Its place in the slab.
-    pub(crate) fn slot(self) -> usize {
-        self.slot as usize
-    }
-
     /// Back from the poller.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // the two halves of the cookie are taken apart
@@ -107,12 +102,6 @@ impl<H: Copy, D> Handlers<H, D> {
     #[must_use]
     pub fn get(&self, id: HandlerId) -> Option<H> {
         self.entry(id).map(|(_, handler)| handler)
-    }
-
-    /// How many slots there are, free ones included.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.slots.len()
     }
 
     /// The descriptor of a live handler.

@@ -17,7 +17,6 @@ use crate::handlers::HandlerId;
 use crate::mailbox::{Mail, Mailbox, Remote};
 use crate::pace::{Idle, PollSettings, Polled};
 use crate::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
-use crate::scan;
 use crate::traced;
 use crate::wake::Wake;
 
@@ -234,9 +233,6 @@ impl<P: Plane> IoThread<P> {
         if self.busy_iterations >= BUSY_ITERATIONS_PER_LOOK {
             self.busy_iterations = 0;
             self.wait(Some(0))?;
-        } else if self.cx.scans_handlers() {
-            self.events.clear();
-            self.dispatch();
         }
         Ok(())
     }
@@ -351,9 +347,6 @@ impl<P: Plane> IoThread<P> {
 
     /// Tells the plane of each ready descriptor whose handler still exists.
     fn dispatch(&mut self) {
-        if self.cx.scans_handlers() {
-            return scan::dispatch(&mut self.plane, &mut self.cx, &self.events);
-        }
         for index in 0..self.events.len() {
             let Event { cookie, readiness } = self.events[index];
             // The wake-up's own cookie is no handler's either: the mailbox is read anyway.

@@ -16,7 +16,6 @@ pub mod iothread;
 pub mod mailbox;
 pub mod pace;
 pub mod poller;
-mod scan;
 pub mod testing;
 pub mod thread;
 pub mod timers;

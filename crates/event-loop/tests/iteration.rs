@@ -462,35 +462,3 @@ fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
     assert_eq!(bench.iothread.plane().log.last().unwrap(), "stopped");
     assert!(remote.send(3).is_err(), "a stopped loop takes no mail");
 }
-
-/// A plane that scans: the same handlers run, but all are looked at.
-#[test]
-fn the_knob_that_scans_looks_at_all_handlers_and_runs_those_that_are_ready() {
-    for scan in [false, true] {
-        let mut bench = Bench::no_polling(100);
-        if scan {
-            bench.iothread.context().scan_handlers();
-        }
-        let victim = bench.iothread.plane();
-        victim.deletes.insert(7, vec![50]);
-        bench.ready(&[99, 7, 50]);
-        let log = bench.iterate();
-        let ran = if scan {
-            ["ready 7", "ready 99"]
-        } else {
-            ["ready 99", "ready 7"]
-        };
-        assert_eq!(log[6..], ran);
-        let looked_at = bench.iothread.context().handlers_scanned();
-        assert_eq!(looked_at, if scan { 100 } else { 0 });
-        // The slot of the one that is gone is free, and no handler of its is told.
-        bench.ready(&[3]);
-        assert_eq!(bench.iterate()[6..], ["ready 3"]);
-        // In every iteration, also in one that does not ask the kernel.
-        bench.iothread.plane().busy = true;
-        bench.iterate();
-        assert_eq!(bench.kernel.state().waits.len(), 2);
-        let looked_at = bench.iothread.context().handlers_scanned();
-        assert_eq!(looked_at, if scan { 300 } else { 0 });
-    }
-}

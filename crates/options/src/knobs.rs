@@ -18,9 +18,6 @@ pub struct IothreadKnobs {
     /// `x-completion-ring`: completions of Linux AIO are read in user space; off, with
     /// io_getevents(2). Default on.
     pub completion_ring: bool,
-    /// `x-scan-handlers`: every iteration looks at all handlers to find those that are ready, and at all
-    /// queues when it polls. Default off.
-    pub scan_handlers: bool,
     /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
     /// fixed one. Default: the engine's.
     pub adaptive_batch: Option<bool>,
@@ -36,7 +33,6 @@ impl Default for IothreadKnobs {
     fn default() -> Self {
         Self {
             completion_ring: true,
-            scan_handlers: false,
             adaptive_batch: None,
             first_batch: None,
             admit_budget: None,
@@ -49,11 +45,6 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
         name: "x-completion-ring",
         value: "on|off",
         help: "read completions in user space (default on)",
-    },
-    Key {
-        name: "x-scan-handlers",
-        value: "on|off",
-        help: "look at all handlers for those that are ready (default off)",
     },
     Key {
         name: "x-adaptive-batch",
@@ -75,12 +66,8 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
 /// Takes the knobs of an iothread.
 pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
     let mut knobs = IothreadKnobs::default();
-    for (name, knob) in [
-        ("x-completion-ring", &mut knobs.completion_ring),
-        ("x-scan-handlers", &mut knobs.scan_handlers),
-    ] {
-        *knob = fields.boolean(name)?.unwrap_or(*knob);
-    }
+    let ring = fields.boolean("x-completion-ring")?;
+    knobs.completion_ring = ring.unwrap_or(knobs.completion_ring);
     knobs.adaptive_batch = fields.boolean("x-adaptive-batch")?;
     knobs.first_batch = fields.number_u32("x-first-batch", 0, 65_536)?;
     knobs.admit_budget = fields.number_u32("x-admit-budget", 1, 65_536)?;

@@ -62,7 +62,6 @@ fn iothread(options: &IothreadOptions) -> Value {
         "thread-pool-min": thread_pool_min,
         "thread-pool-max": thread_pool_max,
         "x-completion-ring": knobs.completion_ring,
-        "x-scan-handlers": knobs.scan_handlers,
     });
     if !cpu_affinity.is_empty() {
         let cpus = cpu_affinity.iter().map(u16::to_string);

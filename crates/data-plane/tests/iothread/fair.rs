@@ -50,10 +50,10 @@ impl Loop {
             ..EngineSettings::default()
         };
         let poller = Box::new(Looks(Epoll::new().unwrap()));
-        let made = IoThread::new(poller, PollSettings::default(), |cx, remote| {
+        let made = IoThread::new(poller, PollSettings::default(), |_, remote| {
             let waker = remote.waker();
             let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
         });
         Loop(made.unwrap())
     }

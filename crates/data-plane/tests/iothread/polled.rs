@@ -136,10 +136,10 @@ impl Rig {
         let poller = FakePoller::default();
         poller.state().tick_ns = 1_000;
         let polling = PollSettings::default();
-        let iothread = IoThread::new(Box::new(poller.clone()), polling, |cx, remote| {
+        let iothread = IoThread::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
             let engines = Engines::new(EngineSettings::default(), Arc::new(move || waker.wake()));
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines.unwrap()))
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines.unwrap()))
         });
         let seen = Arc::new(Seen::default());
         let mut rig = Rig {

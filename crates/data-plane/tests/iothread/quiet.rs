@@ -130,10 +130,10 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
         ..EngineSettings::default()
     };
     let poller = Box::new(Epoll::new().unwrap());
-    let mut iothread = IoThread::new(poller, PollSettings::default(), |cx, remote| {
+    let mut iothread = IoThread::new(poller, PollSettings::default(), |_, remote| {
         let waker = remote.waker();
         let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-        Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
+        Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
     })
     .unwrap();
     remote.send(iothread.remote()).unwrap();

@@ -40,10 +40,10 @@ impl Steps {
             max_ns: 0,
             ..PollSettings::default()
         };
-        let iothread = IoThread::new(Box::new(poller.clone()), polling, move |cx, remote| {
+        let iothread = IoThread::new(Box::new(poller.clone()), polling, move |_, remote| {
             let waker = remote.waker();
             let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(cx, remote, engines))
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
         });
         Steps {
             iothread: iothread.unwrap(),
