@@ -35,8 +35,6 @@ pub struct DataThreadSettings {
     pub thread_pool_max: u32,
     /// CPUs that it may run on (`cpu-affinity`), each below 1024; empty: wherever the process may.
     pub cpu_affinity: Vec<u16>,
-    /// Test knob: off, completions of Linux AIO are read with io_getevents(2).
-    pub x_completion_ring: bool,
     /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
     /// engine's default.
     pub x_adaptive_batch: Option<bool>,
@@ -61,7 +59,6 @@ impl DataThreadSettings {
             thread_pool_min: pool.min_threads,
             thread_pool_max: pool.max_threads,
             cpu_affinity: Vec::new(),
-            x_completion_ring: aio.completion_ring,
             x_adaptive_batch: None,
             x_first_batch: None,
             x_admit_budget: None,
@@ -139,7 +136,6 @@ impl DataThread {
                     Some(false) => DefaultBatch::Fixed,
                 },
                 first_batch: settings.x_first_batch.unwrap_or(DEFAULT_FIRST_BATCH),
-                completion_ring: settings.x_completion_ring,
             },
             pool: PoolSettings {
                 min_threads: settings.thread_pool_min,

@@ -1,6 +1,8 @@
 //! The engine on the real kernel, with files: what a fake cannot vouch for.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
+#[path = "support/kernel.rs"]
+mod kernel;
 mod support;
 
 use std::fs::File;
@@ -10,27 +12,29 @@ use std::os::unix::fs::FileExt;
 use engine::{AioSettings, Completion, Errno, Io, LinuxAio, Op};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use kernel::MaybeRing;
 use support::{BLOCK, Buffers, TempFile, fill_of, ok};
 
-fn engine(completion_ring: bool) -> LinuxAio {
+type Engine = LinuxAio<MaybeRing>;
+
+fn engine(ring: bool) -> Engine {
     let settings = AioSettings {
         max_events: 512,
-        completion_ring,
         ..AioSettings::default()
     };
-    let aio = LinuxAio::new(settings).unwrap();
-    assert_eq!(aio.uses_completion_ring(), completion_ring);
+    let aio = LinuxAio::with_kernel(MaybeRing { ring }, settings).unwrap();
+    assert_eq!(aio.uses_completion_ring(), ring);
     aio
 }
 
-fn push(aio: &mut LinuxAio, io: Io) {
+fn push(aio: &mut Engine, io: Io) {
     // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
     // dropped.
     unsafe { aio.push(io) }.unwrap();
 }
 
 /// Submits and waits like an event loop that does not poll, until nothing is under way.
-fn run(aio: &mut LinuxAio) -> Vec<Completion> {
+fn run(aio: &mut Engine) -> Vec<Completion> {
     let mut out = Vec::new();
     loop {
         aio.reap(&mut out);

@@ -13,11 +13,8 @@ use crate::{
 pub(crate) const PREFIX: &str = "x-";
 
 /// The knobs of an iothread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IothreadKnobs {
-    /// `x-completion-ring`: completions of Linux AIO are read in user space; off, with
-    /// io_getevents(2). Default on.
-    pub completion_ring: bool,
     /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
     /// fixed one. Default: the engine's.
     pub adaptive_batch: Option<bool>,
@@ -29,23 +26,7 @@ pub struct IothreadKnobs {
     pub admit_budget: Option<u32>,
 }
 
-impl Default for IothreadKnobs {
-    fn default() -> Self {
-        Self {
-            completion_ring: true,
-            adaptive_batch: None,
-            first_batch: None,
-            admit_budget: None,
-        }
-    }
-}
-
 pub(crate) const IOTHREAD_KEYS: &[Key] = &[
-    Key {
-        name: "x-completion-ring",
-        value: "on|off",
-        help: "read completions in user space (default on)",
-    },
     Key {
         name: "x-adaptive-batch",
         value: "on|off",
@@ -65,11 +46,9 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
 
 /// Takes the knobs of an iothread.
 pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
-    let mut knobs = IothreadKnobs::default();
-    let ring = fields.boolean("x-completion-ring")?;
-    knobs.completion_ring = ring.unwrap_or(knobs.completion_ring);
-    knobs.adaptive_batch = fields.boolean("x-adaptive-batch")?;
-    knobs.first_batch = fields.number_u32("x-first-batch", 0, 65_536)?;
-    knobs.admit_budget = fields.number_u32("x-admit-budget", 1, 65_536)?;
-    Ok(knobs)
+    Ok(IothreadKnobs {
+        adaptive_batch: fields.boolean("x-adaptive-batch")?,
+        first_batch: fields.number_u32("x-first-batch", 0, 65_536)?,
+        admit_budget: fields.number_u32("x-admit-budget", 1, 65_536)?,
+    })
 }

@@ -291,19 +291,16 @@ fn iothread_settings() {
 fn test_knobs_are_for_those_who_know_them() {
     use options::IothreadKnobs;
     let on =
-        iothread("iothread,id=a,x-completion-ring=off,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
+        iothread("iothread,id=a,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
     let expected = IothreadKnobs {
-        completion_ring: false,
         adaptive_batch: Some(true),
         first_batch: Some(0),
         admit_budget: Some(1024),
     };
     assert_eq!(on, expected);
-    let off = iothread("iothread,id=a,x-completion-ring=on").knobs;
-    assert_eq!(off, IothreadKnobs::default());
-    let error = error(&["--object", "iothread,id=a,completion-ring=off"]);
+    let error = error(&["--object", "iothread,id=a,first-batch=0"]);
     assert!(error.contains("unknown option"), "{error}");
-    assert!(!error.contains("x-completion-ring"), "{error}");
+    assert!(!error.contains("x-first-batch"), "{error}");
     for args in [vec!["--help"], vec!["--object", "iothread,help"]] {
         let Ok(Invocation::Help(text)) = parse(args.iter().map(Into::into)) else {
             panic!("{args:?}")

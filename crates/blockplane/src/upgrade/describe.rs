@@ -61,7 +61,6 @@ fn iothread(options: &IothreadOptions) -> Value {
         "aio-max-events": aio_max_events,
         "thread-pool-min": thread_pool_min,
         "thread-pool-max": thread_pool_max,
-        "x-completion-ring": knobs.completion_ring,
     });
     if !cpu_affinity.is_empty() {
         let cpus = cpu_affinity.iter().map(u16::to_string);

@@ -20,9 +20,6 @@ pub struct AioSettings {
     pub default_batch: DefaultBatch,
     /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
     pub first_batch: u32,
-    /// Read completions in user space where the kernel allows it. Off, every reap is an
-    /// io_getevents(2), and polling sees nothing: for experiments.
-    pub completion_ring: bool,
 }
 
 impl Default for AioSettings {
@@ -32,7 +29,6 @@ impl Default for AioSettings {
             max_batch: 0,
             default_batch: DefaultBatch::default(),
             first_batch: DEFAULT_FIRST_BATCH,
-            completion_ring: true,
         }
     }
 }

@@ -21,9 +21,6 @@ pub(super) enum Source {
 impl Source {
     pub(super) fn new<K: AioKernel>(kernel: &K, context: ContextId, settings: AioSettings) -> Self {
         let fallback = || Self::Syscall(vec![IoEvent::default(); GETEVENTS_BATCH].into());
-        if !settings.completion_ring {
-            return fallback();
-        }
         // SAFETY: `AioKernel` vouches for the pointer until `destroy`, which only `drop` calls.
         let checked = kernel
             .ring(context)

@@ -122,6 +122,13 @@ impl FakeKernel {
         }
     }
 
+    /// One whose ring cannot be read.
+    pub(crate) fn without_ring(mut self) -> Self {
+        self.header = None;
+        self.ring_unused = true;
+        self
+    }
+
     /// Ends the `index`th held request.
     pub(crate) fn complete(&mut self, index: usize, outcome: Outcome) {
         let held = self.held.remove(index);

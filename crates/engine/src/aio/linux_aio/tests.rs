@@ -105,10 +105,11 @@ impl Fake {
 impl crate::model_test::Subject for Fake {
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
         let mut kernel = FakeKernel::new(disk);
-        kernel.ring_unused = plain;
+        if plain {
+            kernel = kernel.without_ring();
+        }
         let settings = AioSettings {
             max_events,
-            completion_ring: !plain,
             ..AioSettings::default()
         };
         let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();

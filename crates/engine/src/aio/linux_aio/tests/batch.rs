@@ -5,11 +5,12 @@ use crate::batch::{DefaultBatch, MAX_ADAPTIVE_BATCH, MIN_ADAPTIVE_BATCH};
 
 fn adaptive(max_events: u32, completion_ring: bool) -> Fake {
     let mut kernel = FakeKernel::new((0..=255).collect());
-    kernel.ring_unused = !completion_ring;
+    if !completion_ring {
+        kernel = kernel.without_ring();
+    }
     let settings = AioSettings {
         max_events,
         default_batch: DefaultBatch::Adaptive,
-        completion_ring,
         ..AioSettings::default()
     };
     LinuxAio::with_kernel(kernel, settings).unwrap()

@@ -82,13 +82,9 @@ fn a_disk_that_answers_later_and_one_that_nobody_watches_stay() {
 #[test]
 fn without_the_completion_ring_nothing_is_seen() {
     let mut kernel = FakeKernel::new((0..=255).collect());
-    kernel.ring_unused = true;
     kernel.keeps = Some(0);
-    let settings = AioSettings {
-        completion_ring: false,
-        ..AioSettings::default()
-    };
-    let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
+    let settings = AioSettings::default();
+    let mut aio = LinuxAio::with_kernel(kernel.without_ring(), settings).unwrap();
     aio.watch(FD);
     (0..3 * ENTER_AFTER).for_each(|_| one(&mut aio));
     assert_eq!(aio.stats().synchronous, 0);

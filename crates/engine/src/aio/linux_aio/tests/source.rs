@@ -66,22 +66,14 @@ fn a_ring_that_is_not_as_expected_is_not_read() {
         let mut kernel = FakeKernel::new(vec![0; 64]);
         change(&mut kernel);
         kernel.ring_unused = true;
-        check_fallback(name, kernel, true);
+        check_fallback(name, kernel);
     }
 }
 
-#[test]
-fn the_ring_can_be_switched_off() {
-    let mut kernel = FakeKernel::new(vec![0; 64]);
-    kernel.ring_unused = true;
-    check_fallback("switched off", kernel, false);
-}
-
-fn check_fallback(name: &str, kernel: FakeKernel, completion_ring: bool) {
+fn check_fallback(name: &str, kernel: FakeKernel) {
     // More than one io_getevents array full.
     let settings = AioSettings {
         max_events: 300,
-        completion_ring,
         ..AioSettings::default()
     };
     let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
