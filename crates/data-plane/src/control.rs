@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use block::{EngineSettings, Engines, Node};
-use engine::{AioSettings, DEFAULT_FIRST_BATCH, DefaultBatch, PoolError, PoolSettings};
+use engine::{AioSettings, DEFAULT_FIRST_BATCH, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use sandbox::Thread;
 
@@ -35,9 +35,6 @@ pub struct DataThreadSettings {
     pub thread_pool_max: u32,
     /// CPUs that it may run on (`cpu-affinity`), each below 1024; empty: wherever the process may.
     pub cpu_affinity: Vec<u16>,
-    /// Test knob: what `aio_max_batch` 0 means, a limit that adapts or a fixed one; `None`: the
-    /// engine's default.
-    pub x_adaptive_batch: Option<bool>,
     /// Test knob: most requests in a call to the kernel while nothing is in flight; 0: no other limit than
     /// else; `None`: the engine's default.
     pub x_first_batch: Option<u32>,
@@ -59,7 +56,6 @@ impl DataThreadSettings {
             thread_pool_min: pool.min_threads,
             thread_pool_max: pool.max_threads,
             cpu_affinity: Vec::new(),
-            x_adaptive_batch: None,
             x_first_batch: None,
             x_admit_budget: None,
         }
@@ -130,11 +126,6 @@ impl DataThread {
             aio: AioSettings {
                 max_events: aio_max_events,
                 max_batch: aio_max_batch,
-                default_batch: match settings.x_adaptive_batch {
-                    None => DefaultBatch::default(),
-                    Some(true) => DefaultBatch::Adaptive,
-                    Some(false) => DefaultBatch::Fixed,
-                },
                 first_batch: settings.x_first_batch.unwrap_or(DEFAULT_FIRST_BATCH),
             },
             pool: PoolSettings {

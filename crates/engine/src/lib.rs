@@ -24,9 +24,7 @@ mod transfer;
 pub mod uring;
 
 pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
-pub use batch::{
-    DEFAULT_FIRST_BATCH, DEFAULT_MAX_BATCH, DefaultBatch, MAX_ADAPTIVE_BATCH, MIN_ADAPTIVE_BATCH,
-};
+pub use batch::{DEFAULT_FIRST_BATCH, DEFAULT_MAX_BATCH};
 pub use io::{Full, Io, Op};
 pub use pool::{Job, Pool, PoolError, PoolSettings};
 /// An error number of the kernel, see errno(3).

@@ -7,7 +7,7 @@ mod kernel;
 use std::os::fd::AsRawFd;
 
 use engine::uring::{File, RangeIo, RangeOp};
-use engine::{AioSettings, DefaultBatch, Io, LinuxAio, Op, Uring, UringSettings};
+use engine::{AioSettings, Io, LinuxAio, Op, Uring, UringSettings};
 
 use kernel::MaybeRing;
 
@@ -44,7 +44,6 @@ fn linux_aio_allocates_nothing() {
         let settings = AioSettings {
             max_events: MAX_EVENTS,
             max_batch: 0,
-            default_batch: DefaultBatch::Adaptive,
             first_batch: 4,
         };
         let mut aio = LinuxAio::with_kernel(MaybeRing { ring }, settings).unwrap();
@@ -101,7 +100,6 @@ fn io_uring_allocates_nothing() {
     file.set_len(FILE_BYTES).unwrap();
     let settings = UringSettings {
         max_events: MAX_EVENTS,
-        default_batch: DefaultBatch::Adaptive,
         ..UringSettings::default()
     };
     let mut ring = Uring::new(settings).unwrap();

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use engine::uring::{BufferError, File, RangeIo, RangeOp};
-use engine::{Completion, DefaultBatch, Errno, Io, Op, Uring, UringError, UringSettings};
+use engine::{Completion, Errno, Io, Op, Uring, UringError, UringSettings};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
@@ -17,7 +17,6 @@ use support::{BLOCK, Block, Buffers, TempFile, fill_of, ok};
 const SETTINGS: UringSettings = UringSettings {
     max_events: 512,
     max_batch: 0,
-    default_batch: DefaultBatch::Fixed,
     first_batch: 0,
     max_workers: 4,
 };

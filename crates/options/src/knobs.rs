@@ -15,9 +15,6 @@ pub(crate) const PREFIX: &str = "x-";
 /// The knobs of an iothread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IothreadKnobs {
-    /// `x-adaptive-batch`: what an `aio-max-batch` of 0 means; on: a limit that follows the disk, off: a
-    /// fixed one. Default: the engine's.
-    pub adaptive_batch: Option<bool>,
     /// `x-first-batch`: most requests in a call while the disk has nothing to do; 0: as many as else. Default:
     /// the engine's.
     pub first_batch: Option<u32>,
@@ -27,11 +24,6 @@ pub struct IothreadKnobs {
 }
 
 pub(crate) const IOTHREAD_KEYS: &[Key] = &[
-    Key {
-        name: "x-adaptive-batch",
-        value: "on|off",
-        help: "let aio-max-batch=0 follow the disk (default: the engine's)",
-    },
     Key {
         name: "x-first-batch",
         value: "REQUESTS",
@@ -47,7 +39,6 @@ pub(crate) const IOTHREAD_KEYS: &[Key] = &[
 /// Takes the knobs of an iothread.
 pub(crate) fn iothread(fields: &mut Fields) -> Result<IothreadKnobs, Problem> {
     Ok(IothreadKnobs {
-        adaptive_batch: fields.boolean("x-adaptive-batch")?,
         first_batch: fields.number_u32("x-first-batch", 0, 65_536)?,
         admit_budget: fields.number_u32("x-admit-budget", 1, 65_536)?,
     })

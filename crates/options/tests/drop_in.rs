@@ -290,10 +290,8 @@ fn iothread_settings() {
 #[test]
 fn test_knobs_are_for_those_who_know_them() {
     use options::IothreadKnobs;
-    let on =
-        iothread("iothread,id=a,x-adaptive-batch=on,x-first-batch=0,x-admit-budget=1024").knobs;
+    let on = iothread("iothread,id=a,x-first-batch=0,x-admit-budget=1024").knobs;
     let expected = IothreadKnobs {
-        adaptive_batch: Some(true),
         first_batch: Some(0),
         admit_budget: Some(1024),
     };

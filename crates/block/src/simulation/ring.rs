@@ -70,10 +70,6 @@ unsafe impl Ring for Simulated {
         self.0.visible() > 0
     }
 
-    fn completed(&self) -> Option<usize> {
-        (!self.unfinished()).then(|| self.0.visible())
-    }
-
     fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
         while let Some((user_data, result)) = self.0.take() {
             each(user_data, result);

@@ -66,9 +66,6 @@ fn iothread(options: &IothreadOptions) -> Value {
         let cpus = cpu_affinity.iter().map(u16::to_string);
         json["cpu-affinity"] = cpus.collect();
     }
-    if let Some(adaptive) = knobs.adaptive_batch {
-        json["x-adaptive-batch"] = adaptive.into();
-    }
     for (name, knob) in [
         ("x-first-batch", knobs.first_batch),
         ("x-admit-budget", knobs.admit_budget),

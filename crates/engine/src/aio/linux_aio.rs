@@ -95,12 +95,7 @@ impl<K: AioKernel> LinuxAio<K> {
         let fdsync = kernel.supports_fdsync(context);
         let source = Source::new(&kernel, context, settings);
         let capacity = max_events as usize;
-        let batch = BatchLimit::new(
-            settings.max_batch,
-            settings.default_batch,
-            settings.first_batch,
-            max_events,
-        );
+        let batch = BatchLimit::new(settings.max_batch, settings.first_batch, max_events);
         let engine = Self {
             kernel,
             context,
@@ -242,7 +237,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.batch.now()
     }
 
-    /// Changes the batch limit from the next call on; 0 means the settings' `default_batch`, and more
+    /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
         self.batch.set(max_batch);

@@ -61,17 +61,6 @@ impl CompletionRing {
         self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Relaxed)
     }
 
-    /// How many events wait.
-    pub(super) fn len(self) -> usize {
-        let Events { next, tail, .. } = self.events();
-        let len = if tail >= next {
-            tail - next
-        } else {
-            tail + (self.nr - next)
-        };
-        len as usize
-    }
-
     /// Whether the request that `data` names is among the last few events that wait.
     pub(super) fn ends_with(self, data: u64) -> bool {
         let Events { next, tail, .. } = self.events();

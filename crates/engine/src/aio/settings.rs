@@ -1,6 +1,6 @@
 //! What an engine can be told, and what it counts.
 
-use crate::batch::{DEFAULT_FIRST_BATCH, DefaultBatch};
+use crate::batch::DEFAULT_FIRST_BATCH;
 
 /// Requests in flight and pending, unless told otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;
@@ -14,10 +14,8 @@ pub const MAX_EVENTS_LIMIT: u32 = 65_536;
 pub struct AioSettings {
     /// Requests in flight and pending together, `1..=MAX_EVENTS_LIMIT`.
     pub max_events: u32,
-    /// Most requests in one io_submit(2); 0 means `default_batch`.
+    /// Most requests in one io_submit(2); 0 means [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH).
     pub max_batch: u32,
-    /// What a `max_batch` of 0 means. Without the completion ring none adapts.
-    pub default_batch: DefaultBatch,
     /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
     pub first_batch: u32,
 }
@@ -27,7 +25,6 @@ impl Default for AioSettings {
         Self {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
-            default_batch: DefaultBatch::default(),
             first_batch: DEFAULT_FIRST_BATCH,
         }
     }

@@ -38,8 +38,6 @@ pub(crate) struct FakeRing {
     /// How many requests the disk has at the same time, if it works by itself: one more, and the
     /// oldest is completed, while the submission goes on.
     pub(crate) keeps: Option<usize>,
-    /// Visible completions at most.
-    pub(crate) max_visible: usize,
     /// Calls that finished completions.
     pub(crate) finishes: usize,
     /// The wake-up descriptor, if it was written since the test looked.
@@ -62,7 +60,6 @@ impl FakeRing {
             calls: Vec::new(),
             held: Vec::new(),
             keeps: None,
-            max_visible: VISIBLE,
             finishes: 0,
             woken: false,
             can_be_quiet: true,
@@ -94,7 +91,7 @@ impl FakeRing {
 
     fn show(&mut self) {
         self.finishes += 1;
-        while self.visible.len() < self.max_visible
+        while self.visible.len() < VISIBLE
             && let Some(completion) = self.unfinished.pop_front()
         {
             self.visible.push_back(completion);
@@ -178,10 +175,6 @@ unsafe impl Ring for FakeRing {
 
     fn has_completions(&self) -> bool {
         !self.visible.is_empty()
-    }
-
-    fn completed(&self) -> Option<usize> {
-        (!self.unfinished()).then_some(self.visible.len())
     }
 
     fn drain(&mut self, mut each: impl FnMut(u64, i32)) {

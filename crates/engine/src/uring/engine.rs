@@ -54,8 +54,6 @@ pub struct Uring<R: Ring = KernelRing> {
     batch: BatchLimit,
     max_events: u32,
     blocked: bool,
-    /// The batch limit could not learn from the last call.
-    uncounted: bool,
     /// The wake-up descriptor is on.
     armed: bool,
     complained: bool,
@@ -142,15 +140,9 @@ impl<R: Ring> Uring<R> {
             vectored_fixed: false,
             pending: 0,
             in_flight: 0,
-            batch: BatchLimit::new(
-                settings.max_batch,
-                settings.default_batch,
-                settings.first_batch,
-                max_events,
-            ),
+            batch: BatchLimit::new(settings.max_batch, settings.first_batch, max_events),
             max_events,
             blocked: false,
-            uncounted: false,
             armed: false,
             complained: false,
             stats: UringStats::default(),
@@ -295,10 +287,9 @@ impl<R: Ring> Uring<R> {
         self.batch.now()
     }
 
-    /// Changes the batch limit from the next call on; 0 means the settings' `default_batch`, and more
+    /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        self.uncounted = false;
         self.batch.set(max_batch);
     }
 
@@ -374,16 +365,13 @@ impl<R: Ring> Uring<R> {
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
             // One call for both, where there is something to finish.
-            let finish = self.ring.unfinished() || self.uncounted;
+            let finish = self.ring.unfinished();
             traced::begins(IO_URING, count);
             let submitted = self.ring.submit(wanted, finish);
             traced::ended(IO_URING, count, submitted);
             match submitted {
                 Ok(taken @ 1..) => {
                     let taken = taken.min(count);
-                    if self.batch.adapts() && taken == count {
-                        self.learn(count);
-                    }
                     self.pending -= taken;
                     self.in_flight += taken;
                     self.stats.submitted += taken as u64;
@@ -397,16 +385,6 @@ impl<R: Ring> Uring<R> {
                     return;
                 }
             }
-        }
-    }
-
-    /// Lets the batch limit see what a call of `count` requests has left behind. Where that cannot be
-    /// counted yet, the next call finishes what there is, and can be.
-    fn learn(&mut self, count: usize) {
-        let completed = self.ring.completed();
-        self.uncounted = completed.is_none();
-        if let Some(completed) = completed {
-            self.batch.learn(count, self.in_flight, completed);
         }
     }
 

@@ -54,10 +54,6 @@ pub unsafe trait Ring {
     /// Whether there are visible completions: two loads.
     fn has_completions(&self) -> bool;
 
-    /// How many completions there are: a few loads. `None` while there are
-    /// [unfinished](Self::unfinished) ones, whose number nobody but the kernel knows.
-    fn completed(&self) -> Option<usize>;
-
     /// Takes the completions that are visible now: user data and result.
     fn drain(&mut self, each: impl FnMut(u64, i32));
 
@@ -309,12 +305,6 @@ unsafe impl Ring for KernelRing {
     fn has_completions(&self) -> bool {
         // SAFETY: as in `unfinished`.
         !unsafe { self.ring.completion_shared() }.is_empty()
-    }
-
-    fn completed(&self) -> Option<usize> {
-        // SAFETY: as in `unfinished`.
-        let visible = || unsafe { self.ring.completion_shared() }.len();
-        (!self.unfinished()).then(visible)
     }
 
     #[inline]

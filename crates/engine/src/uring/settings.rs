@@ -1,7 +1,7 @@
 //! What an engine can be told, and what it counts.
 
 use crate::aio::DEFAULT_MAX_EVENTS;
-use crate::batch::{DEFAULT_FIRST_BATCH, DefaultBatch};
+use crate::batch::DEFAULT_FIRST_BATCH;
 use crate::pool::DEFAULT_MAX_THREADS;
 
 /// Most requests that one ring is made for: the kernel's own limit. More are cut down to it.
@@ -12,10 +12,8 @@ pub const MAX_RING_EVENTS: u32 = 32_768;
 pub struct UringSettings {
     /// Requests in flight and pending together, 1 or more; over [`MAX_RING_EVENTS`] means that.
     pub max_events: u32,
-    /// Most requests in one io_uring_enter(2); 0 means `default_batch`.
+    /// Most requests in one io_uring_enter(2); 0 means [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH).
     pub max_batch: u32,
-    /// What a `max_batch` of 0 means.
-    pub default_batch: DefaultBatch,
     /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
     pub first_batch: u32,
     /// Most worker threads that the kernel starts for what would block, 1 or more.
@@ -27,7 +25,6 @@ impl Default for UringSettings {
         Self {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
-            default_batch: DefaultBatch::default(),
             first_batch: DEFAULT_FIRST_BATCH,
             max_workers: DEFAULT_MAX_THREADS,
         }

@@ -70,9 +70,6 @@ impl<K: AioKernel> LinuxAio<K> {
             Ok(accepted) => {
                 let accepted = accepted.min(count);
                 if let Source::Ring(ring) = self.source {
-                    if self.batch.adapts() && accepted == count {
-                        self.batch.learn(count, self.in_flight, ring.len());
-                    }
                     let last = self.pending[accepted - 1];
                     let request = self.slots.get_mut(last);
                     if request.is_plain_transfer() {

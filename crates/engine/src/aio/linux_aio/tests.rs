@@ -19,7 +19,6 @@ fn engine_on(kernel: FakeKernel, max_events: u32, max_batch: u32) -> Fake {
         max_events,
         max_batch,
         first_batch: 0,
-        ..AioSettings::default()
     };
     LinuxAio::with_kernel(kernel, settings).unwrap()
 }
@@ -187,7 +186,6 @@ impl crate::model_test::Subject for Fake {
     }
 }
 
-mod batch;
 mod in_call;
 mod life;
 mod source;

@@ -389,35 +389,3 @@ impl crate::model_test::Subject for Fake {
         &self.ring.disk
     }
 }
-
-/// How many have completed is known only when the kernel has finished them, be there several calls in a
-/// row or one at a time.
-#[test]
-fn an_adaptive_limit_follows_the_disk() {
-    use crate::batch::{DefaultBatch, MAX_ADAPTIVE_BATCH, MIN_ADAPTIVE_BATCH};
-    let settings = UringSettings {
-        max_events: 1024,
-        default_batch: DefaultBatch::Adaptive,
-        ..UringSettings::default()
-    };
-    let mut fake = FakeRing::new((0..=255).collect(), 1024);
-    fake.max_visible = 2048;
-    let mut ring = Uring::with_ring(fake, settings);
-    let mut run = |keeps, flood| {
-        ring.ring.keeps = Some(keeps);
-        for _ in 0..20 {
-            (0..flood).for_each(|token| ring.put_flush(token).unwrap());
-            ring.submit();
-            ring.reaped();
-            while ring.ring.held.len() > 5 {
-                ring.ring.complete(0, Outcome::Whole);
-            }
-        }
-        (ring.max_batch(), ring.stats().max_batch)
-    };
-    let (least, most) = (MIN_ADAPTIVE_BATCH, MAX_ADAPTIVE_BATCH);
-    assert_eq!(run(300, 200), (most, most), "slow");
-    assert_eq!(run(2, 200), (least, least), "fast");
-    assert_eq!(run(0, 200), (most, most), "in memory");
-    assert_eq!(run(2, 25), (least, least), "fast, one call at a time");
-}
