@@ -1,14 +1,20 @@
 //! A ring whose chains are looked at.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use virtqueue::{Chain, ChainId, GuestMemory, Queue, RingError, TrackedQueue, Virtqueue};
+use virtqueue::{Chain, ChainId, Observer, Queue};
 
 use crate::guest::{Allowed, Memory};
 
-/// A ring whose chains are looked at when they are taken and when they are given back.
+/// A queue with an observer.
 pub struct Observed {
     pub queue: Queue,
+    chains: Arc<Mutex<Chains>>,
+}
+
+/// The chains that a device has, and has given back.
+pub struct Chains {
     /// What the device has: names, and where it may write.
     pub taken: Vec<(ChainId, Vec<(usize, usize)>)>,
     /// Where chains may be written whose name several had: which of them was given back cannot be told.
@@ -23,11 +29,13 @@ pub struct Observed {
     regions: BTreeMap<usize, usize>,
 }
 
+/// The queue's end.
+struct Sender(Arc<Mutex<Chains>>);
+
 impl Observed {
     pub fn new(queue: Queue, memory: &Memory) -> Self {
         let regions = memory.map.regions().iter();
-        Observed {
-            queue,
+        let chains = Chains {
             taken: Vec::new(),
             shared: Vec::new(),
             pushed: Vec::new(),
@@ -41,9 +49,29 @@ impl Observed {
                     )
                 })
                 .collect(),
-        }
+        };
+        let chains = Arc::new(Mutex::new(chains));
+        let mut observed = Observed { queue, chains };
+        observed.observe();
+        observed
     }
 
+    fn observe(&mut self) {
+        self.queue.observe(Box::new(Sender(self.chains.clone())));
+    }
+
+    /// Goes on with another queue of the same driver. What the device has stays so.
+    pub fn set_queue(&mut self, queue: Queue) {
+        self.queue = queue;
+        self.observe();
+    }
+
+    pub fn chains(&self) -> MutexGuard<'_, Chains> {
+        self.chains.lock().expect("no panic")
+    }
+}
+
+impl Chains {
     /// Where the device may write for chains that it has.
     pub fn allow(&self, allowed: &mut Allowed) {
         let taken = self.taken.iter().flat_map(|(_, writable)| writable);
@@ -52,22 +80,29 @@ impl Observed {
         }
     }
 
+    /// Chains that it has, and that it has given back since the last look.
+    pub fn count(&self) -> usize {
+        self.taken.len() + self.pushed.len()
+    }
+
     fn inside(&self, base: usize, len: usize) -> bool {
         let mut regions = self.regions.iter();
         regions.any(|(start, bytes)| base >= *start && len > 0 && base + len <= start + bytes)
     }
 }
 
-impl Virtqueue for Observed {
-    fn pop(
-        &mut self,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<Option<ChainId>, RingError> {
-        let popped = pop(&mut self.queue, memory, chain)?;
-        let Some(id) = popped else {
-            return Ok(None);
-        };
+impl Observer for Sender {
+    fn popped(&mut self, id: ChainId, chain: &Chain) {
+        self.0.lock().expect("no panic").popped(id, chain);
+    }
+
+    fn pushed(&mut self, id: ChainId, written_bytes: u32) {
+        self.0.lock().expect("no panic").pushed(id, written_bytes);
+    }
+}
+
+impl Chains {
+    fn popped(&mut self, id: ChainId, chain: &Chain) {
         let sum = |segments: &[libc::iovec]| -> u64 {
             segments.iter().map(|one| one.iov_len as u64).sum()
         };
@@ -88,10 +123,9 @@ impl Virtqueue for Observed {
                 .map(|one| (one.iov_base.addr(), one.iov_len))
                 .collect(),
         ));
-        Ok(Some(id))
     }
 
-    fn push(&mut self, id: ChainId, written_bytes: u32) {
+    fn pushed(&mut self, id: ChainId, written_bytes: u32) {
         let room = |writable: &[(usize, usize)]| writable.iter().map(|(_, len)| len).sum::<usize>();
         let fits = |(taken, writable): &(ChainId, Vec<_>)| {
             *taken == id && written_bytes as usize <= room(writable)
@@ -114,36 +148,5 @@ impl Virtqueue for Observed {
         assert!(named > 1 || (self.on_push)(last), "it has a status");
         self.pushed.push((id, written_bytes));
         self.answered.extend(writable);
-        push(&mut self.queue, id, written_bytes);
-    }
-}
-
-/// Takes a chain off a ring of any form.
-pub fn pop(
-    queue: &mut Queue,
-    memory: &GuestMemory,
-    chain: &mut Chain,
-) -> Result<Option<ChainId>, RingError> {
-    match queue {
-        Queue::Split(queue) => Virtqueue::pop(queue, memory, chain),
-        Queue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
-        Queue::Tracked(queue) => match &mut **queue {
-            TrackedQueue::Split(queue) => Virtqueue::pop(queue, memory, chain),
-            TrackedQueue::Packed(queue) => Virtqueue::pop(queue, memory, chain),
-            TrackedQueue::Logged(queue) => Virtqueue::pop(queue, memory, chain),
-        },
-    }
-}
-
-/// Gives one back.
-pub fn push(queue: &mut Queue, id: ChainId, written_bytes: u32) {
-    match queue {
-        Queue::Split(queue) => Virtqueue::push(queue, id, written_bytes),
-        Queue::Packed(queue) => Virtqueue::push(queue, id, written_bytes),
-        Queue::Tracked(queue) => match &mut **queue {
-            TrackedQueue::Split(queue) => Virtqueue::push(queue, id, written_bytes),
-            TrackedQueue::Packed(queue) => Virtqueue::push(queue, id, written_bytes),
-            TrackedQueue::Logged(queue) => Virtqueue::push(queue, id, written_bytes),
-        },
     }
 }

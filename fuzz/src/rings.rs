@@ -3,7 +3,7 @@
 //! Chains lie in guest memory, whatever their descriptors say; the driver finds what is given back where the specification
 //! says; nothing else of its memory changes. A ring that is broken says so, and works again after a reset.
 
-use virtqueue::{Chain, Queue, RingFeatures, Virtqueue};
+use virtqueue::{Chain, Queue, RingFeatures};
 
 use crate::driver::{Driver, buffers};
 use crate::guest::{Allowed, Memory};
@@ -103,16 +103,18 @@ impl Rig {
         let mut allowed = Allowed::default();
         self.driver.allow(&self.memory, &mut allowed);
         what(self);
-        self.ring.answered.clear();
+        self.ring.chains().answered.clear();
         allowed.check(&before);
     }
 
     fn pop(&mut self, most: usize) {
         for _ in 0..most {
-            if self.is_broken || self.ring.taken.len() > usize::from(self.driver.layout.size) {
+            if self.is_broken
+                || self.ring.chains().taken.len() > usize::from(self.driver.layout.size)
+            {
                 return;
             }
-            match self.ring.pop(&self.memory.map, &mut self.chain) {
+            match self.ring.queue.pop(&self.memory.map, &mut self.chain) {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(error) => {
@@ -126,18 +128,18 @@ impl Rig {
     /// Gives chains back, and looks for them as a driver would.
     fn complete(&mut self, count: usize, from: usize, written: u32) {
         self.step(|rig| {
-            for _ in 0..count
-                .min(rig.ring.taken.len())
-                .min(rig.driver.layout.size.into())
-            {
-                let (id, writable) = &rig.ring.taken[from % rig.ring.taken.len()];
+            let taken = rig.ring.chains().taken.len();
+            for _ in 0..count.min(taken).min(rig.driver.layout.size.into()) {
+                let chains = rig.ring.chains();
+                let (id, writable) = &chains.taken[from % chains.taken.len()];
                 let room: usize = writable.iter().map(|(_, len)| len).sum();
-                let written = written.min(u32::try_from(room).expect("32 bits"));
-                rig.ring.push(*id, written);
+                let (id, written) = (*id, written.min(u32::try_from(room).expect("32 bits")));
+                drop(chains);
+                rig.ring.queue.push(id, written);
             }
             rig.ring.queue.publish();
         });
-        let pushed = std::mem::take(&mut self.ring.pushed);
+        let pushed = std::mem::take(&mut self.ring.chains().pushed);
         let layout = self.driver.layout;
         for (id, written) in pushed {
             let found: [u8; 8] = match self.driver.features.packed {
@@ -168,14 +170,14 @@ impl Rig {
 
     /// The driver resets the device.
     fn reset(&mut self) {
-        self.ring.queue = self.driver.start(&self.memory);
-        self.ring.taken.clear();
+        self.ring.set_queue(self.driver.start(&self.memory));
+        self.ring.chains().taken.clear();
         (self.used, self.used_wrap, self.is_broken) = (0, true, false);
     }
 
     /// The queue stops, with nothing in flight, and starts where it stood.
     fn restart(&mut self) {
-        if self.is_broken || !self.ring.taken.is_empty() {
+        if self.is_broken || !self.ring.chains().taken.is_empty() {
             return;
         }
         let base = self.ring.queue.base();
@@ -186,9 +188,9 @@ impl Rig {
             self.driver.features,
             base,
         );
-        self.ring.queue = queue.expect("it stood there");
+        self.ring.set_queue(queue.expect("it stood there"));
         if self.driver.features.packed {
-            // A base of 0 may be taken for that of a new queue, see `PackedQueue::new`; nothing is in flight.
+            // A base of 0 may be taken for that of a new queue, see `PackedRing::new`; nothing is in flight.
             let next = self.ring.queue.next_avail();
             (self.used, self.used_wrap) = (next & 0x7fff, next & 0x8000 != 0);
         } else {

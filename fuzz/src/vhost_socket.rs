@@ -20,7 +20,6 @@ use virtqueue::{Chain, GuestMemory, Queue, QueueLog};
 
 use crate::descriptors::{self, BYTES};
 use crate::input::Input;
-use crate::observed::{pop, push};
 
 const EVENTS: usize = 60;
 
@@ -45,11 +44,11 @@ impl Started {
         let (queue, memory) = &mut *self.0.lock().expect("no panic");
         let mut chain = Chain::new();
         for _ in 0..8 {
-            let popped = pop(queue, memory, &mut chain);
+            let popped = queue.pop(memory, &mut chain);
             let Ok(Some(id)) = popped else {
                 break;
             };
-            push(queue, id, 0);
+            queue.push(id, 0);
             queue.publish();
         }
     }
@@ -103,7 +102,7 @@ impl Target for Device {
             ..
         } = setup;
         let queue = match setup.inflight {
-            Some(region) => Queue::tracked(&memory, layout, features, base, region)?,
+            Some(region) => Queue::with_recorder(&memory, layout, features, base, region)?,
             None => Queue::new(&memory, layout, features, base)?,
         };
         RUNNING.fetch_add(1, Ordering::SeqCst);

@@ -95,8 +95,8 @@ impl Rig {
         device.set_features(device.features());
         let memory = Memory::new();
         let mut driver = Driver::new(0, size, features);
-        let mut ring = Observed::new(driver.start(&memory), &memory);
-        ring.on_push = has_status;
+        let ring = Observed::new(driver.start(&memory), &memory);
+        ring.chains().on_push = has_status;
         let stats = QueueStats::new();
         Rig {
             queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, 7, &stats),
@@ -222,11 +222,11 @@ impl Rig {
         let before = self.memory.snapshot();
         let mut allowed = Allowed::default();
         self.driver.allow(&self.memory, &mut allowed);
-        self.ring.allow(&mut allowed);
+        self.ring.chains().allow(&mut allowed);
         what(self);
-        self.ring.allow(&mut allowed);
+        self.ring.chains().allow(&mut allowed);
         // What was taken and given back within the step has only its status, or its name.
-        for (base, len) in self.ring.answered.drain(..) {
+        for (base, len) in self.ring.chains().answered.drain(..) {
             allowed.add(std::ptr::with_exposed_provenance(base), len);
         }
         allowed.check(&before);
@@ -240,15 +240,15 @@ impl Rig {
         }
         self.now += 1;
         self.queue.begin_batch(self.now);
-        let before = self.ring.taken.len() + self.ring.pushed.len();
+        let before = self.ring.chains().count();
         let admitted = self.queue.admit(
-            &mut self.ring,
+            &mut self.ring.queue,
             &self.memory.map,
             &mut self.chain,
             &mut self.disk,
             budget,
         );
-        let taken = self.ring.taken.len() + self.ring.pushed.len() - before;
+        let taken = self.ring.chains().count() - before;
         assert!(taken <= budget, "no more than the budget");
         match admitted {
             Ok(Admission::Budget) => assert_eq!(taken, budget),
@@ -263,12 +263,15 @@ impl Rig {
             }
         }
         if self.queue.take_answered() {
-            assert!(!self.ring.pushed.is_empty());
+            assert!(!self.ring.chains().pushed.is_empty());
         }
         if !self.is_broken {
-            assert_eq!(self.queue.in_flight() as usize, self.ring.taken.len());
+            assert_eq!(
+                self.queue.in_flight() as usize,
+                self.ring.chains().taken.len()
+            );
         }
-        self.ring.pushed.clear();
+        self.ring.chains().pushed.clear();
     }
 
     /// The disk has done a request, or not.
@@ -286,9 +289,11 @@ impl Rig {
         };
         let slot = u32::try_from(request.token & 0xffff_ffff).expect("masked");
         self.now += 1;
-        let finished = self.queue.complete(&mut self.ring, slot, result, self.now);
-        assert_eq!(finished.requests as usize, self.ring.pushed.len());
-        self.ring.pushed.clear();
+        let finished = self
+            .queue
+            .complete(&mut self.ring.queue, slot, result, self.now);
+        assert_eq!(finished.requests as usize, self.ring.chains().pushed.len());
+        self.ring.chains().pushed.clear();
     }
 
     fn drain(&mut self) {
@@ -297,7 +302,7 @@ impl Rig {
         }
         assert_eq!(self.queue.in_flight(), 0);
         assert!(
-            self.is_broken || self.ring.taken.is_empty(),
+            self.is_broken || self.ring.chains().taken.is_empty(),
             "each chain is given back"
         );
     }
@@ -306,8 +311,8 @@ impl Rig {
     fn reset(&mut self) {
         self.drain();
         let size = self.driver.layout.size;
-        self.ring.queue = self.driver.start(&self.memory);
-        self.ring.taken.clear();
+        self.ring.set_queue(self.driver.start(&self.memory));
+        self.ring.chains().taken.clear();
         self.queue = Queue::new(
             QueueName::new("fuzz", 0),
             self.device.clone(),

@@ -196,21 +196,21 @@ impl Rig {
         let mut allowed = Allowed::default();
         for ring in &self.rings {
             ring.driver.allow(&self.memory, &mut allowed);
-            ring.ring.allow(&mut allowed);
+            ring.ring.chains().allow(&mut allowed);
         }
         what(self);
         for ring in &mut self.rings {
-            ring.ring.allow(&mut allowed);
-            for (base, len) in ring.ring.answered.drain(..) {
+            ring.ring.chains().allow(&mut allowed);
+            for (base, len) in ring.ring.chains().answered.drain(..) {
                 allowed.add(std::ptr::with_exposed_provenance(base), len);
             }
-            ring.ring.pushed.clear();
+            ring.ring.chains().pushed.clear();
         }
         allowed.check(&before);
         if !self.rings[0].is_broken {
             assert_eq!(
                 self.queue.in_flight() as usize,
-                self.rings[0].ring.taken.len()
+                self.rings[0].ring.chains().taken.len()
             );
         }
     }
@@ -224,13 +224,13 @@ impl Rig {
         let [commands, control, events] = &mut self.rings;
         if !commands.is_broken {
             let (ring, disks) = (&mut commands.ring, &mut self.disks);
-            let before = ring.taken.len() + ring.pushed.len();
+            let before = ring.chains().count();
             let admitted = self
                 .queue
-                .admit(ring, batch, &mut self.chain, disks, budget);
+                .admit(&mut ring.queue, batch, &mut self.chain, disks, budget);
             let stalled = matches!(admitted, Ok(Admission::Stalled));
             assert!(!stalled || self.queue.has_deferred() && disks.waiting.len() >= disks.room);
-            let after = ring.taken.len() + ring.pushed.len();
+            let after = ring.chains().count();
             // Those that come to an end meanwhile may have been taken before.
             assert!(
                 after <= before + 2 * budget + usize::from(SIZE),
@@ -243,14 +243,19 @@ impl Rig {
             self.queue.take_answered();
         }
         if !control.is_broken {
-            let admitted =
-                self.control
-                    .admit(&mut control.ring, &self.memory.map, &mut self.chain, budget);
+            let admitted = self.control.admit(
+                &mut control.ring.queue,
+                &self.memory.map,
+                &mut self.chain,
+                budget,
+            );
             control.is_broken = admitted.is_err();
             self.control.take_answered();
         }
         if !events.is_broken {
-            let admitted = self.events.admit(&mut events.ring, batch, &mut self.chain);
+            let admitted = self
+                .events
+                .admit(&mut events.ring.queue, batch, &mut self.chain);
             events.is_broken = admitted.is_err();
             self.events.take_answered();
         }
@@ -282,7 +287,7 @@ impl Rig {
 
     /// As an iothread does.
     fn give_back(&mut self, mut completions: &[Completion]) {
-        let ring = &mut self.rings[0].ring;
+        let ring = &mut self.rings[0].ring.queue;
         while let [first, following @ ..] = completions {
             let slot = u32::try_from(first.token & 0xffff_ffff).expect("masked");
             let (result, now) = (first.result, self.now);
@@ -309,7 +314,7 @@ impl Rig {
         ];
         let any = letters.iter().any(|letters| !letters.is_empty());
         for letter in letters.into_iter().flatten() {
-            let ring = &mut commands.ring;
+            let ring = &mut commands.ring.queue;
             match letter {
                 ToQueue::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
                 ToQueue::Cancel(cancel) => {
@@ -318,7 +323,9 @@ impl Rig {
                         self.queue.end_admissions();
                     }
                 }
-                ToQueue::Cancelled(outcome) => self.control.cancelled(&mut control.ring, &outcome),
+                ToQueue::Cancelled(outcome) => {
+                    self.control.cancelled(&mut control.ring.queue, &outcome)
+                }
                 ToQueue::Events => {}
             }
         }
@@ -341,7 +348,7 @@ impl Rig {
         }
         assert_eq!(self.queue.in_flight(), 0);
         assert!(
-            self.rings[0].is_broken || self.rings[0].ring.taken.is_empty(),
+            self.rings[0].is_broken || self.rings[0].ring.chains().taken.is_empty(),
             "each command is answered"
         );
     }
@@ -355,7 +362,7 @@ impl Rig {
             rig.read_mail();
         });
         assert!(
-            self.rings[1].is_broken || self.rings[1].ring.taken.is_empty(),
+            self.rings[1].is_broken || self.rings[1].ring.chains().taken.is_empty(),
             "each function is answered"
         );
         self.device.reset();

@@ -138,20 +138,6 @@ impl virtio_scsi::Sink for DisksSink<'_> {
     }
 }
 
-/// Calls a function with whichever form the ring has.
-macro_rules! with_ring {
-    ($ring:expr, |$form:ident| $call:expr) => {
-        match $ring {
-            virtqueue::Queue::Split($form) => $call,
-            virtqueue::Queue::Packed($form) => $call,
-            virtqueue::Queue::Tracked(tracked) => {
-                let $form = &mut **tracked;
-                $call
-            }
-        }
-    };
-}
-
 impl Scsi {
     /// For a ring of `size` entries, at this place of an iothread.
     /// The setup's disks are `disks`.
@@ -266,12 +252,10 @@ impl Scsi {
         match &mut self.role {
             Role::Commands { queue, disks } => {
                 let sink = &mut DisksSink { engines, disks };
-                with_ring!(ring, |ring| queue.admit(ring, batch, chain, sink, budget))
+                queue.admit(ring, batch, chain, sink, budget)
             }
-            Role::Control(queue) => {
-                with_ring!(ring, |ring| queue.admit(ring, memory, chain, budget))
-            }
-            Role::Events(queue) => with_ring!(ring, |ring| queue.admit(ring, batch, chain)),
+            Role::Control(queue) => queue.admit(ring, memory, chain, budget),
+            Role::Events(queue) => queue.admit(ring, batch, chain),
         }
     }
 
@@ -297,8 +281,7 @@ impl Scsi {
         let Role::Commands { queue, .. } = &mut self.role else {
             return None;
         };
-        with_ring!(ring, |ring| queue
-            .complete_transfers(ring, slot, following, now))
+        queue.complete_transfers(ring, slot, following, now)
     }
 
     /// A block request is done.
@@ -314,7 +297,7 @@ impl Scsi {
             ring, engines, now, ..
         } = around;
         let sink = &mut DisksSink { engines, disks };
-        with_ring!(ring, |ring| queue.complete(ring, slot, result, now, sink));
+        queue.complete(ring, slot, result, now, sink);
     }
 
     /// What another queue says. False: it was not meant.
@@ -326,18 +309,18 @@ impl Scsi {
         match (&mut self.role, mail.message) {
             (Role::Commands { queue, disks }, ToQueue::Resume(token)) => {
                 let sink = &mut DisksSink { engines, disks };
-                with_ring!(ring, |ring| queue.resume(ring, token, sink));
+                queue.resume(ring, token, sink);
             }
             (Role::Commands { queue, disks }, ToQueue::Cancel(cancel)) => {
                 let sink = &mut DisksSink { engines, disks };
                 let empty = !ring.has_available();
-                with_ring!(ring, |ring| queue.cancel(ring, &cancel, sink));
+                queue.cancel(ring, &cancel, sink);
                 if empty {
                     queue.end_admissions();
                 }
             }
             (Role::Control(queue), ToQueue::Cancelled(outcome)) => {
-                with_ring!(ring, |ring| queue.cancelled(ring, &outcome));
+                queue.cancelled(ring, &outcome);
             }
             // It has its turn.
             (Role::Events(_), ToQueue::Events) => {}
@@ -350,7 +333,7 @@ impl Scsi {
     pub fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.end_admissions(),
-            Role::Control(queue) => with_ring!(ring, |ring| queue.stop(ring)),
+            Role::Control(queue) => queue.stop(ring),
             Role::Events(_) => {}
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Engines, Node, Request, Route};
 use counters::Clock;
 use virtio_blk::{Admission, AdmitError, QueueName, QueueStats, Retried};
-use virtqueue::{Chain, GuestMemory, LoggedQueue, TrackedQueue};
+use virtqueue::{Chain, GuestMemory};
 
 use crate::scsi::{Scsi, ScsiSetup};
 use crate::vring::ADMIT_BUDGET;
@@ -44,7 +44,7 @@ pub(crate) struct Blk {
 }
 
 impl Blk {
-    /// Takes requests off the ring, whose form matters once per batch. It has [begun](virtio_blk::Queue::begin_batch).
+    /// Takes requests off the ring. It has [begun](virtio_blk::Queue::begin_batch).
     #[inline(never)]
     pub fn admit(
         &mut self,
@@ -55,11 +55,7 @@ impl Blk {
     ) -> Result<Admission, AdmitError> {
         let Blk { queue, route, .. } = self;
         let sink = &mut RouteSink { engines, route };
-        match ring {
-            virtqueue::Queue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
-            virtqueue::Queue::Packed(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
-            virtqueue::Queue::Tracked(ring) => admit_tracked(queue, ring, memory, chain, sink),
-        }
+        queue.admit(ring, memory, chain, sink, ADMIT_BUDGET)
     }
 
     /// Hands a block request over once more. There is room.
@@ -67,35 +63,6 @@ impl Blk {
         let Blk { queue, route, .. } = self;
         queue.retry(slot, &mut RouteSink { engines, route })
     }
-}
-
-/// Out of line, so that queues without a record have the registers.
-#[inline(never)]
-fn admit_tracked(
-    queue: &mut virtio_blk::Queue,
-    ring: &mut TrackedQueue,
-    memory: &GuestMemory,
-    chain: &mut Chain,
-    sink: &mut RouteSink<'_>,
-) -> Result<Admission, AdmitError> {
-    match ring {
-        TrackedQueue::Split(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
-        TrackedQueue::Packed(ring) => queue.admit(ring, memory, chain, sink, ADMIT_BUDGET),
-        TrackedQueue::Logged(ring) => admit_logged(queue, ring, memory, chain, sink),
-    }
-}
-
-/// As above.
-#[cold]
-#[inline(never)]
-fn admit_logged(
-    queue: &mut virtio_blk::Queue,
-    ring: &mut LoggedQueue,
-    memory: &GuestMemory,
-    chain: &mut Chain,
-    sink: &mut RouteSink<'_>,
-) -> Result<Admission, AdmitError> {
-    queue.admit(ring, memory, chain, sink, ADMIT_BUDGET)
 }
 
 /// The engines as a disk sees them.

@@ -13,8 +13,7 @@ use counters::Clock;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{
-    Chain, GuestMemory, InflightRegion, LoggedQueue, QueueLog, RingError, RingFeatures, RingLayout,
-    TrackedQueue,
+    Chain, GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout,
 };
 
 use block::{Engines, Node, Route};
@@ -173,7 +172,9 @@ impl Vring {
         let (size, counted) = (layout.size, QueueStats::clone(&stats));
         let mut ring = match inflight {
             None => virtqueue::Queue::new(&memory, layout, features, base)?,
-            Some(region) => virtqueue::Queue::tracked(&memory, layout, features, base, region)?,
+            Some(region) => {
+                virtqueue::Queue::with_recorder(&memory, layout, features, base, region)?
+            }
         };
         if log.is_some() {
             ring.set_log(log, &memory);
@@ -251,7 +252,7 @@ impl Vring {
             Served::Scsi(scsi) => scsi.is_for_requests(),
         };
         let stays = self.waiting.stays() && !self.enabled;
-        is_for_requests && !stays && self.ring.has_unfinished()
+        is_for_requests && !stays && self.ring.has_recovered()
     }
 
     /// It takes nothing new any more. `reply` hears where it stands once it has drained.
@@ -464,11 +465,7 @@ impl Vring {
         let Served::Blk(Blk { queue, .. }) = &mut self.served else {
             return;
         };
-        let Finished { requests, taken } = match &mut self.ring {
-            virtqueue::Queue::Split(ring) => queue.complete(ring, slot, result, now),
-            virtqueue::Queue::Packed(ring) => queue.complete(ring, slot, result, now),
-            virtqueue::Queue::Tracked(ring) => complete_tracked(queue, ring, slot, result, now),
-        };
+        let Finished { requests, taken } = queue.complete(&mut self.ring, slot, result, now);
         if taken < self.generation {
             self.release(taken, requests, engines);
         }
@@ -480,11 +477,7 @@ impl Vring {
         let Served::Blk(Blk { queue, .. }) = &mut self.served else {
             return;
         };
-        let Finished { requests, taken } = match &mut self.ring {
-            virtqueue::Queue::Split(ring) => queue.complete_alone(ring, slot, now),
-            virtqueue::Queue::Packed(ring) => queue.complete_alone(ring, slot, now),
-            virtqueue::Queue::Tracked(ring) => complete_tracked_alone(queue, ring, slot, now),
-        };
+        let Finished { requests, taken } = queue.complete_alone(&mut self.ring, slot, now);
         if taken < self.generation {
             self.release(taken, requests, engines);
         }
@@ -698,55 +691,6 @@ impl Vring {
             signal(err);
         }
         self.end_admissions();
-    }
-}
-
-/// Out of line, so that queues without a record have the registers.
-#[inline(never)]
-fn complete_tracked(
-    queue: &mut virtio_blk::Queue,
-    ring: &mut TrackedQueue,
-    slot: u32,
-    result: Result<(), engine::Errno>,
-    now: u64,
-) -> Finished {
-    match ring {
-        TrackedQueue::Split(ring) => queue.complete(ring, slot, result, now),
-        TrackedQueue::Packed(ring) => queue.complete(ring, slot, result, now),
-        TrackedQueue::Logged(ring) => complete_logged(queue, ring, slot, result, now),
-    }
-}
-
-/// As above.
-#[cold]
-#[inline(never)]
-fn complete_logged(
-    queue: &mut virtio_blk::Queue,
-    ring: &mut LoggedQueue,
-    slot: u32,
-    result: Result<(), engine::Errno>,
-    now: u64,
-) -> Finished {
-    queue.complete(ring, slot, result, now)
-}
-
-/// Likewise.
-#[inline(never)]
-fn complete_tracked_alone(
-    queue: &mut virtio_blk::Queue,
-    ring: &mut TrackedQueue,
-    slot: u32,
-    now: u64,
-) -> Finished {
-    match ring {
-        TrackedQueue::Split(ring) => queue.complete_alone(ring, slot, now),
-        TrackedQueue::Packed(ring) => queue.complete_alone(ring, slot, now),
-        TrackedQueue::Logged(ring) => {
-            // Whatever is alone in its phase counts at once.
-            let done = complete_logged(queue, ring, slot, Ok(()), now);
-            queue.end_batch();
-            done
-        }
     }
 }
 

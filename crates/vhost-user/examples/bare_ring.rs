@@ -21,7 +21,7 @@ use std::thread::park;
 
 use listener::Listener;
 use vhost_user::{QueueSetup, Server};
-use virtqueue::{Chain, RingError, SplitQueue};
+use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, End, STATUS_OK, signal};
 
@@ -30,7 +30,7 @@ const SECTORS: u64 = 1 << 21;
 const HEADER_BYTES: usize = 16;
 
 /// Answers until it is told to end.
-fn spin(ring: &mut SplitQueue, setup: &QueueSetup, end: &End) -> Result<(), RingError> {
+fn spin(ring: &mut SplitRing, setup: &QueueSetup, end: &End) -> Result<(), RingError> {
     let mut chain = Chain::new();
     ring.disable_kicks();
     while !end.said() {

@@ -8,7 +8,7 @@ use block::{Op, Request};
 use counters::COUNTED;
 use libc::iovec;
 use virtqueue::planted::{Mistake, is_planted};
-use virtqueue::{Chain, ChainId, GuestMemory, RingError, Virtqueue};
+use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::MergeBuffer;
@@ -95,8 +95,8 @@ pub struct Queue {
 }
 
 /// Where chains come from while a queue is drained.
-struct Source<'a, R> {
-    ring: &'a mut R,
+struct Source<'a> {
+    ring: &'a mut virtqueue::Queue,
     memory: &'a GuestMemory,
     chain: &'a mut Chain,
 }
@@ -160,7 +160,7 @@ impl Queue {
     #[inline]
     pub fn admit(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         memory: &GuestMemory,
         chain: &mut Chain,
         sink: &mut impl Sink,
@@ -187,9 +187,9 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn drain<R: Virtqueue>(
+    fn drain(
         &mut self,
-        source: &mut Source<'_, R>,
+        source: &mut Source<'_>,
         sink: &mut impl Sink,
         budget: usize,
         merging: bool,
@@ -214,9 +214,9 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn start<R: Virtqueue>(
+    fn start(
         &mut self,
-        source: &mut Source<'_, R>,
+        source: &mut Source<'_>,
         id: ChainId,
         sink: &mut impl Sink,
         merging: bool,
@@ -262,7 +262,7 @@ impl Queue {
     #[allow(clippy::too_many_arguments, reason = "they are in registers")]
     fn transfer<const WRITE: bool>(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         id: ChainId,
         reply: Reply,
         (sector, len): (u64, u64),
@@ -304,7 +304,7 @@ impl Queue {
     #[inline(never)]
     fn start_other(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         id: ChainId,
         frame: Frame<'_>,
         sink: &mut impl Sink,
@@ -345,7 +345,7 @@ impl Queue {
 
     /// Finishes a request that needs no disk.
     #[inline(never)]
-    fn answer(&mut self, ring: &mut impl Virtqueue, id: ChainId, reply: Reply, status: Status) {
+    fn answer(&mut self, ring: &mut virtqueue::Queue, id: ChainId, reply: Reply, status: Status) {
         if tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
         }
@@ -456,7 +456,7 @@ impl Queue {
     #[inline(always)]
     pub fn complete(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         slot: u32,
         result: Result<(), engine::Errno>,
         now: u64,
@@ -481,7 +481,7 @@ impl Queue {
     /// The only block request of its batch has succeeded `now`. It counts at once: with nothing to be summed up with, it takes
     /// fewer steps.
     #[inline(always)]
-    pub fn complete_alone(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
+    pub fn complete_alone(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) -> Finished {
         let done = self.finish(ring, slot, Status::Ok, now);
         let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
         if next != NONE {
@@ -498,7 +498,7 @@ impl Queue {
     #[inline(never)]
     fn complete_alone_merged(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         (taken, len, next): (Stamp, u64, u32),
         now: u64,
     ) -> Finished {
@@ -514,7 +514,7 @@ impl Queue {
     /// The disk has failed a block request, and all that was merged into it.
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, ring: &mut impl Virtqueue, slot: u32, now: u64) -> Finished {
+    fn fail(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) -> Finished {
         // Those that succeeded before, while it is still in flight.
         self.end_batch();
         let status = if is_planted(Mistake::ErrorSwallowed) {
@@ -534,7 +534,7 @@ impl Queue {
     #[inline(always)]
     fn finish(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         slot: u32,
         status: Status,
         now: u64,
@@ -551,7 +551,7 @@ impl Queue {
     /// What was merged behind a block request, from `next` on; how many there were. Out of line, so that what
     /// was not merged has the registers.
     #[inline(never)]
-    fn finish_merged(&mut self, ring: &mut impl Virtqueue, mut next: u32, status: Status) -> u32 {
+    fn finish_merged(&mut self, ring: &mut virtqueue::Queue, mut next: u32, status: Status) -> u32 {
         let mut requests = 0;
         while next != NONE {
             let done = self.slots.give_back(next);

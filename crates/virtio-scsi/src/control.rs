@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use scsi::Reset;
 use virtio_blk::Admission;
-use virtqueue::{Chain, ChainId, GuestMemory, Virtqueue};
+use virtqueue::{Chain, ChainId, GuestMemory};
 
 use crate::address::Address;
 use crate::cancel::{Cancel, Outcome, Scope};
@@ -104,7 +104,7 @@ impl ControlQueue {
     /// When the guest broke the queue.
     pub fn admit(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         memory: &Arc<GuestMemory>,
         chain: &mut Chain,
         budget: usize,
@@ -120,7 +120,7 @@ impl ControlQueue {
 
     fn take(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         id: ChainId,
         memory: &Arc<GuestMemory>,
         chain: &Chain,
@@ -172,7 +172,7 @@ impl ControlQueue {
         }
     }
 
-    fn push(&mut self, ring: &mut impl Virtqueue, id: ChainId, written: u32) {
+    fn push(&mut self, ring: &mut virtqueue::Queue, id: ChainId, written: u32) {
         ring.push(id, written);
         self.answered = true;
     }
@@ -188,7 +188,7 @@ impl ControlQueue {
 
     fn begin(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         id: ChainId,
         memory: &Arc<GuestMemory>,
         answer: *mut u8,
@@ -242,7 +242,7 @@ impl ControlQueue {
     }
 
     /// All that a function was about is done.
-    pub fn cancelled(&mut self, ring: &mut impl Virtqueue, outcome: &Outcome) {
+    pub fn cancelled(&mut self, ring: &mut virtqueue::Queue, outcome: &Outcome) {
         let found = |pending: &Pending| pending.function == outcome.function;
         let Some(at) = self.pending.iter().position(found) else {
             return;
@@ -269,7 +269,7 @@ impl ControlQueue {
         self.answer(ring, &pending, response);
     }
 
-    fn answer(&mut self, ring: &mut impl Virtqueue, pending: &Pending, response: Response) {
+    fn answer(&mut self, ring: &mut virtqueue::Queue, pending: &Pending, response: Response) {
         // SAFETY: a writable byte of a chain whose memory is held beside it.
         unsafe { pending.answer.write_volatile(response as u8) };
         self.push(ring, pending.id, 1);
@@ -279,7 +279,7 @@ impl ControlQueue {
     /// The queue stops: whoever waits for a function hears that it failed, and the driver tries
     /// something stronger. (To wait for the queues that are busy with it could take for ever: they may be
     /// stopped before.)
-    pub fn stop(&mut self, ring: &mut impl Virtqueue) {
+    pub fn stop(&mut self, ring: &mut virtqueue::Queue) {
         for pending in std::mem::take(&mut self.pending) {
             self.answer(ring, &pending, Response::Failure);
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use virtio_blk::Admission;
-use virtqueue::{Chain, Virtqueue};
+use virtqueue::Chain;
 
 use crate::address::Address;
 use crate::device::{Device, lock};
@@ -126,7 +126,7 @@ impl EventQueue {
     /// When the guest broke the queue.
     pub fn admit(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         batch: Batch<'_>,
         chain: &mut Chain,
     ) -> Result<Admission, AdmitError> {

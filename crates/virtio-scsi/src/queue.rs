@@ -14,7 +14,7 @@ use std::sync::Arc;
 use block::Request;
 use scsi::Chore;
 use virtio_blk::{Admission, Kind, QueueName, QueueStats, Stamp};
-use virtqueue::{Chain, GuestMemory, Virtqueue};
+use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
 use crate::cancel::Cancel;
@@ -191,7 +191,7 @@ impl Queue {
     #[inline]
     pub fn admit(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         batch: Batch<'_>,
         chain: &mut Chain,
         sink: &mut impl Sink,
@@ -214,7 +214,7 @@ impl Queue {
     #[inline(always)]
     fn drain(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         batch: Batch<'_>,
         chain: &mut Chain,
         sink: &mut impl Sink,

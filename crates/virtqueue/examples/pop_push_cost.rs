@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
-use virtqueue::{Chain, GuestMemory, RingError, RingFeatures, Virtqueue};
+use virtqueue::{Chain, GuestMemory, Queue, RingError, RingFeatures};
 
 const QUEUE_SIZE: u16 = 256;
 /// Chains that the ring has room for when each takes three descriptors.
@@ -61,11 +61,7 @@ fn request(memory: &TestMemory) -> [Buffer; 3] {
 
 /// The device's part of a batch.
 #[inline(never)]
-fn turn<Q: Virtqueue>(
-    queue: &mut Q,
-    memory: &GuestMemory,
-    chain: &mut Chain,
-) -> Result<(), RingError> {
+fn turn(queue: &mut Queue, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
     while let Some(id) = queue.pop(memory, chain)? {
         queue.push(id, u32::from(!black_box(&*chain).writable().is_empty()));
     }
@@ -75,7 +71,7 @@ fn turn<Q: Virtqueue>(
 fn split_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingError> {
     let memory = TestMemory::with_regions(&[(0, 1 << 20), (1 << 20, 1 << 20)]);
     let mut driver = DriverRing::new(&memory, QUEUE_SIZE, features);
-    let mut queue = driver.device_queue();
+    let mut queue = Queue::from(driver.device_queue());
     let (guest_memory, mut chain) = (memory.guest_memory(), Chain::new());
     let request = request(&memory);
     // The same chains stand in every entry of the ring; a batch only moves the index.
@@ -102,7 +98,7 @@ fn split_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingErro
 fn packed_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingError> {
     let memory = TestMemory::with_regions(&[(0, 1 << 20), (1 << 20, 1 << 20)]);
     let mut driver = PackedDriverRing::new(&memory, QUEUE_SIZE, features);
-    let mut queue = driver.device_queue();
+    let mut queue = Queue::from(driver.device_queue());
     let (guest_memory, mut chain) = (memory.guest_memory(), Chain::new());
     let request = request(&memory);
     let table = driver.write_table(&request);

@@ -18,6 +18,28 @@ use crate::walk::MAX_CHAIN_DESCRIPTORS;
 /// a guest that exceeds it does so on purpose.
 pub const MAX_SEGMENTS: usize = MAX_CHAIN_DESCRIPTORS as usize + 64;
 
+/// The name of a chain between its pop and its push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainId {
+    /// Split: the first descriptor. Packed: the driver's name for the buffer, any number; in a queue
+    /// with an [in-flight recorder](crate::InflightRegion), where the chain is recorded.
+    pub id: u16,
+    /// Packed: how many descriptors of the ring the chain takes. Split: 0, not needed.
+    pub descriptors: u16,
+}
+
+impl ChainId {
+    /// In a split queue.
+    #[inline]
+    #[must_use]
+    pub fn split(head: u16) -> ChainId {
+        ChainId {
+            id: head,
+            descriptors: 0,
+        }
+    }
+}
+
 /// Scratch for one descriptor chain: first the segments that the device may only read, then those
 /// that it may write, each in the driver's order. Allocated once per thread and reused.
 #[derive(Debug)]

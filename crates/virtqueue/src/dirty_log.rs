@@ -3,7 +3,7 @@
 //! A bit for each page of 4096 bytes, from guest address 0 on, in memory that the front-end shares. The device sets bits,
 //! the front-end takes them out and copies those pages. A page is marked after it was written and before the guest is told: who
 //! takes the bit finds in the page what was written, and who looked too early finds the bit the next time. What is to be marked is
-//! decided elsewhere, see [`logged`](crate::LoggedQueue).
+//! decided in `dirty_tracker.rs`.
 
 use std::any::Any;
 use std::fmt;

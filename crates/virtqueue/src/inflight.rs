@@ -13,15 +13,18 @@
 //! read when a queue starts, and checked then; afterwards it is only written.
 
 mod packed;
+mod recorder;
 mod region;
 mod split;
 pub mod steps;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use packed::{PackedTracker, Recorded};
+pub(crate) use recorder::{Recorder, RecoveredChain};
 pub use region::InflightRegion;
-pub(crate) use split::SplitTracker;
+
+use packed::PackedRecord;
+use split::SplitRecord;
 
 /// Why what is recorded of a queue cannot be used.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

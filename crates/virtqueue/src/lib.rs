@@ -5,15 +5,12 @@
 //! list of host ranges that are known to be mapped, with lengths that are known to add up; in front
 //! of it, nothing is believed. A malformed queue is an error value of that queue, never more.
 //!
+//! - [`Queue`]: a virtqueue, as devices use it: pop, push, publish, kicks.
+//! - [`split`] and [`packed`]: its two forms.
+//! - [`InflightRegion`]: where a queue records what is in flight, for recovery after a crash.
+//! - [`DirtyLog`]: a bitmap of written pages, for live migration.
 //! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
 //! - [`chain`]: the host ranges of one descriptor chain.
-//! - [`split`]: the split virtqueue itself: pop, push, publish, kicks.
-//! - [`packed`]: the packed virtqueue, which does the same in another form.
-//! - [`queue`]: one of either form.
-//! - [`InflightRegion`]: where a queue of either form records what it has taken, for whoever starts it
-//!   after a crash; [`TrackedQueue`]: a queue that does.
-//! - [`DirtyLog`]: which pages were written, for live migration; [`LoggedQueue`]: a queue that says so.
-//! - [`virtqueue`]: what a device needs of a queue of either form.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
 //! What the bytes of a request mean, who kicks and who calls is not decided here.
@@ -25,33 +22,34 @@ mod buffers;
 pub mod chain;
 mod descriptor;
 mod dirty_log;
+mod dirty_tracker;
 mod error;
+mod form;
 mod inflight;
-mod logged;
 pub mod memory;
+#[cfg(feature = "observer")]
+mod observer;
 pub mod packed;
 pub mod planted;
-pub mod queue;
+mod queue;
 mod ring;
 pub mod split;
 pub mod testing;
-mod tracked;
-pub mod virtqueue;
 mod walk;
 mod words;
 
-pub use chain::{Chain, MAX_SEGMENTS};
+pub use chain::{Chain, ChainId, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
+pub use dirty_tracker::QueueLog;
 pub use error::{Ring, RingError};
 #[cfg(feature = "simulation")]
 pub use inflight::steps;
 pub use inflight::{InflightError, InflightRegion};
-pub use logged::{LoggedQueue, QueueLog};
 pub use memory::{GuestMemory, MemoryError, Region};
-pub use packed::PackedQueue;
+#[cfg(feature = "observer")]
+pub use observer::Observer;
+pub use packed::PackedRing;
 pub use queue::Queue;
-pub use split::{RingFeatures, RingLayout, SplitQueue};
-pub use tracked::{TrackedPacked, TrackedQueue, TrackedSplit};
-pub use virtqueue::{ChainId, Virtqueue};
+pub use split::{RingFeatures, RingLayout, SplitRing};
 pub use walk::MAX_CHAIN_DESCRIPTORS;
 pub use words::Words;

@@ -24,14 +24,13 @@ use ring::{EventArea, UsedEntry};
 use walk::Walk;
 
 use crate::buffers::Buffers;
-use crate::chain::Chain;
+use crate::chain::{Chain, ChainId};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, F_WRITE};
 use crate::error::RingError;
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
 use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout};
-use crate::virtqueue::{ChainId, Virtqueue};
 
 /// `RING_EVENT_FLAGS_ENABLE`: notify always (section 2.8.10).
 const FLAGS_ENABLE: u16 = 0;
@@ -41,8 +40,8 @@ const FLAGS_DISABLE: u16 = 1;
 const FLAGS_DESC: u16 = 2;
 
 /// A started packed virtqueue, owned by one thread. Keeps the memory of its ring mapped.
-#[derive(Clone, Debug)]
-pub struct PackedQueue {
+#[derive(Debug)]
+pub struct PackedRing {
     ring: PackedView,
     layout: RingLayout,
     features: RingFeatures,
@@ -64,7 +63,7 @@ pub struct PackedQueue {
     region_hint: usize,
 }
 
-impl PackedQueue {
+impl PackedRing {
     /// Starts a queue at `base`, the lower half of what `VHOST_USER_SET_VRING_BASE` says of a packed
     /// queue: index in bits 0 to 14, wrap counter in bit 15. The upper half, the same for used
     /// entries, is always equal, since a queue starts and ends with nothing in flight.
@@ -94,7 +93,7 @@ impl PackedQueue {
         if base == 0 && !(0..size).any(used) {
             start = Position::START;
         }
-        Ok(PackedQueue {
+        Ok(PackedRing {
             ring,
             layout,
             features,
@@ -110,7 +109,7 @@ impl PackedQueue {
     }
 
     /// Finds the ring again after the memory map changed, as
-    /// [`SplitQueue::remap`](crate::SplitQueue::remap).
+    /// [`SplitRing::remap`](crate::SplitRing::remap).
     ///
     /// # Errors
     /// [`RingError`] when the ring is no longer inside one region. The queue then still uses (and
@@ -135,7 +134,6 @@ impl PackedQueue {
     /// # Errors
     /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
     /// moved on and would say the same again. What `chain` holds is then of no use.
-    #[inline]
     pub fn pop(
         &mut self,
         memory: &GuestMemory,
@@ -201,12 +199,6 @@ impl PackedQueue {
     #[inline]
     pub(crate) fn ring(&self) -> &PackedView {
         &self.ring
-    }
-
-    /// The descriptor that the driver makes available next.
-    #[inline]
-    pub(crate) fn avail_position(&self) -> Position {
-        self.next_avail
     }
 
     /// Where the guest will look for its next used entry once all that was pushed is published.
@@ -332,25 +324,15 @@ impl PackedQueue {
         self.next_avail.to_bits()
     }
 
+    /// Where the guest will look for its next used entry once all that was pushed is published, in the same form.
+    #[inline]
+    pub(crate) fn next_used(&self) -> u16 {
+        self.next_used.to_bits()
+    }
+
     /// Where the guest finds its next used entry, in the same form.
     #[inline]
     pub fn published(&self) -> u16 {
         self.published.to_bits()
-    }
-}
-
-impl Virtqueue for PackedQueue {
-    #[inline]
-    fn pop(
-        &mut self,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<Option<ChainId>, RingError> {
-        PackedQueue::pop(self, memory, chain)
-    }
-
-    #[inline]
-    fn push(&mut self, chain: ChainId, written_bytes: u32) {
-        PackedQueue::push(self, chain, written_bytes);
     }
 }

@@ -28,7 +28,6 @@ use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
 use crate::planted::{Mistake, is_planted};
 use crate::ring::{RingView, used_len_bytes};
-use crate::virtqueue::{ChainId, Virtqueue};
 use crate::walk::Walk;
 
 /// The largest queue that is taken. The specification allows 32768, but the servers of this field
@@ -68,8 +67,8 @@ pub struct RingFeatures {
 }
 
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
-#[derive(Clone, Debug)]
-pub struct SplitQueue {
+#[derive(Debug)]
+pub struct SplitRing {
     rings: RingView,
     layout: RingLayout,
     features: RingFeatures,
@@ -88,7 +87,7 @@ pub struct SplitQueue {
     region_hint: usize,
 }
 
-impl SplitQueue {
+impl SplitRing {
     /// Starts a queue: `base` is the available index to take next (`VHOST_USER_SET_VRING_BASE`),
     /// the used index is what guest memory says, as the front-end expects after a reconnection.
     ///
@@ -105,7 +104,7 @@ impl SplitQueue {
     ) -> Result<Self, RingError> {
         let rings = RingView::new(memory, layout, features)?;
         let used_idx = rings.used_idx();
-        Ok(SplitQueue {
+        Ok(SplitRing {
             rings,
             layout,
             features,
@@ -201,6 +200,12 @@ impl SplitQueue {
         self.published
     }
 
+    /// `used.idx` once all that was pushed is published.
+    #[inline]
+    pub(crate) fn next_used(&self) -> u16 {
+        self.next_used
+    }
+
     /// Reads the available index. True when there are chains before it.
     #[inline]
     fn look(&mut self) -> Result<bool, RingError> {
@@ -217,13 +222,6 @@ impl SplitQueue {
         }
         self.avail_idx = avail_idx;
         Ok(ahead != 0)
-    }
-
-    /// Gives the last popped chain back: the next [`pop`](Self::pop) takes it again. For a server
-    /// that has no room for one more request. Only directly after a pop that returned a chain.
-    #[inline]
-    pub fn unpop(&mut self) {
-        self.next_avail = self.next_avail.wrapping_sub(1);
     }
 
     /// Fills a used entry: the chain that began at `head` is done, and `written_bytes` were written
@@ -315,23 +313,6 @@ impl SplitQueue {
     #[inline]
     pub fn size(&self) -> u16 {
         self.rings.size()
-    }
-}
-
-impl Virtqueue for SplitQueue {
-    #[inline(always)]
-    fn pop(
-        &mut self,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<Option<ChainId>, RingError> {
-        let head = SplitQueue::pop(self, memory, chain)?;
-        Ok(head.map(|id| ChainId { id, descriptors: 0 }))
-    }
-
-    #[inline]
-    fn push(&mut self, chain: ChainId, written_bytes: u32) {
-        SplitQueue::push(self, chain.id, written_bytes);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use virtqueue::{
     Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, Queue, QueueLog, RingFeatures,
-    RingLayout, Virtqueue,
+    RingLayout,
 };
 
 const PAGE: u64 = LOG_PAGE_BYTES;
@@ -117,7 +117,7 @@ impl Model {
         let base = if features.packed { 0x8000 } else { 0 };
         let queue = match tracked {
             false => Queue::new(&map, layout, features, base),
-            true => Queue::tracked(&map, layout, features, base, record(features.packed)),
+            true => Queue::with_recorder(&map, layout, features, base, record(features.packed)),
         };
         Model {
             random: Random(seed),

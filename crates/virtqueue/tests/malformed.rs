@@ -11,7 +11,7 @@ use virtqueue::testing::{
 };
 use virtqueue::{
     Chain, GuestMemory, MAX_CHAIN_DESCRIPTORS, MAX_SEGMENTS, Region, Ring, RingError, RingFeatures,
-    RingLayout, SplitQueue,
+    RingLayout, SplitRing,
 };
 
 const SIZE: u16 = 8;
@@ -31,7 +31,7 @@ const EVENT_IDX: RingFeatures = RingFeatures {
 /// Starts a queue of `size` entries with its rings at these addresses in `BASE..BASE + LEN`.
 fn start(layout: RingLayout, features: RingFeatures) -> Result<(), RingError> {
     let memory = TestMemory::with_regions(&[(BASE, LEN)]);
-    SplitQueue::new(&memory.guest_memory(), layout, features, 0).map(drop)
+    SplitRing::new(&memory.guest_memory(), layout, features, 0).map(drop)
 }
 
 fn layout(size: u16) -> RingLayout {
@@ -47,7 +47,7 @@ fn layout(size: u16) -> RingLayout {
 struct Broken {
     memory: TestMemory,
     driver: DriverRing,
-    queue: SplitQueue,
+    queue: SplitRing,
     chain: Chain,
 }
 
@@ -183,7 +183,7 @@ fn rings_must_be_aligned_in_the_mapping_too() {
     let start = |by| {
         // SAFETY: up to 16 bytes into the mapping, and 16 bytes shorter than it.
         let memory = unsafe { GuestMemory::new(vec![shifted(by)]) }.unwrap();
-        SplitQueue::new(&memory, layout(SIZE), EVENT_IDX, 0).map(drop)
+        SplitRing::new(&memory, layout(SIZE), EVENT_IDX, 0).map(drop)
     };
     let host = whole.host.addr();
     let misaligned = |ring, addr, offset, align| {
@@ -238,7 +238,7 @@ fn rings_must_be_inside_one_region() {
 #[test]
 fn rings_may_not_lie_across_adjacent_regions() {
     let memory = TestMemory::with_regions(&[(BASE, 0x1_0010), (BASE + 0x1_0010, 0x1_0000)]);
-    let error = SplitQueue::new(&memory.guest_memory(), layout(SIZE), INDIRECT, 0).unwrap_err();
+    let error = SplitRing::new(&memory.guest_memory(), layout(SIZE), INDIRECT, 0).unwrap_err();
     let addr = BASE + 0x1_0000;
     assert_eq!(
         error,

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use virtqueue::testing::{Buffer, Event, PackedDriverRing, TestMemory};
-use virtqueue::{Chain, PackedQueue, Queue, RingError, RingFeatures};
+use virtqueue::{Chain, PackedRing, Queue, RingError, RingFeatures};
 
 const PACKED: RingFeatures = RingFeatures {
     event_idx: false,
@@ -277,20 +277,25 @@ fn only_what_was_taken_last_goes_back_together() {
             .map(|count| driver.add(&buffers[..count]))
             .into();
         driver.publish();
-        let mut pop = |queue: &mut PackedQueue| queue.pop(&guest_memory, &mut chain).unwrap();
+        let mut pop = |queue: &mut PackedRing| queue.pop(&guest_memory, &mut chain).unwrap();
         let [first, second, third, fourth] = [(); 4].map(|()| pop(&mut queue).unwrap());
         let begins = queue.published();
         queue.push(first, 0);
         let waiting = [fourth, second, third];
-        assert!(!queue.unpop_all(&waiting), "the first is not published");
+        assert_eq!(
+            queue.unpop_all(&waiting),
+            None,
+            "the first is not published"
+        );
         queue.publish();
         let (at, stands) = (queue.next_avail(), queue.published());
         assert_ne!(begins, stands);
         for others in [&waiting[..2], &[second], &[second; 3], &[]] {
-            assert!(!queue.unpop_all(others), "{others:?}");
+            assert_eq!(queue.unpop_all(others), None, "{others:?}");
             assert_eq!(queue.next_avail(), at);
         }
-        assert!(queue.unpop_all(&waiting));
+        let in_order = queue.unpop_all(&waiting);
+        assert_eq!(in_order.as_deref(), Some(&[second, third, fourth][..]));
         assert_eq!((queue.next_avail(), queue.published()), (stands, stands));
         assert!(queue.has_available());
         // Others are taken after the first of them.
@@ -298,7 +303,7 @@ fn only_what_was_taken_last_goes_back_together() {
         assert_eq!(again, [second, third, fourth]);
         queue.push(third, 0);
         queue.publish();
-        assert!(!queue.unpop_all(&[second, fourth]));
+        assert_eq!(queue.unpop_all(&[second, fourth]), None);
         queue.push(fourth, 0);
         queue.push(second, 0);
         queue.publish();
@@ -319,17 +324,14 @@ fn a_base_survives_a_stop_at_every_place_of_both_laps() {
             let layout = driver.layout();
             let mut queue = Queue::new(&guest_memory, layout, PACKED, base).unwrap();
             assert_eq!(queue.base(), base, "nothing was done");
-            let Queue::Packed(packed) = &mut queue else {
-                panic!("asked for a packed queue");
-            };
             let id = driver.add(&[Buffer::writable(0, 4)]);
             driver.publish();
-            let popped = packed
+            let popped = queue
                 .pop(&guest_memory, &mut Chain::new())
                 .unwrap()
                 .unwrap();
-            packed.push(popped, u32::from(round));
-            packed.publish();
+            queue.push(popped, u32::from(round));
+            queue.publish();
             assert_eq!(driver.take_used(), [(id, u32::from(round))]);
             let position = u32::from(driver.base());
             base = queue.base();
@@ -343,7 +345,7 @@ fn a_base_survives_a_stop_at_every_place_of_both_laps() {
 fn a_base_of_zero_is_the_beginning_of_a_new_ring_and_the_second_lap_of_a_used_one() {
     let start = |driver: &PackedDriverRing| {
         let memory = driver.memory().guest_memory();
-        PackedQueue::new(&memory, driver.layout(), PACKED, 0).unwrap()
+        PackedRing::new(&memory, driver.layout(), PACKED, 0).unwrap()
     };
     let pop = |driver: &PackedDriverRing| {
         let memory = driver.memory().guest_memory();

@@ -11,7 +11,7 @@ use virtqueue::testing::{
     PackedDriverRing, RawPackedDescriptor, TestMemory,
 };
 use virtqueue::{
-    Chain, ChainId, MAX_CHAIN_DESCRIPTORS, PackedQueue, Ring, RingError, RingFeatures, RingLayout,
+    Chain, ChainId, MAX_CHAIN_DESCRIPTORS, PackedRing, Ring, RingError, RingFeatures, RingLayout,
 };
 
 const SIZE: u16 = 8;
@@ -40,13 +40,13 @@ fn layout(size: u16) -> RingLayout {
 
 fn start(layout: RingLayout, base: u16) -> Result<(), RingError> {
     let memory = TestMemory::with_regions(&[(BASE, LEN)]);
-    PackedQueue::new(&memory.guest_memory(), layout, INDIRECT, base).map(drop)
+    PackedRing::new(&memory.guest_memory(), layout, INDIRECT, base).map(drop)
 }
 
 struct Broken {
     memory: TestMemory,
     driver: PackedDriverRing,
-    queue: PackedQueue,
+    queue: PackedRing,
     chain: Chain,
 }
 
@@ -375,7 +375,7 @@ proptest! {
         }
         let guest_memory = memory.guest_memory();
         let base = (base & 0x8000) | ((base & 0x7fff) % size);
-        let mut queue = PackedQueue::new(&guest_memory, driver.layout(), features, base)?;
+        let mut queue = PackedRing::new(&guest_memory, driver.layout(), features, base)?;
         let (mut chain, mut taken, mut chains) = (Chain::new(), 0, Vec::new());
         while let Ok(Some(popped)) = queue.pop(&guest_memory, &mut chain) {
             taken += popped.descriptors;

@@ -6,7 +6,7 @@
 use libc::iovec;
 use virtqueue::testing::RawDescriptor;
 use virtqueue::testing::{Buffer, DESC_F_INDIRECT, DESC_F_WRITE, DriverRing, TestMemory};
-use virtqueue::{Chain, RingError, RingFeatures, SplitQueue};
+use virtqueue::{Chain, RingError, RingFeatures, SplitRing};
 
 const SIZE: u16 = 8;
 const BASE: u64 = 0x10_0000;
@@ -25,7 +25,7 @@ const EVENT_IDX: RingFeatures = RingFeatures {
 struct Both {
     memory: TestMemory,
     driver: DriverRing,
-    queue: SplitQueue,
+    queue: SplitRing,
     chain: Chain,
     buffer: u64,
 }
@@ -290,36 +290,6 @@ fn an_indirect_table_may_be_at_any_address_and_its_write_flag_means_nothing() {
 }
 
 #[test]
-fn an_unpopped_chain_is_popped_again() {
-    for base in [0, 0xffff] {
-        let mut both = Both::new(EVENT_IDX, base);
-        let added = both.add(3);
-        both.driver.publish();
-        assert_eq!(both.pop(), Some(added[0]));
-        assert_eq!(both.pop(), Some(added[1]));
-        both.queue.unpop();
-        assert!(both.queue.has_available());
-        assert_eq!(both.queue.next_avail(), base.wrapping_add(1));
-        assert_eq!(both.pop_all(), added[1..]);
-        // Also the last one, when the ring looked empty.
-        both.queue.unpop();
-        assert!(both.queue.has_available());
-        assert!(both.queue.enable_kicks());
-        assert_eq!(both.pop_all(), added[2..]);
-    }
-}
-
-#[test]
-fn unpop_of_a_full_ring_is_no_run_ahead() {
-    let mut both = Both::new(FLAGS, 0);
-    let added = both.add(SIZE);
-    both.driver.publish();
-    assert_eq!(both.pop(), Some(added[0]));
-    both.queue.unpop();
-    assert_eq!(both.pop_all(), added);
-}
-
-#[test]
 fn only_what_was_taken_last_goes_back_together() {
     for base in [0, 0xfffe] {
         let mut both = Both::new(EVENT_IDX, base);
@@ -358,7 +328,7 @@ fn a_restarted_queue_goes_on_where_the_guest_is() {
     let layout = both.driver.layout();
     let base = both.queue.next_avail();
     let memory = both.memory.guest_memory();
-    both.queue = SplitQueue::new(&memory, layout, EVENT_IDX, base).unwrap();
+    both.queue = SplitRing::new(&memory, layout, EVENT_IDX, base).unwrap();
     for head in both.pop_all() {
         both.queue.push(head, 1);
     }
@@ -551,7 +521,7 @@ fn without_event_idx_the_event_words_are_not_part_of_the_rings() {
     let mut layout = driver.layout();
     layout.used = layout.avail + 4 + 2 * u64::from(SIZE);
     let guest_memory = memory.guest_memory();
-    let mut queue = SplitQueue::new(&guest_memory, layout, FLAGS, 0).unwrap();
+    let mut queue = SplitRing::new(&guest_memory, layout, FLAGS, 0).unwrap();
     let behind = layout.used + 4 + 8 * u64::from(SIZE);
     memory.store_u16(behind, 0x1234);
     queue.disable_kicks();

@@ -156,7 +156,7 @@ impl Vring {
         if chains.is_empty() {
             return;
         }
-        let stay = self.waiting.stay && self.ring.is_recorded();
+        let stay = self.waiting.stay && self.ring.has_recorder();
         let given_back = stay || self.ring.unpop_all(&chains);
         if stay {
             tracing::info!(

@@ -9,13 +9,13 @@ use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue, Target};
-use virtqueue::{GuestMemory, QueueLog, RingError, SplitQueue};
+use virtqueue::{GuestMemory, QueueLog, RingError, SplitRing};
 
 /// What a status byte says of a request that was carried out.
 pub const STATUS_OK: u8 = 0;
 
 /// Serves a queue until it is told to end.
-pub type Serve = dyn Fn(&mut SplitQueue, &QueueSetup, &End) -> Result<(), RingError> + Send + Sync;
+pub type Serve = dyn Fn(&mut SplitRing, &QueueSetup, &End) -> Result<(), RingError> + Send + Sync;
 
 /// A disk with one split queue.
 pub struct BareDisk {
@@ -65,7 +65,7 @@ impl Target for BareDisk {
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         // No more than the lower half: a split queue's.
         let base = (setup.base & 0xffff) as u16;
-        let mut ring = SplitQueue::new(&setup.memory, setup.layout, setup.features, base)?;
+        let mut ring = SplitRing::new(&setup.memory, setup.layout, setup.features, base)?;
         let end = Arc::new(End::new()?);
         let (serve, seen, name) = (self.serve.clone(), end.clone(), self.name);
         let server = spawn(move || {

@@ -37,7 +37,7 @@ use listener::Listener;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use vhost_user::{QueueSetup, Server};
-use virtqueue::{Chain, RingError, SplitQueue};
+use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, End, STATUS_OK, signal};
 use engine::Engine;
@@ -77,7 +77,7 @@ struct Relay<'q> {
     in_flight: usize,
     completions: Vec<Completion>,
     chain: Chain,
-    ring: &'q mut SplitQueue,
+    ring: &'q mut SplitRing,
     setup: &'q QueueSetup,
     file: &'q File,
     epoll: OwnedFd,
@@ -87,7 +87,7 @@ struct Relay<'q> {
 
 impl<'q> Relay<'q> {
     fn new(
-        ring: &'q mut SplitQueue,
+        ring: &'q mut SplitRing,
         setup: &'q QueueSetup,
         end: &End,
         file: &'q File,

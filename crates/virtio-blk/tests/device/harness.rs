@@ -9,7 +9,7 @@ use virtio_blk::{
     Admission, AdmitError, Device, DeviceOptions, Finished, Queue, QueueName, QueueStats, Sink,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
-use virtqueue::{Chain, RingFeatures, SplitQueue};
+use virtqueue::{Chain, RingFeatures};
 
 pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
@@ -95,7 +95,7 @@ pub struct Rig {
     pub device: Arc<Device>,
     pub memory: TestMemory,
     pub driver: DriverRing,
-    pub ring: SplitQueue,
+    pub ring: virtqueue::Queue,
     pub queue: Queue,
     pub chain: Chain,
     pub sink: FakeSink,
@@ -148,7 +148,7 @@ impl Rig {
         };
         let device = Arc::new(Device::new(options, geometry()).unwrap());
         let driver = DriverRing::new(&memory, size, features);
-        let ring = driver.device_queue();
+        let ring = driver.device_queue().into();
         let stats = Arc::new(QueueStats::new());
         Rig {
             queue: Queue::new(

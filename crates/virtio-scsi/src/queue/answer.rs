@@ -1,7 +1,6 @@
 //! What a command is answered.
 
 use scsi::Status;
-use virtqueue::Virtqueue;
 
 use super::{Queue, probes};
 use crate::guest_bytes::copy_to;
@@ -11,7 +10,7 @@ use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
 impl Queue {
     /// A command that never came to a task.
     #[cold]
-    pub(super) fn refuse(&mut self, ring: &mut impl Virtqueue, index: u32, response: Response) {
+    pub(super) fn refuse(&mut self, ring: &mut virtqueue::Queue, index: u32, response: Response) {
         let slot = self.slots.get(index);
         if probes::end_wanted() {
             probes::refused(&self.name, slot, response);
@@ -24,7 +23,7 @@ impl Queue {
 
     /// A command is over: response, used entry, and whose turn it is next.
     #[inline]
-    pub(super) fn finish(&mut self, ring: &mut impl Virtqueue, index: u32) {
+    pub(super) fn finish(&mut self, ring: &mut virtqueue::Queue, index: u32) {
         let slot = self.slots.get(index);
         let transferred = match slot.cancelled {
             None => {
@@ -61,7 +60,7 @@ impl Queue {
 
     /// The chain goes back to the guest, with so many bytes of data.
     #[inline]
-    pub(super) fn give_back(&mut self, ring: &mut impl Virtqueue, index: u32, read: u64) {
+    pub(super) fn give_back(&mut self, ring: &mut virtqueue::Queue, index: u32, read: u64) {
         let slot = self.slots.get(index);
         let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
         // A chain has at most 2^32 - 1 bytes.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use virtqueue::Virtqueue;
 
 use super::{Queue, Sink};
 use crate::address::Address;
@@ -22,7 +21,7 @@ impl Queue {
     /// A task management function is about commands. It is kept as long as one of them is here.
     pub fn cancel(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         cancel: &Arc<Cancel>,
         sink: &mut impl Sink,
     ) {
@@ -54,7 +53,7 @@ impl Queue {
 
     fn cancel_one(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         index: u32,
         cancel: &Arc<Cancel>,
         response: Response,

@@ -3,7 +3,7 @@
 use block::Request;
 use engine::Errno;
 use scsi::{Phase, Step};
-use virtqueue::{Chain, ChainId, Virtqueue};
+use virtqueue::{Chain, ChainId};
 
 use super::{Queue, Sink, probes};
 use crate::address::Address;
@@ -18,7 +18,7 @@ impl Queue {
     #[inline(never)]
     pub(super) fn start(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         id: ChainId,
         chain: &Chain,
         sink: &mut impl Sink,
@@ -71,7 +71,7 @@ impl Queue {
     }
 
     /// Carries a command out whose turn it is. True: it is finished already.
-    fn go(&mut self, ring: &mut impl Virtqueue, index: u32, sink: &mut impl Sink) -> bool {
+    fn go(&mut self, ring: &mut virtqueue::Queue, index: u32, sink: &mut impl Sink) -> bool {
         let slot = self.slots.get_mut(index);
         slot.state = State::Runs;
         let view = self.table.view(slot.place);
@@ -98,7 +98,7 @@ impl Queue {
     /// What a task asks for. True: it is finished.
     fn carry_out(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         index: u32,
         mut step: Step,
         sink: &mut impl Sink,
@@ -158,7 +158,7 @@ impl Queue {
     #[inline(never)]
     pub fn complete(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         slot: u32,
         result: Result<(), Errno>,
         now: u64,
@@ -179,7 +179,7 @@ impl Queue {
     }
 
     /// A command that waited for another's is told to go on.
-    pub fn resume(&mut self, ring: &mut impl Virtqueue, token: u64, sink: &mut impl Sink) {
+    pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, sink: &mut impl Sink) {
         let known = u32::try_from(token)
             .ok()
             .filter(|index| self.slots.used().any(|(used, _)| used == *index));
@@ -195,7 +195,7 @@ impl Queue {
 
     /// Commands that waited for what was finished now.
     #[inline(never)]
-    pub(super) fn go_on(&mut self, ring: &mut impl Virtqueue, sink: &mut impl Sink) {
+    pub(super) fn go_on(&mut self, ring: &mut virtqueue::Queue, sink: &mut impl Sink) {
         while let Some(index) = self.ready.pop_front() {
             self.go(ring, index, sink);
         }

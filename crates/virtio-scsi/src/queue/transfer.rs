@@ -6,7 +6,7 @@ use engine::Completion;
 use libc::iovec;
 use scsi::{Attribute, Transfer};
 use virtio_blk::Kind;
-use virtqueue::{Chain, ChainId, Virtqueue};
+use virtqueue::{Chain, ChainId};
 
 use super::{Queue, Sink, probes};
 use crate::device::NEXUS;
@@ -103,7 +103,7 @@ impl Queue {
     /// nothing was done, and [`complete`](Self::complete) is to be called.
     pub fn complete_transfers(
         &mut self,
-        ring: &mut impl Virtqueue,
+        ring: &mut virtqueue::Queue,
         slot: u32,
         following: &[Completion],
         now: u64,
@@ -123,7 +123,7 @@ impl Queue {
     /// The request of a plain read or write has succeeded `now`. False: it is something else, or something waits for it, and
     /// nothing was done.
     #[inline(always)]
-    fn complete_transfer(&mut self, ring: &mut impl Virtqueue, index: u32, now: u64) -> bool {
+    fn complete_transfer(&mut self, ring: &mut virtqueue::Queue, index: u32, now: u64) -> bool {
         let slot = self.slots.get(index);
         let (stamp, len, disk) = (slot.stamp, slot.len, slot.disk);
         if slot.state != State::Transfers || stamp < self.generation {

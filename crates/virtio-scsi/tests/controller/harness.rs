@@ -12,7 +12,7 @@ use virtio_scsi::{
     QueueDisk, Sink, ToQueue,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
-use virtqueue::{Chain, RingFeatures, SplitQueue};
+use virtqueue::{Chain, RingFeatures};
 
 pub const BLOCK: usize = 512;
 pub const BLOCKS: usize = 2048;
@@ -142,7 +142,7 @@ pub const GOOD: Answer = Answer {
 /// A queue for commands with its driver.
 pub struct Requests {
     pub driver: DriverRing,
-    pub ring: SplitQueue,
+    pub ring: virtqueue::Queue,
     pub queue: Queue,
     pub mail: Arc<Mail>,
     pub disks: Disks,
@@ -160,11 +160,11 @@ pub struct Rig {
     pub control: ControlQueue,
     pub control_mail: Arc<Mail>,
     pub control_driver: DriverRing,
-    pub control_ring: SplitQueue,
+    pub control_ring: virtqueue::Queue,
     pub events: EventQueue,
     pub event_mail: Arc<Mail>,
     pub event_driver: DriverRing,
-    pub event_ring: SplitQueue,
+    pub event_ring: virtqueue::Queue,
     pub chain: Chain,
     tag: u64,
 }
@@ -232,7 +232,7 @@ impl Rig {
             let counted = disks(&DISKS);
             queue.set_disks(&counted);
             Requests {
-                ring: driver.device_queue(),
+                ring: driver.device_queue().into(),
                 driver,
                 queue,
                 mail,
@@ -254,9 +254,9 @@ impl Rig {
         let (control_mail, event_mail) = (Arc::new(Mail::default()), Arc::new(Mail::default()));
         let mut rig = Rig {
             control: ControlQueue::new(device.clone(), 16, control_mail.clone()),
-            control_ring: control_driver.device_queue(),
+            control_ring: control_driver.device_queue().into(),
             events: EventQueue::new(device.clone(), event_mail.clone()),
-            event_ring: event_driver.device_queue(),
+            event_ring: event_driver.device_queue().into(),
             device,
             memory,
             queues,

@@ -10,7 +10,7 @@
 //! written only.
 
 use super::region::PACKED_BYTES;
-use super::{InflightError, InflightRegion};
+use super::{InflightError, InflightRegion, RecoveredChain};
 use crate::packed::{PackedDescriptor, PackedView, Position};
 
 /// Version, number of entries, head of the free list, and the old one.
@@ -24,15 +24,6 @@ const COUNTER: usize = 8;
 const REST: usize = 16;
 const ADDR: usize = 24;
 
-/// A chain that was in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct Recorded {
-    /// Where its record begins: how [`PackedTracker`] calls it.
-    pub entry: u16,
-    /// As the driver made them available.
-    pub descriptors: Vec<PackedDescriptor>,
-}
-
 /// What is known of an entry without a look at the region.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
@@ -43,12 +34,12 @@ struct Entry {
     /// Of a head: how the driver calls its chain.
     id: u16,
     /// Of a head: its chain was in flight when the record was gone on with.
-    again: bool,
+    recovered: bool,
 }
 
 /// Writes the record.
-#[derive(Clone, Debug)]
-pub(crate) struct PackedTracker {
+#[derive(Debug)]
+pub(crate) struct PackedRecord {
     region: InflightRegion,
     entries: Box<[Entry]>,
     /// The first free entry; as many as there are entries: none.
@@ -58,7 +49,7 @@ pub(crate) struct PackedTracker {
     counter: u64,
 }
 
-impl PackedTracker {
+impl PackedRecord {
     /// Goes on with what the region has, or begins a new record, for a queue whose used position is `used`.
     /// Also returns the chains in flight, in the order in which they were taken; `None` for a
     /// new record.
@@ -66,11 +57,11 @@ impl PackedTracker {
         region: InflightRegion,
         ring: &PackedView,
         used: Position,
-    ) -> Result<(Self, Option<Vec<Recorded>>), InflightError> {
+    ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
         let was_used = region.was_used(ring.size())?;
         let entries = vec![Entry::default(); region.entries().into()].into();
-        let mut tracker = PackedTracker {
+        let mut tracker = PackedRecord {
             region,
             entries,
             free: 0,
@@ -95,7 +86,7 @@ impl PackedTracker {
         self.used
     }
 
-    fn recover(&mut self, ring: &PackedView) -> Result<Vec<Recorded>, InflightError> {
+    fn recover(&mut self, ring: &PackedView) -> Result<Vec<RecoveredChain>, InflightError> {
         let (entries, size) = (self.region.entries(), ring.size());
         let [_, _, free, mut old_free] = fields(self.region.u64(LISTS));
         let [used, old_used, wraps, _] = fields(self.region.u64(POSITIONS));
@@ -147,7 +138,7 @@ impl PackedTracker {
         entry: u16,
         left: &mut u16,
         is_free: &mut [bool],
-    ) -> Result<Recorded, InflightError> {
+    ) -> Result<RecoveredChain, InflightError> {
         let size = self.region.entries();
         let [_, _, _, count] = fields(self.region.u64(self.offset(entry)));
         let error = InflightError::Chain {
@@ -182,8 +173,8 @@ impl PackedTracker {
         }
         let id = descriptors.last().map_or(0, |last| last.id);
         let head = &mut self.entries[usize::from(entry)];
-        (head.last, head.id, head.again) = (last, id, true);
-        Ok(Recorded { entry, descriptors })
+        (head.last, head.id, head.recovered) = (last, id, true);
+        Ok(RecoveredChain { entry, descriptors })
     }
 
     /// Where an entry begins.
@@ -222,7 +213,7 @@ impl PackedTracker {
         }
         let offset = self.offset(head);
         let first = &mut self.entries[usize::from(head)];
-        (first.last, first.id, first.again) = (last, id, false);
+        (first.last, first.id, first.recovered) = (last, id, false);
         self.region.store_u64(offset + COUNTER, self.counter);
         self.counter = self.counter.wrapping_add(1);
         let word = word([1, first.next, last, descriptors]);
@@ -241,8 +232,8 @@ impl PackedTracker {
 
     /// Whether a chain was in flight when the record was gone on with. Whoever took it off the ring may have written used entries
     /// over its descriptors that nobody has seen.
-    pub fn is_again(&self, entry: u16) -> bool {
-        self.entries[usize::from(entry)].again
+    pub fn was_recovered(&self, entry: u16) -> bool {
+        self.entries[usize::from(entry)].recovered
     }
 
     /// These were taken last, and are not any more.

@@ -5,7 +5,7 @@
 //! the guest sees that they are done and their entries still say that they are in flight.
 
 use super::region::SPLIT_BYTES;
-use super::{InflightError, InflightRegion};
+use super::{InflightError, InflightRegion, RecoveredChain};
 
 const LAST_BATCH_HEAD: usize = 12;
 const USED_IDX: usize = 14;
@@ -14,33 +14,33 @@ const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
 /// Writes the record.
-#[derive(Clone, Debug)]
-pub(crate) struct SplitTracker {
+#[derive(Debug)]
+pub(crate) struct SplitRecord {
     region: InflightRegion,
     /// Of the chain that is taken next.
     counter: u64,
     last_batch_head: u16,
 }
 
-impl SplitTracker {
+impl SplitRecord {
     /// Goes on with what the region has, or begins a new record, for a queue of `size` whose used index is
-    /// `used_idx`. Also returns the heads in flight, in the order in which they were taken; `None`
+    /// `used_idx`. Also returns the chains in flight, in the order in which they were taken; `None`
     /// for a new record.
     pub fn start(
         region: InflightRegion,
         size: u16,
         used_idx: u16,
-    ) -> Result<(Self, Option<Vec<u16>>), InflightError> {
+    ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(!region.is_packed(), "the region has the queue's form");
         let used = region.was_used(size)?;
-        let mut tracker = SplitTracker {
+        let mut tracker = SplitRecord {
             region,
             counter: 0,
             last_batch_head: 0,
         };
         if used {
-            let heads = tracker.recover(size, used_idx)?;
-            return Ok((tracker, Some(heads)));
+            let chains = tracker.recover(size, used_idx)?;
+            return Ok((tracker, Some(chains)));
         }
         let region = &tracker.region;
         for head in 0..region.entries() {
@@ -52,7 +52,7 @@ impl SplitTracker {
         Ok((tracker, None))
     }
 
-    fn recover(&mut self, size: u16, used_idx: u16) -> Result<Vec<u16>, InflightError> {
+    fn recover(&mut self, size: u16, used_idx: u16) -> Result<Vec<RecoveredChain>, InflightError> {
         let region = &self.region;
         let recorded = region.u16(USED_IDX);
         // The guest saw the last batch, and not all of it was struck out.
@@ -90,7 +90,11 @@ impl SplitTracker {
         self.counter = heads
             .last()
             .map_or(0, |(counter, _)| counter.wrapping_add(1));
-        Ok(heads.into_iter().map(|(_, head)| head).collect())
+        let chain = |(_, entry)| RecoveredChain {
+            entry,
+            descriptors: Vec::new(),
+        };
+        Ok(heads.into_iter().map(chain).collect())
     }
 
     /// A chain was taken, and nothing was done with it yet.

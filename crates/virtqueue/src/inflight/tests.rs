@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 use super::steps::killed_after;
 use super::{InflightError, InflightRegion};
 use crate::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
-use crate::{Chain, ChainId, Queue, RingError, RingFeatures, RingLayout, Virtqueue};
+use crate::{Chain, ChainId, Queue, RingError, RingFeatures, RingLayout};
 
 /// Numbers that look random, the same in every run.
 struct Random(u64);
@@ -108,12 +108,9 @@ impl Outside {
     fn device(&self, base: u16) -> Result<Device, RingError> {
         let memory = self.memory.guest_memory();
         let (layout, features) = (self.layout(), self.features());
-        let queue = Queue::tracked(&memory, layout, features, base.into(), self.region())?;
-        let Queue::Tracked(queue) = queue else {
-            unreachable!("asked for")
-        };
+        let queue = Queue::with_recorder(&memory, layout, features, base.into(), self.region())?;
         Ok(Device {
-            queue: *queue,
+            queue,
             held: Vec::new(),
             chain: Chain::new(),
         })
@@ -179,7 +176,7 @@ impl Outside {
 }
 
 struct Device {
-    queue: crate::TrackedQueue,
+    queue: Queue,
     held: Vec<(ChainId, u64)>,
     chain: Chain,
 }

@@ -4,27 +4,28 @@
 //! last are as the driver has left them, if all else is published. Not so after a crash: a queue with a record knows which chains
 //! another one had taken before it, and gives none of those back.
 
-use super::PackedQueue;
+use super::PackedRing;
+use crate::chain::ChainId;
 use crate::descriptor::F_NEXT;
-use crate::virtqueue::ChainId;
 
-impl PackedQueue {
+impl PackedRing {
     /// Gives back what was taken last, if that is these chains, in whatever order, and all others are published: whoever goes on
-    /// with the queue takes them again. False, and nothing has changed, if others were taken after the first of them. It
-    /// is told by their names, which a driver uses for one chain at a time.
+    /// with the queue takes them again, in the order in which they are returned. `None`, and nothing has changed, if others were taken
+    /// after the first of them. They are compared by their names, which a driver uses for one chain at a time.
     #[must_use]
-    pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
+    pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
         let by_name = |chain: &ChainId| (chain.id, chain.descriptors);
         let mut expected: Vec<_> = chains.iter().map(by_name).collect();
-        let mut last: Vec<_> = self.taken_last().iter().map(by_name).collect();
+        let in_order = self.taken_last();
+        let mut last: Vec<_> = in_order.iter().map(by_name).collect();
         expected.sort_unstable();
         last.sort_unstable();
         if last != expected || self.unpublished != 0 {
-            return false;
+            return None;
         }
         self.next_avail = self.published;
         self.taken = 0;
-        true
+        Some(in_order)
     }
 
     /// The chains from the place on where the guest looks for its next used entry. The ring is the driver's: what it says now only

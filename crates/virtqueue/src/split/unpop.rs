@@ -1,8 +1,8 @@
 //! Chains that go back: taken off the ring, and not done by the time that the queue stops.
 
-use super::SplitQueue;
+use super::SplitRing;
 
-impl SplitQueue {
+impl SplitRing {
     /// Gives back what was taken last, if that is these chains, in whatever order: whoever goes on with the queue takes them
     /// again, in the order in which they are returned. `None`, and nothing has changed, if others were taken after the first of them.
     #[must_use]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::split::{RingFeatures, RingLayout, SplitQueue};
+use crate::split::{RingFeatures, RingLayout, SplitRing};
 use crate::testing::TestMemory;
 
 /// `VIRTQ_DESC_F_NEXT`.
@@ -140,9 +140,9 @@ impl DriverRing {
     }
 
     /// The device's side of this queue, started at what the available index is now.
-    pub fn device_queue(&self) -> SplitQueue {
+    pub fn device_queue(&self) -> SplitRing {
         let memory = self.memory.guest_memory();
-        SplitQueue::new(&memory, self.layout, self.features, self.avail_idx())
+        SplitRing::new(&memory, self.layout, self.features, self.avail_idx())
             .expect("a well-formed queue")
     }
 

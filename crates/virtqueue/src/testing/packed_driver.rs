@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::packed::PackedQueue;
+use crate::packed::PackedRing;
 use crate::split::{RingFeatures, RingLayout};
 use crate::testing::{Buffer, DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, TestMemory};
 
@@ -147,9 +147,9 @@ impl PackedDriverRing {
     }
 
     /// The device's side of this queue, started at [`base`](Self::base).
-    pub fn device_queue(&self) -> PackedQueue {
+    pub fn device_queue(&self) -> PackedRing {
         let memory = self.memory.guest_memory();
-        PackedQueue::new(&memory, self.layout, self.features, self.base())
+        PackedRing::new(&memory, self.layout, self.features, self.base())
             .expect("a well-formed queue")
     }
 

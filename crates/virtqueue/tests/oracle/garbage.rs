@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use virtqueue::testing::{
     Buffer, DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, DriverRing, RawDescriptor, TestMemory,
 };
-use virtqueue::{Chain, MAX_SEGMENTS, RingError, RingFeatures, SplitQueue};
+use virtqueue::{Chain, MAX_SEGMENTS, RingError, RingFeatures, SplitRing};
 
 use crate::peer::{Peer, pieces};
 
@@ -203,7 +203,7 @@ fn a_chain_that_changes_while_it_is_read_stays_inside_memory() {
                     refused += 1;
                     // A queue stays where it broke; the next round needs a fresh one.
                     queue =
-                        SplitQueue::new(&guest_memory, driver.layout(), features, index).unwrap();
+                        SplitRing::new(&guest_memory, driver.layout(), features, index).unwrap();
                 }
             }
         }

@@ -152,7 +152,7 @@ fn what_is_forgotten_begins_where_the_front_end_says() {
         device.take(&outside);
         outside.region().forget();
         let mut device = outside.device(other).unwrap();
-        assert!(device.queue.has_unfinished(), "it was in flight");
+        assert!(device.queue.has_recovered(), "it was in flight");
         finish(&mut outside, &mut device, &mut Random(1));
         // With nothing in flight.
         outside.region().forget();

@@ -1,0 +1,129 @@
+//! The dirty tracker of a queue: marks the pages that the device writes, while the guest is migrated to another host.
+//!
+//! The pages that the device writes for a chain are known when the chain is popped: those of its writable buffers. They are
+//! marked when the chain is pushed, all of them, when the data is there; those of the ring when it was written. Chains that were
+//! popped before the log was set are found in the ring once more, as their descriptors are the device's until it gives them back. In a
+//! packed ring used entries may lie over them: then all memory is marked, which is when everything is copied anyway.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::chain::{Chain, ChainId};
+use crate::dirty_log::DirtyLog;
+use crate::form::Form;
+use crate::memory::GuestMemory;
+use crate::planted::{Mistake, is_planted};
+
+/// The dirty log of a queue.
+#[derive(Clone, Debug)]
+pub struct QueueLog {
+    /// The log of all of the guest's memory.
+    pub log: Arc<DirtyLog>,
+    /// The guest address under which what is written to the used ring (packed: to the device event area) is logged; `None`: the
+    /// ring is not.
+    pub used: Option<u64>,
+}
+
+/// The pages to mark when a chain is pushed.
+#[derive(Debug, Default)]
+struct Writable {
+    /// Chains that have this name: a driver of packed queues may use one for several.
+    chains: u32,
+    /// Guest addresses and lengths.
+    ranges: Vec<(u64, u64)>,
+}
+
+/// Marks what a queue writes.
+#[derive(Debug)]
+pub(crate) struct DirtyTracker {
+    log: QueueLog,
+    memory: Arc<GuestMemory>,
+    /// The chains that were popped since the log was set, by name.
+    popped: BTreeMap<u16, Writable>,
+    /// Chains were pushed whose buffers are not known.
+    unknown: bool,
+    /// Scratch.
+    chain: Chain,
+}
+
+impl DirtyTracker {
+    pub fn new(log: QueueLog, memory: Arc<GuestMemory>) -> Self {
+        DirtyTracker {
+            log,
+            memory,
+            popped: BTreeMap::new(),
+            unknown: false,
+            chain: Chain::new(),
+        }
+    }
+
+    pub fn set_log(&mut self, log: QueueLog) {
+        self.log = log;
+    }
+
+    pub fn set_memory(&mut self, memory: Arc<GuestMemory>) {
+        self.memory = memory;
+    }
+
+    /// Remembers what the device may write for a chain.
+    pub fn popped(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
+        let writable = self.popped.entry(id.id).or_default();
+        writable.chains += 1;
+        for_writable(memory, chain, |addr, len| writable.ranges.push((addr, len)));
+        if is_planted(Mistake::MarkedBeforeData) {
+            for (addr, len) in std::mem::take(&mut writable.ranges) {
+                self.log.log.mark(addr, len);
+            }
+        }
+    }
+
+    /// The data of a chain was written.
+    pub fn mark_chain(&mut self, id: ChainId, form: &mut Form) {
+        let log = &self.log.log;
+        if let Some(writable) = self.popped.get_mut(&id.id) {
+            for (addr, len) in &writable.ranges {
+                log.mark(*addr, *len);
+            }
+            writable.chains -= 1;
+            if writable.chains == 0 {
+                self.popped.remove(&id.id);
+            }
+            return;
+        }
+        if is_planted(Mistake::TakenBeforeForgotten) {
+            return;
+        }
+        if form.read_again(&self.memory, id, &mut self.chain) {
+            for_writable(&self.memory, &self.chain, |addr, len| log.mark(addr, len));
+        } else {
+            self.unknown = true;
+        }
+    }
+
+    /// Marks all memory if chains were pushed whose buffers are not known.
+    pub fn mark_unknown(&mut self) {
+        if std::mem::take(&mut self.unknown) {
+            self.log.log.mark_all(&self.memory);
+        }
+    }
+
+    /// The ring was written.
+    pub fn mark_ring(&self, form: &Form) {
+        if is_planted(Mistake::UsedRingNotMarked) {
+            return;
+        }
+        if let Some(used) = self.log.used {
+            form.written_ring(used, |addr, len| self.log.log.mark(addr, len));
+        }
+    }
+}
+
+/// Calls `range` with guest address and length of each buffer that the device may write.
+fn for_writable(memory: &GuestMemory, chain: &Chain, mut range: impl FnMut(u64, u64)) {
+    for segment in chain.writable() {
+        // It was found there.
+        if let Some(addr) = memory.host_to_guest(segment.iov_base.cast_const().cast()) {
+            range(addr, segment.iov_len as u64);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The in-flight recorder of a queue: writes the record, and supplies the chains that an earlier process left in it.
+
+use super::{InflightRegion, PackedRecord, SplitRecord};
+use crate::chain::{Chain, ChainId};
+use crate::error::RingError;
+use crate::form::Form;
+use crate::memory::GuestMemory;
+use crate::packed::{PackedDescriptor, PackedRing, Position};
+use crate::planted::{Mistake, is_planted};
+use crate::split::{RingFeatures, RingLayout, SplitRing};
+
+/// A chain that was in flight when the process before this one ended.
+#[derive(Debug)]
+pub(crate) struct RecoveredChain {
+    /// Where it is recorded. Split: its head.
+    pub entry: u16,
+    /// Packed: as the driver made them available. Split: none, they are still in the table.
+    pub descriptors: Vec<PackedDescriptor>,
+}
+
+/// The record, in the form of its queue.
+#[derive(Debug)]
+enum Record {
+    Split(SplitRecord),
+    Packed(PackedRecord),
+}
+
+/// Records what a queue has in flight. Chains of its queue are named by their entries in the record.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    record: Record,
+    /// Chains to pop again, the first one last.
+    recovered: Vec<RecoveredChain>,
+    /// Entries of chains that were pushed and are not published.
+    batch: Vec<u16>,
+    /// Nothing is popped from the ring any more.
+    finishing: bool,
+}
+
+impl Recorder {
+    /// Starts a ring and its record, which continues what the region has.
+    pub fn start(
+        memory: &GuestMemory,
+        layout: RingLayout,
+        features: RingFeatures,
+        base: u16,
+        region: InflightRegion,
+    ) -> Result<(Form, Recorder), RingError> {
+        let (form, record, mut recovered) = if features.packed {
+            // The base of a front-end that was not told where the queue had stopped may be anything.
+            let base = match region.is_recorded() {
+                true => Position::START.to_bits(),
+                false => base,
+            };
+            let mut ring = PackedRing::new(memory, layout, features, base)?;
+            let start = PackedRecord::start(region, ring.ring(), ring.used_position())?;
+            let (record, recovered) = start;
+            if let Some(chains) = &recovered {
+                let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
+                ring.seek(record.used(), at_most(taken, layout.size));
+            }
+            (Form::Packed(ring), Record::Packed(record), recovered)
+        } else {
+            let mut ring = SplitRing::new(memory, layout, features, base)?;
+            let start = SplitRecord::start(region, layout.size, ring.published())?;
+            let (record, recovered) = start;
+            if let Some(chains) = &recovered {
+                ring.seek(at_most(chains.len(), layout.size));
+            }
+            (Form::Split(ring), Record::Split(record), recovered)
+        };
+        if !is_planted(Mistake::ResubmitReversed)
+            && let Some(chains) = &mut recovered
+        {
+            chains.reverse();
+        }
+        let recorder = Recorder {
+            record,
+            recovered: recovered.unwrap_or_default(),
+            batch: Vec::with_capacity(layout.size.into()),
+            finishing: false,
+        };
+        Ok((form, recorder))
+    }
+
+    /// Pops a recovered chain, if there is one, or the next of the ring, which is recorded before it is returned.
+    pub fn pop(
+        &mut self,
+        form: &mut Form,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+    ) -> Result<Option<ChainId>, RingError> {
+        if let Some(recovered) = self.recovered.last() {
+            form.pop_recovered(memory, recovered, chain)?;
+            let id = ChainId {
+                id: recovered.entry,
+                // As many as fit the ring.
+                descriptors: at_most(recovered.descriptors.len(), u16::MAX),
+            };
+            self.recovered.pop();
+            return Ok(Some(id));
+        }
+        if self.finishing {
+            return Ok(None);
+        }
+        let at = form.next_avail();
+        let Some(id) = form.pop(memory, chain)? else {
+            return Ok(None);
+        };
+        Ok(Some(self.taken(form, at, id)))
+    }
+
+    /// Records a chain that was taken off the ring at `at`. Returns its name from now on.
+    fn taken(&mut self, form: &Form, at: u16, id: ChainId) -> ChainId {
+        match (&mut self.record, form) {
+            (Record::Split(record), _) => {
+                if !is_planted(Mistake::RecordAfterActing) {
+                    record.taken(id.id);
+                }
+                id
+            }
+            (Record::Packed(record), Form::Packed(ring)) => ChainId {
+                id: record.taken(ring.ring(), Position::from_bits(at), id.descriptors),
+                ..id
+            },
+            (Record::Packed(_), Form::Split(_)) => unreachable!("both have the queue's form"),
+        }
+    }
+
+    /// A chain is about to be pushed: returns the driver's name of it.
+    pub fn pushed(&mut self, chain: ChainId) -> ChainId {
+        if is_planted(Mistake::RecordAfterActing)
+            && let Record::Split(record) = &mut self.record
+        {
+            record.taken(chain.id);
+        }
+        self.batch.push(chain.id);
+        self.driver_name(chain)
+    }
+
+    fn driver_name(&self, chain: ChainId) -> ChainId {
+        match &self.record {
+            Record::Split(_) => chain,
+            Record::Packed(record) => ChainId {
+                id: record.id(chain.id),
+                ..chain
+            },
+        }
+    }
+
+    /// What was pushed is about to be published.
+    pub fn link(&mut self, form: &Form) {
+        if self.batch.is_empty() {
+            return;
+        }
+        match &mut self.record {
+            Record::Split(record) => {
+                record.link(&self.batch);
+                if is_planted(Mistake::ClearInflightEarly) {
+                    record.seen(&self.batch, form.published());
+                }
+            }
+            Record::Packed(record) => {
+                record.link(&self.batch, Position::from_bits(form.next_used()));
+            }
+        }
+    }
+
+    /// The guest sees what was pushed.
+    pub fn seen(&mut self, form: &Form) {
+        if self.batch.is_empty() {
+            return;
+        }
+        match &mut self.record {
+            Record::Split(record) => record.seen(&self.batch, form.published()),
+            Record::Packed(record) => record.seen(&self.batch),
+        }
+        self.batch.clear();
+    }
+
+    /// Gives back what was popped last, and strikes it out of the record. All else is published.
+    pub fn unpop_all(&mut self, form: &mut Form, chains: &[ChainId]) -> bool {
+        // Recovered chains are in the ring before the others. And of those that were popped again, a packed ring may not have
+        // the descriptors any more.
+        let was_recovered = |chain: &ChainId| match &self.record {
+            Record::Split(_) => false,
+            Record::Packed(record) => record.was_recovered(chain.id),
+        };
+        if !self.recovered.is_empty() || chains.iter().any(was_recovered) {
+            return false;
+        }
+        let named: Vec<ChainId> = chains.iter().map(|id| self.driver_name(*id)).collect();
+        let Some(in_order) = form.unpop_all(&named) else {
+            return false;
+        };
+        match &mut self.record {
+            Record::Split(record) => record.untaken(&entries(&in_order)),
+            Record::Packed(record) => record.untaken(&entries(chains)),
+        }
+        true
+    }
+
+    pub fn has_available(&self, form: &Form) -> bool {
+        !self.recovered.is_empty() || !self.finishing && form.has_available()
+    }
+
+    /// Pops nothing from the ring any more.
+    pub fn finish(&mut self) {
+        self.finishing = true;
+    }
+
+    /// How many chains are to be popped again.
+    pub fn recovered(&self) -> u16 {
+        at_most(self.recovered.len(), u16::MAX)
+    }
+}
+
+fn entries(chains: &[ChainId]) -> Vec<u16> {
+    chains.iter().map(|chain| chain.id).collect()
+}
+
+/// A count that is known not to exceed `most`.
+fn at_most(count: usize, most: u16) -> u16 {
+    u16::try_from(count).unwrap_or(most)
+}

@@ -1,0 +1,20 @@
+//! Callbacks at the border between a queue and its device, for fuzzing: which chains the device has, and so where it may write.
+
+use std::fmt;
+
+use crate::chain::{Chain, ChainId};
+
+/// What a fuzz target does with chains that go to a device and come back.
+pub trait Observer: Send {
+    /// A chain was popped, and the device is about to see it.
+    fn popped(&mut self, id: ChainId, chain: &Chain);
+
+    /// The device gives a chain back.
+    fn pushed(&mut self, id: ChainId, written_bytes: u32);
+}
+
+impl fmt::Debug for dyn Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
