@@ -1,0 +1,21 @@
+//! Support for tests: the program as a process, front-ends, clients of monitors, deadlines, reports.
+//!
+//! Everything here panics where it cannot go on, with what it was about: a test that cannot go on fails where it is. Every wait
+//! has a [deadline] and says what was waited for.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+pub mod deadline;
+#[cfg(feature = "process")]
+pub mod events;
+#[cfg(feature = "process")]
+pub mod folder;
+#[cfg(feature = "process")]
+pub mod process;
+#[cfg(feature = "qmp")]
+pub mod qmp;
+#[cfg(feature = "vhost-user")]
+pub mod vhost_user;

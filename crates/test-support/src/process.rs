@@ -1,0 +1,243 @@
+//! Programs as processes: started, watched, ended by signals, and never left behind.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::deadline::Deadline;
+pub use crate::deadline::STUCK_AFTER;
+use crate::events::becomes_readable;
+pub use crate::folder::Folder;
+
+/// The `blockplane` that Cargo built with the running test.
+///
+/// Cargo names it to integration tests of its package. Where a test runs without Cargo, as in a debugger, it is above the folder of
+/// the test's own program.
+#[must_use]
+pub fn program() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(path) = env::var_os("CARGO_BIN_EXE_blockplane") {
+            return path.into();
+        }
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+        let path = profile.join("blockplane");
+        assert!(path.exists(), "{}: build it first", path.display());
+        path
+    });
+    &PROGRAM
+}
+
+/// A running program. Dropping it kills it: a test ends it with [`Process::stop`].
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+/// What a program left.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status; `None` when a signal killed it.
+    pub code: Option<i32>,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+}
+
+impl Process {
+    /// Starts it with its output in files, which never block it.
+    #[must_use]
+    pub fn spawn(command: Command) -> Self {
+        Self::spawn_with(command, None, None)
+    }
+
+    /// The same with a standard output that nobody reads any more.
+    #[must_use]
+    pub fn spawn_with_stdout_unread(command: Command) -> Self {
+        Self::spawn_with(command, Some(broken_pipe()), None)
+    }
+
+    /// The same with a standard error that nobody reads any more.
+    #[must_use]
+    pub fn spawn_with_stderr_unread(command: Command) -> Self {
+        Self::spawn_with(command, None, Some(broken_pipe()))
+    }
+
+    fn spawn_with(mut command: Command, out: Option<OwnedFd>, err: Option<OwnedFd>) -> Self {
+        let [stdout, stderr] = [(), ()].map(|()| tempfile::tempfile().unwrap());
+        let or_file = |fd: Option<OwnedFd>, file: &File| {
+            fd.map_or_else(|| file.try_clone().unwrap().into(), Stdio::from)
+        };
+        command.stdout(or_file(out, &stdout));
+        command.stderr(or_file(err, &stderr));
+        Process {
+            child: command.spawn().unwrap(),
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// What it wrote so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        text(&self.stdout)
+    }
+
+    /// What it logged so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        text(&self.stderr)
+    }
+
+    /// Where it writes its log; see [`text`].
+    #[must_use]
+    pub fn stderr_file(&self) -> File {
+        self.stderr.try_clone().unwrap()
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.status().is_none()
+    }
+
+    fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits until a condition holds, or fails with what the program wrote: at once when it ends meanwhile.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Deadline::default();
+        while !is_so() {
+            self.lives(what);
+            deadline.pause(format_args!("{what}; {}{}", self.stdout(), self.stderr()));
+        }
+    }
+
+    /// Fails if it has ended.
+    #[track_caller]
+    pub fn lives(&mut self, what: &str) {
+        if let Some(status) = self.status() {
+            let (stdout, stderr) = (self.stdout(), self.stderr());
+            panic!("{what}: the program ended, {status}; {stdout}{stderr}");
+        }
+    }
+
+    /// Waits until it accepts a front-end.
+    #[track_caller]
+    pub fn accepts(&mut self, socket: &Path) {
+        drop(self.connection(socket));
+    }
+
+    /// The first connection that it accepts. A socket exists before it is listened on.
+    #[track_caller]
+    pub fn connection(&mut self, socket: &Path) -> UnixStream {
+        let mut stream = None;
+        self.until(&format!("accepts at {}", socket.display()), || {
+            stream = UnixStream::connect(socket).ok();
+            stream.is_some()
+        });
+        stream.unwrap()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn ended(mut self) -> Ended {
+        wait_for_end(self.pid());
+        Ended {
+            code: self.child.wait().unwrap().code(),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// Ends it as an operator does, and expects that all was well.
+    #[track_caller]
+    pub fn stop(self) -> Ended {
+        self.signal(Signal::TERM);
+        let ended = self.ended();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// A failure with one message, that names all of these.
+    #[track_caller]
+    pub fn failed_naming(&self, words: &[&str]) {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        assert_eq!(self.stdout, "");
+        assert_eq!(self.stderr.matches("blockplane: ").count(), 1, "{self:?}");
+        for word in words {
+            let stderr = &self.stderr;
+            assert!(stderr.contains(word), "no '{word}' in: {stderr}");
+        }
+    }
+
+    /// Success, with this on standard output only.
+    #[track_caller]
+    pub fn succeeded(&self) -> &str {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        assert_eq!(self.stderr, "");
+        &self.stdout
+    }
+}
+
+/// Waits until a process has ended, without taking its status.
+#[track_caller]
+pub fn wait_for_end(pid: Pid) {
+    // Of a child whose status nobody took there is a pidfd even when it has ended.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    assert!(becomes_readable(&pidfd), "process {pid} does not end");
+}
+
+/// A pipe that nobody reads any more.
+fn broken_pipe() -> OwnedFd {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .unwrap()
+        .1
+}
+
+/// Words separated by blanks, as arguments.
+#[must_use]
+pub fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+/// All that was written to a file so far.
+#[must_use]
+pub fn text(file: &File) -> String {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
