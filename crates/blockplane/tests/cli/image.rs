@@ -1,8 +1,8 @@
 //! An image that somebody else has.
 
 use std::os::unix::net::UnixStream;
-use std::thread;
-use std::time::Duration;
+
+use test_support::deadline::Deadline;
 
 use crate::front_end::FrontEnd;
 use crate::process::{Folder, Process, text, words};
@@ -44,12 +44,13 @@ fn an_image_that_is_let_go_in_time_is_taken_over() {
         let log = second.stderr_file();
         second.until("waits", || text(&log).contains("trying again"));
         drop(first);
+        let deadline = Deadline::default();
         while second.runs() {
             if UnixStream::connect(folder.join("two")).is_ok() {
                 second.stop();
                 return;
             }
-            thread::sleep(Duration::from_millis(1));
+            deadline.pause("it serves, or ends");
         }
     }
     panic!("it never took it over");

@@ -21,7 +21,6 @@ mod pidfile;
 #[cfg(target_arch = "x86_64")]
 #[allow(dead_code, reason = "shared with other suites")]
 mod probes;
-mod process;
 mod refusals;
 mod sandbox;
 mod serve;
@@ -30,3 +29,5 @@ mod service;
 mod shutdown;
 mod socket;
 mod tracing;
+
+use test_support::process;
