@@ -13,6 +13,8 @@ pub mod deadline;
 pub mod events;
 #[cfg(feature = "process")]
 pub mod folder;
+#[cfg(feature = "vhost-user")]
+pub mod guest;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(feature = "qmp")]

@@ -9,19 +9,8 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-#[allow(dead_code, reason = "shared with another suite")]
-mod guest;
 mod mapping;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../cli/process.rs"]
-mod process;
 mod settings;
 mod together;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../hostile/wire.rs"]
-mod wire;
 
-/// Where the connection of the other suite has its patience from.
-mod daemon {
-    pub use crate::process::STUCK_AFTER;
-}
+use test_support::{guest, process};

@@ -1,10 +1,12 @@
 //! What is said of an iothread arrives where it works.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use test_support::deadline::{Deadline, eventually};
 
 use crate::guest::{BLOCK, Guest, IN, SLOTS};
-use crate::process::{Folder, Process, STUCK_AFTER};
+use crate::process::{Folder, Process};
 
 /// One queue of a file on an iothread with these settings. Its log is that of debugging.
 fn start(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, Guest) {
@@ -79,12 +81,8 @@ fn thread_pool_min_and_max() {
         "cache.direct=off",
     );
     // Also before there is anything to do.
-    let begin = Instant::now();
     // Threads give themselves their names.
-    while tasks(&server, "worker a").len() != 2 {
-        assert!(begin.elapsed() < STUCK_AFTER);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("two workers", || tasks(&server, "worker a").len() == 2);
     for _ in 0..50 {
         all_at_once(&mut guest);
         assert!((2..=3).contains(&tasks(&server, "worker a").len()));
@@ -107,9 +105,9 @@ fn is_awake(server: &Process) -> bool {
 fn check(iothread: &str, awake: bool) {
     let folder = Folder::new();
     let (server, mut guest) = start(&folder, iothread, "aio=native");
-    let (start, mut seen) = (Instant::now(), 0);
+    let (deadline, mut seen) = (Deadline::default(), 0);
     while seen < 10 {
-        assert!(start.elapsed() < STUCK_AFTER, "{iothread}: never so");
+        deadline.check(format_args!("{iothread}: awake is {awake}"));
         guest.request(0, IN, 0, 0);
         std::thread::sleep(Duration::from_millis(5));
         seen = if is_awake(&server) == awake {
