@@ -57,19 +57,16 @@ pub struct Ended {
 
 impl Process {
     /// Starts it with its output in files, which never block it.
-    #[must_use]
     pub fn spawn(command: Command) -> Self {
         Self::spawn_with(command, None, None)
     }
 
     /// The same with a standard output that nobody reads any more.
-    #[must_use]
     pub fn spawn_with_stdout_unread(command: Command) -> Self {
         Self::spawn_with(command, Some(broken_pipe()), None)
     }
 
     /// The same with a standard error that nobody reads any more.
-    #[must_use]
     pub fn spawn_with_stderr_unread(command: Command) -> Self {
         Self::spawn_with(command, None, Some(broken_pipe()))
     }

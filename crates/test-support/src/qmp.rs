@@ -18,13 +18,11 @@ pub struct Client {
 
 impl Client {
     /// Connects to a monitor that listens, and negotiates.
-    #[must_use]
     pub fn connect(socket: &Path) -> Self {
         Self::of(UnixStream::connect(socket).unwrap())
     }
 
     /// The same over a socket that is connected.
-    #[must_use]
     pub fn of(stream: UnixStream) -> Self {
         let mut client = Self::greeted(stream);
         assert_eq!(client.done("qmp_capabilities", json!({})), json!({}));
@@ -32,7 +30,6 @@ impl Client {
     }
 
     /// One that has only been greeted.
-    #[must_use]
     pub fn greeted(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let mut client = Client {

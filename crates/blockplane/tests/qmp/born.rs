@@ -1,12 +1,9 @@
 //! A thread that is held as soon as it is made, by its parent's debugger, before it has done anything.
 
 use std::io;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-
-use crate::process::STUCK_AFTER;
+use test_support::deadline::Deadline;
 
 /// It does nothing until it is let go.
 pub struct Born(i32);
@@ -58,7 +55,7 @@ fn stopped(thread: i32) {
 /// Waits until a thread has stopped or ended.
 fn changed(thread: i32) -> libc::c_int {
     let mut status = 0;
-    let begin = Instant::now();
+    let deadline = Deadline::default();
     loop {
         // SAFETY: the pointer is valid; the thread is traced by us.
         let waited =
@@ -67,8 +64,7 @@ fn changed(thread: i32) -> libc::c_int {
             assert_eq!(waited, thread);
             return status;
         }
-        assert!(begin.elapsed() < STUCK_AFTER, "the thread goes on");
-        sleep(Duration::from_millis(1));
+        deadline.pause("a thread stops or ends");
     }
 }
 

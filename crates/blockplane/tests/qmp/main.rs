@@ -34,7 +34,6 @@
 mod anything;
 mod born;
 mod chardev;
-mod client;
 mod compared;
 #[allow(dead_code, reason = "shared with another suite")]
 mod contender;
@@ -42,9 +41,6 @@ mod crowd;
 mod error_policies;
 mod exports;
 mod faults;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../iothreads/guest.rs"]
-mod guest;
 mod histograms;
 mod human;
 mod locked;
@@ -58,9 +54,6 @@ mod policies;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../cli/probes.rs"]
 mod probes;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../cli/process.rs"]
-mod process;
 mod reopen;
 mod resize;
 mod scraper;
@@ -77,17 +70,10 @@ mod tracer;
 mod trouble;
 mod tuning;
 mod waiting;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../hostile/wire.rs"]
-mod wire;
 
 use client::Client;
 use process::{Folder, Process};
-
-/// Where the connection of the other suite has its patience from.
-mod daemon {
-    pub use crate::process::STUCK_AFTER;
-}
+use test_support::{guest, process, qmp as client};
 
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
 

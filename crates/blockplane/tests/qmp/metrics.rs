@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
+use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT};
@@ -198,11 +199,12 @@ fn a_scrape_asks_no_iothread() {
         get(&socket, "/metrics", OPENMETRICS);
     }
     // An iothread that has just been used may go around once more before it sleeps.
-    let mut again = Figures::scrape(&socket, PLAIN).still();
-    while first != again {
+    eventually("the iothread sleeps", || {
+        let again = Figures::scrape(&socket, PLAIN).still();
+        let same = first == again;
         first = again;
-        again = Figures::scrape(&socket, PLAIN).still();
-    }
+        same
+    });
     for _ in 0..50 {
         get(&socket, "/metrics", OPENMETRICS);
     }
@@ -340,7 +342,9 @@ fn without_clients_nothing_wakes_up() {
     get(&folder.join("m"), "/metrics", OPENMETRICS);
     // Until it has noticed that its client is gone.
     let (mut before, mut same) = (None, 0);
+    let deadline = Deadline::default();
     while same < 10 {
+        deadline.check("the thread for metrics sleeps");
         std::thread::sleep(std::time::Duration::from_millis(50));
         let now = sleeps(&program);
         same = if now == before { same + 1 } else { 0 };

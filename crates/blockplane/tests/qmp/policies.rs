@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use test_support::deadline::{eventually, eventually_ok};
 
 use crate::client::Client;
 use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT, SLOTS};
-use crate::process::{Folder, Process, STUCK_AFTER};
+use crate::process::{Folder, Process};
 use crate::start;
 
 const MIB: u64 = 1 << 20;
@@ -72,17 +72,14 @@ impl Disk {
 
 #[track_caller]
 fn waits(client: &mut Client, requests: u64, status: &str) {
-    let begin = Instant::now();
-    loop {
-        let exports = client.done("query-block-exports", json!({}));
-        let export = &exports[0];
-        if export["waiting-requests"] == requests {
-            assert_eq!(export["io-status"], status);
-            return;
+    eventually_ok(format_args!("{requests} requests wait"), || {
+        let export = client.done("query-block-exports", json!({}))[0].take();
+        if export["waiting-requests"] != requests {
+            return Err(export);
         }
-        assert!(begin.elapsed() < STUCK_AFTER, "{export}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        assert_eq!(export["io-status"], status);
+        Ok(())
+    });
 }
 
 #[test]
@@ -352,21 +349,17 @@ fn a_guest_does_not_notice_that_its_disk_was_full() {
         small.grow(52);
         client.done("block-export-resume", json!({"id": "e"}));
         small.grow(1024);
-        let begin = Instant::now();
         let asked = [0, 1].map(|queue| (0..SLOTS).map(move |slot| (queue, slot)));
         let asked: Vec<_> = asked.into_iter().flatten().collect();
-        while !asked
-            .iter()
-            .all(|(queue, slot)| guest.is_answered(*queue, *slot))
-        {
-            // What fails while the other is mended needs it once more.
-            client.done("block-export-resume", json!({"id": "e"}));
-            assert!(
-                begin.elapsed() < STUCK_AFTER,
-                "{aio}: requests wait for ever"
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually(format_args!("{aio}: all requests are answered"), || {
+            let mut all = asked.iter();
+            let done = all.all(|(queue, slot)| guest.is_answered(*queue, *slot));
+            if !done {
+                // What fails while the other is resumed needs it once more.
+                client.done("block-export-resume", json!({"id": "e"}));
+            }
+            done
+        });
         for (queue, slot) in asked {
             assert_eq!(guest.status(queue, slot), 0, "{aio}");
         }

@@ -4,6 +4,7 @@ use operator::client::Client as Monitor;
 use operator::rates::Rates;
 use operator::sample::Sample;
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::Guest;
@@ -120,7 +121,9 @@ fn figures_are_those_of_units_queues_and_nodes() {
         json!({"id": "v", "node-name": "b", "target": 2, "lun": 5}),
     );
     assert_eq!(guest.command(2, SECOND, &TEST_UNIT_READY), 2);
-    while guest.command(2, SECOND, &TEST_UNIT_READY) != 0 {}
+    eventually("the second unit is ready", || {
+        guest.command(2, SECOND, &TEST_UNIT_READY) == 0
+    });
     guest.command(2, SECOND, &write(0));
     let shown = export(&mut client);
     assert_eq!(counts(&shown["luns"][1]), [0, 1, 0, 0]);

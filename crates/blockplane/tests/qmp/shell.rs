@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::process::{Ended, Folder, Process, words};
 use crate::start;
@@ -139,11 +140,7 @@ fn events_are_waited_for_until_the_daemon_ends() {
     let command = folder.command(words("qmp qmp query-version --events"));
     let watcher = Process::spawn(command);
     // It is connected when it has its answer.
-    let answer = || watcher.stdout().lines().count() == 1;
-    let since = std::time::Instant::now();
-    while !answer() && since.elapsed() < crate::process::STUCK_AFTER {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    eventually("an answer", || watcher.stdout().lines().count() == 1);
     client.done("block-export-del", json!({"id": "e"}));
     client.done("quit", json!({}));
     program.ended().succeeded();

@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{PipeWriter, Write, pipe};
 use std::process::Stdio;
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use operator::client::Client as Monitor;
 use operator::rates::Rates;
 use operator::sample::Sample;
 use rustix::process::Signal;
 use serde_json::Value;
+use test_support::deadline::eventually_ok;
 
 use crate::guest::{Guest, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER, words};
@@ -184,15 +185,14 @@ fn on_a_terminal(folder: &Folder, line: &str) -> (Process, PipeWriter) {
 /// What it wrote, once that contains `what`.
 #[track_caller]
 fn shown(process: &Process, what: &str) -> String {
-    let since = Instant::now();
-    loop {
+    eventually_ok(format_args!("{what:?} is shown"), || {
         let text = process.stdout();
         if text.contains(what) {
-            return text;
+            Ok(text)
+        } else {
+            Err(text)
         }
-        assert!(since.elapsed() < STUCK_AFTER, "no {what:?} in {text:?}");
-        sleep(Duration::from_millis(5));
-    }
+    })
 }
 
 #[test]
@@ -249,11 +249,11 @@ fn the_shell_has_its_terminal_while_top_is_suspended() {
         text.contains(" icanon ") && text.contains(" echo "),
         "{text:?}"
     );
-    let since = Instant::now();
-    while screens(&shell.stdout(), "space pause") < 2 {
-        assert!(since.elapsed() < STUCK_AFTER, "{:?}", shell.stdout());
-        sleep(Duration::from_millis(5));
-    }
+    eventually_ok("another screen", || {
+        let text = shell.stdout();
+        let shown = screens(&text, "space pause") >= 2;
+        shown.then_some(()).ok_or(text)
+    });
     keys.write_all(b"q").unwrap();
     let text = shown(&shell, "status 0");
     assert_eq!(screens(&text, "\x1b[?1049h"), 2, "{text:?}");

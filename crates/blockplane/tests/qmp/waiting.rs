@@ -1,6 +1,7 @@
 //! Commands that wait for a disk hold up nobody but their own client and whoever wants the same disk.
 
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::born::Born;
 use crate::client::Client;
@@ -28,14 +29,16 @@ fn until_busy(client: &mut Client, command: &str) -> String {
     let busy = format!("Node 'd' is busy: a {command} waits");
     let export = json!({"type": "vhost-user-blk", "id": "f", "node-name": "d",
         "addr": {"type": "unix", "path": "f.sock"}});
-    loop {
+    eventually(format_args!("a {command} is at work"), || {
         let answer = client.ask("block-export-add", export.clone());
-        if let Some(text) = answer["error"]["desc"].as_str() {
-            assert!(text.starts_with(&busy), "{text}");
-            return busy;
-        }
-        client.done("block-export-del", json!({"id": "f"}));
-    }
+        let Some(text) = answer["error"]["desc"].as_str() else {
+            client.done("block-export-del", json!({"id": "f"}));
+            return false;
+        };
+        assert!(text.starts_with(&busy), "{text}");
+        true
+    });
+    busy
 }
 
 /// Gives a command while the disk's iothread hangs, and says what it is answered when that goes on.

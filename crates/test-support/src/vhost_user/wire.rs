@@ -76,13 +76,11 @@ pub struct Wire(UnixStream);
 
 impl Wire {
     /// Connects to a server that listens.
-    #[must_use]
     pub fn connect(path: &Path) -> Self {
         Wire::new(UnixStream::connect(path).unwrap())
     }
 
     /// Over a socket that is connected.
-    #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         // A server that neither answers nor hangs up fails the test instead of stopping it.
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
@@ -270,7 +268,6 @@ impl Wire {
     }
 
     /// Whether the server still answers.
-    #[must_use]
     pub fn lives(&self) -> bool {
         self.offered_features().is_ok()
     }
