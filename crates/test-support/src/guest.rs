@@ -23,12 +23,18 @@ pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 /// `VIRTIO_BLK_T_GET_ID`
 pub const GET_ID: u32 = 8;
+/// `VIRTIO_BLK_T_DISCARD`
+pub const DISCARD: u32 = 11;
+/// `VIRTIO_BLK_T_WRITE_ZEROES`
+pub const WRITE_ZEROES: u32 = 13;
 
 /// Bytes of a request.
 pub const BLOCK: usize = 4096;
 /// Requests that a queue has room for.
 pub const SLOTS: usize = 8;
 
+/// Bytes that a discard or write-zeroes describes its range in (VIRTIO 1.2, section 5.2.6).
+const RANGE_BYTES: u32 = 16;
 const ENTRIES: u16 = 64;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
 const SCSI_FEATURES: u64 = 1 << 30 | 1 << 32;
@@ -187,6 +193,10 @@ impl Guest {
         let data = match kind {
             IN | GET_ID => Some(Buffer::writable(data, len)),
             OUT => Some(Buffer::readable(data, len)),
+            DISCARD | WRITE_ZEROES => {
+                memory.write(data, &range(sector));
+                Some(Buffer::readable(data, RANGE_BYTES))
+            }
             _ => None,
         };
         let mut buffers = vec![Buffer::readable(header, 16)];
@@ -304,4 +314,10 @@ fn set_blocking(fd: impl AsFd, blocking: bool) {
         flags | OFlags::NONBLOCK
     };
     fcntl_setfl(fd, flags).unwrap();
+}
+
+/// A block from this sector on, with no flags.
+fn range(sector: u64) -> Vec<u8> {
+    let sectors = u64::try_from(BLOCK / 512).unwrap();
+    [sector.to_le_bytes(), sectors.to_le_bytes()].concat()
 }

@@ -20,4 +20,6 @@ pub mod process;
 #[cfg(feature = "qmp")]
 pub mod qmp;
 #[cfg(feature = "vhost-user")]
+pub mod verifying;
+#[cfg(feature = "vhost-user")]
 pub mod vhost_user;

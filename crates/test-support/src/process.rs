@@ -162,7 +162,10 @@ impl Process {
     /// Waits for its end.
     #[track_caller]
     pub fn ended(mut self) -> Ended {
-        wait_for_end(self.pid());
+        // One whose status was taken has no number any more.
+        if self.runs() {
+            wait_for_end(self.pid());
+        }
         Ended {
             code: self.child.wait().unwrap().code(),
             stdout: self.stdout(),

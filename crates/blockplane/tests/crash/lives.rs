@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::blocks::{BLOCK, Blocks};
 use crate::device::{Device, Op};
 use crate::guest::Guest;
-use crate::link::{Gone, Link};
 use crate::random::Random;
 use crate::server::{IMAGE, Server};
+use crate::wire::{Gone, Wire};
 
 /// Few enough that requests meet.
 const BLOCKS: u64 = 64;
@@ -77,7 +77,7 @@ pub fn survives(variant: Variant, kills: u32) {
         }
         let end = End::choose(&mut random, guest.messages());
         let stream = server.connection();
-        let link = Link::new(stream);
+        let link = Wire::new(stream);
         if let End::KilledWhileConnecting(message) = end {
             let mut messages = 0;
             let introduced = guest.introduce(&link, || {
@@ -113,7 +113,7 @@ pub fn survives(variant: Variant, kills: u32) {
             }
         }
     }
-    let link = Link::new(server.connection());
+    let link = Wire::new(server.connection());
     assert_eq!(guest.introduce(&link, || ()), Ok(()));
     guest.drains_to(0, &link);
     // All of it once more.
@@ -128,7 +128,7 @@ pub fn survives(variant: Variant, kills: u32) {
 }
 
 /// Asks for more and more, until so much was answered.
-fn loads(guest: &mut Guest, link: &Link, random: &mut Random, answers: usize) {
+fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
     let goal = guest.answers + answers as u64;
     loop {
         guest.ask_some(random);

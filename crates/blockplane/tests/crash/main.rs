@@ -9,34 +9,17 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod blocks;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/client.rs"]
-mod client;
-mod device;
-mod guest;
-mod link;
 mod lives;
 mod parked;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../cli/process.rs"]
-mod process;
-mod random;
-mod ring;
 mod server;
 mod stops;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../hostile/wire.rs"]
-mod wire;
 
 use device::Device;
+use guest::ENTRIES;
 use lives::{Variant, survives};
-use ring::ENTRIES;
-
-/// Where the connection of the other suite has its patience from.
-mod daemon {
-    pub use crate::process::STUCK_AFTER;
-}
+use test_support::verifying::{blocks, device, guest, random};
+use test_support::vhost_user::wire;
+use test_support::{process, qmp as client};
 
 /// Servers that are killed in each test, unless it is said otherwise.
 const KILLS: u32 = 40;

@@ -3,17 +3,15 @@
 //!
 //! Their disk has one worker, and they are all of one block: what is in there at the end was written last.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
+use test_support::deadline::eventually_ok;
 
 use crate::blocks::{BLOCK, bytes};
 use crate::client::Client;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
-use crate::link::Link;
-use crate::process::STUCK_AFTER;
 use crate::server::{IMAGE, Server};
+use crate::wire::Wire;
 
 const BLOCKS: u64 = 16;
 /// The block that is written, and one that is read.
@@ -46,7 +44,7 @@ fn export(device: Device, packed: bool) -> String {
 struct Disk {
     server: Server,
     guest: Guest,
-    link: Link,
+    link: Wire,
     /// The one that takes requests.
     queue: usize,
     /// What was asked to be written last.
@@ -62,7 +60,7 @@ impl Disk {
         let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node(rule)], &export);
         let mut guest = Guest::new(device, packed, 1, BLOCKS);
-        let link = Link::new(server.connection());
+        let link = Wire::new(server.connection());
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
         // Descriptors are used again in the opposite order: that of their numbers says nothing.
         let queue = guest.request_queues().start;
@@ -89,21 +87,17 @@ impl Disk {
     }
 
     fn connects(&mut self) {
-        self.link = Link::new(self.server.connection());
+        self.link = Wire::new(self.server.connection());
         assert_eq!(self.guest.introduce(&self.link, || ()), Ok(()));
     }
 
     /// All writes wait after an error.
     fn wait(&mut self, client: &mut Client) {
-        let begin = Instant::now();
-        loop {
-            let export = &client.done("query-block-exports", json!({}))[0];
-            if export["waiting-requests"] == WRITES {
-                return;
-            }
-            assert!(begin.elapsed() < STUCK_AFTER, "{export}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually_ok("all writes wait", || {
+            let export = client.done("query-block-exports", json!({}))[0].take();
+            let all_wait = export["waiting-requests"] == WRITES;
+            all_wait.then_some(()).ok_or(export)
+        });
     }
 
     /// The queue stops and goes on while they wait.

@@ -1,11 +1,11 @@
 //! The server: the real program, killed and started again as a supervisor does.
 
 use std::os::unix::net::UnixStream;
-use std::thread;
-use std::time::{Duration, Instant};
+
+use test_support::deadline::Deadline;
 
 use crate::client::Client;
-use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::process::{Folder, Process, words};
 
 const SOCKET: &str = "disk.sock";
 const MONITOR: &str = "qmp";
@@ -52,32 +52,25 @@ impl Server {
     /// A connection; it is started before if need be. Requests in an io_uring keep the image locked after the process that
     /// has asked for them: one that is refused is started again.
     pub fn connection(&mut self) -> UnixStream {
-        let begin = Instant::now();
+        let deadline = Deadline::default();
         loop {
             let Some(process) = &mut self.process else {
                 self.start();
                 continue;
             };
             if let Ok(stream) = UnixStream::connect(self.folder.join(SOCKET)) {
-                stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-                stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
                 return stream;
             }
-            let log = || process.stderr();
-            assert!(
-                begin.elapsed() < STUCK_AFTER,
-                "it does not come up: {}",
-                log()
-            );
-            if !process.runs() {
-                let log = process.stderr();
+            let ended = !process.runs();
+            let log = process.stderr();
+            if ended {
                 assert!(
                     log.contains("lock: is another process using the image?"),
                     "{log}"
                 );
                 self.process = None;
             }
-            thread::sleep(Duration::from_millis(2));
+            deadline.pause(format_args!("it accepts: {log}"));
         }
     }
 

@@ -1,15 +1,13 @@
 //! Queues that are to stop while a disk does not answer.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
+use test_support::deadline::{eventually, eventually_ok};
 
 use crate::blocks::BLOCK;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
-use crate::link::{Gone, Link};
-use crate::process::STUCK_AFTER;
 use crate::server::Server;
+use crate::wire::{Gone, Wire};
 
 const BLOCKS: u64 = 16;
 /// Far longer than anything here takes.
@@ -36,26 +34,19 @@ fn guest(packed: bool, takes_record_along: bool) -> Guest {
 }
 
 /// Connects until somebody listens to what is said.
-fn connect(server: &mut Server, guest: &mut Guest) -> Link {
-    let begin = Instant::now();
-    loop {
-        let link = Link::new(server.connection());
-        if guest.introduce(&link, || ()) == Ok(()) {
-            return link;
-        }
-        assert!(begin.elapsed() < STUCK_AFTER, "it is not served");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn connect(server: &mut Server, guest: &mut Guest) -> Wire {
+    eventually_ok("it is served", || {
+        let link = Wire::new(server.connection());
+        guest.introduce(&link, || ()).map(|()| link)
+    })
 }
 
 /// Waits until a request has been taken, which takes long.
 fn wait_for_late(server: &mut Server) {
     let mut client = server.client();
-    let begin = Instant::now();
-    while client.done("query-block-exports", json!({}))[0]["late-requests"] != 1 {
-        assert!(begin.elapsed() < STUCK_AFTER, "it is not late");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("it is late", || {
+        client.done("query-block-exports", json!({}))[0]["late-requests"] == 1
+    });
 }
 
 #[test]
@@ -68,7 +59,7 @@ fn a_disk_that_never_answers_does_not_hold_up_who_takes_the_record_along() {
         wait_for_late(&mut server);
         assert_eq!(guest.stop(&link, 0), Err(Gone));
         // Nobody is kept waiting for an answer to what is said meanwhile.
-        let link = Link::new(server.connection());
+        let link = Wire::new(server.connection());
         assert_eq!(guest.introduce(&link, || ()), Err(Gone));
         assert!(!guest.look(), "nothing was answered");
         server.kill();

@@ -3,14 +3,14 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use test_support::deadline::{Deadline, eventually_ok};
 
 use crate::client::Client;
 pub use crate::process::STUCK_AFTER;
-use crate::process::{Ended, Folder, Process, words};
+use crate::process::{Ended, Folder, Process, program, words};
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.
 const PROGRAM: &str = "bp";
@@ -25,14 +25,14 @@ pub struct Daemon {
 impl Daemon {
     /// Started with these options besides.
     pub fn start_in(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
-        symlink(env!("CARGO_BIN_EXE_blockplane"), folder.join(PROGRAM)).unwrap();
+        symlink(program(), folder.join(PROGRAM)).unwrap();
         Self::start_program(folder, line, environment)
     }
 
     /// Started from a copy of the program: one that becomes another user must be able to reach it when it is replaced,
     /// and that user may not enter the folder of the build where it is below root's home.
     pub fn start_copied_in(folder: Folder, line: &str) -> Self {
-        std::fs::copy(env!("CARGO_BIN_EXE_blockplane"), folder.join(PROGRAM)).unwrap();
+        std::fs::copy(program(), folder.join(PROGRAM)).unwrap();
         Self::start_program(folder, line, &[])
     }
 
@@ -108,10 +108,10 @@ impl Daemon {
     /// It ends by itself, which may take longer than anything else.
     #[track_caller]
     pub fn ends_slowly(&mut self) -> Ended {
-        let first = self.first.take().expect("it was not upgraded");
-        let start = Instant::now();
-        while !first.stderr().contains("this one ends") && start.elapsed() < 3 * STUCK_AFTER {
-            std::thread::sleep(Duration::from_millis(50));
+        let mut first = self.first.take().expect("it was not upgraded");
+        let deadline = Deadline::after(3 * STUCK_AFTER);
+        while first.runs() && !first.stderr().contains("this one ends") {
+            deadline.pause(format_args!("it ends: {}", first.stderr()));
         }
         first.ended()
     }
@@ -132,10 +132,10 @@ impl Daemon {
     #[track_caller]
     pub fn fails_to_upgrade_slowly(&mut self) -> String {
         let before = self.pid();
-        let client = Process::spawn(self.folder.command(["upgrade", "qmp"]));
-        let start = Instant::now();
-        while client.stderr().is_empty() && start.elapsed() < 3 * STUCK_AFTER {
-            std::thread::sleep(Duration::from_millis(50));
+        let mut client = Process::spawn(self.folder.command(["upgrade", "qmp"]));
+        let deadline = Deadline::after(3 * STUCK_AFTER);
+        while client.runs() && client.stderr().is_empty() {
+            deadline.pause("the upgrade fails");
         }
         let said = client.ended();
         said.failed_naming(&["upgrade: GenericError"]);
@@ -159,7 +159,7 @@ impl Daemon {
 
     pub fn restore_program(&self) {
         let _ = std::fs::remove_file(self.folder.join(PROGRAM));
-        symlink(env!("CARGO_BIN_EXE_blockplane"), self.folder.join(PROGRAM)).unwrap();
+        symlink(program(), self.folder.join(PROGRAM)).unwrap();
     }
 
     /// Verified load, until it ends by itself.
@@ -174,11 +174,15 @@ impl Daemon {
     pub fn stop(self) {
         let pid = self.pid();
         kill_process(pid, Signal::TERM).unwrap();
-        let start = Instant::now();
-        while self.folder.has("pid") || self.folder.has("qmp") || self.folder.has("s") {
-            assert!(start.elapsed() < STUCK_AFTER, "{:?}", self.folder.names());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let files = ["pid", "qmp", "s"];
+        eventually_ok("it has removed its files", || {
+            let left = files.iter().any(|file| self.folder.has(file));
+            if left {
+                Err(self.folder.names())
+            } else {
+                Ok(())
+            }
+        });
     }
 }
 

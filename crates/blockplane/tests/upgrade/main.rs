@@ -13,38 +13,16 @@
 )]
 
 mod adapter;
-#[path = "../crash/blocks.rs"]
-mod blocks;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/client.rs"]
-mod client;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/contender.rs"]
 mod contender;
 mod daemon;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../crash/device.rs"]
-mod device;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../iothreads/guest.rs"]
-mod guest;
 mod kept;
-#[path = "../crash/link.rs"]
-mod link;
 mod load;
 mod locked;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../cli/process.rs"]
-mod process;
-#[path = "../crash/random.rs"]
-mod random;
 mod refused;
-#[path = "../crash/ring.rs"]
-mod ring;
 mod scsi;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../crash/guest.rs"]
-mod verifying;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../hostile/wire.rs"]
-mod wire;
+
+use test_support::verifying::{blocks, device, guest as verifying, random};
+use test_support::vhost_user::wire;
+use test_support::{guest, process, qmp as client};

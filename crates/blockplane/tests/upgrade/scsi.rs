@@ -1,11 +1,11 @@
 //! SCSI controllers across upgrades: verified load, and all that initiators would miss.
 
 use std::fs::{self, File};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
+use test_support::deadline::eventually;
 
 use crate::blocks::BLOCK;
 use crate::contender::Contender;
@@ -13,10 +13,10 @@ use crate::daemon::Daemon;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
 use crate::guest::commands::{Answer, Data};
-use crate::link::Link;
-use crate::process::{Folder, STUCK_AFTER};
+use crate::process::Folder;
 use crate::random::Random;
 use crate::verifying;
+use crate::wire::Wire;
 
 const UPGRADES: usize = 10;
 const BLOCKS: u64 = 64;
@@ -60,9 +60,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
          iothread.0=io0,iothread.1=io1,num-queues={queues},packed={on}"
     );
     let mut daemon = Daemon::start_in(folder, &line.replace(", ", ","), &[]);
-    let stream = UnixStream::connect(daemon.folder.join("s")).unwrap();
-    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-    let link = Link::new(stream);
+    let link = Wire::connect(&daemon.folder.join("s"));
     let mut guest = verifying::Guest::new(Device::Scsi, packed, queues, BLOCKS);
     assert_eq!(guest.introduce(&link, || ()), Ok(()));
     let done = AtomicBool::new(false);
@@ -209,7 +207,7 @@ fn units_go_on_as_their_initiator_knows_them() {
     client.done("scsi-lun-add", third);
     const THIRD: (u8, u8) = (3, 0);
     for unit in [FIRST, SECOND, THIRD] {
-        while guest.command(QUEUE, unit, &TEST_UNIT_READY) != GOOD {}
+        until_ready(&mut guest, unit);
     }
     assert_eq!(guest.event(), (1, 3, 0, 1), "the unit that came");
     for (unit, kept) in [(FIRST, false), (SECOND, true)] {
@@ -285,10 +283,17 @@ fn units_go_on_as_their_initiator_knows_them() {
     daemon.stop();
 }
 
+/// Takes all that a unit has to report before it is ready.
+fn until_ready(guest: &mut Guest, unit: (u8, u8)) {
+    eventually(format_args!("unit {unit:?} is ready"), || {
+        guest.command(QUEUE, unit, &TEST_UNIT_READY) == GOOD
+    });
+}
+
 /// A guest that has heard all that there was to hear of a unit.
 fn ready(daemon: &Daemon, unit: (u8, u8)) -> Guest {
     let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
-    while guest.command(QUEUE, unit, &TEST_UNIT_READY) != GOOD {}
+    until_ready(&mut guest, unit);
     guest
 }
 

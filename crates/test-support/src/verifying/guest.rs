@@ -1,18 +1,24 @@
-//! A guest and its front-end, which outlive their server: memory, rings, the record of what is in flight.
+//! A guest and its front-end, which outlive their server: memory, rings, the in-flight region.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use virtqueue::RingFeatures;
 use virtqueue::testing::TestMemory;
 
-use crate::blocks::{Blocks, bytes};
-use crate::device::{Device, Op, Outcome, Room};
-use crate::link::{Gone, Link};
-use crate::process::STUCK_AFTER;
-use crate::random::Random;
-use crate::ring::{ENTRIES, Ring};
-use crate::wire::*;
+use super::blocks::{BLOCK, Blocks, bytes};
+use super::device::{Device, Op, Outcome, Room};
+use super::random::Random;
+use crate::events::{take, wait_for_any};
+use crate::vhost_user::queue;
+use crate::vhost_user::ring::Ring;
+use crate::vhost_user::wire::*;
 
+/// Entries of a split queue. The in-flight region has as many.
+pub const ENTRIES: u16 = 64;
+/// Descriptors of a packed one: laps end in the middle of chains.
+const PACKED_ENTRIES: u16 = 61;
+/// Where indices of a split queue begin: they pass their end soon.
+const BASE: u16 = 65_000;
 /// Requests that a queue has room for.
 pub const SLOTS: usize = 16;
 /// `VIRTIO_F_RING_PACKED`
@@ -21,7 +27,7 @@ const RING_PACKED: u64 = 1 << 34;
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 12;
 
 /// A request that is not answered yet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Asked {
     name: u16,
     op: Op,
@@ -30,10 +36,9 @@ struct Asked {
     value: u64,
 }
 
+#[derive(Debug)]
 struct Queue {
-    ring: Ring,
-    kick: OwnedFd,
-    call: OwnedFd,
+    virtqueue: queue::Queue,
     rooms: [Room; SLOTS],
     asked: [Option<Asked>; SLOTS],
     /// Where a server said that it has stopped.
@@ -41,11 +46,14 @@ struct Queue {
 }
 
 /// As `GET_INFLIGHT_FD` answered.
+#[derive(Debug)]
 struct Record {
     payload: Vec<u8>,
     file: OwnedFd,
 }
 
+/// A guest.
+#[derive(Debug)]
 pub struct Guest {
     device: Device,
     packed: bool,
@@ -60,12 +68,15 @@ pub struct Guest {
     pub takes_record_along: bool,
     /// Its queues are started, and not enabled.
     pub stays_disabled: bool,
+    /// What its disk may hold.
     pub blocks: Blocks,
     /// Requests that were answered so far.
     pub answers: u64,
 }
 
 impl Guest {
+    /// With so many queues for requests, and a disk of so many blocks.
+    #[must_use]
     pub fn new(device: Device, packed: bool, queues: usize, blocks: u64) -> Self {
         let memory = TestMemory::new(4 << 20);
         let queue = |_| Queue::new(&memory, packed);
@@ -85,91 +96,83 @@ impl Guest {
     }
 
     /// Messages until all queues run.
+    #[must_use]
     pub fn messages(&self) -> usize {
         5 + self.queues.len()
     }
 
-    /// What a front-end says to a server that it was not connected to. `before_each` message something may happen.
-    pub fn introduce(&mut self, link: &Link, mut before_each: impl FnMut()) -> Result<(), Gone> {
+    /// Connects to a server that does not know this guest. `before_each` message something may happen.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn introduce(&mut self, wire: &Wire, mut before_each: impl FnMut()) -> Result<(), Gone> {
         before_each();
-        link.tell(SET_OWNER, &[]);
-        // Who does not ask what is offered is not believed to have chosen from it.
-        link.asked(GET_FEATURES, &[])?;
-        // Messages are acknowledged from the next one on.
         let takes_along = u64::from(self.takes_record_along) << 20;
-        link.tell(
-            SET_PROTOCOL_FEATURES,
-            &u64s(&[PROTOCOL_FEATURES | takes_along]),
-        );
-        let mut must = |request, payload: &[u8], fds: &[BorrowedFd<'_>]| {
-            before_each();
-            link.must(request, payload, fds)
-        };
+        wire.begin_session(PROTOCOL_FEATURES | takes_along)?;
+        before_each();
         let packed = if self.packed { RING_PACKED } else { 0 };
-        must(SET_FEATURES, &u64s(&[self.device.features() | packed]), &[])?;
+        let features = self.device.features() | packed;
+        wire.must(SET_FEATURES, &u64s(&[features]), &[])?;
         if self.keeps_record && self.record.is_none() {
             let queues = u16::try_from(self.queues.len()).unwrap();
             let named = self.named_ring_size.to_ne_bytes();
             let numbers = [queues.to_ne_bytes(), named, [0; 2], [0; 2]];
             let wanted = [u64s(&[0, 0]), numbers.concat()].concat();
-            let (mut payload, file) = link.asked_file(GET_INFLIGHT_FD, &wanted)?;
+            let (mut payload, file) = wire.query_file(GET_INFLIGHT_FD, &wanted)?;
             // As QEMU does: of the answer it keeps the file and its size.
             payload[18..20].copy_from_slice(&named);
             self.record = Some(Record { payload, file });
         }
         if let Some(record) = &self.record {
-            must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
+            before_each();
+            wire.must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
         }
-        let regions = mem_regions(&self.memory);
-        let file = self.memory.region_file(0);
-        must(SET_MEM_TABLE, &mem_table(&regions), &[file])?;
+        before_each();
+        wire.share_memory(&self.memory)?;
         for index in 0..self.queues.len() {
             before_each();
-            self.start(link, index)?;
+            self.start(wire, index)?;
         }
         Ok(())
     }
 
     /// Starts a queue; what was added to it is served without a kick.
-    pub fn start(&mut self, link: &Link, index: usize) -> Result<(), Gone> {
-        self.start_disabled(link, index)?;
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn start(&mut self, wire: &Wire, index: usize) -> Result<(), Gone> {
+        let Queue {
+            virtqueue,
+            stopped_at,
+            ..
+        } = &mut self.queues[index];
+        let base = match &virtqueue.ring {
+            Ring::Split { .. } => stopped_at.take(),
+            // As a server said last, be that long ago.
+            Ring::Packed(_) => *stopped_at,
+        };
+        let base = base.unwrap_or(virtqueue.ring.base());
+        let index = u32::try_from(index).unwrap();
+        virtqueue.set_up(wire, &self.memory, index, base)?;
+        virtqueue.start(wire, index)?;
         if self.stays_disabled {
             return Ok(());
         }
-        let index = u32::try_from(index).unwrap();
-        link.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[])
-    }
-
-    fn start_disabled(&mut self, link: &Link, index: usize) -> Result<(), Gone> {
-        let queue = &mut self.queues[index];
-        let layout = queue.ring.layout();
-        let [desc, avail, used] =
-            [layout.desc, layout.avail, layout.used].map(|addr| self.memory.user_addr(addr));
-        let index = u32::try_from(index).unwrap();
-        let base = match &queue.ring {
-            Ring::Split(_) => queue.stopped_at.take(),
-            // As it was told last, be that long ago.
-            Ring::Packed(_) => queue.stopped_at,
-        };
-        let base = base.unwrap_or(queue.ring.base());
-        let number = u64s(&[u64::from(index)]);
-        link.must(SET_VRING_NUM, &u32s(&[index, layout.size.into()]), &[])?;
-        link.must(SET_VRING_BASE, &u32s(&[index, base]), &[])?;
-        let addr = vring_addr(index, 0, desc, avail, used);
-        link.must(SET_VRING_ADDR, &addr, &[])?;
-        link.must(SET_VRING_CALL, &number, &[queue.call.as_fd()])?;
-        link.must(SET_VRING_KICK, &number, &[queue.kick.as_fd()])
+        wire.enable(index, true)
     }
 
     /// Stops a queue. All that it has taken is answered then.
-    pub fn stop(&mut self, link: &Link, index: usize) -> Result<(), Gone> {
-        let payload = u32s(&[u32::try_from(index).unwrap(), 0]);
-        let reply = link.asked(GET_VRING_BASE, &payload)?;
-        self.queues[index].stopped_at = Some(u32_at(&reply, 4));
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn stop(&mut self, wire: &Wire, index: usize) -> Result<(), Gone> {
+        let base = wire.stop(u32::try_from(index).unwrap())?;
+        self.queues[index].stopped_at = Some(base);
         Ok(())
     }
 
     /// The queues that take requests.
+    #[must_use]
     pub fn request_queues(&self) -> std::ops::Range<usize> {
         self.device.first_queue()..self.queues.len()
     }
@@ -192,7 +195,7 @@ impl Guest {
                 some = true;
             }
             if some {
-                self.queues[index].show();
+                self.queues[index].virtqueue.submit();
             }
         }
     }
@@ -201,7 +204,7 @@ impl Guest {
     pub fn ask(&mut self, index: usize, op: Op, block: usize) -> u64 {
         let free = self.queues[index].asked.iter().position(Option::is_none);
         let value = self.add(index, free.expect("room"), op, block);
-        self.queues[index].show();
+        self.queues[index].virtqueue.submit();
         value
     }
 
@@ -225,7 +228,7 @@ impl Guest {
         let buffers = self
             .device
             .request(&self.memory, queue.rooms[slot], op, block);
-        let name = queue.ring.add(&buffers);
+        let name = queue.virtqueue.ring.add(&buffers);
         queue.asked[slot] = Some(Asked {
             name,
             op,
@@ -240,7 +243,7 @@ impl Guest {
         for index in self.request_queues() {
             // Names are used again, so not before all of them are known.
             let mut again = Vec::new();
-            for name in self.queues[index].ring.take_used() {
+            for name in self.queues[index].virtqueue.ring.take_used() {
                 some = true;
                 let queue = &mut self.queues[index];
                 let is_it = |asked: &Option<Asked>| asked.is_some_and(|asked| asked.name == name);
@@ -261,7 +264,7 @@ impl Guest {
                 self.answers += 1;
                 match op {
                     Op::Read => {
-                        let found = self.memory.read(room.data, crate::blocks::BLOCK);
+                        let found = self.memory.read(room.data, BLOCK);
                         self.blocks.read_answered(block, value, &found);
                     }
                     Op::Write => self.blocks.write_answered(block, value),
@@ -273,48 +276,47 @@ impl Guest {
                     op, block, value, ..
                 } = asked;
                 self.hand_over(index, slot, op, block, value);
-                self.queues[index].show();
+                self.queues[index].virtqueue.submit();
             }
         }
         some
     }
 
     /// Waits until no more than these are left to be answered.
-    pub fn drains_to(&mut self, left: usize, link: &Link) {
+    pub fn drains_to(&mut self, left: usize, wire: &Wire) {
         while self.asked() > left {
             if !self.look() {
-                assert_eq!(self.sleep(link), Ok(()));
+                assert_eq!(self.sleep(wire), Ok(()));
             }
         }
     }
 
     /// Requests that are not answered.
+    #[must_use]
     pub fn asked(&self) -> usize {
         let asked = self.queues.iter().flat_map(|queue| &queue.asked);
         asked.flatten().count()
     }
 
     /// Sleeps until something was answered.
-    pub fn sleep(&self, link: &Link) -> Result<(), Gone> {
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub fn sleep(&self, wire: &Wire) -> Result<(), Gone> {
         for index in self.request_queues() {
-            if self.queues[index].ring.wait_for_next_used() {
+            if self.queues[index].virtqueue.ring.wait_for_next_used() {
                 return Ok(());
             }
         }
-        let calls = self.queues.iter().map(|queue| queue.call.as_fd());
-        let all: Vec<_> = calls.chain([link.socket()]).collect();
-        let polled = |fd: &_| PollFd::from_borrowed_fd(*fd, PollFlags::IN);
-        let mut polled: Vec<_> = all.iter().map(polled).collect();
-        let timeout = Timespec::try_from(STUCK_AFTER).unwrap();
-        let ready = poll(&mut polled, Some(&timeout)).unwrap();
-        assert_ne!(ready, 0, "requests are not answered: {}", self.unanswered());
-        // Nothing is said there unasked.
-        if !polled[self.queues.len()].revents().is_empty() {
+        let calls = || self.queues.iter().map(|queue| &queue.virtqueue.call);
+        let fds: Vec<_> = calls().map(AsFd::as_fd).chain([wire.socket()]).collect();
+        let unanswered = self.unanswered();
+        let ready = wait_for_any(format_args!("answers to {unanswered}"), &fds);
+        if ready.ends_with(&[true]) {
             return Err(Gone);
         }
-        for queue in &self.queues {
-            // Whoever was not called has nothing to read.
-            let _ = rustix::io::read(&queue.call, &mut [0; 8]);
+        for call in calls() {
+            take(call);
         }
         Ok(())
     }
@@ -327,21 +329,21 @@ impl Guest {
 
 impl Queue {
     fn new(memory: &TestMemory, packed: bool) -> Self {
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let features = RingFeatures {
+            event_idx: true,
+            indirect: false,
+            packed,
+        };
+        let ring = if packed {
+            Ring::new(memory, PACKED_ENTRIES, features)
+        } else {
+            Ring::split_at(memory, ENTRIES, features, BASE)
+        };
         Queue {
-            ring: Ring::new(memory, packed),
-            kick: event(),
-            call: event(),
+            virtqueue: queue::Queue::new(ring),
             rooms: [(); SLOTS].map(|()| Room::new(memory)),
             asked: [None; SLOTS],
             stopped_at: None,
-        }
-    }
-
-    /// Shows the device what was added, and kicks if it wants that.
-    fn show(&mut self) {
-        if self.ring.publish() {
-            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
         }
     }
 }

@@ -3,15 +3,16 @@
 //! Writes of one block may be under way together, and then nobody says which of them comes last. So a value may be found
 //! until another write is answered that was asked for after it had been answered.
 
-use crate::random::Random;
+use super::random::Random;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
 
-/// One thing after the other.
-type Moment = u64;
+/// The order of what is asked and answered.
+pub type Moment = u64;
 
 /// A value that was written.
+#[derive(Debug)]
 struct Version {
     value: u64,
     asked: Moment,
@@ -20,12 +21,14 @@ struct Version {
     replaced: Option<Moment>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Block {
     versions: Vec<Version>,
     readers: u32,
 }
 
+/// What each block may hold.
+#[derive(Debug)]
 pub struct Blocks {
     blocks: Vec<Block>,
     now: Moment,
@@ -52,10 +55,13 @@ impl Blocks {
         }
     }
 
+    /// One of them.
     pub fn any(&self, random: &mut Random) -> usize {
         random.below(self.blocks.len())
     }
 
+    /// How many there are.
+    #[must_use]
     pub fn count(&self) -> usize {
         self.blocks.len()
     }
@@ -78,6 +84,7 @@ impl Blocks {
         value
     }
 
+    /// A write is answered. Panics if it was before.
     pub fn write_answered(&mut self, block: usize, value: u64) {
         let now = self.moment();
         let Block { versions, readers } = &mut self.blocks[block];
@@ -125,6 +132,7 @@ impl Blocks {
 }
 
 /// A block that was written with this value; 0 if it was not.
+#[must_use]
 pub fn bytes(block: usize, value: u64) -> Vec<u8> {
     if value == 0 {
         return vec![0; BLOCK];

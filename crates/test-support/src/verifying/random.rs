@@ -1,8 +1,11 @@
 //! Numbers that look random, the same for the same seed.
 
+/// A generator, and its seed.
+#[derive(Clone, Copy, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
+    /// Less than `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -11,6 +14,7 @@ impl Random {
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 
+    /// True once in so many times.
     pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }

@@ -1,8 +1,8 @@
-//! What a request looks like: of a block device, and of a disk behind a SCSI controller.
+//! Requests of a block device, and of a disk behind a SCSI controller.
 
 use virtqueue::testing::{Buffer, TestMemory};
 
-use crate::blocks::BLOCK;
+use super::blocks::BLOCK;
 
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`, `VIRTIO_RING_F_EVENT_IDX`
 const FEATURES: u64 = 1 << 30 | 1 << 32 | 1 << 29;
@@ -23,36 +23,47 @@ const UNANSWERED: u8 = 0xee;
 
 const SECTORS: usize = BLOCK / 512;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The kind of device that a guest has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
+    /// virtio-blk.
     Blk,
+    /// virtio-scsi, with one unit.
     Scsi,
 }
 
+/// A request, of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
+    /// It is read.
     Read,
+    /// It is written.
     Write,
+    /// All of the disk is made durable.
     Flush,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// Success.
     Done,
     /// A SCSI disk that was powered on says so once, instead.
     Again,
 }
 
 /// Memory of a request.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Room {
     header: u64,
+    /// That of its block.
     pub data: u64,
     answer: u64,
 }
 
 impl Room {
+    /// Room for one.
+    #[must_use]
     pub fn new(memory: &TestMemory) -> Self {
         Room {
             header: memory.alloc(COMMAND_BYTES.into(), 16),
@@ -63,6 +74,8 @@ impl Room {
 }
 
 impl Device {
+    /// The features that a guest chooses.
+    #[must_use]
     pub fn features(self) -> u64 {
         match self {
             Device::Blk => FEATURES | BLK_FLUSH,
@@ -71,6 +84,7 @@ impl Device {
     }
 
     /// Queues before the first that takes requests.
+    #[must_use]
     pub fn first_queue(self) -> usize {
         match self {
             Device::Blk => 0,
@@ -79,6 +93,7 @@ impl Device {
     }
 
     /// Writes a request, but for its data, and says which buffers it has.
+    #[must_use]
     pub fn request(self, memory: &TestMemory, room: Room, op: Op, block: usize) -> Vec<Buffer> {
         let sector = u32::try_from(block * SECTORS).unwrap();
         memory.fill(room.answer, RESPONSE_BYTES as usize, UNANSWERED);
@@ -128,6 +143,7 @@ impl Device {
     }
 
     /// Panics if it has failed.
+    #[must_use]
     pub fn outcome(self, memory: &TestMemory, room: Room) -> Outcome {
         let answer = memory.read(room.answer, RESPONSE_BYTES as usize);
         match self {
