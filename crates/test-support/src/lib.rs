@@ -12,6 +12,8 @@ pub mod deadline;
 #[cfg(feature = "process")]
 pub mod events;
 #[cfg(feature = "process")]
+pub mod fds;
+#[cfg(feature = "process")]
 pub mod folder;
 #[cfg(feature = "vhost-user")]
 pub mod guest;
@@ -21,5 +23,7 @@ pub mod process;
 pub mod qmp;
 #[cfg(feature = "vhost-user")]
 pub mod verifying;
+#[cfg(feature = "vfio-user")]
+pub mod vfio_user;
 #[cfg(feature = "vhost-user")]
 pub mod vhost_user;

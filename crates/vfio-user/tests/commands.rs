@@ -5,15 +5,14 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
-use support::{
-    KEEP, Message, Rig, access, file, memory, new_eventfd, result, set_irqs, signals, unmap,
-};
+use test_support::events::{event, take};
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, access, file, memory, result, set_irqs, unmap};
+use vfio_user::testing::KEEP;
 use vfio_user::testing::{ADDRESS, DATA, LEVEL, MAPPED_READ, MAPPED_WRITE, RESULT};
 use vfio_user::wire::{
     self, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, RegionInfo, SmallWrite, WriteMulti,
@@ -133,7 +132,7 @@ fn payloads_of_another_size_and_unknown_commands_are_refused() {
         let refused = rig.call(command, &[], &[]);
         assert_eq!(refused, Err(Errno::NOTSUP), "{command}");
     }
-    let eventfd = new_eventfd();
+    let eventfd = event();
     let refused = rig.call(command::DEVICE_RESET, &[], &[eventfd.as_fd()]);
     assert_eq!(refused, Err(Errno::INVAL), "what is the descriptor for?");
 }
@@ -381,7 +380,7 @@ fn replies_that_wait_are_bounded_and_all_come() {
 fn interrupts_are_connected_as_the_protocol_has_it() {
     let mut rig = Rig::ready();
     let call = |rig: &mut Rig, payload: Vec<u8>| rig.call(command::DEVICE_SET_IRQS, &payload, &[]);
-    let trigger = new_eventfd();
+    let trigger = event();
     let (data_none, data_bool, data_eventfd) = (1, 2, 4);
     let (mask, unmask, trigger_now) = (8, 0x10, 0x20);
     rig.set_irqs(data_eventfd | trigger_now, 1, Some(&trigger))
@@ -390,18 +389,18 @@ fn interrupts_are_connected_as_the_protocol_has_it() {
     call(&mut rig, set_irqs(0, data_none | trigger_now, 1, &[])).unwrap();
     call(&mut rig, set_irqs(0, data_bool | trigger_now, 1, &[1])).unwrap();
     call(&mut rig, set_irqs(0, data_bool | trigger_now, 1, &[0])).unwrap();
-    assert_eq!(signals(&trigger), 2);
+    assert_eq!(take(&trigger), 2);
     call(&mut rig, set_irqs(0, data_bool | mask, 1, &[0])).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 1, "not masked");
+    assert_eq!(take(&trigger), 1, "not masked");
     call(&mut rig, set_irqs(0, data_bool | unmask, 1, &[0])).unwrap();
-    assert_eq!(signals(&trigger), 0, "not unmasked");
+    assert_eq!(take(&trigger), 0, "not unmasked");
     call(&mut rig, set_irqs(0, data_bool | unmask, 1, &[1])).unwrap();
-    assert_eq!(signals(&trigger), 1);
+    assert_eq!(take(&trigger), 1);
     // No descriptor: disconnected.
     rig.set_irqs(data_eventfd | trigger_now, 1, None).unwrap();
     call(&mut rig, set_irqs(0, data_none | unmask, 1, &[])).unwrap();
-    assert_eq!(signals(&trigger), 0);
+    assert_eq!(take(&trigger), 0);
     for index in 0..5 {
         call(&mut rig, set_irqs(index, data_none | trigger_now, 0, &[])).unwrap();
     }
@@ -461,23 +460,23 @@ fn a_header_that_makes_no_sense_ends_the_connection_and_the_next_one_is_served()
 fn a_front_end_that_goes_takes_its_memory_and_its_eventfds_along() {
     let mut rig = Rig::ready();
     let memory = memory(0x1000);
-    let trigger = new_eventfd();
+    let trigger = event();
     let connect = wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER;
     rig.map(0x1000, 0x1000, Some(&memory)).unwrap();
     rig.map(0x2000, 0x1000, None).unwrap();
     rig.set_irqs(connect, 1, Some(&trigger)).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 1);
+    assert_eq!(take(&trigger), 1);
     rig.reconnect();
     let (_, host) = rig.server.device();
     assert!(host.memory().regions().is_empty());
     rig.agree();
     rig.write(0, LEVEL, &[0]).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 0);
+    assert_eq!(take(&trigger), 0);
     rig.map(0x1000, 0x2000, None).unwrap();
     rig.set_irqs(connect, 1, Some(&trigger)).unwrap();
-    assert_eq!(signals(&trigger), 1, "the line was up already");
+    assert_eq!(take(&trigger), 1, "the line was up already");
 }
 
 #[test]

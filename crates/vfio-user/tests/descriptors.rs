@@ -4,12 +4,12 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use support::{Message, Rig, memory, new_eventfd, set_irqs};
+use test_support::events::event;
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, memory, set_irqs};
 use vfio_user::wire::{self, DmaMap, command};
 
 fn open_descriptors() -> usize {
@@ -31,7 +31,7 @@ fn map(address: u64) -> Vec<u8> {
 
 /// A front-end that passes descriptors wherever it can, and goes.
 fn session(end: &dyn Fn(&mut Rig, &OwnedFd)) {
-    let (memory, eventfd) = (memory(0x1000), new_eventfd());
+    let (memory, eventfd) = (memory(0x1000), event());
     let mut rig = Rig::ready();
     for page in 1..4 {
         rig.map(page << 12, 0x1000, Some(&memory)).unwrap();

@@ -5,10 +5,9 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use rustix::io::Errno;
-use support::{Message, Rig, access};
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, access};
 use vfio_user::testing::{ADDRESS, DATA, DMA_READ, DMA_WRITE, RESULT};
 use vfio_user::wire::{self, DmaAccess, DmaMap, command};
 

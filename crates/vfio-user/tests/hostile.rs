@@ -5,14 +5,15 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{KEEP, Message, Rig, access, memory, new_eventfd};
+use test_support::events::event;
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, access, memory};
+use vfio_user::testing::KEEP;
 use vfio_user::testing::Scratch;
 use vfio_user::wire::{self, command};
 
@@ -47,7 +48,8 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
     });
     let data = (0..10u32, number(), vec(any::<u8>(), 0..20))
         .prop_map(|(region, offset, data)| access(region, offset, data.len() as u32, &data));
-    let unmap = (number(), number()).prop_map(|(address, size)| support::unmap(0, address, size));
+    let unmap = (number(), number())
+        .prop_map(|(address, size)| test_support::vfio_user::unmap(0, address, size));
     prop_oneof![small, map, data, unmap, vec(any::<u8>(), 0..70)]
 }
 
@@ -64,7 +66,7 @@ fn wild() -> impl Strategy<Value = Wild> {
 fn descriptors(kinds: &[u8]) -> Vec<OwnedFd> {
     let one = |kind: &u8| match kind {
         0 => memory(0x3000),
-        1 => new_eventfd(),
+        1 => event(),
         _ => rustix::pipe::pipe().unwrap().0,
     };
     kinds.iter().map(one).collect()

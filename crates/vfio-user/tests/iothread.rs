@@ -4,8 +4,6 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,10 +12,11 @@ use event_loop::iothread::PlaneContext;
 use event_loop::{
     HandlerId, Idle, IoThread, Plane, PollSettings, Readiness, Remote, SpawnError, TimerId,
 };
-use rustix::event::{PollFd, PollFlags, poll};
-use support::{Message, access, new_eventfd, set_irqs, signals};
+use test_support::events::{becomes_readable, event, take};
+use test_support::vfio_user::connection::Connection;
+use test_support::vfio_user::{access, set_irqs};
 use vfio_user::testing::{LEVEL, Scratch};
-use vfio_user::wire::{self, Header, command};
+use vfio_user::wire::{self, command};
 use vfio_user::{Server, Watched, Watches};
 
 /// One device and what is watched for it.
@@ -115,39 +114,6 @@ impl From<SpawnError> for Failed {
     }
 }
 
-/// A front-end that waits for its answers.
-struct FrontEnd(UnixStream);
-
-impl FrontEnd {
-    fn say(&self, command: u16, payload: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-        }
-        let bytes = Message::command(1, command, 0, payload).bytes();
-        let sent = sendmsg(
-            &self.0,
-            &[io::IoSlice::new(&bytes)],
-            &mut control,
-            SendFlags::empty(),
-        );
-        assert_eq!(sent, Ok(bytes.len()));
-    }
-
-    fn hear(&mut self) -> Message {
-        use std::io::Read;
-        let mut header = [0; Header::BYTES];
-        self.0.read_exact(&mut header).unwrap();
-        let header = Header::decode(&header).unwrap();
-        assert_eq!(header.flags, wire::TYPE_REPLY, "{header:?}");
-        let mut payload = vec![0; header.size as usize - Header::BYTES];
-        self.0.read_exact(&mut payload).unwrap();
-        Message { header, payload }
-    }
-}
-
 #[test]
 fn a_device_shares_a_thread_with_an_event_loop() {
     let make = |_: &mut PlaneContext<Devices>, _: &Remote<UnixStream>| {
@@ -161,52 +127,47 @@ fn a_device_shares_a_thread_with_an_event_loop() {
     let iothread = IoThread::<Devices>::spawn("devices", PollSettings::default(), make).unwrap();
     for session in 0..2u8 {
         let (front_end, socket) = UnixStream::pair().unwrap();
-        let mut front_end = FrontEnd(front_end);
+        let front_end = Connection::new(front_end);
         iothread.remote().send(socket).unwrap();
-        front_end.say(command::VERSION, &[0; 4], &[]);
-        front_end.hear();
-        let trigger = new_eventfd();
-        let connect = |front_end: &mut FrontEnd, action, fd: &OwnedFd| {
+        front_end.send(command::VERSION, &[0; 4], &[]);
+        front_end.reply();
+        let trigger = event();
+        let connect = |action, fd: &OwnedFd| {
             let payload = set_irqs(0, wire::IRQ_DATA_EVENTFD | action, 1, &[]);
-            front_end.say(command::DEVICE_SET_IRQS, &payload, &[fd.as_fd()]);
-            front_end.hear();
+            front_end.send(command::DEVICE_SET_IRQS, &payload, &[fd.as_fd()]);
+            front_end.reply();
         };
         let wait = || {
-            poll(&mut [PollFd::new(&trigger, PollFlags::IN)], None).unwrap();
-            signals(&trigger)
+            assert!(becomes_readable(&trigger), "the line is signalled");
+            take(&trigger)
         };
-        connect(&mut front_end, wire::IRQ_ACTION_TRIGGER, &trigger);
-        front_end.say(command::REGION_WRITE, &access(0, LEVEL, 1, &[1]), &[]);
-        front_end.hear();
+        connect(wire::IRQ_ACTION_TRIGGER, &trigger);
+        front_end.send(command::REGION_WRITE, &access(0, LEVEL, 1, &[1]), &[]);
+        front_end.reply();
         assert_eq!(wait(), 1);
         // One eventfd, and another one in its place.
-        for unmask in [new_eventfd(), new_eventfd()] {
-            connect(&mut front_end, wire::IRQ_ACTION_UNMASK, &unmask);
+        for unmask in [event(), event()] {
+            connect(wire::IRQ_ACTION_UNMASK, &unmask);
             rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
             assert_eq!(wait(), 1, "unmasked while the line is up");
         }
         // More than a socket holds: the answers are sent when it is writable again.
         for _ in 0..200 {
-            front_end.say(command::REGION_READ, &access(2, 0, 8192, &[]), &[]);
+            front_end.send(command::REGION_READ, &access(2, 0, 8192, &[]), &[]);
         }
         for _ in 0..200 {
-            assert_eq!(front_end.hear().payload.len(), 16 + 8192);
+            assert_eq!(front_end.reply().payload.len(), 16 + 8192);
         }
-        front_end.say(command::REGION_READ, &access(2, 9, 1, &[]), &[]);
+        front_end.send(command::REGION_READ, &access(2, 9, 1, &[]), &[]);
         assert_eq!(
-            front_end.hear().payload[16],
+            front_end.reply().payload[16],
             session,
             "the device keeps its state"
         );
-        front_end.say(command::REGION_WRITE, &access(2, 9, 1, &[session + 1]), &[]);
-        front_end.hear();
-        front_end.0.shutdown(std::net::Shutdown::Write).unwrap();
-        use std::io::Read;
-        assert_eq!(
-            front_end.0.read(&mut [0]).unwrap(),
-            0,
-            "it has hung up, too"
-        );
+        front_end.send(command::REGION_WRITE, &access(2, 9, 1, &[session + 1]), &[]);
+        front_end.reply();
+        front_end.end_of_messages();
+        assert!(front_end.is_hung_up(), "it has hung up, too");
     }
     iothread.stop();
 }

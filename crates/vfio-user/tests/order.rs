@@ -4,13 +4,12 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
-use support::{Message, Rig, access};
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, access};
 use vfio_user::wire::{Header, NO_REPLY, command};
 use vfio_user::{DmaId, Host, PciDevice};
 

@@ -4,12 +4,14 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
 use std::os::fd::{AsFd, BorrowedFd};
 
-use support::transcript::replay;
-use support::{Message, QEMU_VERSION, Rig, access, memory, new_eventfd, set_irqs, signals};
+mod transcript;
+
+use test_support::events::{event, take};
+use test_support::vfio_user::rig::{QEMU_VERSION, Rig};
+use test_support::vfio_user::{Message, access, memory, set_irqs};
+use transcript::replay;
 use vfio_user::testing::LEVEL;
 use vfio_user::wire::{self, DmaMap, command};
 
@@ -43,21 +45,21 @@ fn kvm_takes_the_interrupt_line_over_and_moves_it() {
     let mut rig = Rig::ready();
     replay(&mut rig, KVM);
     // The transcript ends where the line is masked.
-    let trigger = new_eventfd();
+    let trigger = event();
     let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
     rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
         .unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 0);
+    assert_eq!(take(&trigger), 0);
     rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
         .unwrap();
-    assert_eq!(signals(&trigger), 1);
+    assert_eq!(take(&trigger), 1);
 }
 
 #[test]
 fn the_kernel_unmasks_and_is_told_again_while_the_line_is_up() {
     let mut rig = Rig::ready();
-    let (trigger, unmask) = (new_eventfd(), new_eventfd());
+    let (trigger, unmask) = (event(), event());
     let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
     rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
         .unwrap();
@@ -65,28 +67,28 @@ fn the_kernel_unmasks_and_is_told_again_while_the_line_is_up() {
     rig.set_irqs(eventfd | wire::IRQ_ACTION_UNMASK, 1, Some(&unmask))
         .unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 0, "masked");
+    assert_eq!(take(&trigger), 0, "masked");
     rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
         .unwrap();
-    assert_eq!(signals(&trigger), 1);
+    assert_eq!(take(&trigger), 1);
     let end_of_interrupt = |rig: &mut Rig| {
         rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
         rig.turn();
     };
     end_of_interrupt(&mut rig);
-    assert_eq!(signals(&trigger), 1, "still up");
+    assert_eq!(take(&trigger), 1, "still up");
     rig.write(0, LEVEL, &[0]).unwrap();
     end_of_interrupt(&mut rig);
-    assert_eq!(signals(&trigger), 0, "down");
+    assert_eq!(take(&trigger), 0, "down");
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 1);
+    assert_eq!(take(&trigger), 1);
     // Without KVM, it is taken away with all that belongs to it.
     rig.set_irqs(none | wire::IRQ_ACTION_TRIGGER, 0, None)
         .unwrap();
     assert!(rig.server.unmask_fd().is_none());
     rig.write(0, LEVEL, &[0]).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(signals(&trigger), 0);
+    assert_eq!(take(&trigger), 0);
 }
 
 /// A short session with descriptors and data in both directions.
@@ -123,7 +125,7 @@ fn short_session() -> Vec<(Vec<u8>, usize)> {
 
 /// Sends a stream cut before the bytes at `cuts`; gives all that is answered, and whether memory came along.
 fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<Message>, bool) {
-    let (memory, eventfd) = (memory(0x1000), new_eventfd());
+    let (memory, eventfd) = (memory(0x1000), event());
     let mut rig = Rig::new();
     let mut at = 0;
     let mut answers = Vec::new();

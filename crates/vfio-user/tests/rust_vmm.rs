@@ -4,26 +4,21 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod support;
-
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use listener::Listener;
 use rust_vmm_vfio_user::Client;
-use rustix::event::{PollFd, PollFlags, poll};
-use support::{file, memory, new_eventfd, signals};
+use test_support::deadline::eventually;
+use test_support::events::{becomes_readable, event, take};
+use test_support::vfio_user::{file, memory};
 use vfio_user::Driver;
 use vfio_user::testing::{ADDRESS, DATA, LEVEL, MAPPED_WRITE, Scratch};
 use vfio_user::wire::{IRQ_ACTION_TRIGGER, IRQ_ACTION_UNMASK, IRQ_DATA_EVENTFD, IRQ_DATA_NONE};
 
 fn wait(fd: &OwnedFd) -> u64 {
-    poll(
-        &mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)],
-        None,
-    )
-    .unwrap();
-    signals(fd)
+    assert!(becomes_readable(fd), "the line is signalled");
+    take(fd)
 }
 
 #[test]
@@ -52,13 +47,14 @@ fn cloud_hypervisors_client_is_served_and_comes_again() {
         client.region_write(0, DATA, &[session + 1; 4]).unwrap();
         client.region_write(0, MAPPED_WRITE, &[1]).unwrap();
         // The write was answered first, and carried out after that.
-        let mut written = [0; 4];
-        while written != [session + 1; 4] {
+        eventually("what was written is in memory", || {
+            let mut written = [0; 4];
             file(&memory).read_exact_at(&mut written, 0x8_0000).unwrap();
-        }
+            written == [session + 1; 4]
+        });
         let intx = client.get_irq_info(0).unwrap();
         assert_eq!((intx.count, intx.flags), (1, 7));
-        let (trigger, unmask) = (new_eventfd(), new_eventfd());
+        let (trigger, unmask) = (event(), event());
         for (action, fd) in [(IRQ_ACTION_TRIGGER, &trigger), (IRQ_ACTION_UNMASK, &unmask)] {
             let flags = IRQ_DATA_EVENTFD | action;
             client.set_irqs(0, flags, 0, 1, &[fd.as_raw_fd()]).unwrap();

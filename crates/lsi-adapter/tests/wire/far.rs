@@ -4,7 +4,7 @@ use vfio_user::wire::{self, DmaAccess, Header, command};
 
 use crate::assemble::{COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::machine::*;
-use crate::support::{Message, access};
+use test_support::vfio_user::{Message, access};
 
 const FAR: u32 = 0x4000_0000;
 const BYTES: usize = 0x1_0000;

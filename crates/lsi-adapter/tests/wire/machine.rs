@@ -13,7 +13,9 @@ use vfio_user::wire::{self, command};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
-use crate::support::{Rig, memory, new_eventfd, signals};
+use test_support::events::{event, take};
+use test_support::vfio_user::memory;
+use test_support::vfio_user::rig::Rig;
 
 pub const BARS: Bars = Bars {
     io: 0xc000,
@@ -145,7 +147,7 @@ impl Machine {
             holds: false,
             fd,
             host: host.unwrap().cast(),
-            trigger: new_eventfd(),
+            trigger: event(),
         };
         machine.plug();
         machine
@@ -184,7 +186,7 @@ impl Machine {
     }
 
     pub fn interrupts(&mut self) -> u64 {
-        let seen = signals(&self.trigger);
+        let seen = take(&self.trigger);
         self.rig
             .set_irqs(wire::IRQ_DATA_NONE | wire::IRQ_ACTION_UNMASK, 1, None)
             .unwrap();

@@ -13,8 +13,6 @@ mod machine;
 mod memory;
 mod order;
 mod sense;
-#[path = "../../../vfio-user/tests/support/mod.rs"]
-mod support;
 mod transfers;
 
 use lsi_driver::{assemble, offsets, program as driver_program};

@@ -6,8 +6,8 @@ use vfio_user::wire::{Header, command};
 use crate::assemble::{COMMAND, DATA_IN, MSG_OUT, Program, When};
 use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
-use crate::support::unmap;
 use crate::transfers::ready;
+use test_support::vfio_user::unmap;
 
 #[test]
 fn memory_goes_when_the_disk_has_let_go_and_registers_are_answered_meanwhile() {
@@ -35,7 +35,7 @@ fn memory_that_comes_changes_nothing_for_what_is_under_way() {
     driver.machine.holds = true;
     driver.machine.disks.bytes[0].fill(0x5a);
     driver.submit(&transfer(0x28, 0, Some(1), 0, 8, BUFFERS));
-    let more = crate::support::memory(0x1000);
+    let more = test_support::vfio_user::memory(0x1000);
     driver
         .machine
         .rig
@@ -48,7 +48,7 @@ fn memory_that_comes_changes_nothing_for_what_is_under_way() {
     assert_eq!(driver.machine.peek(BUFFERS, 4096), [0x5a; 4096]);
     let mut there = [0; 512];
     use std::os::unix::fs::FileExt;
-    crate::support::file(&more)
+    test_support::vfio_user::file(&more)
         .read_exact_at(&mut there, 0)
         .unwrap();
     assert_eq!(there, [0x5a; 512]);

@@ -5,20 +5,19 @@
 
 #![allow(missing_docs, reason = "requests have the protocol's names")]
 
-use std::io::{IoSlice, IoSliceMut, Read};
+use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use virtqueue::testing::TestMemory;
 
 use crate::deadline::STUCK_AFTER;
+pub use crate::fds::MOST_FDS;
+use crate::fds::send_with_fds;
 
 pub const GET_FEATURES: u32 = 1;
 pub const SET_FEATURES: u32 = 2;
@@ -63,9 +62,6 @@ pub const NEED_REPLY: u32 = 8;
 /// In the payload of KICK, CALL and ERR: there is no descriptor.
 pub const NO_FD: u64 = 0x100;
 
-/// The most descriptors that the kernel sends at once (`SCM_MAX_FD`).
-pub const MOST_FDS: usize = 253;
-
 /// The server has ended, or has closed the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
@@ -96,17 +92,7 @@ impl Wire {
 
     /// Sends bytes with descriptors. A server that has hung up already does not hear them.
     pub fn bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
-        }
-        match sendmsg(
-            &self.0,
-            &[IoSlice::new(bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        ) {
+        match send_with_fds(&self.0, bytes, fds, SendFlags::NOSIGNAL) {
             Ok(sent) => assert_eq!(sent, bytes.len()),
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {}
             Err(error) => panic!("send: {error}"),

@@ -1,67 +1,37 @@
-//! A front-end for tests: both ends of the socket on one thread, so that nothing depends on time.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::cast_possible_truncation,
-    reason = "each test uses a part of it; a test that cannot go on fails where it is"
-)]
+//! A server and its front-end on one thread, so that nothing depends on time.
 
-pub mod transcript;
-
-use std::fs::File;
-use std::io::{ErrorKind, IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 use vfio_user::testing::Scratch;
-use vfio_user::wire::{self, DmaMap, DmaUnmap, Header, RegionAccess, SetIrqs, command};
+use vfio_user::wire::{Header, RegionAccess, command};
 use vfio_user::{PciDevice, Server};
+
+use super::{Message, access, map, result, set_irqs};
+use crate::fds::send_with_fds;
 
 /// What QEMU 11.1 proposes.
 pub const QEMU_VERSION: &str = r#"{"capabilities": {"pgsizes": 4096, "max_msg_fds": 16, "max_dma_maps": 65535, "max_data_xfer_size": 1048576, "migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "write_multiple": true}}"#;
 
-pub const KEEP: u64 = vfio_user::testing::KEEP;
-
-/// A message: what follows its header, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    pub header: Header,
-    pub payload: Vec<u8>,
-}
-
-impl Message {
-    pub fn command(id: u16, command: u16, flags: u32, payload: &[u8]) -> Self {
-        let header = Header {
-            id,
-            command,
-            size: Header::SIZE + payload.len() as u32,
-            flags,
-            errno: 0,
-        };
-        let payload = payload.to_vec();
-        Message { header, payload }
-    }
-
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.header.encode(&mut bytes);
-        bytes.extend_from_slice(&self.payload);
-        bytes
-    }
-}
-
 /// A server and its front-end.
 pub struct Rig<D = Scratch> {
+    /// The server.
     pub server: Server<D>,
+    /// The other end of its socket.
     pub front_end: UnixStream,
+    /// The time as the server has it.
     pub now_ns: u64,
     inbox: Vec<u8>,
     next_id: u16,
+}
+
+impl Default for Rig {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Rig {
@@ -79,6 +49,7 @@ impl Rig {
 }
 
 impl<D: PciDevice> Rig<D> {
+    /// Connected to a server of this device.
     pub fn around(device: D) -> Self {
         let mut server = Server::new(device);
         let front_end = connect(&mut server);
@@ -91,6 +62,7 @@ impl<D: PciDevice> Rig<D> {
         }
     }
 
+    /// Agrees on the version, as QEMU does.
     pub fn agree(&mut self) {
         let payload = [&[0; 4], QEMU_VERSION.as_bytes(), &[0]].concat();
         self.call(command::VERSION, &payload, &[]).unwrap();
@@ -110,6 +82,7 @@ impl<D: PciDevice> Rig<D> {
         self.front_end = connect(&mut self.server);
     }
 
+    /// Whether the server has a front-end.
     pub fn is_connected(&self) -> bool {
         self.server.socket().is_some()
     }
@@ -129,13 +102,8 @@ impl<D: PciDevice> Rig<D> {
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let (mut rest, mut fds) = (bytes, fds);
         while !rest.is_empty() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            if !fds.is_empty() {
-                assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-            }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&self.front_end, &[IoSlice::new(rest)], &mut control, flags) {
+            match send_with_fds(&self.front_end, rest, fds, flags) {
                 Ok(count) => {
                     rest = &rest[count..];
                     fds = &[];
@@ -200,22 +168,16 @@ impl<D: PciDevice> Rig<D> {
         result(&reply, id, command)
     }
 
+    /// Shares memory, or says where it is.
     pub fn map(&mut self, address: u64, size: u64, fd: Option<&OwnedFd>) -> Result<(), Errno> {
-        let mut payload = Vec::new();
-        DmaMap {
-            argsz: DmaMap::SIZE,
-            flags: wire::DMA_READ_ALLOWED | wire::DMA_WRITE_ALLOWED,
-            offset: 0,
-            address,
-            size,
-        }
-        .encode(&mut payload);
+        let payload = map(address, size);
         let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
         let reply = self.call(command::DMA_MAP, &payload, &fds)?;
         assert!(reply.is_empty());
         Ok(())
     }
 
+    /// Reads from a region.
     pub fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<Vec<u8>, Errno> {
         let payload = access(region, offset, count, &[]);
         let reply = self.call(command::REGION_READ, &payload, &[])?;
@@ -224,13 +186,15 @@ impl<D: PciDevice> Rig<D> {
         Ok(reply[payload.len()..].to_vec())
     }
 
+    /// Writes to a region.
     pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        let payload = access(region, offset, data.len() as u32, data);
+        let payload = access(region, offset, u32::try_from(data.len()).unwrap(), data);
         let reply = self.call(command::REGION_WRITE, &payload, &[])?;
         assert_eq!(reply, payload[..RegionAccess::BYTES]);
         Ok(())
     }
 
+    /// Connects, masks or unmasks the interrupt.
     pub fn set_irqs(&mut self, flags: u32, count: u32, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let payload = set_irqs(0, flags, count, &[]);
         let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
@@ -245,81 +209,4 @@ fn connect<D: PciDevice>(server: &mut Server<D>) -> UnixStream {
     front_end.set_nonblocking(true).unwrap();
     server.connect(socket).unwrap();
     front_end
-}
-
-/// What a reply says; it has to be one to this command.
-pub fn result(reply: &Message, id: u16, command: u16) -> Result<Vec<u8>, Errno> {
-    let Header { flags, errno, .. } = reply.header;
-    assert_eq!((reply.header.id, reply.header.command), (id, command));
-    if flags == wire::TYPE_REPLY | wire::ERROR {
-        assert!(reply.payload.is_empty(), "an error is only a header");
-        return Err(Errno::from_raw_os_error(errno.cast_signed()));
-    }
-    assert_eq!((flags, errno), (wire::TYPE_REPLY, 0));
-    Ok(reply.payload.clone())
-}
-
-pub fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
-    let mut payload = Vec::new();
-    RegionAccess {
-        offset,
-        region,
-        count,
-    }
-    .encode(&mut payload);
-    payload.extend_from_slice(data);
-    payload
-}
-
-pub fn set_irqs(index: u32, flags: u32, count: u32, booleans: &[u8]) -> Vec<u8> {
-    let mut payload = Vec::new();
-    SetIrqs {
-        argsz: SetIrqs::SIZE + booleans.len() as u32,
-        flags,
-        index,
-        start: 0,
-        count,
-    }
-    .encode(&mut payload);
-    payload.extend_from_slice(booleans);
-    payload
-}
-
-pub fn unmap(flags: u32, address: u64, size: u64) -> Vec<u8> {
-    let mut payload = Vec::new();
-    DmaUnmap {
-        argsz: DmaUnmap::SIZE,
-        flags,
-        address,
-        size,
-    }
-    .encode(&mut payload);
-    payload
-}
-
-/// Memory to share.
-pub fn memory(bytes: u64) -> OwnedFd {
-    let memory = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&memory, bytes).unwrap();
-    memory
-}
-
-pub fn file(fd: &OwnedFd) -> File {
-    fd.try_clone().unwrap().into()
-}
-
-pub fn new_eventfd() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
-}
-
-/// How often an eventfd was signalled since it was last asked.
-pub fn signals(fd: &OwnedFd) -> u64 {
-    let mut count = [0; 8];
-    match rustix::io::read(fd, &mut count) {
-        Ok(_) => u64::from_ne_bytes(count),
-        Err(error) => {
-            assert_eq!(error, Errno::AGAIN);
-            0
-        }
-    }
 }

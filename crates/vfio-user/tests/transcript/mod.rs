@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use std::os::fd::AsFd;
 
-use super::{Message, Rig, access, new_eventfd};
+use test_support::events::event;
+use test_support::vfio_user::rig::Rig;
+use test_support::vfio_user::{Message, access, unmap};
 use vfio_user::wire::{
     self, DeviceInfo, DmaAccess, DmaMap, Header, IrqInfo, RegionInfo, SetIrqs, Version, command,
 };
@@ -116,7 +118,7 @@ impl<'a> Line<'a> {
                 command::DMA_MAP
             }
             "DMA_UNMAP" => {
-                payload = super::unmap(0, self.number("iova"), self.number("size"));
+                payload = unmap(0, self.number("iova"), self.number("size"));
                 reply.clone_from(&payload);
                 command::DMA_UNMAP
             }
@@ -193,7 +195,7 @@ impl<'a> Line<'a> {
         let (command, payload, mut reply) = self.payloads();
         let posted = self.words.get("posted") == Some(&"1");
         let flags = if posted { wire::NO_REPLY } else { 0 };
-        let eventfd = new_eventfd();
+        let eventfd = event();
         let has_fd = self.words.get("fds") == Some(&"1");
         let fds: &[_] = if has_fd { &[eventfd.as_fd()] } else { &[] };
         let message = Message::command(id, command, flags, &payload);

@@ -1,0 +1,28 @@
+//! Descriptors beside bytes on a socket.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// The most descriptors that the kernel sends at once (`SCM_MAX_FD`).
+pub const MOST_FDS: usize = 253;
+
+/// Sends bytes with descriptors; returns how many bytes the socket took.
+///
+/// # Errors
+/// Those of sendmsg(2).
+pub fn send_with_fds(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)
+}
