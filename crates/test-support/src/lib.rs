@@ -17,10 +17,14 @@ pub mod fds;
 pub mod folder;
 #[cfg(feature = "vhost-user")]
 pub mod guest;
+#[cfg(all(feature = "process", target_arch = "x86_64"))]
+pub mod probes;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(feature = "qmp")]
 pub mod qmp;
+#[cfg(all(feature = "process", target_arch = "x86_64"))]
+pub mod tracer;
 #[cfg(feature = "vhost-user")]
 pub mod verifying;
 #[cfg(feature = "vfio-user")]

@@ -96,6 +96,11 @@ impl Client {
         }
     }
 
+    /// Events that were received before the last answer, and not taken.
+    pub fn take_events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.events)
+    }
+
     /// Waits for an event of this name, and takes its data; those before it are dropped.
     pub fn told(&mut self, name: &str) -> Value {
         loop {

@@ -18,9 +18,6 @@ mod limits;
 mod log;
 mod many;
 mod pidfile;
-#[cfg(target_arch = "x86_64")]
-#[allow(dead_code, reason = "shared with other suites")]
-mod probes;
 mod refusals;
 mod sandbox;
 mod serve;

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::probes::{SHF_WRITE_ALLOC, SHT_PROGBITS, notes, sections};
+use test_support::probes::{SHF_WRITE_ALLOC, SHT_PROGBITS, notes, sections};
+use test_support::process::program;
 
 const DOCUMENT: &str = include_str!("../../../../docs/tracing.md");
 
@@ -26,7 +27,7 @@ fn documented() -> BTreeMap<String, Vec<bool>> {
 
 #[test]
 fn a_tracer_finds_the_probes_that_are_documented_with_their_arguments() {
-    let file = std::fs::read(env!("CARGO_BIN_EXE_blockplane")).unwrap();
+    let file = std::fs::read(program()).unwrap();
     let sections = sections(&file);
     let notes = notes(sections[".note.stapsdt"].contents);
 

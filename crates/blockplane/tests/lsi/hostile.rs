@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use rustix::fs::ftruncate;
-use vfio_user::wire::{self, DmaMap, Header, RegionAccess, command};
+use test_support::deadline::Deadline;
+use test_support::vfio_user::{Message, access, map, unmap};
+use vfio_user::wire::{self, Header, command};
 
 use crate::assemble::{MSG_OUT, Program, When};
 use crate::driver::{BUFFERS, Driver, transfer};
@@ -95,17 +97,7 @@ impl Scene {
 }
 
 fn message(command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Header {
-        id: 9,
-        command,
-        size: Header::SIZE + payload.len() as u32,
-        flags,
-        errno: 0,
-    }
-    .encode(&mut bytes);
-    bytes.extend_from_slice(payload);
-    bytes
+    Message::command(9, command, flags, payload).bytes()
 }
 
 type Strike = fn(&mut Machine);
@@ -184,15 +176,7 @@ fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
             ftruncate(machine.memory(), 0x1000).unwrap();
         }),
         ("memory is taken back", |machine| {
-            let mut all = Vec::new();
-            let flags = wire::DMA_UNMAP_ALL;
-            wire::DmaUnmap {
-                argsz: 24,
-                flags,
-                address: 0,
-                size: 0,
-            }
-            .encode(&mut all);
+            let all = unmap(wire::DMA_UNMAP_ALL, 0, 0);
             machine.call(command::DMA_UNMAP, &all, &[]);
         }),
         ("device reset", |machine| {
@@ -226,14 +210,7 @@ fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
 #[test]
 fn front_ends_that_say_anything_or_do_not_listen() {
     let mut scene = Scene::new();
-    let mut read = Vec::new();
-    RegionAccess {
-        offset: 0,
-        region: 2,
-        count: 8192,
-    }
-    .encode(&mut read);
-    let read = message(command::REGION_READ, 0, &read);
+    let read = message(command::REGION_READ, 0, &access(2, 0, 8192, &[]));
     // Half a message, and no more.
     let driver = scene.hostile();
     assert!(driver.machine.say(&read[..20]));
@@ -241,7 +218,10 @@ fn front_ends_that_say_anything_or_do_not_listen() {
     drop(driver);
     // Questions, until nobody takes them, and no answer is read.
     let driver = scene.hostile();
-    while driver.machine.say(&read) || driver.machine.may_say_more() {}
+    let deadline = Deadline::default();
+    while driver.machine.say(&read) || driver.machine.may_say_more() {
+        deadline.check("it takes no more questions");
+    }
     scene.unaffected();
     drop(driver);
     scene.serves_the_next();
@@ -265,16 +245,8 @@ fn front_ends_that_say_anything_or_do_not_listen() {
     }
     // A guest's memory that the front-end does not share, and never answers for.
     let mut driver = scene.hostile();
-    let mut map = Vec::new();
-    DmaMap {
-        argsz: DmaMap::SIZE,
-        flags: wire::DMA_READ_ALLOWED | wire::DMA_WRITE_ALLOWED,
-        offset: 0,
-        address: 0x4000_0000,
-        size: 0x1000,
-    }
-    .encode(&mut map);
-    driver.machine.call(command::DMA_MAP, &map, &[]);
+    let far = map(0x4000_0000, 0x1000);
+    driver.machine.call(command::DMA_MAP, &far, &[]);
     driver.machine.write32(DSP, 0x4000_0000);
     scene.unaffected();
     drop(driver);

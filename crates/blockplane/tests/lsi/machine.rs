@@ -1,21 +1,18 @@
 //! A computer whose PCI slot is served by the program.
 
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use lsi53c895a::Bars;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
-use vfio_user::wire::{self, DmaMap, Header, RegionAccess, SetIrqs, command};
+use test_support::events::{becomes_readable, event, take};
+use test_support::vfio_user::connection::Connection;
+use test_support::vfio_user::{access, map, memory, set_irqs};
+use vfio_user::wire::{self, RegionAccess, command};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
-use crate::process::STUCK_AFTER;
 
 pub const BARS: Bars = Bars {
     io: 0xc000,
@@ -28,7 +25,7 @@ pub const MEMORY: usize = 4 << 20;
 const CONFIG: u32 = 7;
 
 pub struct Machine {
-    socket: UnixStream,
+    connection: Connection,
     host: *mut u8,
     memory: OwnedFd,
     trigger: OwnedFd,
@@ -44,31 +41,20 @@ impl Drop for Machine {
 impl Machine {
     /// Plugs the device in, as a monitor and its firmware do.
     pub fn plug(path: &Path) -> Self {
-        let socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-        let memory = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&memory, MEMORY as u64).unwrap();
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let memory = memory(MEMORY as u64);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping.
-        let host = unsafe { mmap(nowhere, MEMORY, access, MapFlags::SHARED, &memory, 0) };
+        let host = unsafe { mmap(nowhere, MEMORY, protection, MapFlags::SHARED, &memory, 0) };
         let machine = Machine {
-            socket,
+            connection: Connection::connect(path),
             host: host.unwrap().cast(),
-            trigger: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
-            memory: memory.try_clone().unwrap(),
+            trigger: event(),
+            memory,
         };
         machine.call(command::VERSION, &[0; 4], &[]);
-        let mut map = Vec::new();
-        DmaMap {
-            argsz: DmaMap::SIZE,
-            flags: wire::DMA_READ_ALLOWED | wire::DMA_WRITE_ALLOWED,
-            offset: 0,
-            address: 0,
-            size: MEMORY as u64,
-        }
-        .encode(&mut map);
-        machine.call(command::DMA_MAP, &map, &[memory.as_fd()]);
+        let all = map(0, MEMORY as u64);
+        machine.call(command::DMA_MAP, &all, &[machine.memory.as_fd()]);
         let trigger = wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER;
         machine.set_irqs(trigger, &[machine.trigger.as_fd()]);
         machine.call(command::DEVICE_RESET, &[], &[]);
@@ -84,68 +70,22 @@ impl Machine {
     }
 
     fn set_irqs(&self, flags: u32, fds: &[BorrowedFd<'_>]) {
-        let mut payload = Vec::new();
-        SetIrqs {
-            argsz: SetIrqs::SIZE,
-            flags,
-            index: wire::IRQ_INTX,
-            start: 0,
-            count: 1,
-        }
-        .encode(&mut payload);
+        let payload = set_irqs(wire::IRQ_INTX, flags, 1, &[]);
         self.call(command::DEVICE_SET_IRQS, &payload, fds);
     }
 
     pub fn call(&self, command: u16, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Header {
-            id: 1,
-            command,
-            size: Header::SIZE + payload.len() as u32,
-            flags: wire::TYPE_COMMAND,
-            errno: 0,
-        }
-        .encode(&mut bytes);
-        bytes.extend_from_slice(payload);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-        }
-        let slices = [IoSlice::new(&bytes)];
-        let sent = sendmsg(&self.socket, &slices, &mut control, SendFlags::NOSIGNAL);
-        assert_eq!(sent, Ok(bytes.len()));
-        let mut header = [0; Header::BYTES];
-        (&self.socket).read_exact(&mut header).unwrap();
-        let header = Header::decode(&header).unwrap();
-        let expected = (command, wire::TYPE_REPLY, 0);
-        assert_eq!((header.command, header.flags, header.errno), expected);
-        let mut reply = vec![0; header.size as usize - Header::BYTES];
-        (&self.socket).read_exact(&mut reply).unwrap();
-        reply
+        self.connection.call(command, payload, fds)
     }
 
     fn read(&self, region: u32, offset: u64, count: u32) -> Vec<u8> {
-        let access = RegionAccess {
-            offset,
-            region,
-            count,
-        };
-        let mut payload = Vec::new();
-        access.encode(&mut payload);
+        let payload = access(region, offset, count, &[]);
         self.call(command::REGION_READ, &payload, &[])
             .split_off(RegionAccess::BYTES)
     }
 
     fn write(&self, region: u32, offset: u64, data: &[u8]) {
-        let access = RegionAccess {
-            offset,
-            region,
-            count: data.len() as u32,
-        };
-        let mut payload = Vec::new();
-        access.encode(&mut payload);
-        payload.extend_from_slice(data);
+        let payload = access(region, offset, data.len() as u32, data);
         self.call(command::REGION_WRITE, &payload, &[]);
     }
 
@@ -156,8 +96,7 @@ impl Machine {
 
     /// Says this, whatever it is, and listens to no answer. False: the program does not take it, now or any more.
     pub fn say(&self, bytes: &[u8]) -> bool {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        send(&self.socket, bytes, flags) == Ok(bytes.len())
+        self.connection.send_bytes(bytes)
     }
 
     /// Whether the program makes room for more, within the time that it usually takes.
@@ -166,26 +105,23 @@ impl Machine {
             tv_sec: 0,
             tv_nsec: 200_000_000,
         };
-        let fds = &mut [PollFd::new(&self.socket, PollFlags::OUT)];
+        let fds = &mut [PollFd::from_borrowed_fd(
+            self.connection.socket(),
+            PollFlags::OUT,
+        )];
         poll(fds, Some(&soon)) == Ok(1)
     }
 
     /// Waits for the line to tell something, and lets it tell more.
     pub fn interrupted(&self) {
-        let patience = Timespec {
-            tv_sec: STUCK_AFTER.as_secs().cast_signed(),
-            tv_nsec: 0,
-        };
-        let fds = &mut [PollFd::new(&self.trigger, PollFlags::IN)];
-        let told = poll(fds, Some(&patience)).unwrap() == 1;
-        if !told {
+        if !becomes_readable(&self.trigger) {
             let bytes = [ISTAT0, ISTAT1, DSTAT, SIST0, SIST1].map(|register| self.read8(register));
             let words = [DSP, DSPS].map(|register| self.read32(register));
             panic!(
                 "no interrupt: ISTAT0, ISTAT1, DSTAT, SIST0, SIST1 {bytes:x?}; DSP, DSPS {words:x?}"
             );
         }
-        rustix::io::read(&self.trigger, &mut [0; 8]).unwrap();
+        take(&self.trigger);
     }
 
     /// After an interrupt was dealt with.
@@ -195,7 +131,7 @@ impl Machine {
 
     /// Whether the program has hung up.
     pub fn is_hung_up(&self) -> bool {
-        matches!((&self.socket).read(&mut [0]), Ok(0) | Err(_))
+        self.connection.is_hung_up()
     }
 
     pub fn irq_level(&self) -> bool {

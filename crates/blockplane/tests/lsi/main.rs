@@ -14,25 +14,16 @@
     reason = "what is shared with other suites is used in parts; a test that cannot go on fails where it is"
 )]
 
-#[path = "../qmp/client.rs"]
-mod client;
 #[path = "../../../lsi53c895a/tests/chip/driver.rs"]
 mod driver;
 mod hostile;
 mod machine;
 mod managed;
-#[cfg(target_arch = "x86_64")]
-#[path = "../cli/probes.rs"]
-mod probes;
-#[path = "../cli/process.rs"]
-mod process;
 mod reservations;
 mod served;
 #[cfg(target_arch = "x86_64")]
 mod traced;
-#[cfg(target_arch = "x86_64")]
-#[path = "../cli/tracer.rs"]
-mod tracer;
 mod transfers;
 
 use lsi_driver::{assemble, offsets, program as driver_program};
+use test_support::{process, qmp as client};

@@ -1,8 +1,9 @@
 //! What a tracer sees of an adapter's requests.
 
+use test_support::tracer::Tracer;
+
 use crate::driver::{BUFFERS, transfer};
 use crate::process::Folder;
-use crate::tracer::Tracer;
 use crate::transfers::{LINE, carry_out, images, plug};
 
 #[test]

@@ -50,10 +50,6 @@ mod neighbour;
 mod nodes;
 mod objects;
 mod policies;
-#[cfg(target_arch = "x86_64")]
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../cli/probes.rs"]
-mod probes;
 mod reopen;
 mod resize;
 mod scraper;
@@ -64,9 +60,6 @@ mod stats;
 mod top;
 #[cfg(target_arch = "x86_64")]
 mod traced;
-#[cfg(target_arch = "x86_64")]
-#[path = "../cli/tracer.rs"]
-mod tracer;
 mod trouble;
 mod tuning;
 mod waiting;

@@ -3,7 +3,7 @@
 use crate::guest::{GET_ID, Guest, OUT};
 use crate::process::Folder;
 use crate::start;
-use crate::tracer::{Hit, Tracer};
+use test_support::tracer::{Hit, Tracer};
 
 /// Their names are no other test's.
 const LINE: &str = "--blockdev null-co,node-name=a,size=1M --blockdev null-co,node-name=b,size=1M \

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::probes::{Note, notes, sections};
+use crate::process::program;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Attached until it is dropped, to all processes of this program.
+#[derive(Debug)]
 pub struct Tracer {
     group: String,
     instance: PathBuf,
@@ -18,8 +20,11 @@ pub struct Tracer {
 /// A probe that has fired: its name, the export, and its other arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hit {
+    /// Its name.
     pub probe: String,
+    /// The export, its first argument.
     pub export: String,
+    /// Its other arguments.
     pub arguments: Vec<u64>,
 }
 
@@ -47,7 +52,7 @@ impl Tracer {
         OpenOptions::new().append(true).open(events())?;
         fs::create_dir(&instance)?;
         let tracer = Tracer { group, instance };
-        let program = env!("CARGO_BIN_EXE_blockplane");
+        let program = program();
         let file = fs::read(program)?;
         let sections = sections(&file);
         for note in notes(sections[".note.stapsdt"].contents) {
@@ -58,7 +63,8 @@ impl Tracer {
             let (at, semaphore) = (text.place(note.address), semaphores.place(note.semaphore));
             let (group, name, arguments) = (&tracer.group, &note.name, fetched(&note));
             write_event(&format!(
-                "p:{group}/{name} {program}:{at:#x}({semaphore:#x}){arguments}"
+                "p:{group}/{name} {}:{at:#x}({semaphore:#x}){arguments}",
+                program.display()
             ))?;
         }
         // Daemons of other tests fire by the million, and would leave no room.
@@ -76,7 +82,7 @@ impl Tracer {
         events.join(probe).join(name)
     }
 
-    /// What has fired so far for this export, in order.
+    /// The probes that have fired so far for this export, in order.
     pub fn hits(&self, export: &str) -> Vec<Hit> {
         let trace = fs::read_to_string(self.instance.join("trace")).unwrap();
         let lines = trace.lines().filter(|line| !line.starts_with('#'));

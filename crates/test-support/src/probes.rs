@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// Section types and flags of ELF.
+/// A section that holds what the program defines (ELF).
 pub const SHT_PROGBITS: u32 = 1;
+/// Writable, and in memory.
 pub const SHF_WRITE_ALLOC: u64 = 3;
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
@@ -23,27 +24,37 @@ fn string(bytes: &[u8], at: usize) -> String {
     String::from_utf8(bytes[..len].to_vec()).unwrap()
 }
 
+/// A section of an ELF file.
+#[derive(Debug)]
 pub struct Section<'a> {
+    /// Its type.
     pub kind: u32,
+    /// Its flags.
     pub flags: u64,
+    /// Where it is in memory.
     pub address: u64,
     size: u64,
     offset: u64,
+    /// What it holds, of those types that are read here.
     pub contents: &'a [u8],
 }
 
 impl Section<'_> {
+    /// Whether an address is inside of it.
+    #[must_use]
     pub fn holds(&self, address: u64) -> bool {
         (self.address..self.address + self.size).contains(&address)
     }
 
     /// Where in the file this address is.
+    #[must_use]
     pub fn place(&self, address: u64) -> u64 {
         address - self.address + self.offset
     }
 }
 
 /// The sections of an ELF file, by name.
+#[must_use]
 pub fn sections(file: &[u8]) -> BTreeMap<String, Section<'_>> {
     let (table, size, count) = (
         place::<8>(file, 0x28),
@@ -76,15 +87,22 @@ pub fn sections(file: &[u8]) -> BTreeMap<String, Section<'_>> {
 /// A probe as its note describes it.
 #[derive(Debug)]
 pub struct Note {
+    /// Who has it.
     pub provider: String,
+    /// Its name.
     pub name: String,
+    /// Where its arguments are: `SIZE@%REGISTER`, separated by blanks.
     pub arguments: String,
+    /// Where it is in the code.
     pub address: u64,
+    /// Where `.stapsdt.base` was when it was linked.
     pub base: u64,
+    /// Its counter of tracers.
     pub semaphore: u64,
 }
 
 /// The notes of a section `.note.stapsdt`.
+#[must_use]
 pub fn notes(mut bytes: &[u8]) -> Vec<Note> {
     let mut notes = Vec::new();
     while !bytes.is_empty() {
