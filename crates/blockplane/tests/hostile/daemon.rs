@@ -1,21 +1,14 @@
 //! The daemon as a process, and what can be seen of it from outside: its log, its descriptors, its
 //! mappings of guest memory, its end.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use rustix::process::Signal;
+use test_support::deadline::Deadline;
+use test_support::process::{Folder, Process};
 
 use crate::bystander::Bystander;
-
-/// What has not happened after this time never will. It is far above what anything here needs, so
-/// that a busy machine fails no test.
-pub const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Bytes of each disk.
 pub const DISK_BYTES: u64 = 64 << 20;
@@ -39,9 +32,8 @@ const SLOW_NS: u64 = 300_000_000;
 
 /// A running daemon. Dropping it kills it: a test ends it with [`Daemon::stop`].
 pub struct Daemon {
-    child: Child,
-    folder: TempDir,
-    log: File,
+    process: Process,
+    folder: Folder,
 }
 
 /// What a connection must not leave behind.
@@ -71,10 +63,8 @@ impl Footprint {
 
 impl Daemon {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let log = tempfile::tempfile().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blockplane"));
-        command.args(["--object", "iothread,id=io", "--pidfile", "pid"]);
+        let folder = Folder::new();
+        let mut command = folder.command(["--object", "iothread,id=io", "--pidfile", "pid"]);
         for (name, node, export) in [
             (HOSTILE, "", "writable=on,packed=on"),
             (QUIET, "", "writable=on"),
@@ -82,8 +72,7 @@ impl Daemon {
             (SLOW, "null-co", "writable=on,packed=on"),
         ] {
             let node = if node.is_empty() {
-                let image = File::create(folder.path().join(name)).unwrap();
-                image.set_len(DISK_BYTES).unwrap();
+                folder.image(name, DISK_BYTES);
                 format!("file,node-name={name},filename={name}")
             } else {
                 format!("{node},node-name={name},size={DISK_BYTES},latency-ns={SLOW_NS}")
@@ -100,28 +89,20 @@ impl Daemon {
              num-queues=1,iothread=io,writable=on"
         );
         command.args(["--blockdev", &node, "--export", &export]);
-        command
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stderr(log.try_clone().unwrap());
-        let child = command.spawn().unwrap();
-        let mut daemon = Daemon { child, folder, log };
+        let mut process = Process::spawn(command);
         // It is there when all the rest is: from then on what is open is open for ever, or is a
         // front-end's.
-        let pidfile = daemon.folder.path().join("pid");
-        daemon.until("is up", || pidfile.exists());
-        daemon
+        process.until("is up", || folder.has("pid"));
+        Daemon { process, folder }
     }
 
     pub fn socket(&self, export: &str) -> PathBuf {
-        self.folder.path().join(format!("{export}.sock"))
+        self.folder.join(&format!("{export}.sock"))
     }
 
     /// What it logged so far.
     pub fn log(&self) -> String {
-        let mut bytes = vec![0; usize::try_from(self.log.metadata().unwrap().len()).unwrap()];
-        self.log.read_exact_at(&mut bytes, 0).unwrap();
-        String::from_utf8(bytes).unwrap()
+        self.process.stderr()
     }
 
     /// What it holds while nobody but a guest of good manners is connected, and for as long as it lives: what
@@ -130,6 +111,7 @@ impl Daemon {
     /// may begin one.
     pub fn footprint_beside(&self, bystander: &Bystander) -> Footprint {
         let mut seen = self.footprint();
+        let deadline = Deadline::default();
         loop {
             bystander.goes_on("its start");
             let now = self.footprint();
@@ -137,11 +119,12 @@ impl Daemon {
                 return now;
             }
             seen = now;
+            deadline.check("what it holds stays the same");
         }
     }
 
     fn footprint(&self) -> Footprint {
-        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let proc = PathBuf::from(format!("/proc/{}", self.process.pid()));
         let maps = fs::read_to_string(proc.join("maps")).unwrap();
         let mut open: Vec<_> = fs::read_dir(proc.join("fd"))
             .unwrap()
@@ -158,7 +141,7 @@ impl Daemon {
 
     /// Its address space, in KiB.
     pub fn address_space_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
         let line = status
             .lines()
             .find(|line| line.starts_with("VmSize:"))
@@ -166,72 +149,33 @@ impl Daemon {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Waits until something is so; fails when the daemon ends meanwhile.
-    pub fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !is_so() {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("{what}: the daemon ended, {status}; {}", self.log());
-            }
-            assert!(
-                start.elapsed() < STUCK_AFTER,
-                "{what}: not yet; {}",
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Waits until it holds what it held then, and no more.
     pub fn holds(&mut self, before: &Footprint, what: &str) {
-        let start = Instant::now();
+        let deadline = Deadline::default();
         loop {
             let now = self.footprint();
             if now == *before {
                 return;
             }
-            assert!(
-                start.elapsed() < STUCK_AFTER,
+            self.lives(what);
+            deadline.pause(format_args!(
                 "{what}: left open {:?}, closed {:?}, mapped {} where there was {}",
                 now.beyond(before),
                 before.beyond(&now),
                 now.shared,
                 before.shared
-            );
-            self.lives(what);
-            thread::sleep(Duration::from_millis(1));
+            ));
         }
     }
 
     pub fn lives(&mut self, what: &str) {
-        if let Some(status) = self.child.try_wait().unwrap() {
-            panic!("{what}: the daemon ended, {status}; {}", self.log());
-        }
+        self.process.lives(what);
     }
 
     /// Ends it as an operator does, whoever is connected, and expects that all was well.
-    pub fn stop(mut self, what: &str) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(
-                start.elapsed() < STUCK_AFTER,
-                "{what}: SIGTERM does not end it; {}",
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(1));
-        };
-        assert!(status.success(), "{what}: {status}; {}", self.log());
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Has ended already, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub fn stop(self, what: &str) {
+        self.process.signal(Signal::TERM);
+        let ended = self.process.ended();
+        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
     }
 }

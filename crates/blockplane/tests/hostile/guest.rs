@@ -3,16 +3,19 @@
 //! Two queues in one memory, each with eventfds of its own. Rows take it as far as they need
 //! (`connect`, `negotiate`, `share_memory`, `set_up`, `start`) and then do what nobody should.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use test_support::deadline::{Deadline, eventually};
+pub use test_support::events::{event, is_readable};
+use test_support::events::{take, wait_for_any};
+use test_support::vhost_user::queue;
+use test_support::vhost_user::ring::Ring;
 use virtqueue::RingFeatures;
-use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, RawDescriptor, TestMemory};
+use virtqueue::testing::{Buffer, RawDescriptor, TestMemory};
 
-use crate::daemon::{QUEUES, STUCK_AFTER};
-use crate::ring::Ring;
+use crate::daemon::QUEUES;
 use crate::row::Answer;
 use crate::wire::*;
 
@@ -47,9 +50,7 @@ const IO_BYTES: usize = 4096;
 
 /// A queue from the guest's side.
 pub struct Queue {
-    pub ring: Ring,
-    pub kick: OwnedFd,
-    pub call: OwnedFd,
+    virtqueue: queue::Queue,
     pub err: OwnedFd,
     /// Where the last request's status byte is.
     pub status: u64,
@@ -57,9 +58,17 @@ pub struct Queue {
     buffers: u64,
 }
 
-impl Queue {
-    pub fn kick(&self) {
-        rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+impl Deref for Queue {
+    type Target = queue::Queue;
+
+    fn deref(&self) -> &queue::Queue {
+        &self.virtqueue
+    }
+}
+
+impl DerefMut for Queue {
+    fn deref_mut(&mut self) -> &mut queue::Queue {
+        &mut self.virtqueue
     }
 }
 
@@ -116,25 +125,14 @@ impl Guest {
     pub fn negotiate(&mut self, features: u64) {
         let features = features | self.also;
         self.features = features;
-        self.wire.message(SET_OWNER, VERSION, &[], &[]);
-        assert!(self.wire.lives());
-        self.wire.message(
-            SET_PROTOCOL_FEATURES,
-            VERSION,
-            &u64s(&[ALL_PROTOCOL_FEATURES]),
-            &[],
-        );
+        self.wire.begin_session(ALL_PROTOCOL_FEATURES).unwrap();
         self.must(SET_FEATURES, &u64s(&[features]), &[]);
     }
 
     /// A message that is all right.
     #[track_caller]
     pub fn must(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) {
-        assert_eq!(
-            self.wire.ask(request, payload, fds),
-            Some(u64s(&[0])),
-            "request {request}"
-        );
+        self.wire.must(request, payload, fds).unwrap();
     }
 
     /// What becomes of a message that is acknowledged.
@@ -167,11 +165,7 @@ impl Guest {
     }
 
     pub fn share_memory(&self) {
-        let regions = self.regions();
-        let files: Vec<_> = (0..regions.len())
-            .map(|index| self.memory.region_file(index))
-            .collect();
-        self.must(SET_MEM_TABLE, &mem_table(&regions), &files);
+        self.wire.share_memory(&self.memory).unwrap();
     }
 
     /// Makes the next queue and says where it is.
@@ -193,17 +187,10 @@ impl Guest {
             indirect: self.features & INDIRECT_DESC != 0,
             packed: self.features & RING_PACKED != 0,
         };
-        let ring = if features.packed {
-            Ring::Packed(PackedDriverRing::new(&self.memory, entries, features))
-        } else {
-            let ring = DriverRing::new(&self.memory, entries, features);
-            Ring::Split { ring, seen: 0 }
-        };
+        let ring = Ring::new(&self.memory, entries, features);
         let buffers = self.memory.alloc(16 + IO_BYTES as u64 + 1, 16);
         Queue {
-            ring,
-            kick: event(),
-            call: event(),
+            virtqueue: queue::Queue::new(ring),
             err: event(),
             status: 0,
             buffers,
@@ -212,31 +199,22 @@ impl Guest {
 
     fn announce(&self, index: u32) {
         let queue = &self.queues[index as usize];
-        let entries = u32::from(queue.ring.layout().size);
-        self.must(SET_VRING_NUM, &u32s(&[index, entries]), &[]);
-        self.must(
-            SET_VRING_BASE,
-            &u32s(&[index, queue.ring.first_base()]),
-            &[],
-        );
-        self.must(SET_VRING_ADDR, &self.addresses(index, 0), &[]);
+        let base = queue.ring.base();
+        let set_up = queue.set_up(&self.wire, &self.memory, index, base);
+        set_up.unwrap();
         let number = u64s(&[u64::from(index)]);
-        self.must(SET_VRING_CALL, &number, &[queue.call.as_fd()]);
         self.must(SET_VRING_ERR, &number, &[queue.err.as_fd()]);
     }
 
     /// Payload that says where a queue's rings are.
     pub fn addresses(&self, index: u32, flags: u32) -> Vec<u8> {
-        let layout = self.queues[index as usize].ring.layout();
-        let [desc, avail, used] =
-            [layout.desc, layout.avail, layout.used].map(|addr| self.memory.user_addr(addr));
-        vring_addr(index, flags, desc, avail, used)
+        self.queues[index as usize].addresses(&self.memory, index, flags)
     }
 
     pub fn start(&self, index: u32) {
-        let kick = self.queues[index as usize].kick.as_fd();
-        self.must(SET_VRING_KICK, &u64s(&[u64::from(index)]), &[kick]);
-        self.must(SET_VRING_ENABLE, &u32s(&[index, 1]), &[]);
+        let queue = &self.queues[index as usize];
+        queue.start(&self.wire, index).unwrap();
+        self.wire.enable(index, true).unwrap();
     }
 
     /// What starting a queue leads to that is set up in a way that it should not be.
@@ -276,30 +254,26 @@ impl Guest {
     /// Looks at the used ring until there is one entry more.
     pub fn wait_for_used(&mut self, index: usize) {
         let queue = &mut self.queues[index];
-        let start = Instant::now();
-        while !queue.ring.has_answered() {
-            assert!(start.elapsed() < STUCK_AFTER, "the request never ends");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the request ends", || queue.ring.has_answered());
     }
 
     /// Waits until the device has taken what is in queue 0 up to here, in chains of a split queue or
     /// descriptors of a packed one (with [`EVENT_IDX`]), or has found the queue broken.
     pub fn wait_until_taken(&mut self, count: u16) {
         let queue = &self.queues[0];
-        let start = Instant::now();
+        let deadline = Deadline::default();
         while queue.ring.kick_at() != Some(count) && !is_readable(&queue.err) {
-            assert!(start.elapsed() < STUCK_AFTER, "the request is never taken");
+            deadline.check("the request is taken");
             std::thread::yield_now();
         }
     }
 
     /// Waits for a queue to break.
     pub fn err_of(&self, index: usize) -> Answer {
-        let [err, hung_up] = wait(&[self.queues[index].err.as_fd(), self.wire.socket()]);
-        match (err, hung_up) {
-            (true, _) => Answer::Broken,
-            _ => Answer::Dropped,
+        let fds = [self.queues[index].err.as_fd(), self.wire.socket()];
+        match wait_for_any("the queue breaks", &fds)[0] {
+            true => Answer::Broken,
+            false => Answer::Dropped,
         }
     }
 
@@ -345,14 +319,13 @@ impl Guest {
             if queue.ring.has_answered() {
                 return Answer::Status(self.memory.read(queue.status, 1)[0]);
             }
-            let hung_up = wait(&[queue.err.as_fd(), queue.call.as_fd(), self.wire.socket()]);
+            let fds = [queue.err.as_fd(), queue.call.as_fd(), self.wire.socket()];
+            let ready = wait_for_any("the request ends", &fds);
             // Nothing is said on the socket unasked: readable, it has ended.
-            if hung_up[2] {
+            if ready[2] {
                 return Answer::Dropped;
             }
-            if hung_up[1] {
-                rustix::io::read(&queue.call, &mut [0; 8]).unwrap();
-            }
+            take(&queue.call);
         }
     }
 
@@ -395,8 +368,9 @@ impl Guest {
         let queue = &mut self.queues[index];
         let (head, data) = (queue.buffers, queue.buffers + 16);
         self.memory.write(head, &request_header(kind, block * 8));
-        queue.status = data + IO_BYTES as u64;
-        self.memory.write(queue.status, &[NO_STATUS]);
+        let status = data + IO_BYTES as u64;
+        queue.status = status;
+        self.memory.write(status, &[NO_STATUS]);
         let len = u32::try_from(IO_BYTES).unwrap();
         let writable = kind == T_IN;
         queue.ring.add(&[
@@ -406,7 +380,7 @@ impl Guest {
                 len,
                 writable,
             },
-            Buffer::writable(queue.status, 1),
+            Buffer::writable(status, 1),
         ]);
         queue.ring.signal_next();
         queue.ring.publish();
@@ -420,29 +394,4 @@ pub fn request_header(kind: u32, sector: u64) -> Vec<u8> {
     header.extend([0; 4]);
     header.extend(sector.to_le_bytes());
     header
-}
-
-pub fn event() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
-}
-
-pub fn is_readable(fd: &OwnedFd) -> bool {
-    poll(
-        &mut [PollFd::new(fd, PollFlags::IN)],
-        Some(&Timespec::default()),
-    )
-    .unwrap()
-        == 1
-}
-
-/// Waits until one of them is readable or has ended.
-fn wait<const N: usize>(fds: &[BorrowedFd<'_>; N]) -> [bool; N] {
-    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let timeout = Timespec::try_from(STUCK_AFTER).unwrap();
-    assert_ne!(
-        poll(&mut polled, Some(&timeout)).unwrap(),
-        0,
-        "the daemon says nothing"
-    );
-    polled.each_ref().map(|fd| !fd.revents().is_empty())
 }

@@ -36,15 +36,14 @@ mod packed;
 mod placement;
 mod queues;
 mod requests;
-mod ring;
 mod ring_reset;
 mod rings;
 mod row;
 mod scsi;
 mod scsi_control;
-mod wire;
 
 use row::{each_stops_in_good_order, one_daemon_survives};
+use test_support::vhost_user::wire;
 
 #[test]
 fn messages_survived() {
