@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::{AioError, AioSettings, LinuxAio, Uring, UringError, UringSettings};
 
-use crate::no_wait::says_when_it_would_wait;
+use crate::drivers::disk_file::no_wait::says_when_it_would_wait;
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,8 @@ use engine::Errno;
 use rustix::fs::SeekFrom;
 use rustix::io::retry_on_intr;
 
-use crate::node::{Backing, FdBacking, Node};
+use crate::drivers::disk_file::DiskFile;
+use crate::node::Node;
 
 /// A piece of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,25 +28,20 @@ impl Node {
         len: u64,
         most: usize,
     ) -> Result<Vec<Allocation>, Errno> {
+        let known = self.driver.allocations(offset, len, most)?;
         let allocated = true;
-        let all = vec![Allocation { len, allocated }];
-        match &*self.backing {
-            Backing::Fd(backing) if backing.device_block.is_none() => {
-                let start = offset + self.base();
-                match backing.pieces(start, start + len, most) {
-                    Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(all),
-                    pieces => pieces,
-                }
-            }
-            Backing::Filter(filter) => filter.below.allocations(offset + self.base(), len, most),
-            Backing::Fd(_) | Backing::Null(_) => Ok(all),
-        }
+        Ok(known.unwrap_or_else(|| vec![Allocation { len, allocated }]))
     }
 }
 
-impl FdBacking {
+impl DiskFile {
     /// Data and holes in turn.
-    fn pieces(&self, start: u64, end: u64, most: usize) -> Result<Vec<Allocation>, Errno> {
+    pub(crate) fn pieces(
+        &self,
+        start: u64,
+        end: u64,
+        most: usize,
+    ) -> Result<Vec<Allocation>, Errno> {
         let mut pieces = Vec::new();
         let mut at = start;
         while at < end && pieces.len() < most {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::node::{Backing, FdBacking};
+use crate::drivers::disk_file::DiskFile;
 use crate::route::Carrier;
 
 struct Attachment {
     /// Keeps the file open, and its number taken.
-    _backing: Arc<Backing>,
+    _file: Arc<DiskFile>,
     sources: usize,
     carrier: Carrier,
 }
@@ -23,27 +23,27 @@ impl Attached {
     }
 
     /// Counts one more source; `None` if it is the file's first.
-    pub fn add_source(&mut self, file: &FdBacking) -> Option<Carrier> {
+    pub fn add_source(&mut self, file: &DiskFile) -> Option<Carrier> {
         let attachment = self.0.get_mut(file.id.index())?.as_mut()?;
         attachment.sources += 1;
         Some(attachment.carrier)
     }
 
     /// The first source of a file.
-    pub fn insert(&mut self, file: &FdBacking, keep: Arc<Backing>, carrier: Carrier) {
+    pub fn insert(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
         let index = file.id.index();
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
         self.0[index] = Some(Attachment {
-            _backing: keep,
+            _file: file.clone(),
             sources: 1,
             carrier,
         });
     }
 
     /// Counts one source less. If it was the last, the file is forgotten; what carried it.
-    pub fn remove_source(&mut self, file: &FdBacking) -> Option<Carrier> {
+    pub fn remove_source(&mut self, file: &DiskFile) -> Option<Carrier> {
         let entry = self.0.get_mut(file.id.index())?;
         let attachment = entry.as_mut()?;
         attachment.sources -= 1;

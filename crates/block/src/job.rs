@@ -2,9 +2,9 @@
 
 use engine::{Completion, Errno};
 
+use crate::drivers::disk_file::transfer::Segments;
 use crate::request::{Op, Request};
 use crate::route::Target;
-use crate::transfer::Segments;
 
 /// Most requests have no more.
 const FEW_SEGMENTS: usize = 8;
@@ -40,7 +40,7 @@ impl Job {
     }
 
     fn transfer(&self) -> Result<(), Errno> {
-        let file = self.target.file();
+        let file = &*self.target.file;
         #[cfg(feature = "simulation")]
         if let Some(disk) = &file.simulated {
             // SAFETY: `new`'s caller vouches for the segments.

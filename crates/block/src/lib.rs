@@ -8,49 +8,34 @@
 //! What a guest is and which device asks is not known here.
 
 mod aio;
-mod alignment;
 mod allocation;
 mod attached;
-mod backing_id;
-mod blkdebug;
-mod create;
-mod discard;
+mod drivers;
 mod engines;
 mod error;
-mod faults;
-mod file;
-mod held_locks;
-mod host_device;
 mod job;
 mod known_memory;
 mod lazy;
-mod lock;
-mod no_wait;
 mod node;
-mod null;
-mod open;
-mod range_lock;
 mod request;
 mod resize;
-mod ring_range;
 mod route;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod submits;
 mod task;
-mod transfer;
 
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use allocation::Allocation;
-pub use create::{Created, create_sparse};
+pub use drivers::blkdebug::faults::{FaultAction, FaultOp, FaultRule, FaultRules, Faults};
+pub use drivers::disk_file::create::{Created, create_sparse};
+pub use drivers::disk_file::lock::{Locking, leave_locks};
+pub use drivers::file::FileOptions;
+pub use drivers::null_co::NullOptions;
 pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;
-pub use faults::{FaultAction, FaultOp, FaultRule, FaultRules, Faults};
-pub use file::FileOptions;
 pub use job::Call;
-pub use lock::{Locking, leave_locks};
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
-pub use null::NullOptions;
 pub use request::{Op, Request};
 pub use resize::ResizeError;
 pub use route::Route;

@@ -5,12 +5,11 @@
 //! its file first, and shrinks in its nodes first. Nothing here knows of requests.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::SECTOR_BYTES;
-use crate::host_device;
-use crate::node::{Backing, Disk, FdBacking, Node, Span};
+use crate::drivers::host_device;
+use crate::node::{Node, Span};
 
 /// The largest size that the field's programs take.
 const MAX_SIZE: u64 = 0x7fff_ffff_c000_0000;
@@ -71,8 +70,8 @@ impl Node {
         if self.read_only() {
             return Err(ResizeError::ReadOnly);
         }
-        let Disk { backing, base } = self.disk();
-        let Backing::Fd(backing) = &**backing else {
+        let (disk, base) = self.disk();
+        let Some(file) = disk.driver.file() else {
             return Err(ResizeError::Unsupported);
         };
         if self.span == Span::Fixed {
@@ -85,10 +84,10 @@ impl Node {
         if end > MAX_SIZE {
             return Err(ResizeError::TooLarge(end));
         }
-        let Some(block) = backing.device_block else {
+        let Some(block) = file.device_block else {
             return Ok(end);
         };
-        match host_device::end(backing.fd.as_fd(), block)? {
+        match host_device::end(file.fd.as_fd(), block)? {
             found if end > found => Err(ResizeError::GrowDevice { found, wanted: end }),
             found => Ok(found),
         }
@@ -97,7 +96,7 @@ impl Node {
     /// Whether both show parts of one opened disk.
     #[must_use]
     pub fn shares_disk_with(&self, other: &Node) -> bool {
-        Arc::ptr_eq(self.disk().backing, other.disk().backing)
+        std::ptr::eq(self.disk().0, other.disk().0)
     }
 
     /// Its size when the disk ends at `end`.
@@ -107,7 +106,7 @@ impl Node {
     pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
         // As for a file that is opened: a last sector that is not whole counts.
         let whole = end.next_multiple_of(SECTOR_BYTES);
-        let base = self.disk().base;
+        let (_, base) = self.disk();
         let size = match self.span {
             Span::ToEnd => whole.checked_sub(base),
             Span::Fixed => Some(self.size()).filter(|size| base + size <= whole),
@@ -131,13 +130,9 @@ impl Node {
     /// # Errors
     /// What `ftruncate(2)` says.
     pub fn move_end(&self, end: u64) -> Result<(), ResizeError> {
-        match &**self.disk().backing {
-            Backing::Fd(
-                backing @ FdBacking {
-                    device_block: None, ..
-                },
-            ) => {
-                let truncate = || rustix::fs::ftruncate(&backing.fd, end);
+        match self.file() {
+            Some(file) if file.device_block.is_none() => {
+                let truncate = || rustix::fs::ftruncate(&file.fd, end);
                 rustix::io::retry_on_intr(truncate).map_err(|error| ResizeError::Io(error.into()))
             }
             _ => Ok(()),

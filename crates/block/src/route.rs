@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use engine::uring::File;
 
-use crate::node::{Backing, FdBacking};
-use crate::null::NullOptions;
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::null_co::NullOptions;
 use crate::request::Op;
 use crate::task::TaskNode;
 
@@ -28,43 +28,13 @@ pub(crate) enum Carrier {
 /// A place on a file or block device, and how this iothread reaches it.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// Keeps the file open. Never a filter or a null disk.
-    backing: Arc<Backing>,
+    /// Kept open by this.
+    pub file: Arc<DiskFile>,
     pub carrier: Carrier,
     /// Where the node begins there, in bytes.
     pub base: u64,
     /// The space of zeroes may be given back.
     pub unmap: bool,
-}
-
-impl Target {
-    /// `None`: the backing is not a file or device.
-    pub fn new(backing: &Arc<Backing>, carrier: Carrier, base: u64, unmap: bool) -> Option<Self> {
-        let target = Target {
-            backing: backing.clone(),
-            carrier,
-            base,
-            unmap,
-        };
-        matches!(**backing, Backing::Fd(_)).then_some(target)
-    }
-
-    /// The same from `offset` on.
-    pub fn window(&self, offset: u64) -> Self {
-        Target {
-            base: self.base + offset,
-            ..self.clone()
-        }
-    }
-
-    /// The file or device.
-    #[inline]
-    pub fn file(&self) -> &FdBacking {
-        match &*self.backing {
-            Backing::Fd(file) => file,
-            Backing::Null(_) | Backing::Filter(_) => unreachable!("checked when it was made"),
-        }
-    }
 }
 
 /// What carries out an operation of a route.
@@ -87,45 +57,13 @@ pub struct Route {
     pub(crate) discard: Path,
     pub(crate) flush: Path,
     /// Files that this route has attached, for the end of it.
-    pub(crate) files: Vec<Arc<Backing>>,
+    pub(crate) files: Vec<Arc<DiskFile>>,
     pub(crate) merging_helps: bool,
     /// The disk under all filters; `None`: a null disk.
     pub(crate) disk: Option<Target>,
 }
 
 impl Route {
-    /// All operations on a null disk.
-    pub(crate) fn null(options: NullOptions) -> Self {
-        Route {
-            read: Path::Null(options),
-            write: Path::Null(options),
-            zeroes: Path::Null(options),
-            discard: Path::Null(options),
-            flush: Path::Null(options),
-            files: Vec::new(),
-            merging_helps: false,
-            disk: None,
-        }
-    }
-
-    /// All operations by a task, which uses these files.
-    pub(crate) fn task(
-        node: &Rc<dyn TaskNode>,
-        files: Vec<Arc<Backing>>,
-        disk: Option<Target>,
-    ) -> Self {
-        Route {
-            read: Path::Task(node.clone()),
-            write: Path::Task(node.clone()),
-            zeroes: Path::Task(node.clone()),
-            discard: Path::Task(node.clone()),
-            flush: Path::Task(node.clone()),
-            files,
-            merging_helps: false,
-            disk,
-        }
-    }
-
     #[inline]
     pub(crate) fn path(&self, op: Op) -> &Path {
         match op {

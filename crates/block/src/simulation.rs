@@ -13,16 +13,17 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
 use crate::aio::Aio;
-use crate::alignment::Alignment;
-use crate::backing_id::BackingId;
+use crate::drivers::disk_file::alignment::Alignment;
+use crate::drivers::disk_file::backing_id::BackingId;
+use crate::drivers::disk_file::lock::{LockedFd, Locking};
+use crate::drivers::disk_file::range_lock::RangeLock;
+use crate::drivers::disk_file::ring_range::UnsupportedOps;
+use crate::drivers::disk_file::{BlockMode, DiskFile};
 use crate::engines::Engines;
 use crate::error::NodeError;
 use crate::job::Work;
-use crate::lock::{LockedFd, Locking};
-use crate::node::{Backing, BlockMode, FdBacking, Geometry, Node};
-use crate::range_lock::RangeLock;
+use crate::node::{Geometry, Node};
 use crate::request::Request;
-use crate::ring_range::UnsupportedOps;
 use crate::task::Wake;
 
 pub use ring::SimulatedRing;
@@ -193,7 +194,7 @@ impl Node {
                 error: error.into(),
             },
         )?;
-        let backing = FdBacking {
+        let file = DiskFile {
             fd: LockedFd::acquire(fd, path, Locking::Off, false)?,
             direct: Some(Alignment {
                 memory: memory_alignment,
@@ -214,7 +215,7 @@ impl Node {
             geometry,
             false,
             true,
-            Backing::Fd(backing),
+            Box::new(Arc::new(file)),
         ))
     }
 }

@@ -2,21 +2,43 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::uring::File;
 
 use super::{Engines, LinuxAio, Uring};
 use crate::aio::Aio;
-use crate::blkdebug::{Filter, FilterTask};
-use crate::no_wait::lacks_nowait;
-use crate::node::{Backing, FdBacking, Node};
-use crate::ring_range::RingRanges;
-use crate::route::{Carrier, Path, Route, Target};
-use crate::task::TaskNode;
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::no_wait::lacks_nowait;
+use crate::node::Node;
+use crate::route::{Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`Engines::attach`].
-type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
+
+/// What a node can do while a source attaches to it.
+pub(crate) struct AttachContext<'a> {
+    engines: &'a mut Engines,
+    watch: Watch<'a>,
+}
+
+impl AttachContext<'_> {
+    /// Attaches to a node.
+    pub fn attach(&mut self, node: &Node) -> Route {
+        node.driver.attach(node, self)
+    }
+
+    /// Which backend carries a file for this source, until that detaches.
+    pub fn attach_file(&mut self, file: &Arc<DiskFile>) -> Carrier {
+        let AttachContext { engines, watch } = self;
+        if let Some(carrier) = engines.attached.add_source(file) {
+            return carrier;
+        }
+        let carrier = engines.choose_carrier(file, watch);
+        engines.attached.insert(file, carrier);
+        carrier
+    }
+}
 
 impl Engines {
     /// A source of requests to `node` starts on this iothread: what its requests need is made. `watch` gets the
@@ -26,51 +48,12 @@ impl Engines {
     /// What cannot be had is no error: it is said once in the log, with what to do about it, and another backend carries
     /// the requests.
     pub fn attach(&mut self, node: &Node, watch: Watch<'_>) -> Route {
-        match &*node.backing {
-            Backing::Fd(file) => self.attach_file(node, file, watch),
-            Backing::Null(options) => Route::null(*options),
-            Backing::Filter(filter) => self.attach_filter(node, filter, watch),
-        }
-    }
-
-    fn attach_file(&mut self, node: &Node, file: &FdBacking, watch: Watch<'_>) -> Route {
-        let carrier = match self.attached.add_source(file) {
-            Some(carrier) => carrier,
-            None => {
-                let carrier = self.choose_carrier(file, watch);
-                self.attached.insert(file, node.backing.clone(), carrier);
-                carrier
-            }
-        };
-        let Some(target) = Target::new(&node.backing, carrier, node.base(), node.unmap()) else {
-            unreachable!("it is a file");
-        };
-        let path = || Path::File(target.clone());
-        let range: Box<dyn Fn() -> Path> = if matches!(carrier, Carrier::Ring(_)) {
-            let target = target.clone();
-            let ranges: Rc<dyn TaskNode> = Rc::new(RingRanges { target });
-            Box::new(move || Path::Task(ranges.clone()))
-        } else {
-            Box::new(path)
-        };
-        let unless = |nothing: bool, path: &dyn Fn() -> Path| match nothing {
-            true => Path::Nothing,
-            false => path(),
-        };
-        Route {
-            read: path(),
-            write: path(),
-            zeroes: range(),
-            discard: unless(!node.unmap(), &range),
-            flush: unless(file.no_flush || node.read_only(), &path),
-            files: vec![node.backing.clone()],
-            merging_helps: true,
-            disk: Some(target.clone()),
-        }
+        let engines = self;
+        AttachContext { engines, watch }.attach(node)
     }
 
     /// Which backend carries a file that has no source on this iothread yet.
-    fn choose_carrier(&mut self, file: &FdBacking, watch: Watch<'_>) -> Carrier {
+    fn choose_carrier(&mut self, file: &DiskFile, watch: Watch<'_>) -> Carrier {
         let carrier = match file.aio {
             Aio::IoUring if self.make_ring(watch) => Carrier::Ring(self.register_file(file)),
             Aio::IoUring if file.direct.is_some() && self.make_aio(watch) => Carrier::Native,
@@ -86,25 +69,9 @@ impl Engines {
         carrier
     }
 
-    fn attach_filter(&mut self, node: &Node, filter: &Filter, watch: Watch<'_>) -> Route {
-        let below = self.attach(&filter.below, watch);
-        let files = below.files.clone();
-        let disk = below.disk.as_ref().map(|disk| disk.window(node.base()));
-        let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
-            below,
-            faults: filter.faults.clone(),
-            base: node.base(),
-            unmap: node.unmap(),
-        });
-        Route::task(&task, files, disk)
-    }
-
     /// A source, with nothing in flight any more, leaves this iothread.
     pub fn detach(&mut self, route: Route) {
-        for backing in &route.files {
-            let Backing::Fd(file) = &**backing else {
-                continue;
-            };
+        for file in &route.files {
             match self.attached.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
@@ -186,7 +153,7 @@ impl Engines {
     }
 
     /// How the ring is to call a file: by its place in the table, if that has one for it.
-    fn register_file(&mut self, file: &FdBacking) -> File {
+    fn register_file(&mut self, file: &DiskFile) -> File {
         let (place, fd) = (file.id.number(), file.raw_fd());
         let ring = self.ring.get_mut();
         if ring.is_some_and(|ring| ring.register_file(place, fd)) {

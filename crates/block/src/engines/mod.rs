@@ -14,16 +14,18 @@
 mod attach;
 mod submit;
 
+pub(crate) use attach::AttachContext;
+
 use engine::{
     AioSettings, AioStats, Completion, PoolError, PoolSettings, UringSettings, UringStats,
 };
 use rustix::thread::CpuSet;
 
 use crate::attached::Attached;
+use crate::drivers::null_co::{self, NullQueue};
 use crate::job::{Call, Work};
 use crate::known_memory::KnownMemory;
 use crate::lazy::Lazy;
-use crate::null::{self, NullQueue};
 use crate::submits::Submits;
 use crate::task::{Executor, Wake};
 
@@ -103,7 +105,7 @@ impl Engines {
     pub fn most_completions(&self) -> usize {
         let aio = self.aio.get().map_or(0, LinuxAio::max_events);
         let ring = self.ring.get().map_or(0, Uring::max_events);
-        aio as usize + ring as usize + 2 * null::CAPACITY
+        aio as usize + ring as usize + 2 * null_co::CAPACITY
     }
 
     /// Has something done by a worker, which comes back as a request would. There is always room.

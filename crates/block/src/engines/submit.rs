@@ -3,12 +3,12 @@
 use engine::{Full, Io, Op as IoOp};
 
 use super::{Engines, LinuxAio, Uring};
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::transfer::IOV_MAX;
 use crate::job::{Job, Work};
-use crate::node::FdBacking;
 use crate::request::{Op, Request};
 use crate::route::{Carrier, Path, Route, Target};
 use crate::task::Outgoing;
-use crate::transfer::IOV_MAX;
 
 impl Engines {
     /// How many requests of a route are taken for sure before the next reap. The source asks before it takes a request
@@ -55,7 +55,7 @@ impl Engines {
     /// # Safety
     /// As for [`submit`](Self::submit).
     unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
-        let file = target.file();
+        let file = &*target.file;
         if let Some(op) = carried_op(file, target.base, request) {
             match target.carrier {
                 Carrier::Native => {
@@ -117,7 +117,7 @@ impl Engines {
 
 /// Whether a node's own limit makes it time to submit.
 #[inline]
-fn is_full_batch(file: &FdBacking, pending: usize) -> bool {
+fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
     let max_batch = file.aio_max_batch as usize;
     max_batch != 0 && pending >= max_batch
 }
@@ -137,7 +137,7 @@ fn io<F>(op: IoOp, fd: F, base: u64, request: &Request) -> Io<F> {
 
 /// What Linux AIO or the ring is to do; `None` when it cannot without blocking.
 #[inline]
-fn carried_op(file: &FdBacking, base: u64, request: &Request) -> Option<IoOp> {
+fn carried_op(file: &DiskFile, base: u64, request: &Request) -> Option<IoOp> {
     let op = match request.op {
         Op::Read => IoOp::Read,
         // Beside writes of partial blocks every write is done by a worker, under the range lock.
@@ -152,7 +152,7 @@ fn carried_op(file: &FdBacking, base: u64, request: &Request) -> Option<IoOp> {
 
 /// Whether the kernel takes a transfer as it is.
 #[inline]
-fn is_aligned(file: &FdBacking, base: u64, request: &Request) -> bool {
+fn is_aligned(file: &DiskFile, base: u64, request: &Request) -> bool {
     if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
         return false;
     }

@@ -9,8 +9,8 @@ use engine::uring::RangeIo;
 
 use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
+use crate::drivers::null_co::now_ns;
 use crate::job::{Job, Work};
-use crate::null::now_ns;
 use crate::request::Request;
 use crate::route::{Path, Route, Target};
 

@@ -12,7 +12,7 @@ use super::io::{IoTable, Outgoing};
 use super::timers::Timers;
 use super::woken::Woken;
 use super::{LocalFuture, TaskNode, Wake};
-use crate::null::now_ns;
+use crate::drivers::null_co::now_ns;
 use crate::request::Request;
 
 /// Tasks of one iothread at most: what is over it stays in the guests' rings.

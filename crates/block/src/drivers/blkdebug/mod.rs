@@ -1,14 +1,18 @@
 //! Driver `blkdebug`: a node in front of another one, which lets some requests fail, wait, or do less than they say.
 
+pub(crate) mod faults;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::faults::{FaultOutcome, Faults, Hold, Verdict};
+use self::faults::{FaultOutcome, Faults, Hold, Verdict};
+use crate::drivers::Driver;
+use crate::engines::AttachContext;
 use crate::node::Node;
 use crate::request::{Op, Request};
-use crate::route::Route;
+use crate::route::{Path, Route};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
 
 /// What stands behind a filter node.
@@ -17,13 +21,42 @@ pub(crate) struct Filter {
     pub faults: Arc<Faults>,
 }
 
+impl Driver for Filter {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.below, 0))
+    }
+
+    fn faults(&self) -> Option<&Arc<Faults>> {
+        Some(&self.faults)
+    }
+
+    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach(&self.below);
+        let (files, disk) = (below.files.clone(), below.disk.clone());
+        let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
+            below,
+            faults: self.faults.clone(),
+            unmap: node.unmap(),
+        });
+        let path = || Path::Task(task.clone());
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: path(),
+            discard: if node.unmap() { path() } else { Path::Nothing },
+            flush: path(),
+            files,
+            merging_helps: false,
+            disk,
+        }
+    }
+}
+
 /// The filter on the route of one source.
-pub(crate) struct FilterTask {
-    pub below: Route,
-    pub faults: Arc<Faults>,
-    /// Where the window onto the filter begins, in bytes.
-    pub base: u64,
-    pub unmap: bool,
+struct FilterTask {
+    below: Route,
+    faults: Arc<Faults>,
+    unmap: bool,
 }
 
 impl TaskNode for FilterTask {
@@ -32,24 +65,16 @@ impl TaskNode for FilterTask {
         cx: TaskContext,
         mut request: Request,
     ) -> LocalFuture<Result<(), Errno>> {
-        request.offset += self.base;
         if let Op::WriteZeroes { unmap } = &mut request.op {
             *unmap &= self.unmap;
         }
         // Here, so that the rules meet requests in the order in which they are admitted.
-        let verdict = match request.op {
-            Op::Discard if !self.unmap => None,
-            _ => Some(self.faults.judge(&request)),
-        };
+        let Verdict {
+            hold,
+            outcome,
+            edition,
+        } = self.faults.judge(&request);
         Box::pin(async move {
-            let Some(Verdict {
-                hold,
-                outcome,
-                edition,
-            }) = verdict
-            else {
-                return Ok(());
-            };
             match hold {
                 Hold::For(0) => {}
                 Hold::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,

@@ -8,14 +8,14 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::aio::Aio;
-use crate::alignment::Alignment;
-use crate::backing_id::BackingId;
+use crate::drivers::disk_file::alignment::Alignment;
+use crate::drivers::disk_file::backing_id::BackingId;
+use crate::drivers::disk_file::lock::LockedFd;
+use crate::drivers::disk_file::range_lock::RangeLock;
+use crate::drivers::disk_file::ring_range::UnsupportedOps;
+use crate::drivers::disk_file::{BlockMode, DiskFile};
+use crate::drivers::file::FileOptions;
 use crate::error::NodeError;
-use crate::file::FileOptions;
-use crate::lock::LockedFd;
-use crate::node::{BlockMode, FdBacking};
-use crate::range_lock::RangeLock;
-use crate::ring_range::UnsupportedOps;
 
 /// A driver, for what it opens.
 pub(crate) struct Driver {
@@ -106,7 +106,7 @@ pub(crate) fn finish(
     fd: OwnedFd,
     read_only: bool,
     device_block: Option<u32>,
-) -> Result<FdBacking, NodeError> {
+) -> Result<DiskFile, NodeError> {
     let path = &options.path;
     let fd = LockedFd::acquire(fd, path, options.locking, read_only)?;
     let direct = if options.direct {
@@ -119,7 +119,7 @@ pub(crate) fn finish(
     } else {
         None
     };
-    Ok(FdBacking {
+    Ok(DiskFile {
         fd,
         id: BackingId::new(),
         // Through the page cache Linux AIO is synchronous: it would block the loop.

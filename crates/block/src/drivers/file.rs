@@ -7,10 +7,11 @@ use rustix::fs::FileType;
 
 use crate::SECTOR_BYTES;
 use crate::aio::Aio;
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::lock::Locking;
+use crate::drivers::disk_file::open::{self, Driver};
 use crate::error::NodeError;
-use crate::lock::Locking;
-use crate::node::{DiscardLimits, FdBacking, Geometry};
-use crate::open::{self, Driver};
+use crate::node::{DiscardLimits, Geometry};
 
 /// How a file or block device is opened.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
     opened: Option<OwnedFd>,
-) -> Result<(FdBacking, Geometry), NodeError> {
+) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
     let (fd, stat) = open::opened_or_open(opened, options, &DRIVER, read_only)?;
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::drivers::disk_file::held_locks::Image;
 use crate::error::NodeError;
-use crate::held_locks::Image;
 
 /// Whether an image is locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::open::{self, Driver};
+use crate::drivers::file::{FileOptions, MAX_DISCARD_BYTES};
 use crate::error::NodeError;
-use crate::file::{FileOptions, MAX_DISCARD_BYTES};
-use crate::node::{DiscardLimits, FdBacking, Geometry};
-use crate::open::{self, Driver};
+use crate::node::{DiscardLimits, Geometry};
 
 const DRIVER: Driver = Driver {
     name: "host_device",
@@ -20,7 +21,7 @@ pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
     opened: Option<OwnedFd>,
-) -> Result<(FdBacking, Geometry), NodeError> {
+) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
     let (fd, _) = open::opened_or_open(opened, options, &DRIVER, read_only)?;
     let io = |what| {

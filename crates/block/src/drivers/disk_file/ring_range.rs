@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use engine::Errno;
 use engine::uring::{File, RangeIo, RangeOp};
 
-use crate::discard::whole_blocks;
+use crate::drivers::disk_file::discard::whole_blocks;
 use crate::request::{Op, Request};
 use crate::route::{Carrier, Target};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
@@ -57,7 +57,7 @@ pub(crate) struct RingRanges {
 
 impl RingRanges {
     fn way(&self, request: &Request) -> Way {
-        let backing = self.target.file();
+        let backing = &self.target.file;
         // Small writes that rewrite their neighbours are kept away under a lock that blocks.
         if request.len == 0 || backing.block_mode.partial() {
             return Way::Worker;
@@ -95,7 +95,7 @@ impl RingRanges {
             Way::Worker => return cx.offload(&self.target, request).await,
             Way::Ring(op, offset, len) => (op, offset, len),
         };
-        let backing = self.target.file();
+        let backing = &self.target.file;
         let range = |op, offset, len| RangeIo {
             op,
             file,
@@ -156,7 +156,13 @@ mod tests {
         };
         let node = Node::open("disk", false, &NodeOptions::File(options)).unwrap();
         let ring = Carrier::Ring(File::Descriptor(-1));
-        let target = Target::new(&node.backing, ring, 0, true).unwrap();
+        let file = node.driver.file().unwrap().clone();
+        let target = Target {
+            file,
+            carrier: ring,
+            base: 0,
+            unmap: true,
+        };
         Rc::new(RingRanges { target })
     }
 

@@ -11,9 +11,9 @@ use std::os::fd::AsFd;
 use engine::Errno;
 use rustix::io::retry_on_intr;
 
-use crate::alignment::AlignedBuffer;
-use crate::node::FdBacking;
-use crate::range_lock::RangeGuard;
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::alignment::AlignedBuffer;
+use crate::drivers::disk_file::range_lock::RangeGuard;
 
 /// `preadv(2)` takes no more segments at once.
 pub(crate) const IOV_MAX: usize = 1024;
@@ -92,7 +92,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-impl FdBacking {
+impl DiskFile {
     /// Reads `len` bytes at `offset`; zeroes past the end of the file.
     pub(crate) fn read(&self, offset: u64, len: u64, mut to: Segments<'_>) -> Result<(), Errno> {
         match self.direct {

@@ -6,14 +6,14 @@ use engine::Errno;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
-use crate::node::FdBacking;
-use crate::transfer::last_errno;
+use crate::drivers::disk_file::DiskFile;
+use crate::drivers::disk_file::transfer::last_errno;
 
 /// `_IO(0x12, 119)` and `_IO(0x12, 127)`, see `linux/fs.h`.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
-impl FdBacking {
+impl DiskFile {
     /// Tells the disk that the range is not needed. A disk that cannot is no error.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Errno> {
         if len == 0 {

@@ -78,7 +78,6 @@ impl Drop for RangeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Backing;
     use crate::{
         Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, Request,
     };
@@ -167,10 +166,7 @@ mod tests {
             locking: Locking::Off,
         });
         let node = Node::open("disk", false, &options).unwrap();
-        let Backing::Fd(backing) = &*node.backing else {
-            panic!("a file");
-        };
-        let everything = backing.ranges.lock(0..u64::MAX);
+        let everything = node.file().unwrap().ranges.lock(0..u64::MAX);
         let mut memory = vec![0u8; 3 * 4096];
         let start = memory.as_mut_ptr().align_offset(4096);
         let mut iov = libc::iovec {

@@ -5,8 +5,11 @@ use std::collections::BinaryHeap;
 
 use engine::{Completion, Full};
 
-use crate::node::{DiscardLimits, Geometry};
+use crate::drivers::Driver;
+use crate::engines::AttachContext;
+use crate::node::{DiscardLimits, Geometry, Node};
 use crate::request::{Op, Request};
+use crate::route::{Path, Route};
 
 /// How a null disk behaves.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +44,24 @@ impl NullOptions {
             opt_io_size: 0,
             discard: DiscardLimits {
                 granularity: 512,
-                max_bytes: crate::file::MAX_DISCARD_BYTES,
+                max_bytes: crate::drivers::file::MAX_DISCARD_BYTES,
             },
+        }
+    }
+}
+
+impl Driver for NullOptions {
+    fn attach(&self, _: &Node, _: &mut AttachContext<'_>) -> Route {
+        let path = || Path::Null(*self);
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: path(),
+            discard: path(),
+            flush: path(),
+            files: Vec::new(),
+            merging_helps: false,
+            disk: None,
         }
     }
 }

@@ -1,0 +1,125 @@
+//! Driver `raw`: a window onto another node.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::Errno;
+
+use crate::drivers::Driver;
+use crate::engines::AttachContext;
+use crate::error::NodeError;
+use crate::node::{Node, Span};
+use crate::request::{Op, Request};
+use crate::route::{Path, Route, Target};
+use crate::task::{LocalFuture, TaskContext, TaskNode};
+
+/// A window onto a node.
+pub(crate) struct Window {
+    below: Arc<Node>,
+    /// Where it begins there, in bytes.
+    offset: u64,
+}
+
+impl Window {
+    /// Of `size` bytes (`None`: to the end) at `offset`; with the size that it has then, and what it follows.
+    pub fn onto(
+        below: &Arc<Node>,
+        offset: u64,
+        size: Option<u64>,
+    ) -> Result<(Self, u64, Span), NodeError> {
+        let available = below.size();
+        let align = below.geometry().logical_block_size;
+        let span = match (size, below.span) {
+            (None, Span::ToEnd) => Span::ToEnd,
+            _ => Span::Fixed,
+        };
+        let size = size.unwrap_or(available.saturating_sub(offset));
+        let fits = offset.checked_add(size).is_some_and(|end| end <= available);
+        if !fits
+            || size == 0
+            || !offset.is_multiple_of(u64::from(align))
+            || !size.is_multiple_of(crate::SECTOR_BYTES)
+        {
+            return Err(NodeError::Window {
+                node: below.name().to_owned(),
+                offset,
+                size,
+                available,
+                align,
+            });
+        }
+        let below = below.clone();
+        Ok((Window { below, offset }, size, span))
+    }
+}
+
+impl Driver for Window {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.below, self.offset))
+    }
+
+    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach(&self.below);
+        let keeps_unmap = node.unmap() || !self.below.unmap();
+        let shifted = |path| self.path(path, true);
+        Route {
+            read: shifted(below.read),
+            write: shifted(below.write),
+            zeroes: self.path(below.zeroes, keeps_unmap),
+            discard: match node.unmap() {
+                true => shifted(below.discard),
+                false => Path::Nothing,
+            },
+            flush: match below.flush {
+                Path::File(_) if node.read_only() => Path::Nothing,
+                flush => shifted(flush),
+            },
+            files: below.files,
+            merging_helps: below.merging_helps,
+            disk: below.disk.map(|disk| self.target(disk, keeps_unmap)),
+        }
+    }
+}
+
+impl Window {
+    fn path(&self, below: Path, keeps_unmap: bool) -> Path {
+        match below {
+            Path::File(target) => Path::File(self.target(target, keeps_unmap)),
+            Path::Task(node) if self.offset > 0 || !keeps_unmap => Path::Task(Rc::new(Shifted {
+                node,
+                offset: self.offset,
+                keeps_unmap,
+            })),
+            path => path,
+        }
+    }
+
+    fn target(&self, target: Target, keeps_unmap: bool) -> Target {
+        Target {
+            base: target.base + self.offset,
+            unmap: target.unmap && keeps_unmap,
+            ..target
+        }
+    }
+}
+
+/// A window onto a node whose operation is a task.
+struct Shifted {
+    node: Rc<dyn TaskNode>,
+    offset: u64,
+    keeps_unmap: bool,
+}
+
+impl TaskNode for Shifted {
+    fn run(
+        self: Rc<Self>,
+        cx: TaskContext,
+        mut request: Request,
+    ) -> LocalFuture<Result<(), Errno>> {
+        request.offset += self.offset;
+        if let Op::WriteZeroes { unmap } = &mut request.op {
+            *unmap &= self.keeps_unmap;
+        }
+        self.node.clone().run(cx, request)
+    }
+}
