@@ -1,4 +1,4 @@
-//! Nodes that are opened anew with other options, while guests use them.
+//! Nodes that are opened anew with other options, or put in front of others, while guests use them.
 //!
 //! Everything that can fail comes first: the new openings are made beside the old ones, by a thread of their own
 //! ([`Opening`]), since a disk or its server may take its time; and they take over the image locks. Then they take the
@@ -13,8 +13,8 @@ use crate::Failure;
 use crate::aio::AioChoices;
 use crate::faults;
 use crate::node;
-use crate::objects::{Export, Objects};
-use crate::shown::{Form, FrontEnds, Shown, ShownDisk};
+use crate::objects::{Export, Objects, OpenNode};
+use crate::shown::{Form, FrontEnds, Shown, ShownDisk, ShownNode};
 
 /// Nodes that are to be opened anew: all of them or none. Nothing has changed yet.
 pub(crate) struct Opening {
@@ -31,7 +31,7 @@ struct Planned {
     described: bool,
     old: Arc<Node>,
     had_locking: Locking,
-    /// What a window is onto, if that stays as it is.
+    /// The node below it, if that is not opened anew.
     below: Option<Arc<Node>>,
     exports: Vec<Shows>,
 }
@@ -73,7 +73,9 @@ pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<
     let of_these = |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
     let nodes = nodes.filter(|node| of_these(node));
-    let reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
+    let mut reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
+    let below = planned.iter().filter_map(|new| new.below.as_ref());
+    reserved.extend(below.map(|below| below.name().to_owned()));
     objects.reserve(&reserved, "blockdev-reopen")?;
     Ok(Opening {
         planned,
@@ -93,6 +95,7 @@ impl Opening {
         let mut renewed: Vec<Renewed> = Vec::new();
         for planned in self.planned {
             let node = planned.open(&renewed, &mut self.aio)?;
+            planned.check_size(&node, &renewed)?;
             // What the file has become outside is block_resize's to take over.
             node.set_size(planned.old.size());
             renewed.push(Renewed {
@@ -154,6 +157,25 @@ impl Planned {
         Ok(node)
     }
 
+    /// A node that gets another one below it keeps its size.
+    fn check_size(&self, node: &Node, renewed: &[Renewed]) -> Result<(), Failure> {
+        let Some((option, child)) = self.options.driver.child() else {
+            return Ok(());
+        };
+        let below = self.below(renewed, child.node_name());
+        if self.old.shares_disk_with(below) || node.size() == self.old.size() {
+            return Ok(());
+        }
+        Err(format!(
+            "Node '{}' has {} bytes and would have {} with '{option}': '{}'; resize that node first",
+            self.old.name(),
+            self.old.size(),
+            node.size(),
+            child.node_name(),
+        )
+        .into())
+    }
+
     /// The node of that name, below this one.
     fn below<'a>(&'a self, renewed: &'a [Renewed], name: &str) -> &'a Arc<Node> {
         let mut anew = renewed.iter().map(|new| &new.node);
@@ -182,10 +204,20 @@ impl Reopen {
                 faults.set(new.described.then(|| faults::rules(&blkdebug.injected)));
             }
         }
+        for Renewed { old, .. } in &self.renewed {
+            // What hangs in a filter that is taken away would not settle either.
+            for faults in old.filters_below() {
+                faults.set(None);
+            }
+        }
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
                 match &export.front_ends {
-                    Some(front_ends) => front_ends.exchange(&export.node, node),
+                    Some(front_ends) => {
+                        let shown = &export.node;
+                        let form = &export.form;
+                        front_ends.exchange(ShownNode { shown, form }, node);
+                    }
                     // What it still has to do it does with the old one.
                     None => export.node.set(node.clone()),
                 }
@@ -203,6 +235,16 @@ impl Reopen {
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
                 (open.options, open.node) = (options, node);
             }
+        }
+        // A node may be in front of a younger one now, and a program that takes over opens them in this order.
+        let order = in_order(&objects.nodes, |open| open.below().map(str::to_owned));
+        if let Ok(order) = order {
+            let names: Vec<String> = order
+                .iter()
+                .map(|open| open.node.name().to_owned())
+                .collect();
+            let place = |open: &OpenNode| names.iter().position(|name| name == open.node.name());
+            objects.nodes.sort_by_key(place);
         }
     }
 }
@@ -234,13 +276,13 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
             ("latency-ns", old.latency_ns != new.latency_ns),
         ],
         (Driver::Raw(old), Driver::Raw(new)) => [
-            ("file.driver", matches!(new.file, NodeRef::Inline(_))),
-            ("file", old.file.node_name() != new.file.node_name()),
+            ("file.driver", is_made_anew(&old.file, &new.file)),
             ("size", (old.offset, old.size) != (new.offset, new.size)),
+            ("", false),
         ],
         (Driver::Blkdebug(old), Driver::Blkdebug(new)) => [
-            ("image.driver", matches!(new.image, NodeRef::Inline(_))),
-            ("image", old.image.node_name() != new.image.node_name()),
+            ("image.driver", is_made_anew(&old.image, &new.image)),
+            ("", false),
             ("", false),
         ],
         _ => [("driver", true), ("", false), ("", false)],
@@ -251,20 +293,33 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
     }
 }
 
-/// The nodes that are described, and windows onto them: nodes come behind those that they are parts of.
+/// A child is named, or described in place; that one is made with its parent.
+fn is_made_anew(old: &NodeRef, new: &NodeRef) -> bool {
+    let was_in_place = matches!(old, NodeRef::Inline(_));
+    matches!(new, NodeRef::Inline(_)) || was_in_place && old.node_name() != new.node_name()
+}
+
+/// The nodes that are described, and nodes in front of them: nodes come behind those that they are in front of.
 fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned>, Failure> {
     let mut planned: Vec<Planned> = Vec::new();
-    for open in &objects.nodes {
+    // Of two descriptions the last one counts.
+    let described = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
+    let child = |open: &OpenNode| {
+        let options = described(open.node.name()).unwrap_or(&open.options);
+        let (_, child) = options.driver.child()?;
+        Some(child.node_name().to_owned())
+    };
+    for open in in_order(&objects.nodes, child)? {
         let old = open.node.clone();
-        // Of two descriptions the last one counts.
-        let described = wanted.iter().rev().find(|new| new.node_name == old.name());
-        let is_onto = |new: &Planned| open.below() == Some(new.old.name());
+        let described = described(old.name());
+        let below = child(open);
+        let is_onto = |new: &Planned| below.as_deref() == Some(new.old.name());
         let onto_these = planned.iter().any(is_onto);
         if described.is_none() && !onto_these {
             continue;
         }
-        let below = match open.below() {
-            Some(below) if !onto_these => Some(objects.node(below)?),
+        let below = match below {
+            Some(below) if !onto_these => Some(objects.node(&below)?),
             _ => None,
         };
         let exports = shown(objects, &old).map(|(export, disk)| Shows {
@@ -283,6 +338,36 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         });
     }
     Ok(planned)
+}
+
+/// All nodes, each behind the one below it, else in the order that they have.
+///
+/// # Errors
+/// A node would be below itself.
+fn in_order(
+    nodes: &[OpenNode],
+    child: impl Fn(&OpenNode) -> Option<String>,
+) -> Result<Vec<&OpenNode>, Failure> {
+    let mut left: Vec<&OpenNode> = nodes.iter().collect();
+    let mut ordered: Vec<&OpenNode> = Vec::new();
+    while !left.is_empty() {
+        let waits = |open: &&OpenNode| {
+            let below = child(open);
+            left.iter()
+                .any(|other| below.as_deref() == Some(other.node.name()))
+        };
+        let (later, next): (Vec<_>, Vec<_>) = left.iter().copied().partition(waits);
+        if let (true, Some(first)) = (next.is_empty(), later.first()) {
+            let name = first.node.name();
+            let below = child(first).unwrap_or_default();
+            return Err(
+                format!("Making '{below}' a child of '{name}' would create a cycle").into(),
+            );
+        }
+        ordered.extend(next);
+        left = later;
+    }
+    Ok(ordered)
 }
 
 fn locking(driver: &Driver) -> Locking {

@@ -152,6 +152,12 @@ impl Serving {
     }
 }
 
+/// A node that an export shows, and as what.
+pub(crate) struct ShownNode<'a> {
+    pub shown: &'a Shown,
+    pub form: &'a Form,
+}
+
 /// To reach those who use an export.
 pub(crate) enum FrontEnds {
     VhostUser(vhost_user::FrontEnds),
@@ -167,14 +173,22 @@ impl FrontEnds {
         }
     }
 
-    /// Lets another opening of a disk take its place, when what was taken is done.
-    pub fn exchange(&self, shown: &Shown, node: &Arc<Node>) {
+    /// Lets another node take the place of a disk's. Where both lead to the same opened disk, the queues of a virtio disk do not
+    /// stop: what they have taken goes the old way while they take more. Else they first finish what they have taken. Returns
+    /// when nothing uses the old node any more.
+    pub fn exchange(&self, ShownNode { shown, form }: ShownNode<'_>, node: &Arc<Node>) {
+        let set = || shown.set(node.clone());
         match self {
-            FrontEnds::VhostUser(front_ends) => front_ends.exchange(|| shown.set(node.clone())),
+            FrontEnds::VhostUser(front_ends)
+                if shown.get().shares_disk_with(node) && matches!(form, Form::Blk(_)) =>
+            {
+                front_ends.switch(set);
+            }
+            FrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
             FrontEnds::Controller(controller) => {
                 controller.enable(false);
                 controller.settle();
-                shown.set(node.clone());
+                set();
                 controller.set_node(node.clone());
                 controller.enable(true);
             }

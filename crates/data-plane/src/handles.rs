@@ -180,8 +180,8 @@ impl VringHandle {
         found.unwrap_or_else(|| Err(io::Error::other(Stopped)))
     }
 
-    /// Goes on with another opening of its disk; returns once it does. The queue was disabled before, and
-    /// has settled.
+    /// Goes on with another node; returns once it does. What is in flight goes the old way to its end, see
+    /// [`VringHandle::settle`].
     pub fn set_node(&self, node: Arc<Node>) {
         self.ask(|place, reply| Message::SetNode(place, node, reply));
     }

@@ -42,8 +42,8 @@ pub enum Message {
     Descriptors(u32, Sender<io::Result<Descriptors>>),
     /// Answer when all that was taken so far is done.
     Settle(u32, Sender<()>),
-    /// The disk is opened anew, and the queue, which is disabled and has nothing in flight, goes on with
-    /// that; the answer says that it does.
+    /// The queue goes on with another node in the place of its own; the answer says that it does. What is in flight goes the old
+    /// way to its end: [`Message::Settle`] says when.
     SetNode(u32, Arc<Node>, Sender<()>),
     /// These are the controller's disks from now on; the queue is disabled and has nothing in flight. The answer says that
     /// they are.

@@ -351,18 +351,16 @@ impl StoragePlane {
         Ok(())
     }
 
-    /// Another opening of its disk takes the place of the one that it has.
+    /// Another node takes the place of the one that it has.
     fn set_node(&mut self, cx: &mut PlaneContext<Self>, place: u32, node: Arc<Node>) {
         if self.vrings.get_mut(place).is_none() {
             self.set_controller_node(cx, place, &node);
             return;
         }
         let new = self.attach(cx, &node);
-        let old = match self.vrings.get_mut(place) {
-            Some(vring) => vring.set_route(new, &mut self.engines),
-            None => new,
-        };
-        self.engines.detach(old);
+        if let Some(vring) = self.vrings.get_mut(place) {
+            vring.set_route(new, &mut self.engines);
+        }
     }
 
     /// A controller's queue goes on with other disks.

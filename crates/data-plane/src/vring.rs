@@ -80,12 +80,14 @@ pub enum StartError {
     Stopped(#[from] event_loop::Stopped),
 }
 
-/// An older generation that has requests in flight, and the memory map that they use.
+/// An older generation that has requests in flight, and what they use.
 struct Retired {
     /// What was taken before, and is of no older generation yet, belongs to it.
     end: Stamp,
     in_flight: u32,
     memory: Arc<GuestMemory>,
+    /// If the queue goes on with another one.
+    route: Option<Route>,
 }
 
 /// What is left to be done when a queue was published.
@@ -542,7 +544,7 @@ impl Vring {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
         self.join_memory(engines);
-        self.begin_generation(old, engines);
+        self.begin_generation(old, None, engines);
         if let Err(error) = remapped {
             self.break_down(&error);
         }
@@ -553,46 +555,63 @@ impl Vring {
         self.ring.set_log(log, &self.memory);
     }
 
-    /// Its disk was opened anew, and this is the way there; returns the old one. Nothing is in flight.
-    pub fn set_route(&mut self, new: Route, engines: &mut Engines) -> Route {
-        debug_assert_eq!(
-            self.in_flight(),
-            self.waiting(),
-            "the old one is not needed any more"
-        );
-        self.leave_memory(&self.memory, engines);
-        let old = match &mut self.served {
-            Served::Blk(Blk { route, .. }) => std::mem::replace(route, new),
-            Served::Scsi(_) => new,
+    /// What it takes from now on goes this way to its disk. What it has taken goes the old one to its end.
+    pub fn set_route(&mut self, new: Route, engines: &mut Engines) {
+        let Served::Blk(Blk { route, .. }) = &mut self.served else {
+            return engines.detach(new);
         };
+        let old = std::mem::replace(route, new);
         self.join_memory(engines);
-        old
+        self.begin_generation(self.memory.clone(), Some(old), engines);
     }
 
     /// The answer comes when all that was taken so far is done. The queue goes on meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, engines: &mut Engines) {
         self.join_memory(engines);
-        self.begin_generation(self.memory.clone(), engines);
+        self.begin_generation(self.memory.clone(), None, engines);
         self.settling = Some(reply);
         self.end_settling();
     }
 
-    /// What is taken from now on is told apart from what is in flight, which uses `memory`.
-    fn begin_generation(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
+    /// What is taken from now on is told apart from what is in flight, which uses `memory` and, if the queue goes on with another
+    /// one, `route`.
+    fn begin_generation(
+        &mut self,
+        memory: Arc<GuestMemory>,
+        route: Option<Route>,
+        engines: &mut Engines,
+    ) {
         let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
         let in_flight = self.served.in_flight() - older;
+        // Parked requests go the new way, if they are tried again.
+        let uses_route = self.in_flight() > self.waiting();
         self.generation = match &mut self.served {
             Served::Blk(Blk { queue, .. }) => queue.begin_generation(),
             Served::Scsi(scsi) => scsi.begin_generation(),
         };
+        let mut retired = Retired {
+            end: self.generation,
+            in_flight,
+            memory,
+            route: None,
+        };
+        if uses_route {
+            retired.route = route;
+        } else if let Some(route) = route {
+            engines.detach(route);
+        }
         if in_flight > 0 {
-            self.retired.push(Retired {
-                end: self.generation,
-                in_flight,
-                memory,
-            });
+            self.retired.push(retired);
         } else {
-            self.leave_memory(&memory, engines);
+            self.leave(retired, engines);
+        }
+    }
+
+    /// A generation without requests in flight has no more use for its memory and its route.
+    fn leave(&self, retired: Retired, engines: &mut Engines) {
+        self.leave_memory(&retired.memory, engines);
+        if let Some(route) = retired.route {
+            engines.detach(route);
         }
     }
 
@@ -613,7 +632,6 @@ impl Vring {
         unsafe { engines.join_memory(route, key(&self.memory), ranges) };
     }
 
-    /// A generation without requests in flight has no more use for its memory.
     fn leave_memory(&self, memory: &Arc<GuestMemory>, engines: &mut Engines) {
         if self.fixed_buffers {
             engines.leave_memory(key(memory));
@@ -646,7 +664,7 @@ impl Vring {
             self.retired[index].in_flight -= requests;
             if self.retired[index].in_flight == 0 {
                 let retired = self.retired.remove(index);
-                self.leave_memory(&retired.memory, engines);
+                self.leave(retired, engines);
             }
             self.end_settling();
         }

@@ -275,6 +275,17 @@ impl Connection {
         }
     }
 
+    /// Lets the queues go on with what stands behind the device now, if that was `exchanged`, and waits until all is done that they
+    /// had taken before.
+    pub fn switch(&self, exchanged: bool) {
+        for running in self.vrings.iter().filter_map(Vring::running) {
+            if exchanged {
+                running.renew();
+            }
+        }
+        self.settle();
+    }
+
     /// Waits until all is done that the queues have taken so far.
     pub fn settle(&self) {
         for vring in &self.vrings {

@@ -25,11 +25,26 @@ impl FrontEnds {
     /// front-end finish what they have taken, and go on with what is new. Requests wait in their
     /// rings meanwhile. `exchange` must be short.
     pub fn exchange(&self, exchange: impl Fn()) {
+        self.change(exchange, Connection::rest, Connection::resume);
+    }
+
+    /// Exchanges what stands behind the device while its queues run: each goes on with what is new from its next request on.
+    /// Returns when what they had taken before is done. `exchange` must be short.
+    pub fn switch(&self, exchange: impl Fn()) {
+        self.change(exchange, |_| {}, Connection::switch);
+    }
+
+    fn change(
+        &self,
+        exchange: impl Fn(),
+        before: impl Fn(&Connection),
+        after: impl Fn(&Connection, bool),
+    ) {
         loop {
             let session = self.session();
             let mut at_rest = session.as_deref().map(lock);
             if let Some(session) = &mut at_rest {
-                session.rest();
+                before(session);
             }
             // A front-end that comes, or has come meanwhile, starts its queues after this or has them
             // counted in.
@@ -43,7 +58,7 @@ impl FrontEnds {
             }
             drop(state);
             if let Some(session) = at_rest {
-                session.resume(same);
+                after(&session, same);
             }
             if same {
                 return;

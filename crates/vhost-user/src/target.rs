@@ -111,8 +111,8 @@ pub trait StartedQueue: Send {
     /// # Errors
     /// Too many files are open.
     fn descriptors(&self) -> io::Result<Descriptors>;
-    /// What stands behind the device was exchanged while the queue was disabled and had nothing in
-    /// flight: it goes on with what is there now.
+    /// What stands behind the device was exchanged: the queue goes on with what is there now. It may have requests in flight, which go
+    /// on with what was there before, only if the target is one that [can be switched](crate::FrontEnds::switch).
     fn renew(&self);
     /// Signals the guest there.
     fn set_call(&self, call: Option<OwnedFd>);

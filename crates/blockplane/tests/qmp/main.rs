@@ -3,6 +3,7 @@
 //! - `chardev`: how clients reach a monitor, and how it ends.
 //! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
 //! - `faults`: faults on purpose, and what becomes of disks that have them.
+//! - `filters_in_use`: filters that are put in front of running disks, and taken away.
 //! - `luns`: units of SCSI controllers.
 //! - `human`: what people ask, in QEMU's words.
 //! - `stats`: figures that agree with what a guest did.
@@ -41,6 +42,7 @@ mod crowd;
 mod error_policies;
 mod exports;
 mod faults;
+mod filters_in_use;
 mod histograms;
 mod human;
 mod locked;

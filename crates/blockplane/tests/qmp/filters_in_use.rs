@@ -1,0 +1,213 @@
+//! Filters that are put in front of running disks, and taken away, while their guests write and read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use test_support::verifying::blocks::BLOCK;
+use test_support::verifying::device::Device;
+use test_support::verifying::guest::Guest;
+use test_support::verifying::random::Random;
+use test_support::vhost_user::wire::Wire;
+
+use crate::client::Client;
+use crate::process::{Folder, Process};
+use crate::start;
+
+const BLOCKS: u64 = 256;
+const QUEUES: usize = 4;
+
+/// A file, a node in front of it that keeps its name, and an export of that on two iothreads.
+fn line(kind: &str) -> String {
+    format!(
+        "--object iothread,id=io0 --object iothread,id=io1 \
+         --blockdev file,node-name=d,filename=disk.img \
+         --blockdev raw,node-name=disk,file=d \
+         --export {kind},id=e,node-name=disk,writable=on,num-queues={QUEUES},\
+iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock"
+    )
+}
+
+fn disk_onto(node: &str) -> Value {
+    json!({"options": [{"driver": "raw", "node-name": "disk", "file": node}]})
+}
+
+fn add_filter(client: &mut Client, faults: Value) {
+    let filter =
+        json!({"driver": "blkdebug", "node-name": "f", "image": "d", "inject-error": faults});
+    client.done("blockdev-add", filter);
+}
+
+/// A guest that loads its disk and verifies what it reads, on a thread of its own.
+struct Load {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<(u64, Duration)>,
+}
+
+impl Load {
+    fn begin(folder: &Folder, device: Device) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (seen, socket) = (ends.clone(), folder.join("e.sock"));
+        let thread = std::thread::spawn(move || {
+            let mut random = Random(42);
+            let wire = Wire::connect(&socket);
+            let mut guest = Guest::new(device, false, QUEUES, BLOCKS);
+            guest.introduce(&wire, || ()).unwrap();
+            let mut longest = Duration::ZERO;
+            while !seen.load(Ordering::Relaxed) {
+                guest.ask_some(&mut random);
+                let begin = Instant::now();
+                while !guest.look() {
+                    guest.sleep(&wire).unwrap();
+                }
+                longest = longest.max(begin.elapsed());
+            }
+            guest.drains_to(0, &wire);
+            for block in 0..guest.blocks.count() {
+                guest.ask(
+                    guest.request_queues().start,
+                    test_support::verifying::device::Op::Read,
+                    block,
+                );
+                guest.drains_to(0, &wire);
+            }
+            (guest.answers, longest)
+        });
+        Load { ends, thread }
+    }
+
+    /// Everything was right; so many requests were answered, and nothing for at most so long.
+    fn ended_well(self) -> (u64, Duration) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn descriptors(program: &Process) -> usize {
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
+    fds.count()
+}
+
+/// Anonymous memory that a process has, in KiB.
+fn memory_kib(program: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+fn filters_come_and_go(kind: &str, device: Device, rounds: usize) {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let (program, mut client) = start(&folder, &line(kind));
+    let load = Load::begin(&folder, device);
+    // Delayed requests are still with a filter when it is taken away.
+    let delays = json!([{"action": "delay", "delay-ns": 200_000, "one-in": 3}]);
+    let mut before = None;
+    for round in 0..rounds {
+        add_filter(&mut client, delays.clone());
+        client.done("blockdev-reopen", disk_onto("f"));
+        client.done("blockdev-reopen", disk_onto("d"));
+        client.done("blockdev-del", json!({"node-name": "f"}));
+        if round == rounds / 4 {
+            before = Some((descriptors(&program), memory_kib(&program)));
+        }
+    }
+    let (answers, longest) = load.ended_well();
+    let (fds, memory) = before.unwrap();
+    println!("{rounds} times, {answers} answers, none for {longest:?} at most");
+    assert!(answers > rounds as u64, "{answers}");
+    // The guest's own connection and queues are there in both counts, or gone in the second.
+    assert!(
+        descriptors(&program) <= fds,
+        "{} of {fds}",
+        descriptors(&program)
+    );
+    let now = memory_kib(&program);
+    assert!(now <= memory + 4096, "{now} KiB after {memory} KiB");
+    program.stop();
+}
+
+/// `BLOCKPLANE_FILTERS`: how often.
+fn rounds() -> usize {
+    let rounds = std::env::var("BLOCKPLANE_FILTERS").ok();
+    rounds.map_or(60, |rounds| rounds.parse().unwrap())
+}
+
+#[test]
+fn a_filter_comes_and_goes_under_a_virtio_disk_in_use() {
+    filters_come_and_go("vhost-user-blk", Device::Blk, rounds());
+}
+
+#[test]
+fn a_filter_comes_and_goes_under_a_scsi_disk_in_use() {
+    filters_come_and_go("vhost-user-scsi", Device::Scsi, rounds());
+}
+
+#[test]
+fn a_filter_works_while_it_is_there_and_hanging_requests_go_on_when_it_is_taken_away() {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let (program, mut client) = start(&folder, &line("vhost-user-blk"));
+    let mut guest = crate::guest::Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, crate::guest::OUT, 0, 1);
+    add_filter(
+        &mut client,
+        json!([{"errno": 28, "iotype": "write"}, {"action": "hang", "iotype": "read"}]),
+    );
+    client.done("blockdev-reopen", disk_onto("f"));
+    guest.ask(0, 0, crate::guest::OUT, 0, 2);
+    guest.watch(0, 0);
+    assert_eq!(guest.status(0, 0), 1, "the filter fails it");
+    guest.ask(0, 1, crate::guest::IN, 0, 0);
+    client.done("query-named-block-nodes", json!({}));
+    assert!(!guest.is_answered(0, 1));
+    client.done("blockdev-reopen", disk_onto("d"));
+    guest.wait(0, 1);
+    assert_eq!((guest.status(0, 1), guest.data(0, 1)), (0, vec![1; BLOCK]));
+    guest.request(0, crate::guest::OUT, 0, 3);
+    client.done("blockdev-del", json!({"node-name": "f"}));
+    program.stop();
+}
+
+#[test]
+fn a_graph_has_no_cycles_and_a_node_in_use_stays() {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    folder.image("other.img", BLOCKS * BLOCK as u64 / 2);
+    let (program, mut client) = start(&folder, &line("vhost-user-blk"));
+    let filter = json!({"driver": "blkdebug", "node-name": "f", "image": "disk"});
+    client.done("blockdev-add", filter);
+    let text = client.fails("blockdev-reopen", disk_onto("f"));
+    assert!(text.contains("cycle"), "{text}");
+    client.done("blockdev-del", json!({"node-name": "f"}));
+    let text = client.fails("blockdev-reopen", disk_onto("nowhere"));
+    assert!(text.contains("nowhere"), "{text}");
+    let other = json!({"driver": "file", "node-name": "other", "filename": "other.img"});
+    client.done("blockdev-add", other);
+    let text = client.fails("blockdev-reopen", disk_onto("other"));
+    assert!(text.contains("bytes"), "{text}");
+    add_filter(&mut client, json!([]));
+    client.done("blockdev-reopen", disk_onto("f"));
+    let text = client.fails("blockdev-del", json!({"node-name": "f"}));
+    assert!(text.contains("disk"), "{text}");
+    // What is below the filter is opened anew with all that is in front of it.
+    let below = json!({"options": [{"driver": "file", "node-name": "d", "filename": "disk.img",
+        "cache": {"direct": false}}]});
+    client.done("blockdev-reopen", below);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    for node in nodes.as_array().unwrap() {
+        let is_other = node["node-name"] == "other";
+        assert_eq!(node["cache"]["direct"] == true, is_other, "{node}");
+    }
+    let mut guest = crate::guest::Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, crate::guest::OUT, 0, 1);
+    program.stop();
+}
