@@ -285,8 +285,11 @@ const CHECK_CONDITION: u8 = 2;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const TASK_SET_FULL: u8 = 0x28;
 
+/// Sense key and additional sense code.
+type Sense = (u8, u16);
+
 /// The table of docs/scsi.md: status, sense key and code, which differ for reads in one case.
-const SCSI_ERRORS: [(u32, &str, u8, Option<(u8, u16)>); 13] = [
+const SCSI_ERRORS: [(u32, &str, u8, Option<Sense>); 13] = [
     (EIO, "EIO", CHECK_CONDITION, Some((0xb, 0x0006))),
     (11, "EAGAIN", CHECK_CONDITION, Some((0xb, 0x0006))),
     (ETIMEDOUT, "ETIMEDOUT", CHECK_CONDITION, Some((0xb, 0x0006))),

@@ -122,7 +122,13 @@ fn filters_come_and_go(kind: &str, device: Device, rounds: usize) {
     }
     let (answers, longest) = load.ended_well();
     let (fds, memory) = before.unwrap();
-    println!("{rounds} times, {answers} answers, none for {longest:?} at most");
+    #[allow(
+        clippy::print_stdout,
+        reason = "a figure that depends on the machine is reported, not asserted"
+    )]
+    {
+        println!("{rounds} times, {answers} answers, none for {longest:?} at most");
+    }
     assert!(answers > rounds as u64, "{answers}");
     // The guest's own connection and queues are there in both counts, or gone in the second.
     assert!(
