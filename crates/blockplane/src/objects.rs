@@ -134,8 +134,6 @@ impl Objects {
             thread_pool_min: options.thread_pool_min,
             thread_pool_max: options.thread_pool_max,
             cpu_affinity: options.cpu_affinity.clone(),
-            x_first_batch: options.knobs.first_batch,
-            x_admit_budget: options.knobs.admit_budget,
         };
         let thread = Arc::new(DataThread::spawn(settings)?);
         self.iothreads.push(Iothread {

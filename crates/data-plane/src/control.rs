@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use block::{EngineSettings, Engines, Node};
-use engine::{AioSettings, DEFAULT_FIRST_BATCH, PoolError, PoolSettings};
+use engine::{AioSettings, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use sandbox::Thread;
 
@@ -35,12 +35,6 @@ pub struct DataThreadSettings {
     pub thread_pool_max: u32,
     /// CPUs that it may run on (`cpu-affinity`), each below 1024; empty: wherever the process may.
     pub cpu_affinity: Vec<u16>,
-    /// Test knob: most requests in a call to the kernel while nothing is in flight; 0: no other limit than
-    /// else; `None`: the engine's default.
-    pub x_first_batch: Option<u32>,
-    /// Test knob: requests taken from one queue per iteration, rounded up to turns of 64; `None`: one
-    /// turn.
-    pub x_admit_budget: Option<u32>,
 }
 
 impl DataThreadSettings {
@@ -56,8 +50,6 @@ impl DataThreadSettings {
             thread_pool_min: pool.min_threads,
             thread_pool_max: pool.max_threads,
             cpu_affinity: Vec::new(),
-            x_first_batch: None,
-            x_admit_budget: None,
         }
     }
 }
@@ -126,7 +118,6 @@ impl DataThread {
             aio: AioSettings {
                 max_events: aio_max_events,
                 max_batch: aio_max_batch,
-                first_batch: settings.x_first_batch.unwrap_or(DEFAULT_FIRST_BATCH),
             },
             pool: PoolSettings {
                 min_threads: settings.thread_pool_min,
@@ -150,9 +141,6 @@ impl DataThread {
             let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
             let mut plane = StoragePlane::new(remote, engines);
             plane.set_unbound(unbound);
-            if let Some(budget) = settings.x_admit_budget {
-                plane.set_admit_budget(budget);
-            }
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
                 iterations: cx.totals(),

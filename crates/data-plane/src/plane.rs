@@ -24,7 +24,7 @@ use crate::scsi::{AttachedDisk, ScsiDisk, ScsiMail};
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
-use crate::vring::{ADMIT_BUDGET, Published, StartError, Vring, VringSetup};
+use crate::vring::{Published, StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
 use crate::waiting::Joined;
 
@@ -73,8 +73,6 @@ pub struct StoragePlane {
     gave_back: bool,
     /// A queue was left with work because its budget was used up.
     more: bool,
-    /// How many turns at a queue an iteration has, each of [`ADMIT_BUDGET`] requests at most.
-    admit_turns: usize,
     trace: Trace,
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
@@ -101,7 +99,6 @@ impl StoragePlane {
             gave_back: false,
             chain: Chain::new(),
             more: false,
-            admit_turns: 1,
             trace: Trace::default(),
             engine_handlers: Vec::new(),
             unbound: None,
@@ -131,12 +128,6 @@ impl StoragePlane {
     /// Its thread is bound to CPUs, and was allowed to run there before.
     pub(crate) fn set_unbound(&mut self, unbound: Option<CpuSet>) {
         self.unbound = unbound;
-    }
-
-    /// Takes up to so many requests from one queue per iteration, rounded up to turns of 64: for
-    /// measurements.
-    pub fn set_admit_budget(&mut self, budget: u32) {
-        self.admit_turns = (budget as usize).div_ceil(ADMIT_BUDGET).max(1);
     }
 
     /// Phase 2 where there is something to give back: code that exists once.
@@ -211,30 +202,6 @@ impl StoragePlane {
     fn flush_carriers(&mut self) {
         self.engines.flush_batch();
         self.submits.update(&self.engines);
-    }
-
-    /// One turn at each active queue; true when one was left with work.
-    #[inline]
-    fn admit_turn(&mut self) -> bool {
-        let StoragePlane {
-            engines,
-            vrings,
-            lists,
-            chain,
-            ..
-        } = self;
-        lists.admit(vrings, |vring| vring.admit(chain, engines))
-    }
-
-    /// Test knob: the other turns of an iteration.
-    #[cold]
-    fn admit_again(&mut self) {
-        for _ in 1..self.admit_turns {
-            self.more = self.admit_turn();
-            if !self.more {
-                return;
-            }
-        }
     }
 
     /// Each queue with something to publish does so once, and signals at most once.
@@ -639,10 +606,14 @@ impl Plane for StoragePlane {
     }
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
-        self.more = self.admit_turn();
-        if self.more && self.admit_turns > 1 {
-            self.admit_again();
-        }
+        let StoragePlane {
+            engines,
+            vrings,
+            lists,
+            chain,
+            ..
+        } = self;
+        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines));
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {

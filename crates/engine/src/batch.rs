@@ -5,7 +5,7 @@
 //!
 //! A disk with nothing to do is a case of its own, whatever the limit: the kernel tells it of a call's requests
 //! when the last of them is prepared, and until then it waits. So no call is larger than what the disk
-//! has to do already, or than a [first few](DEFAULT_FIRST_BATCH): it starts on those, and each further call
+//! has to do already, or than a [first few](FIRST_BATCH): it starts on those, and each further call
 //! doubles what it has. Disks that answer in bursts have nothing to do after each of them.
 //!
 //! What this does not do: completions are looked at once per iteration of the loop, however many calls it
@@ -18,30 +18,20 @@ pub const DEFAULT_MAX_BATCH: u32 = 32;
 
 /// Most requests in the first call to a disk that has nothing to do. Measured against none on a disk that
 /// answers in bursts, at depth 32: 12 % more requests per second; 1, 2 and 8 are as good within noise.
-pub const DEFAULT_FIRST_BATCH: u32 = 4;
+pub const FIRST_BATCH: u32 = 4;
 
 /// The limit of one engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimit {
     now: u32,
-    /// Of a call when nothing is in flight.
-    first: usize,
     /// What the engine has room for.
     room: u32,
 }
 
 impl BatchLimit {
-    /// `wanted` as for [`set`](Self::set). `first`: the limit while nothing is in flight, 0: no other than
-    /// else. `room`: as many requests as the engine has room for.
-    pub(crate) fn new(wanted: u32, first: u32, room: u32) -> Self {
-        let mut limit = Self {
-            now: 0,
-            first: match first {
-                0 => usize::MAX,
-                first => first as usize,
-            },
-            room,
-        };
+    /// `wanted` as for [`set`](Self::set). `room`: as many requests as the engine has room for.
+    pub(crate) fn new(wanted: u32, room: u32) -> Self {
+        let mut limit = Self { now: 0, room };
         limit.set(wanted);
         limit
     }
@@ -65,7 +55,7 @@ impl BatchLimit {
     /// The limit for the next call, when `in_flight` requests were handed over and are not taken back.
     #[inline]
     pub(crate) fn of_call(&self, in_flight: usize) -> usize {
-        (self.now as usize).min(in_flight.max(self.first))
+        (self.now as usize).min(in_flight.max(FIRST_BATCH as usize))
     }
 }
 
@@ -75,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_disk_with_nothing_to_do_gets_a_few_and_then_as_many_again() {
-        let limit = BatchLimit::new(32, 4, 1024);
+        let limit = BatchLimit::new(32, 1024);
         let mut in_flight = 0;
         let calls = [(); 6].map(|()| {
             let count = limit.of_call(in_flight);
@@ -83,15 +73,13 @@ mod tests {
             count
         });
         assert_eq!(calls, [4, 4, 8, 16, 32, 32]);
-        let small = BatchLimit::new(3, 4, 1024);
+        let small = BatchLimit::new(3, 1024);
         assert_eq!(small.of_call(0), 3, "a limit that was set holds");
-        let none = BatchLimit::new(32, 0, 1024);
-        assert_eq!(none.of_call(0), 32);
     }
 
     #[test]
     fn a_limit_of_0_is_the_default_and_none_exceeds_the_room() {
-        let mut limit = BatchLimit::new(0, 0, 64);
+        let mut limit = BatchLimit::new(0, 64);
         assert_eq!(limit.now(), DEFAULT_MAX_BATCH);
         limit.set(5);
         assert_eq!(limit.now(), 5);
@@ -99,6 +87,6 @@ mod tests {
         assert_eq!(limit.now(), 64);
         limit.set(0);
         assert_eq!(limit.now(), DEFAULT_MAX_BATCH);
-        assert_eq!(BatchLimit::new(0, 0, 20).now(), 20);
+        assert_eq!(BatchLimit::new(0, 20).now(), 20);
     }
 }

@@ -24,7 +24,7 @@ mod transfer;
 pub mod uring;
 
 pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
-pub use batch::{DEFAULT_FIRST_BATCH, DEFAULT_MAX_BATCH};
+pub use batch::{DEFAULT_MAX_BATCH, FIRST_BATCH};
 pub use io::{Full, Io, Op};
 pub use pool::{Job, Pool, PoolError, PoolSettings};
 /// An error number of the kernel, see errno(3).

@@ -44,7 +44,6 @@ fn linux_aio_allocates_nothing() {
         let settings = AioSettings {
             max_events: MAX_EVENTS,
             max_batch: 0,
-            first_batch: 4,
         };
         let mut aio = LinuxAio::with_kernel(MaybeRing { ring }, settings).unwrap();
         // Through the page cache it answers within the call.

@@ -17,7 +17,6 @@ use support::{BLOCK, Block, Buffers, TempFile, fill_of, ok};
 const SETTINGS: UringSettings = UringSettings {
     max_events: 512,
     max_batch: 0,
-    first_batch: 0,
     max_workers: 4,
 };
 

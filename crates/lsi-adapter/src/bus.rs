@@ -11,7 +11,7 @@ use crate::disks::Disks;
 use crate::memory::Memory;
 
 /// Requests that are enough for a disk to begin with: as many as engines hand over first.
-const FIRST_REQUESTS: usize = engine::DEFAULT_FIRST_BATCH as usize;
+const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
 
 /// Accesses by message that are not answered: the chip has one at a time, and may have given up others.
 #[derive(Default)]

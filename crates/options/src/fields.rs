@@ -5,7 +5,7 @@
 //! same table prints the option's help, so the two cannot differ.
 
 use crate::{
-    Problem, knobs,
+    Problem,
     size::{self, NumberError},
     suggest,
     tree::{Object, Value},
@@ -94,11 +94,10 @@ impl Fields {
                     instead: not_yet.instead.to_owned(),
                 });
             }
-            // Test knobs are for those who know their names.
-            let shown = || names.iter().filter(|name| !name.starts_with(knobs::PREFIX));
-            let suggestion = suggest::closest(&path, shown().copied())
+            let suggestion = suggest::closest(&path, names.iter().copied())
                 .map(|name| format!("{}{name}", self.prefix));
-            let known = shown()
+            let known = names
+                .iter()
                 .map(|name| format!("{}{name}", self.prefix))
                 .collect();
             return Err(Problem::UnknownKey {

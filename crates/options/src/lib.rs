@@ -24,7 +24,6 @@ mod inherited;
 mod json;
 mod keyval;
 mod kind;
-mod knobs;
 mod limits;
 pub mod live;
 mod metrics;
@@ -58,7 +57,6 @@ pub use export::{
 };
 pub use fields::Key;
 pub use generate::Generate;
-pub use knobs::IothreadKnobs;
 pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, MonitorOptions};
 pub use object::{

@@ -5,7 +5,7 @@
 
 use crate::{
     BlockdevOptions, ExportOptions, Injected, Key, LunOptions, ObjectOptions, Problem, SocketAddr,
-    blockdev, export, fields::Fields, json, knobs, names::Names, object,
+    blockdev, export, fields::Fields, json, names::Names, object,
 };
 
 /// What runs.
@@ -93,10 +93,10 @@ impl Live {
     }
 }
 
-/// Keys of an iothread, its test knobs among them.
+/// Keys of an iothread.
 #[must_use]
-pub fn iothread_keys() -> Vec<Key> {
-    [object::IOTHREAD_KEYS, knobs::IOTHREAD_KEYS].concat()
+pub fn iothread_keys() -> &'static [Key] {
+    object::IOTHREAD_KEYS
 }
 
 /// Keys of every node.

@@ -5,7 +5,6 @@
 use crate::{
     Problem, cpus,
     fields::{Fields, Key, NotYet, kind},
-    knobs::{self, IothreadKnobs},
     names::{MAX_ID_BYTES, Names},
     tree::{Object, Value},
 };
@@ -56,8 +55,6 @@ pub struct IothreadOptions {
     /// `cpu-affinity` (blockplane's own): the CPUs the thread may run on, ascending, each once and
     /// below [`crate::MAX_CPUS`]; empty = wherever the program may. Worker threads are not bound.
     pub cpu_affinity: Vec<u16>,
-    /// Test knobs.
-    pub knobs: IothreadKnobs,
 }
 
 /// Largest `aio-max-events`: the whole of the kernel's default `fs.aio-max-nr`.
@@ -88,7 +85,6 @@ impl IothreadOptions {
             thread_pool_min: 0,
             thread_pool_max: DEFAULT_THREAD_POOL_MAX,
             cpu_affinity: Vec::new(),
-            knobs: IothreadKnobs::default(),
         }
     }
 }
@@ -182,12 +178,7 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ObjectOptions, 
 fn iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Problem> {
     // QAPI's int: what its other implementation stores these numbers in.
     const MAX_INT: u64 = i64::MAX.unsigned_abs();
-    let mut fields = Fields::new(
-        object,
-        "",
-        &[IOTHREAD_KEYS, knobs::IOTHREAD_KEYS],
-        KEYS_NOT_YET,
-    )?;
+    let mut fields = Fields::new(object, "", &[IOTHREAD_KEYS], KEYS_NOT_YET)?;
     fields.take("qom-type");
     let Some(id) = fields.identifier("id", MAX_ID_BYTES)? else {
         return Err(Problem::Missing {
@@ -231,7 +222,6 @@ fn iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Proble
         fields.number_u32("thread-pool-max", 1, MAX_THREAD_POOL)?,
     );
     iothread.cpu_affinity = cpu_affinity(&mut fields)?;
-    iothread.knobs = knobs::iothread(&mut fields)?;
     fields.finish();
     if iothread.thread_pool_min > iothread.thread_pool_max {
         let reason = format!(

@@ -271,7 +271,6 @@ fn iothread_settings() {
         thread_pool_min: 6,
         thread_pool_max: 7,
         cpu_affinity: vec![0, 1, 2, 4],
-        knobs: options::IothreadKnobs::default(),
     };
     assert_eq!(all, expected);
     let defaults = iothread("iothread,id=a");
@@ -288,17 +287,11 @@ fn iothread_settings() {
 }
 
 #[test]
-fn test_knobs_are_for_those_who_know_them() {
-    use options::IothreadKnobs;
-    let on = iothread("iothread,id=a,x-first-batch=0,x-admit-budget=1024").knobs;
-    let expected = IothreadKnobs {
-        first_batch: Some(0),
-        admit_budget: Some(1024),
-    };
-    assert_eq!(on, expected);
-    let error = error(&["--object", "iothread,id=a,first-batch=0"]);
-    assert!(error.contains("unknown option"), "{error}");
-    assert!(!error.contains("x-first-batch"), "{error}");
+fn an_iothread_has_no_experimental_options() {
+    for option in ["x-late-notify=on", "x-first-batch=0", "x-anything=1"] {
+        let error = error(&["--object", &format!("iothread,id=a,{option}")]);
+        assert!(error.contains("unknown option"), "{error}");
+    }
     for args in [vec!["--help"], vec!["--object", "iothread,help"]] {
         let Ok(Invocation::Help(text)) = parse(args.iter().map(Into::into)) else {
             panic!("{args:?}")

@@ -77,7 +77,6 @@ impl Engines {
         let ring_settings = UringSettings {
             max_events: settings.aio.max_events,
             max_batch: settings.aio.max_batch,
-            first_batch: settings.aio.first_batch,
             max_workers: settings.pool.max_threads,
         };
         Ok(Engines {

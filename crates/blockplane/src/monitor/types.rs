@@ -35,7 +35,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     definitions.push(("BlockExportLun", Definition::Object(object)));
     let object = reader.object(live::inject_error_keys(), &[]);
     definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
-    let object = reader.object(&live::iothread_keys(), &["qom-type", "id"]);
+    let object = reader.object(live::iothread_keys(), &["qom-type", "id"]);
     definitions.push(("ObjectOptions", Definition::Object(object)));
     let object = reader.object(&live::export_keys(), &["type", "id", "addr"]);
     definitions.push(("BlockExportOptions", Definition::Object(object)));

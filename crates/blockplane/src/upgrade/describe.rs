@@ -48,7 +48,6 @@ fn iothread(options: &IothreadOptions) -> Value {
         thread_pool_min,
         thread_pool_max,
         cpu_affinity,
-        knobs,
     } = options;
     let mut json = json!({
         "qom-type": "iothread",
@@ -65,14 +64,6 @@ fn iothread(options: &IothreadOptions) -> Value {
     if !cpu_affinity.is_empty() {
         let cpus = cpu_affinity.iter().map(u16::to_string);
         json["cpu-affinity"] = cpus.collect();
-    }
-    for (name, knob) in [
-        ("x-first-batch", knobs.first_batch),
-        ("x-admit-budget", knobs.admit_budget),
-    ] {
-        if let Some(knob) = knob {
-            json[name] = knob.into();
-        }
     }
     json
 }

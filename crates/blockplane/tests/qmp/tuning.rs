@@ -176,7 +176,7 @@ fn tuned_under_full_load() {
         folder.image("disk", 16 << 20);
         let direct = if aio == "threads" { "off" } else { "on" };
         let line = format!(
-            "{MONITOR} --object iothread,id=a,x-first-batch=0 \
+            "{MONITOR} --object iothread,id=a \
              --blockdev file,node-name=d,filename=disk,aio={aio},cache.direct={direct} \
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=a,\
              writable=on,num-queues=2"

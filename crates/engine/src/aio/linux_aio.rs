@@ -95,7 +95,7 @@ impl<K: AioKernel> LinuxAio<K> {
         let fdsync = kernel.supports_fdsync(context);
         let source = Source::new(&kernel, context, settings);
         let capacity = max_events as usize;
-        let batch = BatchLimit::new(settings.max_batch, settings.first_batch, max_events);
+        let batch = BatchLimit::new(settings.max_batch, max_events);
         let engine = Self {
             kernel,
             context,

@@ -1,7 +1,5 @@
 //! What an engine can be told, and what it counts.
 
-use crate::batch::DEFAULT_FIRST_BATCH;
-
 /// Requests in flight and pending, unless told otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;
 
@@ -16,8 +14,6 @@ pub struct AioSettings {
     pub max_events: u32,
     /// Most requests in one io_submit(2); 0 means [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH).
     pub max_batch: u32,
-    /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
-    pub first_batch: u32,
 }
 
 impl Default for AioSettings {
@@ -25,7 +21,6 @@ impl Default for AioSettings {
         Self {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
-            first_batch: DEFAULT_FIRST_BATCH,
         }
     }
 }

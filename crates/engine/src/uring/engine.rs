@@ -140,7 +140,7 @@ impl<R: Ring> Uring<R> {
             vectored_fixed: false,
             pending: 0,
             in_flight: 0,
-            batch: BatchLimit::new(settings.max_batch, settings.first_batch, max_events),
+            batch: BatchLimit::new(settings.max_batch, max_events),
             max_events,
             blocked: false,
             armed: false,

@@ -1,7 +1,6 @@
 //! What an engine can be told, and what it counts.
 
 use crate::aio::DEFAULT_MAX_EVENTS;
-use crate::batch::DEFAULT_FIRST_BATCH;
 use crate::pool::DEFAULT_MAX_THREADS;
 
 /// Most requests that one ring is made for: the kernel's own limit. More are cut down to it.
@@ -14,8 +13,6 @@ pub struct UringSettings {
     pub max_events: u32,
     /// Most requests in one io_uring_enter(2); 0 means [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH).
     pub max_batch: u32,
-    /// Most requests in one call while nothing is in flight, `max_batch` at most; 0: `max_batch`.
-    pub first_batch: u32,
     /// Most worker threads that the kernel starts for what would block, 1 or more.
     pub max_workers: u32,
 }
@@ -25,7 +22,6 @@ impl Default for UringSettings {
         Self {
             max_events: DEFAULT_MAX_EVENTS,
             max_batch: 0,
-            first_batch: DEFAULT_FIRST_BATCH,
             max_workers: DEFAULT_MAX_THREADS,
         }
     }

@@ -18,7 +18,6 @@ fn engine_on(kernel: FakeKernel, max_events: u32, max_batch: u32) -> Fake {
     let settings = AioSettings {
         max_events,
         max_batch,
-        first_batch: 0,
     };
     LinuxAio::with_kernel(kernel, settings).unwrap()
 }
