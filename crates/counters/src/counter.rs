@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::COUNTED;
-
 /// A number that one thread changes, and any thread reads at any time.
 ///
 /// Since nobody else writes, a change is a plain addition in memory. A reader sees some moment of it; two
@@ -19,16 +17,13 @@ impl Counter {
     /// Adds to it.
     #[inline(always)]
     pub fn add(&self, count: u64) {
-        // Not even looked at: a compiler keeps each look at an atomic.
-        if COUNTED {
-            self.set(self.get().wrapping_add(count));
-        }
+        self.set(self.get().wrapping_add(count));
     }
 
     /// Raises it to `value` if it is smaller.
     #[inline(always)]
     pub fn raise(&self, value: u64) {
-        if COUNTED && self.get() < value {
+        if self.get() < value {
             self.set(value);
         }
     }
@@ -36,9 +31,7 @@ impl Counter {
     /// Replaces it.
     #[inline(always)]
     pub fn set(&self, value: u64) {
-        if COUNTED {
-            self.0.store(value, Ordering::Relaxed);
-        }
+        self.0.store(value, Ordering::Relaxed);
     }
 
     /// What it is.

@@ -6,16 +6,11 @@
 //! - [`Bins`], durations between boundaries that somebody chose.
 //!
 //! What is counted is not known here.
-//!
-//! Built with `--cfg uncounted`, nothing is, for `cargo xtask instructions` to tell what counting costs.
 
 mod bins;
 mod clock;
 mod counter;
 mod histogram;
-
-/// Whether anything is counted.
-pub const COUNTED: bool = !cfg!(uncounted);
 
 pub use bins::{Bins, Boundaries, BoundariesError, MAX_BOUNDARIES};
 pub use clock::{Clock, Scale};

@@ -1,7 +1,7 @@
 //! What an iothread hands over to the kernel.
 
 use block::{Engines, Submits};
-use counters::{COUNTED, Counter};
+use counters::Counter;
 
 /// Kept by the iothread, read by any thread: as of the last submit phase. On cache lines of its own.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl SubmitTotals {
             calls,
             largest_batch,
         } = engines.submits();
-        if COUNTED && self.calls.get() != calls {
+        if self.calls.get() != calls {
             self.calls.set(calls);
             self.requests.set(requests);
             self.largest_batch.set(largest_batch);

@@ -11,8 +11,7 @@
 //! ```
 //!
 //! They carry no name of the iothread: the thread has it. What they mean to a user, with examples: `docs/tracing.md`.
-//! How tools find them: the `note` module. Elsewhere than on x86-64 nothing is ever enabled, nor is
-//! it when built with `--cfg untraced`, for `cargo xtask instructions` to tell what a tracepoint costs.
+//! How tools find them: the `note` module. Elsewhere than on x86-64 nothing is ever enabled.
 
 mod note;
 

@@ -32,7 +32,7 @@ impl Semaphore {
 macro_rules! is_raised {
     ($semaphore:ident) => {{
         // SAFETY: it compares an aligned static with zero, and goes on at one of two places.
-        #[cfg(all(target_arch = "x86_64", not(untraced)))]
+        #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!(
                 "cmpw $0, {semaphore}(%rip)",

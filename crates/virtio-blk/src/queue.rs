@@ -5,7 +5,6 @@ mod retry;
 use std::sync::Arc;
 
 use block::{Op, Request};
-use counters::COUNTED;
 use libc::iovec;
 use virtqueue::planted::{Mistake, is_planted};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
@@ -467,10 +466,8 @@ impl Queue {
         let done = self.finish(ring, slot, Status::Ok, now);
         let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
         // All that was merged into it came at the same time, and its bytes are among these.
-        if COUNTED {
-            let at = self.moment(now);
-            self.group.add(taken, len, at, &self.stats);
-        }
+        let at = self.moment(now);
+        self.group.add(taken, len, at, &self.stats);
         let mut requests = 1;
         if next != NONE {
             requests += self.finish_merged(ring, next, Status::Ok);
@@ -487,10 +484,8 @@ impl Queue {
         if next != NONE {
             return self.complete_alone_merged(ring, (taken, len, next), now);
         }
-        if COUNTED {
-            let at = self.moment(now);
-            self.group.enter_alone(taken, len, at, &self.stats);
-        }
+        let at = self.moment(now);
+        self.group.enter_alone(taken, len, at, &self.stats);
         Finished { requests: 1, taken }
     }
 
@@ -502,10 +497,8 @@ impl Queue {
         (taken, len, next): (Stamp, u64, u32),
         now: u64,
     ) -> Finished {
-        if COUNTED {
-            let at = self.moment(now);
-            self.group.add(taken, len, at, &self.stats);
-        }
+        let at = self.moment(now);
+        self.group.add(taken, len, at, &self.stats);
         let requests = 1 + self.finish_merged(ring, next, Status::Ok);
         self.end_batch();
         Finished { requests, taken }
@@ -569,9 +562,7 @@ impl Queue {
     /// What was completed so far counts from now on.
     #[inline]
     pub fn end_batch(&mut self) {
-        if COUNTED {
-            self.group.enter(self.in_flight(), &self.stats);
-        }
+        self.group.enter(self.in_flight(), &self.stats);
     }
 
     #[inline(always)]

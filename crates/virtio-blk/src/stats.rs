@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex};
 
 use block::Op;
-use counters::{COUNTED, Counter, Histogram};
+use counters::{Counter, Histogram};
 
 use crate::histograms::{Chosen, Held, Histograms};
 use crate::zero_pages::{ZeroPage, Zeroed};
@@ -213,11 +213,7 @@ impl Stamp {
     #[inline(always)]
     #[must_use]
     pub fn of(self, kind: Kind) -> Self {
-        if COUNTED {
-            Stamp(self.0 | kind as u64)
-        } else {
-            self
-        }
+        Stamp(self.0 | kind as u64)
     }
 
     /// What it was said to be [of](Self::of).

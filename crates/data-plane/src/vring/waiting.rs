@@ -67,8 +67,8 @@ impl Vring {
         };
         match reports.export.failed(queue.is_read(slot), errno) {
             ErrorAction::Ignore => return Some(Ok(())),
-            ErrorAction::Stop if virtio_blk::Queue::can_retry() => {}
-            ErrorAction::Stop | ErrorAction::Report => return Some(Err(errno)),
+            ErrorAction::Stop => {}
+            ErrorAction::Report => return Some(Err(errno)),
         }
         let requests = u32::try_from(queue.joined(slot).count()).unwrap_or(u32::MAX);
         reports.export.waiting().more(requests, errno);

@@ -2,7 +2,6 @@
 //! over once more, or takes them back. None of it is on a request's way.
 
 use block::{Op, Request};
-use counters::COUNTED;
 use virtqueue::ChainId;
 
 use super::{Queue, Sink};
@@ -39,12 +38,6 @@ impl Queue {
     #[must_use]
     pub fn taken(&self, slot: u32) -> Stamp {
         self.slots.get(slot).stamp
-    }
-
-    /// Whether what a request was is known: not without figures.
-    #[must_use]
-    pub fn can_retry() -> bool {
-        COUNTED
     }
 
     /// Hands over what the disk has not done of a block request, which it has failed. There is room.
