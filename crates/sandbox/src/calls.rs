@@ -104,6 +104,8 @@ const WORKER: &[&str] = &[
     "fstat",
     "fsync",
     "ftruncate",
+    // Names in a backtrace are relative to it.
+    "getcwd",
     "ioctl",
     "lseek",
     "newfstatat",
@@ -172,7 +174,6 @@ const CONTROL: &[&str] = &[
     "faccessat2",
     "fadvise64",
     "fchmod",
-    "getcwd",
     "getdents64",
     "getegid",
     "geteuid",
