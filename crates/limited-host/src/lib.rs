@@ -1,9 +1,11 @@
 //! Hosts that lack something, for tests.
 //!
 //! Some failures need a file system, a device or a kernel that a test machine does not have. [`with_errno`] makes any
-//! kernel refuse system calls, without privileges; [`ramfs_folder`] is a file system whose files cannot have holes.
+//! kernel refuse system calls, without privileges; [`ramfs_folder`] is a file system whose files cannot have holes;
+//! [`confined`] is the daemon's own sandbox.
 
 mod calls;
+pub mod confined;
 mod ramfs;
 
 pub use calls::{Answer, Call, refuse, with_errno};

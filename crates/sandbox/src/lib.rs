@@ -32,6 +32,12 @@ pub enum Thread {
     Worker,
 }
 
+/// The system calls that threads of this kind may make, whatever their arguments are. (Those of other kinds of machines among them.)
+pub fn allowed(thread: Thread) -> impl Iterator<Item = &'static str> {
+    let calls = calls::of(thread).filter(|call| call.allowed_if.is_empty());
+    calls.map(|call| call.name)
+}
+
 /// Why the sandbox cannot be had, although the kernel has what it needs.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}; --sandbox off starts without")]

@@ -180,15 +180,18 @@ impl Rig {
     }
 
     pub fn with_max_events(max_events: u32) -> Self {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let woken = Arc::new(eventfd(0, flags).unwrap());
-        let settings = EngineSettings {
+        Rig::with_settings(EngineSettings {
             aio: AioSettings {
                 max_events,
                 ..AioSettings::default()
             },
             ..EngineSettings::default()
-        };
+        })
+    }
+
+    pub fn with_settings(settings: EngineSettings) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let woken = Arc::new(eventfd(0, flags).unwrap());
         let wake = woken.clone();
         let wake = move || {
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
@@ -277,6 +280,20 @@ impl Rig {
         outcomes
             .map(|(placed, result)| placed.outcome(result.unwrap()))
             .collect()
+    }
+
+    /// Has something done by a worker, and waits for it.
+    pub fn call(
+        &mut self,
+        call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
+    ) -> Result<(), Errno> {
+        self.engines.call(Box::new(call), 0);
+        let mut out = Vec::new();
+        while out.is_empty() {
+            self.wait();
+            self.engines.reap(&mut out);
+        }
+        out[0].result
     }
 
     /// Sleeps until something may have completed.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod allocation;
+mod confined;
 mod discard;
 mod engines;
 mod errors;

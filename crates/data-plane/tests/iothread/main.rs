@@ -10,10 +10,12 @@
 //! - `scsi`: queues of a controller, which tell each other things.
 //! - `controller`: a device without queues beside them; `polled`: when its socket is looked at.
 //! - `no_holes`: guests that want zeroes, or give space back, where the disk's file cannot have holes.
+//! - `confined`: what iothreads and workers do is allowed in the sandbox.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
+mod confined;
 mod controller;
 mod fair;
 mod guest;
