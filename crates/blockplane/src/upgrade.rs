@@ -8,6 +8,8 @@
 
 mod channel;
 mod describe;
+#[cfg(test)]
+mod fields;
 mod hand_over;
 mod hear;
 mod launcher;

@@ -30,8 +30,8 @@ pub(super) fn options(
     for options in chardevs {
         say("--chardev", chardev(options)?);
     }
-    for MonitorOptions { chardev, pretty } in monitors {
-        say("--monitor", json!({"chardev": chardev, "pretty": pretty}));
+    for options in monitors {
+        say("--monitor", describe_monitor(options));
     }
     Ok(words)
 }
@@ -315,3 +315,13 @@ fn chardev(options: &ChardevOptions) -> Result<Value, String> {
     }
     Ok(json)
 }
+
+fn describe_monitor(options: &MonitorOptions) -> Value {
+    let MonitorOptions { chardev, pretty } = options;
+    json!({"chardev": chardev, "pretty": pretty})
+}
+
+#[cfg(test)]
+#[path = "describe_tests.rs"]
+#[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
+mod tests;
