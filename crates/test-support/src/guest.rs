@@ -33,6 +33,8 @@ pub const BLOCK: usize = 4096;
 /// Requests that a queue has room for.
 pub const SLOTS: usize = 8;
 
+/// Bytes of the configuration space of a disk, up to write-zeroes.
+const CONFIG_BYTES: u32 = 60;
 /// Bytes that a discard or write-zeroes describes its range in (VIRTIO 1.2, section 5.2.6).
 const RANGE_BYTES: u32 = 16;
 const ENTRIES: u16 = 64;
@@ -140,6 +142,19 @@ impl Guest {
     pub fn capacity(&self) -> u64 {
         let sectors = self.wire.config().expect("an answer");
         u64::from_le_bytes(sectors) * 512
+    }
+
+    /// Its whole configuration space (VIRTIO 1.2, section 5.2.4).
+    pub fn config_space(&self) -> Vec<u8> {
+        let ask = config(0, CONFIG_BYTES, 0, &[0; CONFIG_BYTES as usize]);
+        self.wire.message(GET_CONFIG, VERSION, &ask, &[]);
+        self.wire.reply(GET_CONFIG).expect("an answer")[12..].to_vec()
+    }
+
+    /// What the device answers to a question that says nothing else, such as what it offers.
+    pub fn query(&self, request: u32) -> Vec<u8> {
+        self.wire.message(request, VERSION, &[], &[]);
+        self.wire.reply(request).expect("an answer")
     }
 
     /// Gives the device a channel for its own messages, with protocol features besides that for it.

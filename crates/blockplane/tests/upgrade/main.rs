@@ -3,6 +3,7 @@
 //! - `load`: verified load across many upgrades, and across programs that cannot take over.
 //! - `kept`: what was changed while it ran, locks, sockets, the pidfile, the service manager's knowledge.
 //! - `locked`: images, the pidfile and files of reservations are locked all the time.
+//! - `round_trip`: every setting that can be seen, changed from what it usually is.
 //! - `scsi`: the same with SCSI controllers, and what they know of their initiators.
 //! - `adapter`: host adapters without a front-end.
 //! - `refused`: what cannot be handed over is said before anything has happened.
@@ -21,6 +22,7 @@ mod kept;
 mod load;
 mod locked;
 mod refused;
+mod round_trip;
 mod scsi;
 
 use test_support::verifying::{blocks, device, guest as verifying, random};

@@ -1,0 +1,276 @@
+//! Nothing of what was set is lost: each setting that can be seen is changed from what it usually is, and is the same after
+//! upgrades.
+//!
+//! There is one of each kind with no options, and one with all. Where the two do not differ a test could not see that a setting
+//! is lost: what is listed as [`COMMON`] is none. Who adds a setting sees this fail until `CHANGED` has it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Map, Value, json};
+
+use crate::client::Client;
+use crate::daemon::Daemon;
+use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::process::Folder;
+use crate::wire::{GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM};
+
+const MIB: u64 = 1 << 20;
+
+const PLAIN: &str = "--object iothread,id=plain \
+    --blockdev file,node-name=plain,filename=plain.img \
+    --export vhost-user-blk,id=plain,node-name=plain,addr.type=unix,addr.path=plain \
+    --export vhost-user-scsi,id=plain-scsi,node-name=plain,addr.type=unix,addr.path=plain-scsi";
+
+/// With what can only be said at the start; the rest is set over the monitor.
+const CHANGED: &str = "--object iothread,id=changed \
+    --blockdev file,node-name=changed,filename=changed.img,discard=unmap \
+    --blockdev file,node-name=unit,filename=unit.img,cache.direct=off \
+    --export vhost-user-blk,id=changed,node-name=changed,addr.type=unix,addr.path=changed,writable=on,\
+num-queues=3,queue-size=64,logical-block-size=4096,serial=abc,packed=on,rerror=stop,werror=enospc,request-timeout=7,iothread=changed \
+    --export vhost-user-scsi,id=changed-scsi,addr.type=unix,addr.path=changed-scsi,writable=on,\
+num-queues=3,queue-size=64,packed=on,luns.0.node-name=unit,luns.0.target=3,luns.0.lun=4,luns.0.serial=def,\
+luns.0.logical-block-size=4096,iothread=changed";
+
+/// Nodes that are compared as a whole.
+const OTHERS: &str = "--blockdev raw,node-name=window,file=unit,offset=4096,size=65536,read-only=on \
+    --blockdev null-co,node-name=null,size=1M,read-zeroes=on,latency-ns=5";
+
+/// `VIRTIO_BLK_F_CONFIG_WCE`'s byte in the configuration space.
+const WCE: u32 = 32;
+/// The queue that is disabled during the upgrade.
+const DISABLED: u32 = 1;
+/// `MQ`, `REPLY_ACK`, `CONFIG`
+const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
+/// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`
+const CONFIG_CHANGE: u32 = 2;
+
+/// What an object, a node or an export says of itself, and what its front-end sees. All leaves, by where they are.
+type Said = BTreeMap<String, Value>;
+
+/// What is the same for all: kinds, what no option changes, and what is only seen while something is wrong.
+const COMMON: [&str; 33] = [
+    "blk/type",
+    "front-end/config/discard",
+    "front-end/config/geometry",
+    "front-end/config/size_max",
+    "front-end/config/unused",
+    "front-end/config/write_zeroes",
+    "front-end/protocol-features",
+    "iothread/type",
+    "node/active",
+    "node/backing_file_depth",
+    "node/bps",
+    "node/bps_rd",
+    "node/bps_wr",
+    "node/cache/writeback",
+    "node/children",
+    "node/detect_zeroes",
+    "node/drv",
+    "node/encrypted",
+    "node/image/dirty-flag",
+    "node/image/format",
+    "node/iops",
+    "node/iops_rd",
+    "node/iops_wr",
+    // Of other nodes, see `OTHERS`.
+    "node/ro",
+    "node/write_threshold",
+    "query-block-exports/blk/io-status",
+    "query-block-exports/blk/late-requests",
+    "query-block-exports/blk/shutting-down",
+    "query-block-exports/blk/type",
+    "query-block-exports/blk/waiting-requests",
+    "query-block-exports/scsi/shutting-down",
+    "query-block-exports/scsi/type",
+    "scsi/type",
+];
+
+fn leaves(at: &str, value: &Value, said: &mut Said) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                leaves(&format!("{at}/{name}"), member, said);
+            }
+        }
+        Value::Array(members) if members.iter().any(|member| !member.is_number()) => {
+            for (index, member) in members.iter().enumerate() {
+                leaves(&format!("{at}/{index}"), member, said);
+            }
+        }
+        leaf => drop(said.insert(at.to_owned(), leaf.clone())),
+    }
+}
+
+/// The entry of a list that has this member.
+fn entry(list: &Value, key: &str, name: &str) -> Value {
+    let mut entries = list.as_array().unwrap().iter();
+    let found = entries.find(|entry| entry[key] == *name);
+    found.unwrap_or_else(|| panic!("{name}: {list}")).clone()
+}
+
+/// Every property, also those that nobody here has heard of.
+fn properties(client: &mut Client, path: &str) -> Value {
+    let listed = client.done("qom-list", json!({"path": path}));
+    let mut found = Map::new();
+    for property in listed.as_array().unwrap() {
+        let name = property["name"].as_str().unwrap();
+        let arguments = json!({"path": path, "property": name});
+        found.insert(name.to_owned(), client.done("qom-get", arguments));
+    }
+    assert!(found.len() > 2, "{found:?}");
+    found.into()
+}
+
+/// All of those whose names begin so.
+fn said(client: &mut Client, name: &str, guest: &Guest) -> Said {
+    let mut said = Said::new();
+    let scsi = format!("{name}-scsi");
+    let iothreads = client.done("query-iothreads", json!({}));
+    let mut iothread = entry(&iothreads, "id", name);
+    for of_process in ["thread-id", "stats"] {
+        iothread.as_object_mut().unwrap().remove(of_process);
+    }
+    leaves("query-iothreads", &iothread, &mut said);
+    let path = format!("/objects/{name}");
+    leaves("iothread", &properties(client, &path), &mut said);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let mut node = entry(&nodes, "node-name", name);
+    let image = node["image"].as_object_mut().unwrap();
+    image.remove("actual-size").expect("what the file has");
+    leaves("node", &node, &mut said);
+    let exports = client.done("query-block-exports", json!({}));
+    for (kind, id) in [("blk", name), ("scsi", &scsi)] {
+        leaves(
+            &format!("query-block-exports/{kind}"),
+            &entry(&exports, "id", id),
+            &mut said,
+        );
+        let path = format!("/exports/{id}");
+        leaves(kind, &properties(client, &path), &mut said);
+    }
+    for (question, request) in [
+        ("features", GET_FEATURES),
+        ("protocol-features", GET_PROTOCOL_FEATURES),
+        ("queues", GET_QUEUE_NUM),
+    ] {
+        said.insert(format!("front-end/{question}"), guest.query(request).into());
+    }
+    let config = guest.config_space();
+    for (field, bytes) in [
+        ("capacity", 0..8),
+        ("size_max", 8..12),
+        ("seg_max", 12..16),
+        ("geometry", 16..20),
+        ("blk_size", 20..24),
+        ("topology", 24..32),
+        ("writeback", 32..33),
+        ("unused", 33..34),
+        ("num_queues", 34..36),
+        ("discard", 36..48),
+        ("write_zeroes", 48..60),
+    ] {
+        said.insert(format!("front-end/config/{field}"), config[bytes].into());
+    }
+    said
+}
+
+fn change_over_the_monitor(client: &mut Client) {
+    let mut set = |path: &str, values: Value| {
+        for (property, value) in values.as_object().unwrap() {
+            let arguments = json!({"path": path, "property": property, "value": value});
+            client.done("qom-set", arguments);
+        }
+    };
+    let iothread = json!({
+        "poll-max-ns": 1, "poll-grow": 2, "poll-shrink": 3, "poll-cpu-max": 4, "aio-max-batch": 5, "aio-max-events": 600,
+        "thread-pool-max": 8, "thread-pool-min": 7, "cpu-affinity": [0],
+    });
+    set("/objects/changed", iothread);
+    let merging =
+        json!({"request-merging": false, "max-merge-requests": 6, "max-merge-bytes": 4096});
+    set("/exports/changed", merging);
+    let node = json!({
+        "driver": "file", "node-name": "changed", "filename": "changed.img", "discard": "unmap", "aio": "threads",
+        "cache": {"direct": false, "no-flush": true},
+    });
+    client.done("blockdev-reopen", json!({"options": [node]}));
+    client.done(
+        "block_resize",
+        json!({"node-name": "changed", "size": 3 * MIB}),
+    );
+}
+
+/// The next message of the device's own.
+fn next_message(mut channel: &UnixStream) -> u32 {
+    let mut header = [0; 12];
+    channel.read_exact(&mut header).expect("a message");
+    u32::from_ne_bytes(header[..4].try_into().unwrap())
+}
+
+#[test]
+fn every_setting_is_the_same_after_upgrades() {
+    let folder = Folder::new();
+    for name in ["plain.img", "changed.img", "unit.img"] {
+        folder.image(name, 2 * MIB);
+    }
+    let mut daemon = Daemon::start_in(folder, &format!("{PLAIN} {CHANGED} {OTHERS}"), &[]);
+    let mut client = daemon.client();
+    change_over_the_monitor(&mut client);
+    let plain_guest = Guest::connect(&daemon.folder.join("plain"), 1);
+    let mut guest = Guest::connect(&daemon.folder.join("changed"), 3);
+    let channel = guest.listen(PROTOCOL_FEATURES);
+    guest.set_config(WCE, 0);
+    guest.enable(DISABLED, false);
+    guest.ask(DISABLED, 0, OUT, 1, 7);
+    let plain = said(&mut client, "plain", &plain_guest);
+    let changed = said(&mut client, "changed", &guest);
+    let same = |(at, value): (&String, &Value)| (plain.get(at) == Some(value)).then(|| at.clone());
+    let same: Vec<String> = changed.iter().filter_map(same).collect();
+    assert_eq!(
+        same, COMMON,
+        "settings that are the usual ones: change them, a test would not see that they are lost"
+    );
+    let others = ["query-chardev", "query-named-block-nodes"];
+    let others = |client: &mut Client| others.map(|query| client.done(query, json!({})));
+    let others_before = others(&mut client);
+    drop(client);
+    for upgrade in 0..2 {
+        daemon.upgrade();
+        let mut client = daemon.client();
+        for (name, guest, before) in [
+            ("plain", &plain_guest, &plain),
+            ("changed", &guest, &changed),
+        ] {
+            let after = said(&mut client, name, guest);
+            for (at, before) in before {
+                assert_eq!(
+                    after.get(at),
+                    Some(before),
+                    "{name}, upgrade {upgrade}: {at}"
+                );
+            }
+            assert_eq!(after.len(), before.len());
+        }
+        assert_eq!(others(&mut client), others_before);
+        // Queues are as they were: the others are served, and this one is not.
+        guest.request(0, IN, 0, 0);
+        guest.request(2, IN, 0, 0);
+        assert!(!guest.is_answered(DISABLED, 0));
+    }
+    guest.enable(DISABLED, true);
+    guest.wait(DISABLED, 0);
+    guest.request(0, IN, 1, 0);
+    assert_eq!(guest.data(0, 0), [7; BLOCK]);
+    // So is the channel of the device's own.
+    let mut client = daemon.client();
+    client.done(
+        "block_resize",
+        json!({"node-name": "changed", "size": 4 * MIB}),
+    );
+    assert_eq!(next_message(&channel), CONFIG_CHANGE);
+    assert_eq!(guest.capacity(), 4 * MIB);
+    drop((client, guest, plain_guest));
+    daemon.stop();
+}
