@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::{Op, Request};
-use engine::Errno;
-use virtio_blk::{
-    Admission, Device, DeviceOptions, MergeLimits, Queue, QueueName, QueueStats, Sink,
-};
+use engine::{Completion, Errno};
+use device_queue::{Admission, QueueName, QueueStats};
+use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Sink, Status};
 use virtqueue::{Chain, RingFeatures};
 
 use crate::disk::{Contents, DISK, check, geometry};
@@ -287,12 +286,18 @@ impl Rig {
             self.disk.contents.carry_out(&request);
             Ok(())
         };
-        let slot = u32::try_from(request.token & 0xffff_ffff).expect("masked");
         self.now += 1;
-        let finished = self
-            .queue
-            .complete(&mut self.ring.queue, slot, result, self.now);
-        assert_eq!(finished.requests as usize, self.ring.chains().pushed.len());
+        let done = [Completion {
+            token: request.token,
+            result,
+        }];
+        let before = self.queue.in_flight() as usize;
+        self.queue
+            .complete(&mut self.ring.queue, &done, self.now, |_, _, _| {
+                Some(Status::IoErr)
+            });
+        let answered = before - self.queue.in_flight() as usize;
+        assert_eq!(answered, self.ring.chains().pushed.len());
         self.ring.chains().pushed.clear();
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
-use virtio_blk::{Admission, QueueName, QueueStats};
+use device_queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
     Address, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
 };
@@ -282,25 +282,15 @@ impl Rig {
             completions.push(Completion { token, result });
         }
         self.now += 1;
-        self.give_back(&completions);
+        self.dispatch(&completions);
     }
 
     /// As an iothread does.
-    fn give_back(&mut self, mut completions: &[Completion]) {
+    fn dispatch(&mut self, completions: &[Completion]) {
         let ring = &mut self.rings[0].ring.queue;
-        while let [first, following @ ..] = completions {
-            let slot = u32::try_from(first.token & 0xffff_ffff).expect("masked");
-            let (result, now) = (first.result, self.now);
-            let transferred = match result {
-                Ok(()) => self.queue.complete_transfers(ring, slot, following, now),
-                Err(_) => None,
-            };
-            if transferred.is_none() {
-                let disks = &mut self.disks;
-                self.queue.complete(ring, slot, result, now, disks);
-            }
-            completions = &following[transferred.unwrap_or(0)..];
-        }
+        let disks = &mut self.disks;
+        self.queue
+            .complete(ring, completions, self.now, disks, |_, _, _| {});
         self.queue.end_batch();
     }
 

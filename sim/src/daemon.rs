@@ -8,12 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use block::{Aio, DiscardLimits, EngineSettings, Engines, Geometry, Node};
 use data_plane::{
-    ErrorPolicy, ExportReports, Message, QueueReports, Report, Serves, StoragePlane, VringSetup,
+    ErrorPolicy, ExportReports, Message, QueueReports, Report, DeviceSetup, StoragePlane, VringSetup,
     mailbox,
 };
 use engine::{AioKernel, AioSettings, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote};
-use virtio_blk::{Device, DeviceOptions, QueueName, QueueStats};
+use device_queue::{QueueName, QueueStats};
+use virtio_blk::{Device, DeviceOptions};
 use virtqueue::{DirtyLog, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
 use crate::guest::SERIAL;
@@ -207,7 +208,7 @@ impl Daemon {
         let queue = u16::try_from(index).expect("few");
         let setup = VringSetup {
             name: QueueName::new("sim", queue),
-            serves: Serves::Blk {
+            device: DeviceSetup::Blk {
                 device: self.device.clone(),
                 node: self.node.clone(),
             },

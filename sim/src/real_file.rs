@@ -38,7 +38,7 @@ pub struct Images {
     pub images: u64,
 }
 
-/// Serves a file in this folder to a guest that does as the seed says. `None`: its file system has no direct I/O
+/// DeviceSetup a file in this folder to a guest that does as the seed says. `None`: its file system has no direct I/O
 /// of sectors.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Node;
-use data_plane::{ErrorPolicy, ExportReports, OnError, Serves};
+use data_plane::{DeviceSetup, ErrorPolicy, ExportReports, OnError};
 use listener::{Listener, Peers};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use queues::Queues;
@@ -237,11 +237,11 @@ impl Target for BlkTarget {
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         let node = self.node.clone();
-        let serves = Serves::Blk {
+        let device = DeviceSetup::Blk {
             device: self.device.clone(),
             node: node.get(),
         };
         self.queues
-            .start(setup, serves, move |queue| queue.set_node(node.get()))
+            .start(setup, device, move |queue| queue.set_node(node.get()))
     }
 }

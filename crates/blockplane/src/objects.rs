@@ -160,7 +160,7 @@ impl Objects {
         names.iter().map(find).collect()
     }
 
-    /// Serves front-ends that connect to a socket.
+    /// DeviceSetup front-ends that connect to a socket.
     pub fn serve(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
         match self.parked {
             true => Server::spawn_parked(listener, target),

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
 use data_plane::ControllerHandle;
+use device_queue::QueueStats;
 use vhost_user::Server;
-use virtio_blk::{Device, QueueStats};
+use virtio_blk::Device;
 use virtio_scsi::Address;
 
 use crate::export::PrFile;

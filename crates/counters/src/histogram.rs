@@ -18,9 +18,6 @@ const LINEAR: usize = PER_POWER;
 /// Ticks of the narrowest bucket, as a power of two.
 const NARROWEST_BITS: u32 = 4;
 
-/// No bucket is so far from any other.
-pub const BEYOND: u64 = 1 << 32;
-
 /// Counts of durations. All-zero bytes are an empty one.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -28,21 +25,14 @@ pub struct Histogram([Counter; BUCKETS]);
 
 impl Histogram {
     /// Counts `count` durations of so many ticks.
+    #[inline]
     pub fn add(&self, ticks: u64, count: u64) {
-        let bucket = self.usual(ticks, 0).unwrap_or_else(|| {
+        let logarithmic = usize::try_from(behind_linear(ticks)).unwrap_or(usize::MAX);
+        let bucket = self.0[LINEAR..].get(logarithmic).unwrap_or_else(|| {
             let linear = usize::try_from(ticks >> NARROWEST_BITS).unwrap_or(usize::MAX);
             self.0[..LINEAR].get(linear).unwrap_or(&self.0[BUCKETS - 1])
         });
         bucket.add(count);
-    }
-
-    /// Where a duration counts that is neither very short nor very long. `None` as well unless `beyond` is 0: a multiple
-    /// of [`BEYOND`], for who has one more reason to take another way, and one comparison for both.
-    #[inline(always)]
-    #[must_use]
-    pub fn usual(&self, ticks: u64, beyond: u64) -> Option<&Counter> {
-        let bucket = behind_linear(ticks).wrapping_add(beyond);
-        self.0[LINEAR..].get(usize::try_from(bucket).unwrap_or(usize::MAX))
     }
 
     /// All counts together.
@@ -83,7 +73,7 @@ impl Default for Histogram {
 ///
 /// The upper bits of a floating-point number are a logarithm with a linear fraction, and the processor makes one
 /// in two instructions.
-#[inline(always)]
+#[inline]
 fn behind_linear(ticks: u64) -> u64 {
     const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PER_POWER_BITS;
     let upper_bits = |number: f64| number.to_bits() >> SHIFT;
@@ -132,18 +122,6 @@ mod tests {
             let begin = end(index - 1);
             prop_assert!(begin <= ticks && ticks < end(index));
             prop_assert!((end(index) - begin) * 16 <= begin);
-        }
-    }
-
-    #[test]
-    fn what_is_beyond_has_no_usual_bucket() {
-        let histogram = Histogram::default();
-        for ticks in [0, 15, 256, 1000, (1 << 38) - 1, 1 << 38, u64::MAX] {
-            let usual = (256..1 << 38).contains(&ticks);
-            assert_eq!(histogram.usual(ticks, 0).is_some(), usual, "{ticks}");
-            for beyond in [BEYOND, 2 * BEYOND, u64::MAX - BEYOND + 1] {
-                assert!(histogram.usual(ticks, beyond).is_none(), "{ticks}");
-            }
         }
     }
 

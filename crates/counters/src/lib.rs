@@ -15,4 +15,4 @@ mod histogram;
 pub use bins::{Bins, Boundaries, BoundariesError, MAX_BOUNDARIES};
 pub use clock::{Clock, Scale};
 pub use counter::Counter;
-pub use histogram::{BEYOND, BUCKETS, Histogram};
+pub use histogram::{BUCKETS, Histogram};

@@ -23,12 +23,13 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use std::sync::mpsc::channel;
 
 use block::{Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use data_plane::{Message, ScsiDisk, ScsiSetup, Serves, StoragePlane, VringSetup};
+use data_plane::{DeviceSetup, Message, ScsiDisk, ScsiSetup, StoragePlane, VringSetup};
+use device_queue::QueueName;
 use event_loop::poller::Event;
 use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
 use scsi::{TransportId, Unit, UnitOptions};
-use virtio_blk::{Device, DeviceOptions, QueueName};
+use virtio_blk::{Device, DeviceOptions};
 use virtio_scsi::Address;
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
@@ -287,7 +288,7 @@ fn record() -> InflightRegion {
 }
 
 /// A controller's first queue for commands, with a disk that has nothing to complain of any more.
-fn scsi_queue(node: Arc<Node>) -> Result<Serves, Error> {
+fn scsi_queue(node: Arc<Node>) -> Result<DeviceSetup, Error> {
     let device = virtio_scsi::Device::new(virtio_scsi::DeviceOptions {
         request_queues: 1,
         queue_size: QUEUE_SIZE,
@@ -296,7 +297,7 @@ fn scsi_queue(node: Arc<Node>) -> Result<Serves, Error> {
     let address = Address { target: 0, lun: 0 };
     let unit = Unit::new(UnitOptions::default(), node.geometry())?;
     device.add(address, Arc::new(unit))?;
-    Ok(Serves::Scsi(ScsiSetup {
+    Ok(DeviceSetup::Scsi(ScsiSetup {
         device: Arc::new(device),
         index: virtio_scsi::FIXED_QUEUES,
         disks: vec![ScsiDisk {
@@ -339,11 +340,11 @@ fn main() -> Result<(), Error> {
         Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
     })?;
     let node = Node::open("disk", false, &load.node)?;
-    let serves = if load.scsi {
+    let device = if load.scsi {
         scsi_queue(node)?
     } else {
         let device = Device::new(DeviceOptions::default(), node.geometry())?;
-        Serves::Blk {
+        DeviceSetup::Blk {
             device: Arc::new(device),
             node,
         }
@@ -351,7 +352,7 @@ fn main() -> Result<(), Error> {
     let (reply, answer) = channel();
     let setup = Box::new(VringSetup {
         name: QueueName::new("counted", 0),
-        serves,
+        device,
         memory: memory.guest_memory(),
         layout: driver.layout(),
         features,

@@ -4,7 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use block::{Engines, Node, Request, Route};
-use engine::Errno;
+use device_queue::token;
+use engine::{Completion, Errno};
 use event_loop::Interest;
 
 /// Descriptors that a controller may have watched.
@@ -36,8 +37,8 @@ pub trait Controller: Send {
     /// Hands over what requests it has. False: some wait for room, and this is called again.
     fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool;
 
-    /// A request has ended. Its turn comes next.
-    fn completed(&mut self, slot: u32, result: Result<(), Errno>);
+    /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
+    fn complete(&mut self, done: &[Completion]);
 
     /// Requests that were handed over and have not ended.
     fn in_flight(&mut self) -> usize;
@@ -65,8 +66,8 @@ pub(crate) struct ControllerDisk {
 pub struct Carriers<'a> {
     pub(crate) engines: &'a mut Engines,
     pub(crate) disks: &'a [ControllerDisk],
-    /// Upper half of tokens.
-    pub(crate) token_base: u64,
+    /// The device's place on its iothread.
+    pub(crate) place: u32,
 }
 
 impl Carriers<'_> {
@@ -76,18 +77,18 @@ impl Carriers<'_> {
         self.engines.room(&self.disks[disk].route)
     }
 
-    /// Takes a request, which [`Controller::completed`] names by its slot. There was room.
+    /// Takes a request, which [`Controller::complete`] names by its slot. There was room.
     ///
     /// # Safety
     /// Until then the segments are valid, and nobody else touches their list.
     pub unsafe fn submit(&mut self, disk: usize, slot: u32, mut request: Request) {
-        request.token = self.token_base | u64::from(slot);
+        request.token = token::new(self.place, slot);
         // SAFETY: as promised to us; the plane keeps the route, attached, while requests are in flight.
         let taken = unsafe { self.engines.submit(&self.disks[disk].route, request) };
         assert!(taken.is_ok(), "there was room");
     }
 
-    /// Has something done with a disk, on a thread that may wait. [`Controller::completed`] names it by its slot, as a request.
+    /// Has something done with a disk, on a thread that may wait. [`Controller::complete`] names it by its slot, as a request.
     pub fn call(
         &mut self,
         disk: usize,
@@ -95,7 +96,7 @@ impl Carriers<'_> {
         call: impl FnOnce(&Node) -> Result<(), Errno> + Send + 'static,
     ) {
         let node = self.disks[disk].node.clone();
-        let token = self.token_base | u64::from(slot);
+        let token = token::new(self.place, slot);
         self.engines.call(Box::new(move || call(&node)), token);
     }
 }

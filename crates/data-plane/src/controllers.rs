@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
 use block::{Engines, Route};
-use engine::Errno;
+use engine::Completion;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
 use crate::controller::{Carriers, Controller, ControllerDisk, SOURCES};
@@ -35,8 +35,6 @@ pub(crate) struct Running {
     progress: u64,
     /// It is polled for: its socket is looked at.
     polled: bool,
-    /// In the list of what has something to publish.
-    pub due: bool,
     /// No requests are handed over.
     pub disabled: bool,
     /// Who waits until none is in flight; none is handed over until then.
@@ -58,7 +56,6 @@ impl Running {
             pace: Pace::default(),
             progress: 0,
             polled: false,
-            due: false,
             disabled: false,
             settling: Vec::new(),
             stopping: None,
@@ -103,11 +100,10 @@ impl Running {
         self.controller.ready(source.into(), now_ns);
     }
 
-    /// A request has ended. True: it is to be put among what has something to publish.
-    pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) -> bool {
+    /// Requests are done. Its turn comes next.
+    pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
-        self.controller.completed(slot, result);
-        !std::mem::replace(&mut self.due, true)
+        self.controller.complete(done);
     }
 
     /// Looks at its socket. True: its turn comes next.
@@ -165,7 +161,7 @@ impl Running {
         self.controller.submit(&mut Carriers {
             engines,
             disks: &self.disks,
-            token_base: u64::from(self.place) << 32,
+            place: self.place,
         })
     }
 

@@ -10,8 +10,8 @@ use event_loop::{Remote, Stopped};
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::descriptors::Descriptors;
+use crate::device::ScsiDisk;
 use crate::message::Message;
-use crate::scsi::ScsiDisk;
 use crate::vring::StartError;
 
 /// Sends a message to an iothread, and waits for the answer.
@@ -222,7 +222,7 @@ impl VringHandle {
     /// are taken again by whoever starts it next. It does not wait: an answer comes, or its sender goes.
     #[must_use]
     pub fn begin_leave(mut self) -> mpsc::Receiver<u32> {
-        self.send(Message::LeaveWaiting);
+        self.send(Message::LeaveParked);
         self.begin_stop()
     }
 

@@ -1,17 +1,20 @@
-//! Which queues are looked at, wait, or have something to tell.
+//! The lists of queues that an iteration looks at.
 //!
-//! Queues move between three lists, each entered at most once (a flag in the queue says so):
+//! Places of queues are in three lists, each at most once:
 //! - *active*: was kicked, has completed something, or was found non-empty; looked at in every
 //!   iteration, its kicks suppressed, until the loop is about to block and finds it empty, or it was
 //!   found empty [`EMPTY_LOOKS`] times in a row while others kept the loop busy;
 //! - *stalled*: an engine had no room; becomes active when something has completed, ahead of those
-//!   that did not wait. The list is in two parts: who got nothing at all goes before who got some;
-//! - *unpublished*: has used entries that the guest does not see yet.
+//!   that did not wait. The list is in two parts: queues that got nothing at all go before those that got some;
+//! - *unpublished*: has used entries that the guest does not see yet, or an end.
+//!
+//! Controllers have places as well, and are in the last two.
 
 use block::Engines;
-use virtio_blk::Admission;
+use device_queue::Admission;
 use virtqueue::planted::{Mistake, is_planted};
 
+use crate::place_set::PlaceSet;
 use crate::vring::Vring;
 use crate::vrings::Vrings;
 
@@ -20,134 +23,106 @@ use crate::vrings::Vrings;
 /// the next request comes.
 pub(crate) const EMPTY_LOOKS: u16 = 256;
 
-/// The lists of an iothread, of places.
+/// The lists of an iothread.
 #[derive(Default)]
 pub(crate) struct Lists {
-    pub active: Vec<u32>,
-    stalled: Vec<u32>,
+    pub active: PlaceSet,
+    stalled: PlaceSet,
     /// The second part of *stalled*: queues that got some room before there was no more.
-    stalled_served: Vec<u32>,
-    pub unpublished: Vec<u32>,
+    stalled_served: PlaceSet,
+    pub unpublished: PlaceSet,
 }
 
 impl Lists {
-    /// Every queue may be in every list: none of them grows on a request's way.
-    pub fn make_room(&mut self, queues: usize) {
+    /// Every place may be in every list: none of them grows on a request's way.
+    pub fn make_room(&mut self, places: usize) {
         for list in [
             &mut self.active,
             &mut self.stalled,
             &mut self.stalled_served,
             &mut self.unpublished,
         ] {
-            list.reserve(queues.saturating_sub(list.len()));
+            list.make_room(places);
         }
+    }
+
+    fn is_stalled(&self, place: u32) -> bool {
+        self.stalled.contains(place) || self.stalled_served.contains(place)
     }
 
     /// Puts a queue among those that are looked at, if requests may be taken from it.
-    #[inline(always)]
+    #[inline]
     pub fn activate(&mut self, vring: &mut Vring, place: u32) {
-        if !vring.active && !vring.stalled && vring.runs() {
-            vring.active = true;
+        if vring.runs() && !self.is_stalled(place) && self.active.insert(place) {
             vring.empty_looks = 0;
             vring.disable_kicks();
-            self.active.push(place);
         }
-    }
-
-    /// The queue has used entries, or an end, that is not told yet.
-    #[inline]
-    pub fn mark_unpublished(&mut self, vring: &mut Vring, place: u32) {
-        vring.unsettled = true;
-        self.mark_finished_alone(vring, place);
-    }
-
-    /// The same for one request that was finished alone, if nothing else is told.
-    #[inline]
-    pub fn mark_finished_alone(&mut self, vring: &mut Vring, place: u32) {
-        if !vring.unpublished {
-            vring.unpublished = true;
-            self.unpublished.push(place);
-        }
-    }
-
-    /// A controller waits for room in an engine.
-    pub fn stall_controller(&mut self, place: u32) {
-        if !self.stalled.contains(&place) {
-            self.stalled.push(place);
-        }
-    }
-
-    /// A controller is gone.
-    pub fn forget_controller(&mut self, place: u32) {
-        self.stalled.retain(|other| *other != place);
-        self.unpublished.retain(|other| *other != place);
     }
 
     /// No requests are taken from this queue any more.
-    pub fn remove(&mut self, vring: &mut Vring, place: u32) {
-        if vring.stalled {
-            vring.stalled = false;
-            self.stalled.retain(|other| *other != place);
-            self.stalled_served.retain(|other| *other != place);
-        }
-        if vring.active {
-            vring.active = false;
-            self.active.retain(|other| *other != place);
+    pub fn remove(&mut self, place: u32) {
+        self.stalled.remove(place);
+        self.stalled_served.remove(place);
+        self.active.remove(place);
+    }
+
+    /// There is nothing at this place any more.
+    pub fn forget(&mut self, place: u32) {
+        self.remove(place);
+        self.unpublished.remove(place);
+    }
+
+    /// Has requests that wait for room in an engine.
+    #[cold]
+    pub fn stall(&mut self, place: u32) {
+        if !self.is_stalled(place) {
+            self.active.remove(place);
+            self.stalled.insert(place);
         }
     }
 
-    /// Something has completed, so there is room again: who waited for it goes first. True when
-    /// somebody did.
+    /// Something has completed, so there is room again: what waited for it goes first. True when
+    /// something did.
     #[inline]
-    pub fn resume_stalled(&mut self, vrings: &mut Vrings, engines: &mut Engines) -> bool {
+    pub fn resume_stalled(&mut self, vrings: &mut Vrings, engines: &mut Engines, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if is_planted(Mistake::StalledForgotten) {
             return false;
         }
         if waited {
-            self.resume(vrings, engines);
+            self.resume(vrings, engines, now);
         }
         waited
     }
 
-    fn resume(&mut self, vrings: &mut Vrings, engines: &mut Engines) {
+    fn resume(&mut self, vrings: &mut Vrings, engines: &mut Engines, now: u64) {
         let Lists {
             active,
             stalled,
             stalled_served,
             unpublished,
         } = self;
-        let others = active.len();
-        let mut stays = |place: &u32| {
-            let Some(vring) = vrings.get_mut(*place) else {
-                // A controller's place. Twice does no harm.
-                unpublished.push(*place);
+        let mut resumed = 0;
+        let mut stays = |place| {
+            let Some(vring) = vrings.get_mut(place) else {
+                // A controller's place.
+                unpublished.insert(place);
                 return false;
             };
-            vring.stalled = !vring.hand_over_deferred(engines);
-            if !vring.stalled && vring.runs() {
-                vring.active = true;
+            let stays = !vring.submit_deferred(engines, now);
+            if !stays && vring.runs() {
                 vring.empty_looks = 0;
-                active.push(*place);
+                active.insert(place);
+                resumed += 1;
             }
-            vring.stalled
+            stays
         };
         stalled.retain(&mut stays);
         stalled_served.retain(&mut stays);
-        active.rotate_left(others);
+        active.move_to_front(resumed);
     }
 
-    /// The queue has taken something that finds no room.
-    #[cold]
-    pub fn stall(&mut self, vring: &mut Vring, place: u32) {
-        if !vring.stalled {
-            self.remove(vring, place);
-            vring.stalled = true;
-            self.stalled.push(place);
-        }
-    }
-
-    /// Looks at each active queue in order, so that who waited longest takes what room there is.
+    /// Looks at each active queue in order, so that the one that waited longest takes what room there is.
     /// True when a queue was left with work because its budget was used up.
     #[inline]
     pub fn admit(
@@ -162,51 +137,42 @@ impl Lists {
             unpublished,
         } = self;
         let mut more = false;
-        active.retain(|&place| {
+        active.retain(|place| {
             let Some(vring) = vrings.get_mut(place) else {
                 return false;
             };
             if !vring.runs() {
-                vring.active = false;
                 return false;
             }
             let first = vring.next_avail();
             let admission = admit(vring);
-            if vring.take_answered() && !vring.unpublished {
-                vring.unpublished = true;
-                vring.unsettled = true;
-                unpublished.push(place);
+            if vring.take_answered() {
+                unpublished.insert(place);
             }
             let took = vring.next_avail() != first;
-            vring.active = match admission {
-                Some(Admission::Drained) => took || !vring.aged(),
+            if took {
+                vring.empty_looks = 0;
+            }
+            match admission {
+                Some(Admission::Drained) => took || !vring.deactivate_if_idle(),
                 Some(Admission::Budget) => {
                     more |= vring.has_available();
                     true
                 }
                 Some(Admission::Stalled) => {
-                    vring.stalled = true;
-                    let stalled = if took {
-                        &mut *stalled_served
-                    } else {
-                        &mut *stalled
+                    match took {
+                        true => stalled_served.insert(place),
+                        false => stalled.insert(place),
                     };
-                    stalled.push(place);
                     false
                 }
-                None => {
-                    if vring.stopping.is_some() && !vring.unpublished {
-                        vring.unpublished = true;
-                        vring.unsettled = true;
-                        unpublished.push(place);
+                Some(Admission::Waits) | None => {
+                    if vring.stopping.is_some() {
+                        unpublished.insert(place);
                     }
                     false
                 }
-            };
-            if took {
-                vring.empty_looks = 0;
             }
-            vring.active
         });
         more
     }
@@ -215,11 +181,10 @@ impl Lists {
     pub fn park(&mut self, vrings: &mut Vrings) -> Parked {
         let mut parked = Parked::default();
         self.active.retain(|place| {
-            let Some(vring) = vrings.get_mut(*place) else {
+            let Some(vring) = vrings.get_mut(place) else {
                 return false;
             };
             if !vring.runs() {
-                vring.active = false;
                 return false;
             }
             if vring.kick.is_none() {
@@ -227,9 +192,9 @@ impl Lists {
                 parked.found |= vring.has_available();
                 return true;
             }
-            vring.active = !vring.rests();
-            parked.found |= vring.active;
-            vring.active
+            let found = !vring.arm_kick();
+            parked.found |= found;
+            found
         });
         parked
     }

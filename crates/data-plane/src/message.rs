@@ -12,9 +12,9 @@ use virtqueue::{GuestMemory, QueueLog};
 use crate::affinity::AffinityError;
 use crate::controller::Controller;
 use crate::descriptors::Descriptors;
-use crate::scsi::{ScsiDisk, ScsiMail};
+use crate::device::{ScsiDisk, ScsiMessage};
+use crate::parked_requests::Resume;
 use crate::vring::{StartError, VringSetup};
-use crate::waiting::Resume;
 
 /// What the control plane sends. A `u32` is the place of a started queue.
 pub enum Message {
@@ -30,8 +30,8 @@ pub enum Message {
     GoOn(u32),
     /// Take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
-    /// What waits after an error when the queue stops may stay in its record.
-    LeaveWaiting(u32),
+    /// Requests that are parked when the queue stops stay in its record, if it has one.
+    LeaveParked(u32),
     /// Take requests, or do not.
     Enable(u32, bool),
     /// The guest's memory is mapped anew; the answer says that the queue uses the new map.
@@ -48,12 +48,12 @@ pub enum Message {
     /// These are the controller's disks from now on; the queue is disabled and has nothing in flight. The answer says that
     /// they are.
     SetDisks(u32, Vec<ScsiDisk>, Sender<()>),
-    /// A controller's queue has something to say to this one.
-    ToScsi(u32, ScsiMail),
-    /// Requests that the disk has failed, and that wait, go on.
+    /// A message from another queue of the same SCSI controller.
+    ToScsi(u32, ScsiMessage),
+    /// Retry or answer parked requests.
     Resume(u32, Resume),
-    /// Tell of requests that were taken before the second time, in ticks, and not before the first, and are not done.
-    LookForLate(u32, u64, u64),
+    /// Report requests that were admitted before the second time, in ticks, and not before the first, and are not done.
+    ReportLate(u32, u64, u64),
     /// Signal the guest there.
     SetCall(u32, Option<OwnedFd>),
     /// Listen for kicks there; the answer says whether that is possible.

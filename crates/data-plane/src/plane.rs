@@ -1,7 +1,7 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
 mod controllers;
-mod waiting;
+mod parked;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -17,16 +17,16 @@ use virtqueue::Chain;
 use std::os::fd::OwnedFd;
 
 use crate::affinity::{AffinityError, bind, unbind};
-use crate::give_back::GiveBack;
+use crate::device::{AttachedDisk, ScsiDisk, ScsiMessage};
+use crate::dispatch::CompletionDispatcher;
 use crate::lists::Lists;
 use crate::message::Message;
-use crate::scsi::{AttachedDisk, ScsiDisk, ScsiMail};
+use crate::parked_requests::QueueRegistration;
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
-use crate::vring::{Published, StartError, Vring, VringSetup};
+use crate::vring::{StartError, Vring, VringSetup};
 use crate::vrings::Vrings;
-use crate::waiting::Joined;
 
 /// How long after the kernel had no memory for a request, with none in flight, it is asked again.
 const RETRY_NS: u64 = 1_000_000;
@@ -39,7 +39,7 @@ const UNKICKED_LOOK_NS: u64 = 100_000;
 /// as a thread pool that is busy everywhere could have finished at once. (With more the list grows.)
 const WORKER_COMPLETIONS: usize = 4096;
 
-/// Completions given back between two notify phases, at most: how long one queue's flood of them
+/// Completions dispatched between two notify phases, at most: how long one queue's flood of them
 /// delays another's signal. What eight busy queues take in one iteration, so that it seldom cuts.
 const COMPLETE_BUDGET: usize = 512;
 
@@ -59,18 +59,18 @@ pub struct StoragePlane {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     engines: Engines,
     vrings: Vrings,
-    /// The way to itself, for queues that are told something by others.
+    /// The way to itself, for messages between queues.
     remote: Remote<Message>,
     lists: Lists,
     completions: Vec<Completion>,
-    /// How many of these were given back already.
-    given_back: usize,
+    /// How many of these were dispatched already.
+    dispatched: usize,
     chain: Chain,
     clock: Clock,
     /// What was handed over to the kernel, for other threads.
     submits: Arc<SubmitTotals>,
-    /// This iteration has given completions back already: more of them wait for the next one.
-    gave_back: bool,
+    /// This iteration has dispatched completions already: more of them wait for the next one.
+    has_dispatched: bool,
     /// A queue was left with work because its budget was used up.
     more: bool,
     trace: Trace,
@@ -93,10 +93,10 @@ impl StoragePlane {
             vrings: Vrings::default(),
             lists: Lists::default(),
             completions: Vec::new(),
-            given_back: 0,
+            dispatched: 0,
             clock: Clock::new(),
             submits: Arc::default(),
-            gave_back: false,
+            has_dispatched: false,
             chain: Chain::new(),
             more: false,
             trace: Trace::default(),
@@ -130,60 +130,40 @@ impl StoragePlane {
         self.unbound = unbound;
     }
 
-    /// Phase 2 where there is something to give back: code that exists once.
-    #[inline(never)]
-    fn give_back(&mut self) {
-        let StoragePlane {
-            engines,
-            vrings,
-            lists,
-            completions,
-            given_back,
-            trace,
-            clock,
-            ..
-        } = self;
-        if tracepoints::reap::enabled() && *given_back == 0 {
-            tracepoints::reap::fire(completions.len() as u64);
+    /// Phase 2: dispatches as many completions as the budget allows.
+    fn dispatch_completions(&mut self) {
+        if self.completions.is_empty() {
+            return;
         }
-        // What counts at once is not seen by who tells tracers what a signal stands for.
-        if let [alone] = completions[..]
-            && !tracepoints::notify::enabled()
-        {
-            completions.clear();
-            GiveBack {
-                engines,
-                vrings,
-                lists,
-                trace,
-            }
-            .alone(alone);
-        } else {
-            let now = clock.now();
-            let end = completions.len().min(*given_back + COMPLETE_BUDGET);
-            let many = &completions[*given_back..end];
-            GiveBack {
-                engines,
-                vrings,
-                lists,
-                trace,
-            }
-            .many(many, now);
-            *given_back = end;
-            if end == completions.len() {
-                completions.clear();
-                *given_back = 0;
-            }
+        if tracepoints::reap::enabled() && self.dispatched == 0 {
+            tracepoints::reap::fire(self.completions.len() as u64);
+        }
+        let now = self.clock.now();
+        let begin = self.dispatched;
+        let end = self.completions.len().min(begin + COMPLETE_BUDGET);
+        let mut dispatcher = CompletionDispatcher {
+            engines: &mut self.engines,
+            vrings: &mut self.vrings,
+            lists: &mut self.lists,
+            trace: &mut self.trace,
+        };
+        dispatcher.dispatch(&self.completions[begin..end], now);
+        self.dispatched = end;
+        if end == self.completions.len() {
+            self.completions.clear();
+            self.dispatched = 0;
         }
         // Behind the admissions it is the next iteration that has work.
-        self.more |= lists.resume_stalled(vrings, engines);
+        self.more |= self
+            .lists
+            .resume_stalled(&mut self.vrings, &mut self.engines, now);
     }
 
     /// What was carried out while it was handed over is answered without another iteration.
     #[inline(never)]
     fn answer_at_once(&mut self) {
         self.engines.reap(&mut self.completions);
-        self.give_back();
+        self.dispatch_completions();
         self.publish();
         // Reaping may have found what is to go on: a short transfer, a flush behind a discard.
         self.flush_batch();
@@ -217,13 +197,8 @@ impl StoragePlane {
     fn publish_some(&mut self) {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
-                vring.unpublished = false;
-                let signals = || self.trace.signals(place);
-                let Published::Unsettled { deferred } = vring.publish(signals) else {
-                    continue;
-                };
-                if deferred {
-                    self.lists.stall(vring, place);
+                if vring.publish(|| self.trace.signals(place)) {
+                    self.lists.stall(place);
                 }
                 if vring.stopping.is_some() {
                     self.end_if_drained(place);
@@ -253,8 +228,8 @@ impl StoragePlane {
         });
         match started {
             Ok(mut vring) => {
-                vring.joined =
-                    reports.map(|export| Joined::new(export, &self.remote, place, stats));
+                vring.registration = reports
+                    .map(|export| QueueRegistration::new(export, &self.remote, place, stats));
                 vring.join_memory(&mut self.engines);
                 self.vrings.put(place, vring);
                 self.lists.make_room(self.vrings.count());
@@ -348,14 +323,14 @@ impl StoragePlane {
         }
     }
 
-    /// One queue of a controller has something to say to another.
-    fn told(&mut self, place: u32, mail: ScsiMail) {
+    /// A message from one queue of a device to another.
+    fn handle_queue_message(&mut self, place: u32, message: ScsiMessage) {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
-            && vring.told(mail, &mut self.engines, now)
+            && vring.handle_queue_message(message, &mut self.engines, now)
         {
             // It may have answered something by itself.
-            self.lists.mark_unpublished(vring, place);
+            self.lists.unpublished.insert(place);
             self.lists.activate(vring, place);
         }
     }
@@ -372,10 +347,10 @@ impl StoragePlane {
         if vring.runs() {
             self.lists.activate(vring, place);
         } else {
-            self.lists.remove(vring, place);
+            self.lists.remove(place);
         }
         // The notify phase ends it, now or after its last completion.
-        self.lists.mark_unpublished(vring, place);
+        self.lists.unpublished.insert(place);
     }
 
     fn set_kick(
@@ -408,26 +383,20 @@ impl StoragePlane {
         let Some(vring) = self.vrings.get_mut(place) else {
             return;
         };
-        if vring.in_flight() > vring.waiting() || vring.runs() {
+        if !vring.has_drained() {
             return;
         }
-        self.lists.remove(vring, place);
-        if vring.waiting() > 0 {
-            vring.return_waiting(&mut self.engines, self.clock.now());
-        }
+        self.lists.remove(place);
         if let Some(reply) = vring.stopping.take() {
-            // Whoever uses the rings next expects to be kicked.
-            vring.enable_kicks();
-            let base = vring.base();
             // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
-            // that nobody else holds them.
-            vring.end(&mut self.engines);
+            // that nothing else holds them.
+            let base = vring.end(&mut self.engines, self.clock.now());
             self.engines.source_ended(place);
             if let Some(vring) = self.vrings.remove(place) {
                 self.detach(*vring);
             }
             self.trace.print();
-            // A front-end that is gone does not want to know.
+            // The receiver may be gone; ignore the error.
             let _ = reply.send(base);
         }
     }
@@ -504,9 +473,9 @@ impl Plane for StoragePlane {
             Message::Park(place, reply) => self.park_controller(cx, place, &reply),
             Message::GoOn(place) => self.go_on_with_controller(cx, place),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
-            Message::LeaveWaiting(place) => {
+            Message::LeaveParked(place) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.leave_waiting();
+                    vring.leave_parked();
                 }
             }
             Message::Enable(place, enabled) => {
@@ -545,11 +514,11 @@ impl Plane for StoragePlane {
                 self.set_disks(cx, place, disks);
                 let _ = reply.send(());
             }
-            Message::ToScsi(place, mail) => self.told(place, mail),
+            Message::ToScsi(place, message) => self.handle_queue_message(place, message),
             Message::Resume(place, how) => self.resume(place, how),
-            Message::LookForLate(place, after, until) => {
+            Message::ReportLate(place, after, until) => {
                 if let Some(vring) = self.vrings.get(place) {
-                    vring.look_for_late(after, until);
+                    vring.report_late(after, until, self.clock.now());
                 }
             }
             Message::SetCall(place, call) => {
@@ -595,9 +564,9 @@ impl Plane for StoragePlane {
     }
 
     fn complete(&mut self, _: &mut PlaneContext<Self>) {
-        self.gave_back = !self.completions.is_empty();
-        if self.gave_back {
-            self.give_back();
+        self.has_dispatched = !self.completions.is_empty();
+        if self.has_dispatched {
+            self.dispatch_completions();
         }
     }
 
@@ -611,14 +580,15 @@ impl Plane for StoragePlane {
             vrings,
             lists,
             chain,
+            clock,
             ..
         } = self;
-        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines));
+        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines, || clock.now()));
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
         self.flush_batch();
-        if !self.gave_back && self.engines.has_completions() {
+        if !self.has_dispatched && self.engines.has_completions() {
             self.answer_at_once();
         }
         if self.vrings.controllers.any_wants_loop() {
@@ -638,7 +608,7 @@ impl Plane for StoragePlane {
         self.engines.has_completions()
             || self.lists.active.iter().any(|place| {
                 self.vrings
-                    .get(*place)
+                    .get(place)
                     .is_some_and(|vring| vring.runs() && vring.has_available())
             })
             || (!self.vrings.controllers.is_empty() && self.look_at_controller())
@@ -655,8 +625,8 @@ impl Plane for StoragePlane {
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
-        for place in &self.lists.active {
-            if let Some(vring) = self.vrings.get_mut(*place) {
+        for place in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(place) {
                 until_ns = until_ns.max(vring.poll_until(settings, now_ns));
             }
         }
@@ -667,8 +637,8 @@ impl Plane for StoragePlane {
     }
 
     fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        for place in &self.lists.active {
-            if let Some(vring) = self.vrings.get_mut(*place) {
+        for place in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(place) {
                 vring.learn(settings, idle);
             }
         }

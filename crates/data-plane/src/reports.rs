@@ -1,4 +1,4 @@
-//! What goes wrong on an iothread, told to whoever wants to know.
+//! Error reporting from iothreads to monitors.
 //!
 //! The iothread never waits for them and never allocates for a request that failed. A dead disk fails
 //! requests by the thousand, so they are not told one by one: for each export there is a cell for reads and one
@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use engine::Errno;
 
 use crate::on_error::{ErrorAction, ErrorPolicy};
-use crate::waiting::WaitingRequests;
+use crate::parked_requests::WaitingRequests;
 
 /// How many reports wait at most.
 const MAX_WAITING: usize = 256;

@@ -1,7 +1,4 @@
-//! One started virtqueue: its ring, what it belongs to, the descriptors around it.
-
-mod scsi;
-mod waiting;
+//! A started virtqueue: its ring, the device behind it, the descriptors around it.
 
 use std::fmt::Display;
 use std::io;
@@ -9,26 +6,25 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use counters::Clock;
+use block::{Engines, Node, Route};
+use device_queue::{Admission, QueueName, QueueStats};
+use engine::Completion;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
-use virtio_blk::{Admission, Finished, QueueName, QueueStats, Stamp};
 use virtqueue::{
     Chain, GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout,
 };
 
-use block::{Engines, Node, Route};
-
 use crate::descriptors::{Descriptors, duplicate};
+use crate::device::{
+    AttachedDisk, DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiMessage, Stop,
+};
+use crate::epochs::{Epochs, Used};
 use crate::lists::EMPTY_LOOKS;
 use crate::message::Message;
+use crate::parked_requests::{QueueRegistration, Resume};
 use crate::reports::QueueReports;
-use crate::scsi::{AttachedDisk, Scsi, ScsiDisk};
-use crate::served::{Blk, Served, Serves};
-use crate::waiting::Joined;
 
-use waiting::Waiting;
-
-/// Requests taken from one queue per iteration, at most. It bounds how long the other queues of
+/// Requests admitted from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
 pub(crate) const ADMIT_BUDGET: usize = 64;
 
@@ -37,7 +33,7 @@ pub struct VringSetup {
     /// What messages and tracers call it.
     pub name: QueueName,
     /// The device that it is a queue of.
-    pub serves: Serves,
+    pub device: DeviceSetup,
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
     /// Where its rings are.
@@ -46,23 +42,23 @@ pub struct VringSetup {
     pub features: RingFeatures,
     /// Where it stands, as `SET_VRING_BASE` says.
     pub base: u32,
-    /// Where it records what it takes, and what was in flight when another process had it; `None`: nowhere.
+    /// Where it records what is in flight, and what was in flight when another process had it; `None`: nowhere.
     pub inflight: Option<InflightRegion>,
     /// Where it logs what it writes to the guest's memory; `None`: nowhere.
     pub log: Option<QueueLog>,
-    /// Readable when the guest has added something; `None`: it will not say.
+    /// Readable when the guest has added something; `None`: it will not kick.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
     pub call: Option<OwnedFd>,
-    /// To tell that the queue is broken, an eventfd that is set not to block.
+    /// To report that the queue is broken, an eventfd that is set not to block.
     pub err: Option<OwnedFd>,
     /// Whether requests are taken from the start.
     pub enabled: bool,
-    /// Whether the guest's memory is pinned and made known to the iothread's ring.
+    /// Whether the guest's memory is pinned and registered with the iothread's ring.
     pub fixed_buffers: bool,
-    /// What it does is counted there. No other running queue has it.
+    /// Its statistics. No other running queue has them.
     pub stats: Arc<QueueStats>,
-    /// Who hears of failed requests and of a broken queue, beside the log.
+    /// Where failed requests and a broken queue are reported, beside the log.
     pub reports: Option<QueueReports>,
 }
 
@@ -80,83 +76,45 @@ pub enum StartError {
     Stopped(#[from] event_loop::Stopped),
 }
 
-/// An older generation that has requests in flight, and what they use.
-struct Retired {
-    /// What was taken before, and is of no older generation yet, belongs to it.
-    end: Stamp,
-    in_flight: u32,
-    memory: Arc<GuestMemory>,
-    /// If the queue goes on with another one.
-    route: Option<Route>,
-}
-
-/// What is left to be done when a queue was published.
-pub(crate) enum Published {
-    /// Nothing.
-    Settled,
-    /// The queue may be stopping.
-    Unsettled {
-        /// It has something to hand over that found no room.
-        deferred: bool,
-    },
-}
-
 /// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
 #[repr(align(128))]
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
-    served: Served,
+    device: DeviceQueue,
     memory: Arc<GuestMemory>,
-    /// The generation of requests that use it began here; a new `memory` begins another.
-    generation: Stamp,
-    /// From old to young.
-    retired: Vec<Retired>,
-    /// Its memory is known to the iothread's ring, each generation for itself.
+    epochs: Epochs,
+    /// Its memory is registered with the iothread's ring, each generation for itself.
     fixed_buffers: bool,
     reports: Option<QueueReports>,
-    /// Who waits until no older generation has requests in flight.
-    settling: Option<Sender<()>>,
     pub kick: Option<HandlerId>,
     call: Option<OwnedFd>,
     err: Option<OwnedFd>,
     pub enabled: bool,
-    pub broken: bool,
-    /// Who waits for the queue to have drained, and hears where it stands then.
+    broken: bool,
+    /// Waits for the queue to have drained, and hears where it stands then.
     pub stopping: Option<Sender<u32>>,
-    /// In the plane's list of queues to admit from; the guest's kicks are suppressed.
-    pub active: bool,
-    /// In the plane's list of queues that wait for room in an engine.
-    pub stalled: bool,
-    /// In the plane's list of queues with entries to publish.
-    pub unpublished: bool,
-    /// Publishing ends more than one request of a disk that was finished alone: what was finished together does not count yet,
-    /// the queue stops, or it is a controller's.
-    pub unsettled: bool,
+    /// What becomes of its parked requests when it stops.
+    stop: Stop,
     /// How often in a row nothing was found in it while it was active.
     pub empty_looks: u16,
     /// How long it keeps the loop waiting.
     pace: Pace,
-    clock: Clock,
-    /// The same as `served` has, one look away.
-    stats: QueueStats,
-    /// Requests that the disk has failed, and that wait.
-    waiting: Waiting,
     /// Other threads reach it, as one of its export's.
-    pub joined: Option<Joined>,
+    pub registration: Option<QueueRegistration>,
 }
 
 impl Vring {
-    /// A queue that is not in any list yet. `token` is its place among the plane's, which `remote` leads to.
-    /// `attach` makes the way to a disk.
+    /// A queue that is not in any list yet. `place` is its place among the plane's, which `remote` leads to. `attach` makes the
+    /// route to a disk.
     pub fn new(
         setup: VringSetup,
-        token: u32,
+        place: u32,
         remote: &Remote<Message>,
-        mut attach: impl FnMut(&Node) -> Route,
+        attach: impl FnMut(&Node) -> Route,
     ) -> Result<(Self, Option<OwnedFd>), RingError> {
         let VringSetup {
             name,
-            serves,
+            device,
             memory,
             layout,
             features,
@@ -171,7 +129,6 @@ impl Vring {
             stats,
             reports,
         } = setup;
-        let (size, counted) = (layout.size, QueueStats::clone(&stats));
         let mut ring = match inflight {
             None => virtqueue::Queue::new(&memory, layout, features, base)?,
             Some(region) => {
@@ -181,57 +138,49 @@ impl Vring {
         if log.is_some() {
             ring.set_log(log, &memory);
         }
-        let served = match serves {
-            Serves::Blk { device, node } => Served::Blk(Blk {
-                queue: virtio_blk::Queue::new(name, device, size, token, &stats),
-                route: attach(&node),
-                clock: Clock::new(),
-            }),
-            Serves::Scsi(mut setup) => {
-                let remote = remote.clone();
-                let attached = |disk: ScsiDisk| AttachedDisk {
-                    route: attach(&disk.node),
-                    disk,
-                };
-                let disks = std::mem::take(&mut setup.disks);
-                let disks = disks.into_iter().map(attached).collect();
-                let scsi = Scsi::new(setup, disks, name, size, token, stats, remote);
-                Served::Scsi(Box::new(scsi))
-            }
-        };
+        stats.size().set(layout.size.into());
         let vring = Vring {
             ring,
-            served,
+            device: DeviceQueue::new(device, name, layout.size, place, stats, remote, attach),
             memory,
-            generation: Stamp::default(),
-            retired: Vec::new(),
+            epochs: Epochs::default(),
             fixed_buffers,
             reports,
-            settling: None,
             kick: None,
             call,
             err,
             enabled,
             broken: false,
             stopping: None,
-            active: false,
-            stalled: false,
-            unpublished: false,
-            unsettled: false,
+            stop: Stop::Return,
             empty_looks: 0,
             pace: Pace::default(),
-            clock: Clock::new(),
-            stats: counted,
-            waiting: Waiting::default(),
-            joined: None,
+            registration: None,
         };
-        vring.served.stats().size().set(size.into());
         Ok((vring, kick))
     }
 
-    /// The ways of its requests to disks, when it ends.
+    /// The device, and what it works with.
+    #[inline]
+    fn device<'a>(
+        &'a mut self,
+        engines: &'a mut Engines,
+        now: u64,
+    ) -> (&'a mut DeviceQueue, QueueContext<'a>) {
+        let cx = QueueContext {
+            ring: &mut self.ring,
+            memory: &self.memory,
+            engines,
+            reports: self.reports.as_ref(),
+            enabled: self.enabled,
+            now,
+        };
+        (&mut self.device, cx)
+    }
+
+    /// The routes of its requests, when it ends.
     pub fn into_routes(self) -> Vec<Route> {
-        self.served.into_routes()
+        self.device.into_routes()
     }
 
     /// Whether requests may be taken from it.
@@ -240,7 +189,7 @@ impl Vring {
             && if self.stopping.is_none() {
                 self.enabled
             } else {
-                self.finishes()
+                self.has_recovered_requests()
             }
     }
 
@@ -248,26 +197,34 @@ impl Vring {
     /// know of the record. Front-ends disable a queue before they stop it, so that does not count; but of one that is left
     /// disabled the record is.
     #[cold]
-    pub(super) fn finishes(&self) -> bool {
-        let is_for_requests = match &self.served {
-            Served::Blk(_) => true,
-            Served::Scsi(scsi) => scsi.is_for_requests(),
-        };
-        let stays = self.waiting.stays() && !self.enabled;
-        is_for_requests && !stays && self.ring.has_recovered()
+    fn has_recovered_requests(&self) -> bool {
+        let stays = self.stop == Stop::Record && !self.enabled;
+        self.device.has_requests() && !stays && self.ring.has_recovered()
     }
 
     /// It takes nothing new any more. `reply` hears where it stands once it has drained.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
         self.ring.finish();
-        if !self.finishes() {
-            self.end_admissions();
+        self.end_admissions_if_finished();
+    }
+
+    /// Parked requests stay in its record when it stops, if it has one.
+    pub fn leave_parked(&mut self) {
+        self.stop = Stop::Record;
+    }
+
+    /// A queue that stops has taken the last that it still takes.
+    fn end_admissions_if_finished(&mut self) {
+        if self.stopping.is_some() && !self.has_recovered_requests() {
+            self.device.end_admissions(&mut self.ring);
         }
     }
 
-    pub fn in_flight(&self) -> u32 {
-        self.served.in_flight()
+    /// It was stopped, and has nothing in flight but parked requests.
+    pub fn has_drained(&self) -> bool {
+        let in_flight = self.device.in_flight();
+        self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.runs()
     }
 
     #[inline]
@@ -279,17 +236,9 @@ impl Vring {
         self.ring.disable_kicks();
     }
 
-    pub fn enable_kicks(&mut self) -> bool {
-        self.ring.enable_kicks()
-    }
-
-    pub fn base(&self) -> u32 {
-        self.ring.base()
-    }
-
     /// Asks for kicks. False, and still not kicked, when there is something already.
-    pub fn rests(&mut self) -> bool {
-        let found = self.enable_kicks();
+    pub fn arm_kick(&mut self) -> bool {
+        let found = self.ring.enable_kicks();
         if found {
             self.disable_kicks();
         }
@@ -299,20 +248,18 @@ impl Vring {
     /// Nothing was found in it once more. True when that is the case for so long that it has to kick
     /// again, and it was asked to.
     #[inline]
-    pub fn aged(&mut self) -> bool {
+    pub fn deactivate_if_idle(&mut self) -> bool {
         self.empty_looks = self.empty_looks.wrapping_add(1);
-        self.empty_looks >= EMPTY_LOOKS && self.ages()
-    }
-
-    #[cold]
-    fn ages(&mut self) -> bool {
+        if self.empty_looks < EMPTY_LOOKS {
+            return false;
+        }
         self.empty_looks = 0;
-        self.kick.is_some() && self.rests()
+        self.kick.is_some() && self.arm_kick()
     }
 
     /// Until when it is worth polling for its next request or completion.
     pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let in_flight = self.in_flight();
+        let in_flight = self.device.in_flight().requests;
         let turn = match in_flight {
             0 => Turn::Guest,
             in_flight => Turn::Disk { in_flight },
@@ -323,7 +270,7 @@ impl Vring {
 
     /// The idle time after [`Vring::poll_until`] has ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        let progress = self.progress(self.in_flight());
+        let progress = self.progress(self.device.in_flight().requests);
         self.pace.learn(settings, idle, progress);
     }
 
@@ -336,29 +283,22 @@ impl Vring {
         self.ring.next_avail()
     }
 
-    /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, and was told.
-    #[inline]
-    pub fn admit(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
+    /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, which was reported.
+    pub fn admit(
+        &mut self,
+        chain: &mut Chain,
+        engines: &mut Engines,
+        now: impl FnOnce() -> u64,
+    ) -> Option<Admission> {
         // An active queue is empty in every other iteration: one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        self.admit_available(chain, engines)
-    }
-
-    fn admit_available(&mut self, chain: &mut Chain, engines: &mut Engines) -> Option<Admission> {
-        // The kind of the device and the clock matter once per batch: one comparison.
-        if let Served::Blk(Blk { queue, clock, .. }) = &mut self.served
-            && let Some(now) = clock.counter()
-        {
-            queue.begin_batch(now);
-        } else {
-            self.begin_by_kernels_clock();
-        }
-        let Served::Blk(blk) = &mut self.served else {
-            return self.admit_scsi(chain, engines);
-        };
-        match blk.admit(&mut self.ring, &self.memory, chain, engines) {
+        let (device, cx) = self.device(engines, now());
+        let admission = device.admit(cx, chain, ADMIT_BUDGET);
+        self.release_old(engines);
+        self.end_admissions_if_finished();
+        match admission {
             Ok(admission) => Some(admission),
             Err(error) => {
                 self.break_down(&error);
@@ -367,163 +307,42 @@ impl Vring {
         }
     }
 
-    /// As an admission begins where the processor does not tell the time. A controller asks for it itself.
-    #[cold]
-    #[inline(never)]
-    fn begin_by_kernels_clock(&mut self) {
-        if let Served::Blk(Blk { queue, clock, .. }) = &mut self.served {
-            queue.begin_batch(clock.now());
-        }
-    }
-
-    /// Whether the last admission answered something by itself.
+    /// Whether the device has answered something but by completions.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
-        self.served.take_answered()
+        self.device.take_answered()
     }
 
-    /// Phase 2 of one block request, `now` in ticks.
-    #[inline(always)]
-    pub fn complete(
-        &mut self,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        engines: &mut Engines,
-        now: u64,
-    ) {
-        if self.is_controllers() {
-            self.complete_scsi(slot, result, &[], engines, now);
-            return;
-        }
-        match result {
-            Ok(()) => self.answer(slot, Ok(()), engines, now),
-            Err(errno) => self.complete_failed(slot, errno, engines, now),
-        }
+    /// Phase 2: block requests of this queue are done, `now` in ticks.
+    pub fn complete(&mut self, done: &[Completion], engines: &mut Engines, now: u64) {
+        let (device, cx) = self.device(engines, now);
+        device.complete(done, cx);
+        self.release_old(engines);
     }
 
-    /// Whether it is a controller's.
-    #[inline(always)]
-    pub fn is_controllers(&self) -> bool {
-        matches!(self.served, Served::Scsi(_))
-    }
-
-    /// The same for the only one of the phase, now.
-    #[inline(always)]
-    pub fn complete_alone(
-        &mut self,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        engines: &mut Engines,
-    ) {
-        // One comparison for the kind of the device and for the clock.
-        if result.is_ok()
-            && let Served::Blk(Blk { clock, .. }) = &self.served
-            && let Some(now) = clock.counter()
-        {
-            self.answer_alone(slot, engines, now);
-        } else {
-            self.complete_other(slot, result, engines);
-        }
-    }
-
-    /// Out of line, so that what is usual has the registers.
-    #[inline(never)]
-    fn complete_other(
-        &mut self,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        engines: &mut Engines,
-    ) {
-        let now = self.clock.now();
-        self.unsettled = true;
-        self.complete(slot, result, engines, now);
-    }
-
-    /// Out of line, so that what succeeds is answered by code that knows it.
-    #[cold]
-    #[inline(never)]
-    fn complete_failed(
-        &mut self,
-        slot: u32,
-        errno: engine::Errno,
-        engines: &mut Engines,
-        now: u64,
-    ) {
-        // Else it waits.
-        if let Some(result) = self.failed(slot, errno) {
-            self.answer(slot, result, engines, now);
-        }
-    }
-
-    /// A disk's block request is over: the guest's requests are answered.
-    #[inline(always)]
-    fn answer(
-        &mut self,
-        slot: u32,
-        result: Result<(), engine::Errno>,
-        engines: &mut Engines,
-        now: u64,
-    ) {
-        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
-            return;
-        };
-        let Finished { requests, taken } = queue.complete(&mut self.ring, slot, result, now);
-        if taken < self.generation {
-            self.release(taken, requests, engines);
-        }
-    }
-
-    /// The same for one that has succeeded and is alone in its phase: it counts at once.
-    #[inline(always)]
-    fn answer_alone(&mut self, slot: u32, engines: &mut Engines, now: u64) {
-        let Served::Blk(Blk { queue, .. }) = &mut self.served else {
-            return;
-        };
-        let Finished { requests, taken } = queue.complete_alone(&mut self.ring, slot, now);
-        if taken < self.generation {
-            self.release(taken, requests, engines);
-        }
-    }
-
-    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that.
-    #[inline(always)]
-    pub fn publish(&mut self, signals: impl FnOnce()) -> Published {
-        let wanted = self.ring.publish();
+    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. True if requests wait for room in an
+    /// engine.
+    pub fn publish(&mut self, signals: impl FnOnce()) -> bool {
+        let signal = self.ring.publish() && self.call.is_some();
         if tracepoints::notify::enabled() {
-            self.trace_notify(wanted && self.call.is_some());
+            self.trace_notify(signal);
         }
-        if !self.unsettled {
-            self.signal_if(wanted, signals);
-            return Published::Settled;
-        }
-        // A guest that polls does not wait for it, and one that is signalled finds that it is counted.
-        let deferred = match &mut self.served {
-            Served::Blk(Blk { queue, .. }) => {
-                queue.end_batch();
-                false
-            }
-            Served::Scsi(scsi) => scsi.end_batch(),
-        };
-        self.signal_if(wanted, signals);
-        self.unsettled = self.stopping.is_some();
-        Published::Unsettled { deferred }
-    }
-
-    #[inline(always)]
-    fn signal_if(&self, wanted: bool, signals: impl FnOnce()) {
-        if wanted && let Some(call) = &self.call {
+        // The statistics are up to date when the guest is signalled. One that polls does not wait for them.
+        let deferred = self.device.end_batch();
+        if signal && let Some(call) = &self.call {
             signals();
-            signal(call);
-            self.stats.notifications().add(1);
+            send_signal(call);
+            self.device.stats().notifications().add(1);
         }
+        deferred
     }
 
     /// For tracers: what the disk has completed since this was last counted.
     #[cold]
     fn trace_notify(&self, signalled: bool) {
-        let name = self.served.name();
-        let counted = self.served.stats().in_flight().get();
-        let completions = counted.saturating_sub(self.in_flight().into());
+        let name = self.device.name();
+        let counted = self.device.stats().in_flight().get();
+        let completions = counted.saturating_sub(self.device.in_flight().requests.into());
         tracepoints::notify::fire(
             name.export(),
             name.index().into(),
@@ -535,8 +354,71 @@ impl Vring {
     /// For tracers: the guest has kicked.
     #[cold]
     pub fn trace_kick(&self) {
-        let name = self.served.name();
+        let name = self.device.name();
         tracepoints::kick::fire(name.export(), name.index().into());
+    }
+
+    /// Another queue of its device has sent a message. False: it was for an earlier queue.
+    pub fn handle_queue_message(
+        &mut self,
+        message: ScsiMessage,
+        engines: &mut Engines,
+        now: u64,
+    ) -> bool {
+        let (device, cx) = self.device(engines, now);
+        let handled = device.handle_message(message, cx);
+        // The notify phase follows in any case.
+        self.take_answered();
+        self.release_old(engines);
+        if self.broken {
+            self.device.end_admissions(&mut self.ring);
+        }
+        self.end_admissions_if_finished();
+        handled
+    }
+
+    /// Submits what waited for room in an engine. True: nothing waits any more.
+    pub fn submit_deferred(&mut self, engines: &mut Engines, now: u64) -> bool {
+        let (device, cx) = self.device(engines, now);
+        let done = device.submit_deferred(cx);
+        self.publish_answers(engines);
+        done
+    }
+
+    /// Parked requests are retried or answered. True: all of them were, or wait for the queue to be enabled.
+    #[must_use]
+    pub fn resume_parked(&mut self, how: Resume, engines: &mut Engines, now: u64) -> bool {
+        let (device, cx) = self.device(engines, now);
+        let done = device.resume_parked(how, cx);
+        self.publish_answers(engines);
+        done
+    }
+
+    /// The queue may have been enabled. As for [`resume_parked`](Self::resume_parked).
+    #[must_use]
+    pub fn resume_if_enabled(&mut self, engines: &mut Engines, now: u64) -> bool {
+        if !self.enabled {
+            return true;
+        }
+        let (device, cx) = self.device(engines, now);
+        let done = device.enabled(cx);
+        self.publish_answers(engines);
+        done
+    }
+
+    /// Parked requests were answered: seldom enough to be published at once, in whatever phase the loop is.
+    fn publish_answers(&mut self, engines: &mut Engines) {
+        if self.take_answered() {
+            self.publish(|| ());
+        }
+        self.release_old(engines);
+    }
+
+    /// Reports requests that were admitted in this time and are not done.
+    pub fn report_late(&self, after: u64, until: u64, now: u64) {
+        if let Some(reports) = &self.reports {
+            self.device.report_late(after, until, now, reports);
+        }
     }
 
     /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
@@ -557,23 +439,34 @@ impl Vring {
 
     /// What it takes from now on goes this way to its disk. What it has taken goes the old one to its end.
     pub fn set_route(&mut self, new: Route, engines: &mut Engines) {
-        let Served::Blk(Blk { route, .. }) = &mut self.served else {
-            return engines.detach(new);
-        };
-        let old = std::mem::replace(route, new);
+        let old = self.device.set_route(new);
         self.join_memory(engines);
-        self.begin_generation(self.memory.clone(), Some(old), engines);
+        // Parked requests go the new way, if they are retried.
+        let in_flight = self.device.in_flight();
+        if in_flight.requests == in_flight.parked {
+            engines.detach(old);
+            self.begin_generation(self.memory.clone(), None, engines);
+        } else {
+            self.begin_generation(self.memory.clone(), Some(old), engines);
+        }
     }
 
-    /// The answer comes when all that was taken so far is done. The queue goes on meanwhile.
+    /// The device's disks are others; returns those that were. Nothing is in flight.
+    pub fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+        let in_flight = self.device.in_flight().requests;
+        debug_assert_eq!(in_flight, 0, "commands name disks by their places");
+        self.device.set_disks(disks)
+    }
+
+    /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, engines: &mut Engines) {
         self.join_memory(engines);
         self.begin_generation(self.memory.clone(), None, engines);
-        self.settling = Some(reply);
-        self.end_settling();
+        self.epochs.settle(reply);
+        self.release_old(engines);
     }
 
-    /// What is taken from now on is told apart from what is in flight, which uses `memory` and, if the queue goes on with another
+    /// What is taken from now on is told apart from what is in flight, which uses `memory` and, if the queue continues with another
     /// one, `route`.
     fn begin_generation(
         &mut self,
@@ -581,43 +474,37 @@ impl Vring {
         route: Option<Route>,
         engines: &mut Engines,
     ) {
-        let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
-        let in_flight = self.served.in_flight() - older;
-        // Parked requests go the new way, if they are tried again.
-        let uses_route = self.in_flight() > self.waiting();
-        self.generation = match &mut self.served {
-            Served::Blk(Blk { queue, .. }) => queue.begin_generation(),
-            Served::Scsi(scsi) => scsi.begin_generation(),
-        };
-        let mut retired = Retired {
-            end: self.generation,
-            in_flight,
-            memory,
-            route: None,
-        };
-        if uses_route {
-            retired.route = route;
-        } else if let Some(route) = route {
-            engines.detach(route);
-        }
-        if in_flight > 0 {
-            self.retired.push(retired);
-        } else {
-            self.leave(retired, engines);
+        let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
+        let end = self.device.begin_generation();
+        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, route }) {
+            self.leave(unused, engines);
         }
     }
 
-    /// A generation without requests in flight has no more use for its memory and its route.
-    fn leave(&self, retired: Retired, engines: &mut Engines) {
-        self.leave_memory(&retired.memory, engines);
-        if let Some(route) = retired.route {
+    /// No request uses this any more.
+    fn leave(&self, unused: Used, engines: &mut Engines) {
+        self.leave_memory(&unused.memory, engines);
+        if let Some(route) = unused.route {
             engines.detach(route);
+        }
+    }
+
+    /// Requests of older generations have left the queue, or are parked.
+    #[inline]
+    fn release_old(&mut self, engines: &mut Engines) {
+        while let Some((admitted, requests)) = self.device.take_old() {
+            if let Some(unused) = self.epochs.release(admitted, requests) {
+                self.leave(unused, engines);
+            }
+        }
+        if self.epochs.is_settling() {
+            self.epochs.end_settling(self.device.parked_of_old());
         }
     }
 
     /// The current generation begins to use its memory.
     pub fn join_memory(&self, engines: &mut Engines) {
-        let Served::Blk(Blk { route, .. }) = &self.served else {
+        let Some(route) = self.device.registered_route() else {
             return;
         };
         if !self.fixed_buffers {
@@ -638,36 +525,19 @@ impl Vring {
         }
     }
 
-    /// Nothing is in flight, and nothing will be.
-    pub fn end(&mut self, engines: &mut Engines) {
-        debug_assert!(self.retired.is_empty(), "they end with their requests");
-        self.served.stats().size().set(0);
+    /// It has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any more. Returns where
+    /// it stands.
+    pub fn end(&mut self, engines: &mut Engines, now: u64) -> u32 {
+        let how = self.stop;
+        let (device, cx) = self.device(engines, now);
+        device.stop(how, cx);
+        self.publish_answers(engines);
+        // Whoever uses the rings next expects to be kicked.
+        self.ring.enable_kicks();
+        debug_assert!(self.epochs.is_empty(), "they end with their requests");
+        self.device.stats().size().set(0);
         self.leave_memory(&self.memory, engines);
-    }
-
-    fn end_settling(&mut self) {
-        if self.settling.is_none() {
-            return;
-        }
-        let older: u32 = self.retired.iter().map(|retired| retired.in_flight).sum();
-        if older == self.waiting_from_before()
-            && let Some(reply) = self.settling.take()
-        {
-            // A front-end that is gone does not want to know.
-            let _ = reply.send(());
-        }
-    }
-
-    #[cold]
-    fn release(&mut self, taken: Stamp, requests: u32, engines: &mut Engines) {
-        if let Some(index) = self.retired.iter().position(|retired| taken < retired.end) {
-            self.retired[index].in_flight -= requests;
-            if self.retired[index].in_flight == 0 {
-                let retired = self.retired.remove(index);
-                self.leave(retired, engines);
-            }
-            self.end_settling();
-        }
+        self.ring.base()
     }
 
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
@@ -675,7 +545,7 @@ impl Vring {
         // What was signalled on the old descriptor may not have been seen by whoever waits on the
         // new one: a signal too many is harmless, one too few is not.
         if let Some(call) = &self.call {
-            signal(call);
+            send_signal(call);
         }
     }
 
@@ -692,23 +562,23 @@ impl Vring {
         self.err = err;
     }
 
-    /// The guest broke the queue: it alone stands still from here on.
+    /// The guest broke the queue: it alone stops here.
     fn break_down(&mut self, error: &dyn Display) {
         if self.broken {
             return;
         }
         self.broken = true;
         tracing::error!(
-            queue = self.served.name().to_string(), %error,
+            queue = self.device.name().to_string(), %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {
             reports.broken(error);
         }
         if let Some(err) = &self.err {
-            signal(err);
+            send_signal(err);
         }
-        self.end_admissions();
+        self.device.end_admissions(&mut self.ring);
     }
 }
 
@@ -719,6 +589,6 @@ fn key(memory: &Arc<GuestMemory>) -> usize {
 
 /// A full counter (EAGAIN) is a signal that is pending already; any other error is the front-end's
 /// own doing.
-fn signal(fd: &OwnedFd) {
+fn send_signal(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

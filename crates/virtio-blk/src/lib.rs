@@ -9,26 +9,16 @@
 
 mod config;
 mod device;
-mod histograms;
 mod merge;
-mod name;
 mod parse;
 mod probes;
 mod queue;
 mod slots;
-mod stats;
-mod tally;
 mod wire;
-mod zero_pages;
 
 pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
-pub use histograms::Histograms;
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
-pub use name::QueueName;
 pub use parse::RequestError;
-pub use probes::request_type;
-pub use queue::{Admission, AdmitError, Finished, Queue, Retried, Sink};
-pub use stats::{Kind, KindStats, QueueStats, Stamp};
-pub use tally::Tally;
+pub use queue::{AdmitError, Queue, Retried, Sink};
 pub use wire::Status;

@@ -2,26 +2,14 @@
 
 use block::{Op, SECTOR_BYTES};
 use counters::Scale;
+use device_queue::trace::request_type;
+use device_queue::{Kind, QueueName};
 use tracepoints::{request_answer, request_complete, request_start, request_submit};
 use virtqueue::{Chain, ChainId};
 
-use crate::name::QueueName;
 use crate::parse::read_header;
 use crate::slots::{NONE, Slots};
-use crate::stats::Kind;
 use crate::wire::{HEADER_BYTES, Status, T_DISCARD, T_FLUSH, T_IN, T_OUT, T_WRITE_ZEROES};
-
-/// What VIRTIO calls a request for this, which is what tracers see as its kind.
-#[must_use]
-pub fn request_type(op: Op) -> u32 {
-    match op {
-        Op::Read => T_IN,
-        Op::Write => T_OUT,
-        Op::Flush => T_FLUSH,
-        Op::Discard => T_DISCARD,
-        Op::WriteZeroes { .. } => T_WRITE_ZEROES,
-    }
-}
 
 /// A chain was taken off the ring and not looked at yet. One without a header is about to break the queue.
 #[cold]
@@ -73,7 +61,7 @@ pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Sta
     let mut index = first;
     while index != NONE {
         let slot = slots.get(index);
-        let kind = match slot.stamp.kind() {
+        let kind = match slot.admitted.kind() {
             Kind::Read => T_IN,
             // Only zeroes are written without data.
             Kind::Write if slots.segment_count(index) == 0 => T_WRITE_ZEROES,
@@ -87,7 +75,7 @@ pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Sta
             slot.id.id.into(),
             kind.into(),
             status as u64,
-            scale.to_ns(slot.stamp.ticks_until(now)),
+            scale.to_ns(slot.admitted.ticks_until(now)),
         );
         index = slots.next(index);
     }

@@ -5,17 +5,17 @@ mod retry;
 use std::sync::Arc;
 
 use block::{Op, Request};
+use device_queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats, token};
+use engine::{Completion, Errno};
 use libc::iovec;
 use virtqueue::planted::{Mistake, is_planted};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::MergeBuffer;
-use crate::name::QueueName;
 use crate::parse::{Checks, Frame, Parsed, Reply, RequestError, copy_to, without_header};
 use crate::probes;
-use crate::slots::{self, NONE, Slots};
-use crate::stats::{Group, Kind, Moment, QueueStats, Stamp};
+use crate::slots::{NONE, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
 pub use retry::Retried;
@@ -43,17 +43,6 @@ pub trait Sink {
     unsafe fn submit(&mut self, request: Request);
 }
 
-/// How an admission ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// The ring is empty.
-    Drained,
-    /// The budget is used up and there may be more.
-    Budget,
-    /// The sink is full: come again after a completion.
-    Stalled,
-}
-
 /// The guest broke the queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
@@ -65,31 +54,25 @@ pub enum AdmitError {
     Request(#[from] RequestError),
 }
 
-/// What a completion finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Requests of the guest.
-    pub requests: u32,
-    /// When they were taken off the ring.
-    pub taken: Stamp,
-}
-
 /// The requests of one virtqueue.
 pub struct Queue {
     name: QueueName,
-    /// Upper half of every token: the lower is the slot.
-    token_base: u64,
+    /// Its place among the queues of its iothread.
+    place: u32,
     checks: Checks,
     slots: Slots,
     /// Used entries were pushed by admitting.
     answered: bool,
     device: Arc<Device>,
     merge: MergeBuffer,
-    /// When the present batch was taken. It only grows.
-    taken: Stamp,
-    /// What is finished and does not count yet.
+    /// When the present batch was admitted. It only grows.
+    taken: AdmitTime,
+    /// The first of the current generation.
+    generation: AdmitTime,
+    /// Requests of older generations that have left the queue.
+    old: Vec<(AdmitTime, u32)>,
+    /// Completed requests that do not count yet.
     group: Group,
-    /// A handle of its own: what it counts is one look away.
     stats: QueueStats,
 }
 
@@ -101,27 +84,29 @@ struct Source<'a> {
 }
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. `token` names the queue among all of its iothread: block
-    /// requests carry it in the upper half of their token. What it does is counted in `stats`, which no
+    /// Called `name`, for a ring of `size` entries. `place` is its place among the queues of its
+    /// iothread, which is in the tokens of block requests. What it does is counted in `stats`, which no
     /// other running queue has.
     #[must_use]
     pub fn new(
         name: QueueName,
         device: Arc<Device>,
         size: u16,
-        token: u32,
+        place: u32,
         stats: &QueueStats,
     ) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             name,
-            token_base: u64::from(token) << 32,
+            place,
             checks: device.checks(),
             slots,
             answered: false,
             device,
             merge: MergeBuffer::new(),
-            taken: Stamp::default().next(),
+            taken: AdmitTime::default().next(),
+            generation: AdmitTime::default(),
+            old: Vec::new(),
             group: Group::default(),
             stats: stats.clone(),
         }
@@ -144,7 +129,7 @@ impl Queue {
     /// What is admitted from here on is taken `now`, in [ticks](counters::Clock).
     #[inline(always)]
     pub fn begin_batch(&mut self, now: u64) {
-        let taken = Stamp::new(now);
+        let taken = AdmitTime::new(now);
         // Whatever the clock does: generations are told apart by it.
         if taken > self.taken {
             self.taken = taken;
@@ -152,7 +137,7 @@ impl Queue {
     }
 
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the sink. What was completed before [counts](Self::end_batch) already.
+    /// ring, the rest goes to the sink.
     ///
     /// # Errors
     /// When the guest broke the queue. Requests before the breaking one were submitted.
@@ -165,10 +150,6 @@ impl Queue {
         sink: &mut impl Sink,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        debug_assert!(
-            self.group.is_empty(),
-            "what was finished is told by how many are in flight"
-        );
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
         let mut source = Source {
@@ -381,7 +362,7 @@ impl Queue {
         slot.id = id;
         slot.status = reply.status;
         slot.written = reply.writable;
-        slot.stamp = self.taken.of(kind);
+        slot.admitted = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
         Some(index)
@@ -395,7 +376,7 @@ impl Queue {
             merge,
             slots,
             device,
-            token_base,
+            place,
             stats,
             ..
         } = self;
@@ -406,7 +387,7 @@ impl Queue {
             if tracepoints::request_submit::enabled() {
                 probes::submitted(name, slots, op, slot);
             }
-            hand_over(slots, op, slot, device, *token_base, stats, sink);
+            hand_over(slots, op, slot, device, *place, stats, sink);
         });
         if left < waited {
             stats.of(kind).merged.add((waited - left) as u64);
@@ -423,7 +404,7 @@ impl Queue {
             op,
             slot,
             &self.device,
-            self.token_base,
+            self.place,
             &self.stats,
             sink,
         );
@@ -437,11 +418,18 @@ impl Queue {
         copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
-    /// Requests that are taken from now on can be told from those before: they are not stamped
-    /// earlier than what is returned, and all others are.
-    pub fn begin_generation(&mut self) -> Stamp {
+    /// Requests that are admitted from now on are of a new generation: none is stamped earlier than the time that is
+    /// returned, and all others are.
+    pub fn begin_generation(&mut self) -> AdmitTime {
         self.taken = self.taken.next();
-        self.taken
+        self.generation = self.taken;
+        self.generation
+    }
+
+    /// Requests of an older generation that have left the queue: when they were admitted, and how many.
+    #[inline]
+    pub fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
+        self.old.pop()
     }
 
     /// Whether a request that is not done is a read: the others have but a status for the guest.
@@ -450,125 +438,74 @@ impl Queue {
         self.slots.get(slot).written > 1
     }
 
-    /// A block request is done `now`: fills in the used entries of all that was merged into it. It counts at
+    /// Block requests of this queue are done `now`: answers the guest's requests that were merged into each. `failed` decides about
+    /// those that the disk has failed: the status to answer with, or `None`, which parks the request. Requests count at
     /// the [end of the batch](Self::end_batch).
-    #[inline(always)]
     pub fn complete(
         &mut self,
         ring: &mut virtqueue::Queue,
-        slot: u32,
-        result: Result<(), engine::Errno>,
+        done: &[Completion],
         now: u64,
-    ) -> Finished {
-        if result.is_err() {
-            return self.fail(ring, slot, now);
+        mut failed: impl FnMut(&Queue, u32, Errno) -> Option<Status>,
+    ) {
+        for completion in done {
+            let slot = token::slot(completion.token);
+            let status = match completion.result {
+                Ok(()) => Some(Status::Ok),
+                Err(errno) => failed(self, slot, errno),
+            };
+            if let Some(status) = status {
+                self.finish(ring, slot, status, now);
+            }
         }
-        let done = self.finish(ring, slot, Status::Ok, now);
-        let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
-        // All that was merged into it came at the same time, and its bytes are among these.
-        let at = self.moment(now);
-        self.group.add(taken, len, at, &self.stats);
-        let mut requests = 1;
-        if next != NONE {
-            requests += self.finish_merged(ring, next, Status::Ok);
-        }
-        Finished { requests, taken }
     }
 
-    /// The only block request of its batch has succeeded `now`. It counts at once: with nothing to be summed up with, it takes
-    /// fewer steps.
-    #[inline(always)]
-    pub fn complete_alone(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) -> Finished {
-        let done = self.finish(ring, slot, Status::Ok, now);
-        let (taken, len, next) = (done.slot.stamp, done.slot.len, done.next);
-        if next != NONE {
-            return self.complete_alone_merged(ring, (taken, len, next), now);
-        }
-        let at = self.moment(now);
-        self.group.enter_alone(taken, len, at, &self.stats);
-        Finished { requests: 1, taken }
-    }
-
-    /// What was merged into it is a group.
-    #[inline(never)]
-    fn complete_alone_merged(
-        &mut self,
-        ring: &mut virtqueue::Queue,
-        (taken, len, next): (Stamp, u64, u32),
-        now: u64,
-    ) -> Finished {
-        let at = self.moment(now);
-        self.group.add(taken, len, at, &self.stats);
-        let requests = 1 + self.finish_merged(ring, next, Status::Ok);
-        self.end_batch();
-        Finished { requests, taken }
-    }
-
-    /// The disk has failed a block request, and all that was merged into it.
-    #[cold]
-    #[inline(never)]
-    fn fail(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) -> Finished {
-        // Those that succeeded before, while it is still in flight.
-        self.end_batch();
-        let status = if is_planted(Mistake::ErrorSwallowed) {
-            Status::Ok
-        } else {
-            Status::IoErr
-        };
-        let done = self.finish(ring, slot, status, now);
-        let (taken, next) = (done.slot.stamp, done.next);
-        let requests = 1 + self.finish_merged(ring, next, Status::IoErr);
-        let kind = self.stats.of(taken.kind());
-        kind.failed.add(requests.into());
-        self.stats.in_flight().set(self.in_flight().into());
-        Finished { requests, taken }
-    }
-
-    #[inline(always)]
-    fn finish(
-        &mut self,
-        ring: &mut virtqueue::Queue,
-        slot: u32,
-        status: Status,
-        now: u64,
-    ) -> slots::Finished<'_> {
+    /// Answers a block request, and all that was merged into it.
+    #[inline]
+    fn finish(&mut self, ring: &mut virtqueue::Queue, first: u32, status: Status, now: u64) {
         if tracepoints::request_complete::enabled() {
-            probes::completed(&self.name, &self.slots, slot, status, now);
+            probes::completed(&self.name, &self.slots, first, status, now);
         }
-        let done = self.slots.give_back(slot);
-        write_status(done.slot.status, status);
-        ring.push(done.slot.id, done.slot.written);
-        done
-    }
-
-    /// What was merged behind a block request, from `next` on; how many there were. Out of line, so that what
-    /// was not merged has the registers.
-    #[inline(never)]
-    fn finish_merged(&mut self, ring: &mut virtqueue::Queue, mut next: u32, status: Status) -> u32 {
-        let mut requests = 0;
+        let slot = self.slots.get(first);
+        // The bytes of all that was merged into it are among these.
+        let (admitted, bytes) = (slot.admitted, slot.len);
+        let answer = match is_planted(Mistake::ErrorSwallowed) {
+            true => Status::Ok,
+            false => status,
+        };
+        let (mut next, mut requests) = (first, 0);
         while next != NONE {
             let done = self.slots.give_back(next);
-            if is_planted(Mistake::MergedTailLost) && done.next == NONE {
-                return requests + 1;
-            }
-            write_status(done.slot.status, status);
-            ring.push(done.slot.id, done.slot.written);
             requests += 1;
             next = done.next;
+            if is_planted(Mistake::MergedTailLost) && requests > 1 && next == NONE {
+                break;
+            }
+            write_status(done.slot.status, answer);
+            ring.push(done.slot.id, done.slot.written);
         }
-        requests
+        if status == Status::Ok {
+            let Queue { group, stats, .. } = self;
+            group.add(admitted, requests, bytes, now, stats);
+        } else {
+            self.stats.of(admitted.kind()).failed.add(requests.into());
+        }
+        self.left(admitted, requests);
+    }
+
+    /// Requests have left their slots.
+    #[inline]
+    fn left(&mut self, admitted: AdmitTime, requests: u32) {
+        if admitted < self.generation {
+            self.old.push((admitted, requests));
+        }
     }
 
     /// What was completed so far counts from now on.
     #[inline]
     pub fn end_batch(&mut self) {
-        self.group.enter(self.in_flight(), &self.stats);
-    }
-
-    #[inline(always)]
-    fn moment(&self, now: u64) -> Moment {
-        let in_flight = self.slots.in_flight();
-        Moment { now, in_flight }
+        self.group.enter(&self.stats);
+        self.stats.in_flight().set(self.in_flight().into());
     }
 
     /// What it is called.
@@ -591,7 +528,7 @@ fn hand_over(
     op: Op,
     slot: u32,
     device: &Device,
-    token_base: u64,
+    place: u32,
     stats: &QueueStats,
     sink: &mut impl Sink,
 ) {
@@ -603,7 +540,7 @@ fn hand_over(
     // A request has at most a ring's worth of segments.
     let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
     let iov = iov.as_mut_ptr();
-    let token = token_base | u64::from(slot);
+    let token = token::new(place, slot);
     // SAFETY: the segments are checked guest memory, held until the request
     // is finished; the list lies in the
     // slot, which is not given back before `complete`.

@@ -5,12 +5,11 @@
 //! are handed out last-in first-out, so that a queue only ever touches as much memory as it once had
 //! requests in flight.
 
+use device_queue::AdmitTime;
+use device_queue::zero_pages::{ZeroPages, Zeroed};
 use libc::iovec;
 use virtqueue::split::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
-
-use crate::stats::Stamp;
-use crate::zero_pages::{ZeroPages, Zeroed};
 
 /// Segments that a slot holds in itself: what fits its two cache lines.
 const INLINE_SEGMENTS: usize = 5;
@@ -27,8 +26,8 @@ pub(crate) struct Slot {
     /// Start of the request in the disk, and bytes.
     pub offset: u64,
     pub len: u64,
-    /// When it was taken, and what it counts as.
-    pub stamp: Stamp,
+    /// When it was admitted, and what it counts as.
+    pub admitted: AdmitTime,
     /// What the used entry says was written.
     pub written: u32,
     /// What the ring calls its chain.

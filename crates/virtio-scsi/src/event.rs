@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use virtio_blk::Admission;
+use device_queue::Admission;
 use virtqueue::Chain;
 
 use crate::address::Address;
@@ -114,13 +114,13 @@ impl EventQueue {
         }
     }
 
-    /// Whether anything is to be said: otherwise buffers stay where they are.
+    /// Whether there are events to report: otherwise buffers stay in the ring.
     #[must_use]
     pub fn wants_buffers(&self) -> bool {
         self.device.has_events()
     }
 
-    /// Says what there is to say, as far as there are buffers.
+    /// Reports events, as far as there are buffers. Without events buffers stay where they are.
     ///
     /// # Errors
     /// When the guest broke the queue.
@@ -131,6 +131,9 @@ impl EventQueue {
         chain: &mut Chain,
     ) -> Result<Admission, AdmitError> {
         let mut events = lock(&self.device.events);
+        if events.is_empty() {
+            return Ok(Admission::Waits);
+        }
         while !events.is_empty() {
             let Some(id) = ring.pop(batch.memory, chain)? else {
                 break;

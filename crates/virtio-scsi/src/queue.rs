@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::Request;
+use device_queue::{Admission, AdmitTime, Kind, QueueName, QueueStats, token};
+use engine::{Completion, Errno};
 use scsi::Chore;
-use virtio_blk::{Admission, Kind, QueueName, QueueStats, Stamp};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
@@ -57,8 +58,8 @@ pub struct QueueDisk {
 /// The commands of one virtqueue.
 pub struct Queue {
     name: QueueName,
-    /// Upper half of every token: the lower is the slot.
-    token_base: u64,
+    /// Its place among the queues of its iothread.
+    place: u32,
     device: Arc<Device>,
     port: Arc<dyn Port>,
     sizes: Sizes,
@@ -68,11 +69,11 @@ pub struct Queue {
     /// Used entries were pushed outside of completions.
     answered: bool,
     /// When the present batch was taken. It only grows.
-    taken: Stamp,
+    taken: AdmitTime,
     /// The first of the generation that is current.
-    generation: Stamp,
+    generation: AdmitTime,
     /// When what was finished and is older was taken.
-    old: Vec<Stamp>,
+    old: Vec<AdmitTime>,
     /// Tasks that may go now.
     ready: VecDeque<u32>,
     /// Requests that their disk had no room for.
@@ -101,22 +102,22 @@ pub struct Batch<'a> {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. `token` names the queue among all of its iothread: block
-    /// requests carry it in the upper half of their token. `port` leads to it. What it does is counted in
+    /// Called `name`, for a ring of `size` entries. `place` is its place among the queues of its
+    /// iothread, which is in the tokens of block requests. `port` leads to it. What it does is counted in
     /// `stats`, which no other running queue has.
     #[must_use]
     pub fn new(
         name: QueueName,
         device: Arc<Device>,
         size: u16,
-        token: u32,
+        place: u32,
         port: Arc<dyn Port>,
         stats: Arc<QueueStats>,
     ) -> Self {
         device.open_queue(port.clone());
         Queue {
             name,
-            token_base: u64::from(token) << 32,
+            place,
             sizes: device.sizes(),
             usual: UsualSizes::new(device.sizes()),
             table: Table::new(&device, []),
@@ -124,8 +125,8 @@ impl Queue {
             device,
             port,
             answered: false,
-            taken: Stamp::default().next(),
-            generation: Stamp::default(),
+            taken: AdmitTime::default().next(),
+            generation: AdmitTime::default(),
             old: Vec::new(),
             ready: VecDeque::new(),
             deferred: VecDeque::new(),
@@ -171,7 +172,7 @@ impl Queue {
 
     /// Commands that are taken from now on can be told from those before: they are not stamped earlier than what is
     /// returned, and all others are.
-    pub fn begin_generation(&mut self) -> Stamp {
+    pub fn begin_generation(&mut self) -> AdmitTime {
         self.taken = self.taken.next();
         self.generation = self.taken;
         self.generation
@@ -179,7 +180,7 @@ impl Queue {
 
     /// When something was taken that was finished and is of an older generation.
     #[inline]
-    pub fn take_old(&mut self) -> Option<Stamp> {
+    pub fn take_old(&mut self) -> Option<AdmitTime> {
         self.old.pop()
     }
 
@@ -200,7 +201,7 @@ impl Queue {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
         self.usual = UsualSizes::new(self.sizes);
         self.end_done();
-        let taken = Stamp::new(batch.now);
+        let taken = AdmitTime::new(batch.now);
         // Whatever the clock does: generations are told apart by it.
         if taken > self.taken {
             self.taken = taken;
@@ -251,6 +252,30 @@ impl Queue {
             }
         }
         self.deferred.is_empty()
+    }
+
+    /// Block requests of this queue are done `now`. `failed` is told of those that the disk has failed, while their slots still are
+    /// what they were. Commands count at the [end of the batch](Self::end_batch).
+    pub fn complete(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        done: &[Completion],
+        now: u64,
+        sink: &mut impl Sink,
+        mut failed: impl FnMut(&Queue, u32, Errno),
+    ) {
+        // Tracers see the ends of commands with tasks.
+        let plain = !probes::end_wanted();
+        for completion in done {
+            let (slot, result) = (token::slot(completion.token), completion.result);
+            if plain && result.is_ok() && self.complete_transfer(ring, slot, now) {
+                continue;
+            }
+            if let Err(errno) = result {
+                failed(self, slot, errno);
+            }
+            self.complete_command(ring, slot, result, now, sink);
+        }
     }
 
     /// Whether a command that is not done reads from its disk.

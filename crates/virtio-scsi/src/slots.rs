@@ -6,9 +6,9 @@
 use std::ptr;
 use std::sync::Arc;
 
+use device_queue::{AdmitTime, Kind};
 use libc::iovec;
 use scsi::{Attribute, Task, Waker};
-use virtio_blk::{Kind, Stamp};
 use virtqueue::ChainId;
 use virtqueue::split::MAX_QUEUE_SIZE;
 
@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     /// Where the response of a plain read or write goes.
     pub response_at: *mut u8,
     /// When it was taken; that of a plain read or write says also what it counts as.
-    pub stamp: Stamp,
+    pub stamp: AdmitTime,
     pub tag: u64,
     /// Where the data of a plain read or write is, if that is one segment.
     pub segment: iovec,
@@ -93,7 +93,7 @@ impl Slot {
     fn new(waker: Waker) -> Self {
         Slot {
             response_at: ptr::null_mut(),
-            stamp: Stamp::default(),
+            stamp: AdmitTime::default(),
             tag: 0,
             segment: iovec {
                 iov_base: ptr::null_mut(),

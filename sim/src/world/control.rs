@@ -75,7 +75,7 @@ impl World {
         self.trace
             .say(|| format!("the front-end stops the queues: {how:?}"));
         if how == Leave::Vanish && self.config.inflight {
-            daemon.tell(Message::LeaveWaiting);
+            daemon.tell(Message::LeaveParked);
         }
         let running = (0..daemon.queues.len()).filter(|index| daemon.queues[*index].is_some());
         let answers = running.zip(daemon.ask(Message::Stop)).collect();

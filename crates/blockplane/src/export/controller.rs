@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use block::Request;
-use data_plane::{Carriers, Controller, Errno, ExportReports, SOURCES};
+use data_plane::{Carriers, Completion, Controller, ExportReports, SOURCES};
+use device_queue::{Kind, QueueStats, token};
 use event_loop::Interest;
 use listener::Listener;
 use lsi_adapter::{Adapter, Sink};
 use qmp::Handle;
 use vfio_user::{PciDevice, Server};
-use virtio_blk::{Kind, QueueStats};
 
 use super::queues::tell_connected;
 use super::requests::Requests;
@@ -198,13 +198,16 @@ impl Controller for LsiController {
         all
     }
 
-    fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
-        let asked = self.requests.completed(slot, result.is_ok());
-        if let (Some(asked), Err(errno)) = (asked, result) {
-            self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
-        }
+    fn complete(&mut self, done: &[Completion]) {
         let adapter = self.server.device().0;
-        adapter.completed(slot, result);
+        for &Completion { token, result } in done {
+            let slot = token::slot(token);
+            let asked = self.requests.completed(slot, result.is_ok());
+            if let (Some(asked), Err(errno)) = (asked, result) {
+                self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
+            }
+            adapter.completed(slot, result);
+        }
         let in_flight = adapter.in_flight() as u64;
         self.stats().in_flight().set(in_flight);
     }

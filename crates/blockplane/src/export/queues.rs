@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use data_plane::{DataThread, ExportReports, QueueReports, Serves, VringHandle, VringSetup};
+use data_plane::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
+use device_queue::QueueName;
 use qmp::Handle;
 use serde_json::json;
 use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue};
-use virtio_blk::QueueName;
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::figures::Figures;
@@ -26,19 +26,19 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Starts a queue as one of the device that it serves. `renew` is called when something else stands behind the
+    /// Starts a queue of this device. `renew` is called when something else stands behind the
     /// device than before.
     pub fn start(
         &self,
         setup: QueueSetup,
-        serves: Serves,
+        device: DeviceSetup,
         renew: impl Fn(&VringHandle) + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
         let index = usize::from(setup.index);
         let iothread = &self.iothreads[index % self.iothreads.len()];
         let started = iothread.start_vring(VringSetup {
             name: QueueName::new(&self.export, setup.index),
-            serves,
+            device,
             memory: setup.memory,
             layout: setup.layout,
             features: setup.features,

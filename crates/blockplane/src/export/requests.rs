@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES};
 use counters::{Clock, Scale};
+use device_queue::trace::{self, request_type};
+use device_queue::{Kind, QueueName, QueueStats, Tally};
 use tracepoints::{request_complete, request_submit};
-use virtio_blk::{Kind, QueueName, QueueStats, Status, Tally, request_type};
 
 /// A request that an engine has.
 #[derive(Clone, Copy)]
@@ -101,16 +102,12 @@ impl Requests {
             disk.of(kind).failed.add(1);
         }
         if request_complete::enabled() {
-            let status = match succeeded {
-                true => Status::Ok,
-                false => Status::IoErr,
-            };
             request_complete::fire(
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
                 request_type(asked.op).into(),
-                status as u64,
+                trace::status(succeeded),
                 Scale::new().to_ns(ticks),
             );
         }

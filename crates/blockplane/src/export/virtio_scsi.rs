@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use data_plane::{ExportReports, Reports, ScsiDisk, ScsiSetup, Serves};
+use data_plane::{DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
+use device_queue::QueueStats;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
-use virtio_blk::QueueStats;
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 
 use super::listener;
@@ -245,12 +245,12 @@ impl Target for ScsiTarget {
 
     fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         let (controller, index) = (self.controller.clone(), setup.index);
-        let serves = Serves::Scsi(ScsiSetup {
+        let device = DeviceSetup::Scsi(ScsiSetup {
             device: self.device().clone(),
             index,
             disks: controller.served(index),
         });
-        self.queues.start(setup, serves, move |queue| {
+        self.queues.start(setup, device, move |queue| {
             queue.set_disks(controller.served(index))
         })
     }

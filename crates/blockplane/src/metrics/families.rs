@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use counters::Scale;
 use data_plane::WaitingRequests;
+use device_queue::{Kind, QueueStats};
 use metrics::{Family, Format, Kind as Type, Labels, Text};
-use virtio_blk::{Kind, QueueStats};
 
 use super::latency::{Latency, seconds};
 use super::luns;

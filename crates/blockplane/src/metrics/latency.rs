@@ -4,8 +4,8 @@
 //! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
 
 use counters::{Histogram, Scale};
+use device_queue::KindStats;
 use metrics::{Labels, Text};
-use virtio_blk::KindStats;
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
 const POWERS: std::ops::RangeInclusive<i32> = -21..=3;
@@ -63,7 +63,7 @@ pub(super) fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use virtio_blk::{Kind, QueueStats};
+    use device_queue::{Kind, QueueStats};
 
     #[test]
     fn every_request_is_in_one_bucket() {

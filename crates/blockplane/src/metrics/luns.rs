@@ -1,8 +1,8 @@
 //! Families of figures of SCSI units: of queues there are those of the whole controller.
 
 use counters::Scale;
+use device_queue::{Kind, KindStats, QueueStats};
 use metrics::{Kind as Type, Text};
-use virtio_blk::{Kind, KindStats, QueueStats};
 
 use super::families::{BYTES, SECONDS, family, was_used};
 use super::latency::Latency;

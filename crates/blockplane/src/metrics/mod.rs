@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
     seen: Arc<Mutex<Arc<Seen>>>,
     /// The socket of an address.
     tcp: Option<OwnedFd>,
-    /// Serves until it is dropped.
+    /// DeviceSetup until it is dropped.
     _server: Server,
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use data_plane::{ExportReports, IothreadTotals, Lost, thread_cpu_time_ns};
-use virtio_blk::QueueStats;
+use device_queue::QueueStats;
 
 use crate::figures::Figures;
 use crate::objects::{Export, Iothread, Objects};

@@ -6,9 +6,9 @@ mod luns;
 use std::sync::atomic::Ordering;
 
 use counters::Scale;
+use device_queue::QueueStats;
 use qmp::{Arguments, Command, Definition, Member, Object, Run, Type};
 use serde_json::{Value, json};
-use virtio_blk::QueueStats;
 
 use super::histograms;
 use crate::control::Control;

@@ -39,9 +39,8 @@ impl StoragePlane {
         let Some(running) = self.vrings.controllers.get_mut(place) else {
             return;
         };
-        running.due = false;
         if !running.run(&mut self.engines, now_ns()) {
-            self.lists.stall_controller(place);
+            self.lists.stall(place);
         }
         if running.wants_loop() {
             self.vrings.controllers.want_loop(place);
@@ -50,10 +49,8 @@ impl StoragePlane {
 
     /// Its turn comes next.
     fn make_controller_due(&mut self, place: u32) {
-        if let Some(running) = self.vrings.controllers.get_mut(place)
-            && !std::mem::replace(&mut running.due, true)
-        {
-            self.lists.unpublished.push(place);
+        if self.vrings.controllers.get_mut(place).is_some() {
+            self.lists.unpublished.insert(place);
         }
     }
 
@@ -202,7 +199,7 @@ impl StoragePlane {
         for handler in running.handlers() {
             cx.delete(handler);
         }
-        self.lists.forget_controller(place);
+        self.lists.forget(place);
         // Before the answer: whoever gets it may close the disk and finds that nobody else holds it.
         for route in running.into_routes() {
             self.engines.detach(route);

@@ -112,7 +112,6 @@ fn iothreads_are_changed() {
     on_a_control_thread(|| {
         let iothread = iothread(DataThreadSettings {
             cpu_affinity: vec![0],
-            x_completion_ring: false,
             ..DataThreadSettings::named("test")
         });
         let polling = PollSettings::default();

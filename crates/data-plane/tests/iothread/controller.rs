@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use block::{Node, NodeOptions, NullOptions, Op, Request};
 use data_plane::{
-    Carriers, Controller, ControllerHandle, DataThread, DataThreadSettings, Errno, SOURCES,
+    Carriers, Completion, Controller, ControllerHandle, DataThread, DataThreadSettings, SOURCES,
 };
+use device_queue::token;
 use event_loop::Interest;
 
 use crate::guest::{add_one, event};
@@ -105,11 +106,14 @@ impl Controller for Flushes {
         true
     }
 
-    fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
-        assert_eq!(result, Ok(()));
-        assert!((slot as usize) < self.seen.asked.load(Ordering::Relaxed));
-        self.in_flight -= 1;
-        self.seen.done.fetch_add(1, Ordering::Relaxed);
+    fn complete(&mut self, done: &[Completion]) {
+        for completion in done {
+            assert_eq!(completion.result, Ok(()));
+            let slot = token::slot(completion.token) as usize;
+            assert!(slot < self.seen.asked.load(Ordering::Relaxed));
+        }
+        self.in_flight -= done.len();
+        self.seen.done.fetch_add(done.len(), Ordering::Relaxed);
     }
 
     fn in_flight(&mut self) -> usize {

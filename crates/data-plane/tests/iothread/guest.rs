@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use data_plane::{Serves, VringSetup};
+use data_plane::{DeviceSetup, VringSetup};
+use device_queue::QueueName;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tempfile::TempDir;
-use virtio_blk::{Device, DeviceOptions, QueueName};
+use virtio_blk::{Device, DeviceOptions};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -131,7 +132,7 @@ impl Guest {
         let options = DeviceOptions::default();
         VringSetup {
             name: QueueName::new("test", 0),
-            serves: Serves::Blk {
+            device: DeviceSetup::Blk {
                 device: Arc::new(Device::new(options, node.geometry()).unwrap()),
                 node: node.clone(),
             },

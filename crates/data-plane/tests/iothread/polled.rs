@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use block::{EngineSettings, Engines};
-use data_plane::{Carriers, Controller, Errno, Message, SOURCES, StoragePlane};
+use data_plane::{Carriers, Completion, Controller, Message, SOURCES, StoragePlane};
 use event_loop::testing::FakePoller;
 use event_loop::{Interest, IoThread, PollSettings};
 
@@ -107,7 +107,7 @@ impl Controller for Talks {
         true
     }
 
-    fn completed(&mut self, _: u32, _: Result<(), Errno>) {}
+    fn complete(&mut self, _: &[Completion]) {}
 
     fn in_flight(&mut self) -> usize {
         0

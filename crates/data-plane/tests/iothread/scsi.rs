@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::Node;
-use data_plane::{DataThread, ScsiDisk, ScsiSetup, Serves, VringHandle, VringSetup};
+use data_plane::{DataThread, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, VringSetup};
+use device_queue::{QueueName, QueueStats};
 use scsi::{TransportId, Unit, UnitOptions};
-use virtio_blk::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, DeviceOptions};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
@@ -99,7 +99,7 @@ impl Controller {
         let started = queues.map(|((ring, thread), index)| {
             let setup = VringSetup {
                 name: QueueName::new("test", index),
-                serves: Serves::Scsi(ScsiSetup {
+                device: DeviceSetup::Scsi(ScsiSetup {
                     device: self.device.clone(),
                     index,
                     disks: disks.to_vec(),

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use block::{Aio, EngineSettings, Engines, Node};
 use data_plane::{Message, StartError, StoragePlane, VringSetup};
+use device_queue::Kind;
 use engine::AioSettings;
 use event_loop::testing::FakePoller;
 use event_loop::{IoThread, PollSettings};
-use virtio_blk::Kind;
 use virtqueue::GuestMemory;
 
 use crate::guest::{

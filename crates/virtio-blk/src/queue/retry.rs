@@ -1,12 +1,13 @@
-//! Block requests that the disk has failed, and that are not given up: who owns the queue keeps their slots, hands them
-//! over once more, or takes them back. None of it is on a request's way.
+//! Parked requests: block requests that the disk has failed, and that are not answered yet. They keep their slots until they are
+//! submitted once more, answered, or taken back.
 
 use block::{Op, Request};
+use device_queue::{Kind, token};
 use virtqueue::ChainId;
 
 use super::{Queue, Sink};
 use crate::slots::NONE;
-use crate::stats::{Kind, Stamp};
+use crate::wire::Status;
 
 /// What became of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub enum Retried {
 }
 
 impl Queue {
-    /// The slots of the guest's requests that were joined to this block request, its own first.
-    pub fn joined(&self, slot: u32) -> impl Iterator<Item = u32> {
+    /// The slots of the guest's requests that were merged into this block request, its own first.
+    pub fn merged(&self, slot: u32) -> impl Iterator<Item = u32> {
         let mut next = slot;
         std::iter::from_fn(move || {
             let slot = (next != NONE).then_some(next)?;
@@ -34,10 +35,16 @@ impl Queue {
         self.slots.get(slot).id
     }
 
-    /// When it was taken off the ring.
+    /// Whether it was admitted before the current generation.
     #[must_use]
-    pub fn taken(&self, slot: u32) -> Stamp {
-        self.slots.get(slot).stamp
+    pub fn is_old(&self, slot: u32) -> bool {
+        self.slots.get(slot).admitted < self.generation
+    }
+
+    /// Answers a block request that the disk has failed, and all that was merged into it, as failed.
+    pub fn give_up(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) {
+        self.finish(ring, slot, Status::IoErr, now);
+        self.answered = true;
     }
 
     /// Hands over what the disk has not done of a block request, which it has failed. There is room.
@@ -63,7 +70,7 @@ impl Queue {
             len: left,
             iov_count: u32::try_from(iov.len()).unwrap_or(u32::MAX),
             iov: iov.as_mut_ptr(),
-            token: self.token_base | u64::from(slot),
+            token: token::new(self.place, slot),
         };
         // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
         // yet; the list lies in the slot, which is not given back before `complete`.
@@ -74,7 +81,7 @@ impl Queue {
     fn op(&self, slot: u32) -> Op {
         let data = self.slots.segment_count(slot) > 0;
         let slot = self.slots.get(slot);
-        match slot.stamp.kind() {
+        match slot.admitted.kind() {
             Kind::Read => Op::Read,
             Kind::Write if data => Op::Write,
             Kind::Write => Op::WriteZeroes {
@@ -87,13 +94,14 @@ impl Queue {
 
     /// Takes a block request back, as if it had not been taken: its chains are the driver's again.
     pub fn take_back(&mut self, slot: u32) {
-        // Those that succeeded before, while it is still in flight.
-        self.end_batch();
-        let mut next = slot;
+        let admitted = self.slots.get(slot).admitted;
+        let (mut next, mut requests) = (slot, 0);
         while next != NONE {
             next = self.slots.give_back(next).next;
+            requests += 1;
         }
-        self.stats.in_flight().set(self.in_flight().into());
+        self.left(admitted, requests);
+        self.end_batch();
     }
 
     /// How many requests were taken off the ring from `after` to `until` (in [ticks](counters::Clock)) and are not done yet,
@@ -102,7 +110,7 @@ impl Queue {
     pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {
         let (mut count, mut oldest) = (0, u64::MAX);
         for slot in self.slots.taken() {
-            let ticks = self.slots.get(slot).stamp.ticks();
+            let ticks = self.slots.get(slot).admitted.ticks();
             if (after..until).contains(&ticks) && !waits(slot) {
                 count += 1;
                 oldest = oldest.min(ticks);

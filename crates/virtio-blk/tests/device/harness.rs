@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use block::{DiscardLimits, Geometry, Op, Request, SECTOR_BYTES};
-use engine::Errno;
+use device_queue::{Admission, QueueName, QueueStats};
+use engine::{Completion, Errno};
 use libc::iovec;
-use virtio_blk::{
-    Admission, AdmitError, Device, DeviceOptions, Finished, Queue, QueueName, QueueStats, Sink,
-};
+use virtio_blk::{AdmitError, Device, DeviceOptions, Queue, Sink, Status};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
 
@@ -231,22 +230,27 @@ impl Rig {
         assert_eq!(self.admit(usize::MAX), Ok(Admission::Drained));
     }
 
-    pub fn complete(&mut self, submitted: &Submitted, result: Result<(), Errno>) -> Finished {
-        self.queue
-            .complete(&mut self.ring, submitted.slot, result, self.now)
+    /// Completes one block request. One that has failed is answered as failed.
+    pub fn complete(&mut self, submitted: &Submitted, result: Result<(), Errno>) {
+        self.complete_batch(&[(submitted, result)]);
     }
 
-    /// As [`complete`](Self::complete), for the only one of its batch. It has succeeded.
-    pub fn complete_alone(&mut self, submitted: &Submitted) -> Finished {
-        self.queue
-            .complete_alone(&mut self.ring, submitted.slot, self.now)
+    /// Completes block requests together.
+    pub fn complete_batch(&mut self, done: &[(&Submitted, Result<(), Errno>)]) {
+        let completion = |(submitted, result): &(&Submitted, _)| Completion {
+            token: submitted.slot.into(),
+            result: *result,
+        };
+        let done: Vec<_> = done.iter().map(completion).collect();
+        let failed = |_: &Queue, _, _| Some(Status::IoErr);
+        self.queue.complete(&mut self.ring, &done, self.now, failed);
     }
 
     /// Completes everything that the sink has, in the order of submission.
     pub fn complete_all(&mut self) {
-        for submitted in std::mem::take(&mut self.sink.submitted) {
-            self.complete(&submitted, Ok(()));
-        }
+        let submitted = std::mem::take(&mut self.sink.submitted);
+        let done: Vec<_> = submitted.iter().map(|one| (one, Ok(()))).collect();
+        self.complete_batch(&done);
     }
 
     /// Publishes, and what the guest finds then.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use counters::{Boundaries, Scale};
+use device_queue::Kind;
 use engine::Errno;
-use virtio_blk::{DeviceOptions, Kind};
+use virtio_blk::DeviceOptions;
 
 use crate::harness::{CAPACITY_SECTORS, DISCARD, FLUSH, GET_ID, IN, OUT, Rig, WRITE_ZEROES, range};
 
@@ -56,7 +57,7 @@ fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
 }
 
 #[test]
-fn a_request_that_is_finished_alone_counts_as_others_do() {
+fn completions_of_one_batch_count_each_by_its_kind() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.now = 1000;
     rig.ask(FLUSH, 0, &[], 0);
@@ -67,19 +68,17 @@ fn a_request_that_is_finished_alone_counts_as_others_do() {
     rig.read(500, 1);
     rig.admit_all();
     rig.now = 6000;
-    for submitted in std::mem::take(&mut rig.sink.submitted) {
-        let fails = submitted.offset == 500 * 512;
-        // It counts without the end of a batch.
-        if fails {
-            rig.complete(&submitted, Err(Errno::IO));
-        } else {
-            rig.complete_alone(&submitted);
-        }
-        assert_eq!(
-            rig.stats.in_flight().get(),
-            u64::from(rig.queue.in_flight())
-        );
-    }
+    let submitted = std::mem::take(&mut rig.sink.submitted);
+    let done: Vec<_> = submitted
+        .iter()
+        .map(|one| {
+            let fails = one.offset == 500 * 512;
+            (one, if fails { Err(Errno::IO) } else { Ok(()) })
+        })
+        .collect();
+    rig.complete_batch(&done);
+    rig.queue.end_batch();
+    assert_eq!(rig.stats.in_flight().get(), 0);
     assert_eq!(figures(&rig, Kind::Flush), [1, 0, 5000, 0, 0, 0]);
     assert_eq!(figures(&rig, Kind::Read), [1, 1024, 5000, 0, 1, 0]);
     assert_eq!(figures(&rig, Kind::Write), [2, 1024, 10_000, 1, 0, 0]);

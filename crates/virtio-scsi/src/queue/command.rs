@@ -1,6 +1,7 @@
 //! A command's way by its task: any that is no plain read or write, and of these what is not as usual.
 
 use block::Request;
+use device_queue::token;
 use engine::Errno;
 use scsi::{Phase, Step};
 use virtqueue::{Chain, ChainId};
@@ -122,7 +123,7 @@ impl Queue {
                 Step::Wait => return false,
                 Step::Chore => match (slot.place.disk, task.chore()) {
                     (Some(disk), Some(chore)) => {
-                        sink.call(disk, chore, self.token_base | u64::from(index));
+                        sink.call(disk, chore, token::new(self.place, index));
                         return false;
                     }
                     _ => step = task.completed(Err(Errno::NODEV)),
@@ -149,14 +150,14 @@ impl Queue {
         if tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, slot, &request);
         }
-        request.token = self.token_base | u64::from(index);
+        request.token = token::new(self.place, index);
         // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
         unsafe { sink.submit(disk, request) };
     }
 
-    /// A block request is done `now`. For most of them [`complete_transfers`](Self::complete_transfers) is enough.
+    /// A block request is done that is no plain read or write, or is unusual otherwise.
     #[inline(never)]
-    pub fn complete(
+    pub(super) fn complete_command(
         &mut self,
         ring: &mut virtqueue::Queue,
         slot: u32,

@@ -2,25 +2,18 @@
 
 use block::{Request, SECTOR_BYTES};
 use counters::Scale;
+use device_queue::trace::{self, request_type};
+use device_queue::{Kind, QueueName};
 use scsi::{Asked, Status};
 use tracepoints::{
     request_answer, request_complete, request_start, request_submit, scsi_command, scsi_status,
 };
-use virtio_blk::{Kind, QueueName, request_type};
 
 use crate::slots::Slot;
 use crate::wire::Response;
 
 /// What `request_start` calls a command that asks nothing of the medium: this and its operation code.
 const OTHER: u64 = 0x100;
-
-/// What `request_complete` and `request_answer` say: done, or not.
-fn outcome(done: bool) -> u64 {
-    match done {
-        true => virtio_blk::Status::Ok as u64,
-        false => virtio_blk::Status::IoErr as u64,
-    }
-}
 
 /// Whether anybody wants to see commands as they are taken.
 #[inline(always)]
@@ -71,7 +64,7 @@ pub(super) fn end_wanted() -> bool {
 pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let status = slot.task.status();
-    let done = outcome(slot.cancelled.is_none() && status == Status::Good);
+    let done = trace::status(slot.cancelled.is_none() && status == Status::Good);
     match slot.kind {
         Some(kind) => {
             let op = match kind {
@@ -97,7 +90,7 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
 #[cold]
 pub(super) fn refused(name: &QueueName, slot: &Slot, response: Response) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
-    request_answer::fire(name.export(), queue, head, outcome(false));
+    request_answer::fire(name.export(), queue, head, trace::status(false));
     scsi_status::fire(name.export(), queue, head, response as u64, 0, 0);
 }
 

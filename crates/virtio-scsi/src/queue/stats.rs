@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use block::Request;
+use device_queue::{Kind, QueueStats, Tally};
 use scsi::{Asked, Status};
-use virtio_blk::{Kind, QueueStats, Tally};
 
 use super::together::Done;
 use crate::slots::Slot;

@@ -1,6 +1,6 @@
 //! Plain reads and writes that go to one disk together, or come back together: what is the same for all of them is done once.
 
-use virtio_blk::Stamp;
+use device_queue::AdmitTime;
 
 use super::{Queue, Sink};
 
@@ -20,7 +20,7 @@ pub(super) struct Run {
 /// Those that were taken together, of one kind, and have succeeded together.
 #[derive(Default)]
 pub(super) struct Done {
-    pub stamp: Stamp,
+    pub stamp: AdmitTime,
     pub disk: u32,
     pub commands: u32,
     pub bytes: u64,
@@ -68,7 +68,7 @@ impl Queue {
 
     /// What is over now was taken then, and has asked this disk. False: somebody waits for it.
     #[inline(never)]
-    pub(super) fn begin_done(&mut self, stamp: Stamp, disk: u32, now: u64) -> bool {
+    pub(super) fn begin_done(&mut self, stamp: AdmitTime, disk: u32, now: u64) -> bool {
         self.end_done();
         if !self.table.tasks_of(disk).nobody_waits() {
             return false;

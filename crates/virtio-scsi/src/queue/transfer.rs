@@ -2,21 +2,17 @@
 //! task. What is unusual about one is left to the commands' own way, before it has begun or later.
 
 use block::Request;
-use engine::Completion;
+use device_queue::{Kind, token};
 use libc::iovec;
 use scsi::{Attribute, Transfer};
-use virtio_blk::Kind;
 use virtqueue::{Chain, ChainId};
 
-use super::{Queue, Sink, probes};
+use super::{Queue, Sink};
 use crate::device::NEXUS;
 use crate::slots::{Slot, State};
 use crate::table::Disk;
 use crate::usual::{Direction, Usual};
 use crate::wire::RESPONSE_BYTES;
-
-/// What of a token names the queue.
-const QUEUE_MASK: u64 = 0xffff_ffff << 32;
 
 impl Queue {
     /// Begins a command if it is a plain read or write that may go now. False: it is still to be begun. Only called while no
@@ -90,7 +86,7 @@ impl Queue {
             len: transfer.len,
             iov,
             iov_count,
-            token: self.token_base | u64::from(free),
+            token: token::new(self.place, free),
         };
         // SAFETY: the segments are checked guest memory, held for the slot's stamp; their list stays in the slot, which is not
         // given back before the request is completed.
@@ -98,32 +94,15 @@ impl Queue {
         true
     }
 
-    /// A block request has succeeded `now`, and others are done that follow it. If it is a plain read or write, with nothing unusual
-    /// about it, it is over, and so are as many of the others as are like it and of this queue: so many are returned. `None`:
-    /// nothing was done, and [`complete`](Self::complete) is to be called.
-    pub fn complete_transfers(
-        &mut self,
-        ring: &mut virtqueue::Queue,
-        slot: u32,
-        following: &[Completion],
-        now: u64,
-    ) -> Option<usize> {
-        if probes::end_wanted() || !self.complete_transfer(ring, slot, now) {
-            return None;
-        }
-        let others = following.iter().take_while(|completion| {
-            let token = completion.token;
-            completion.result.is_ok()
-                && token & QUEUE_MASK == self.token_base
-                && self.complete_transfer(ring, low(token & !QUEUE_MASK), now)
-        });
-        Some(others.count())
-    }
-
     /// The request of a plain read or write has succeeded `now`. False: it is something else, or something waits for it, and
     /// nothing was done.
-    #[inline(always)]
-    fn complete_transfer(&mut self, ring: &mut virtqueue::Queue, index: u32, now: u64) -> bool {
+    #[inline]
+    pub(super) fn complete_transfer(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        index: u32,
+        now: u64,
+    ) -> bool {
         let slot = self.slots.get(index);
         let (stamp, len, disk) = (slot.stamp, slot.len, slot.disk);
         if slot.state != State::Transfers || stamp < self.generation {

@@ -1,8 +1,8 @@
 //! What is answered to which command, and where its data goes.
 
 use block::Op;
+use device_queue::{Admission, Kind};
 use engine::Errno;
-use virtio_blk::Kind;
 
 use crate::harness::{
     Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, disks, pattern,
@@ -260,7 +260,7 @@ fn a_disk_without_room_is_waited_for() {
     let asked: Vec<_> = (0..3)
         .map(|lba| rig.ask(DISKS[0], &cdb10(READ, lba, 1), &[], BLOCK))
         .collect();
-    assert_eq!(rig.admit(0, 10), Ok(virtio_blk::Admission::Stalled));
+    assert_eq!(rig.admit(0, 10), Ok(Admission::Stalled));
     assert_eq!(rig.queues[0].disks.submitted.len(), 1);
     assert!(rig.queues[0].queue.has_deferred());
     let queue = &mut rig.queues[0];

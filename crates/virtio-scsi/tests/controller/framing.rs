@@ -1,6 +1,6 @@
 //! How requests may be cut into descriptors, and what breaks a queue.
 
-use virtio_blk::Admission;
+use device_queue::Admission;
 use virtio_scsi::{AdmitError, Device, DeviceOptions, OptionsError, RequestError};
 use virtqueue::testing::Buffer;
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use block::{DiscardLimits, Geometry, Op, Request};
+use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
 use scsi::{Chore, Identity, TransportId, Unit, UnitOptions};
-use virtio_blk::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitError, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue,
     QueueDisk, Sink, ToQueue,
@@ -467,34 +467,18 @@ impl Requests {
         self.complete_these(&[Completion { token, result }]);
     }
 
-    /// As an iothread gives them back. Those of other queues are left out; how many calls it took.
-    pub fn complete_these(&mut self, completions: &[Completion]) -> usize {
-        let (mut rest, mut calls) = (completions, 0);
-        while let [first, following @ ..] = rest {
-            rest = following;
-            if first.token >> 32 != u64::from(TOKEN) {
-                continue;
-            }
-            calls += 1;
-            let slot = (first.token & u64::from(u32::MAX)) as u32;
-            let ring = &mut self.ring;
-            let transferred = match first.result {
-                Ok(()) => self
-                    .queue
-                    .complete_transfers(ring, slot, following, self.now),
-                Err(_) => None,
-            };
-            let others = transferred.unwrap_or(0);
-            self.disks.room = self.disks.room.saturating_add(1 + others);
-            rest = &rest[others..];
-            if transferred.is_none() {
-                let disks = &mut self.disks;
-                self.queue
-                    .complete(ring, slot, first.result, self.now, disks);
-            }
-        }
-        self.queue.end_batch();
-        calls
+    /// Completes the block requests among these that are of this queue.
+    pub fn complete_these(&mut self, completions: &[Completion]) {
+        let own = completions.iter().copied();
+        let own: Vec<_> = own
+            .filter(|one| one.token >> 32 == u64::from(TOKEN))
+            .collect();
+        self.disks.room = self.disks.room.saturating_add(own.len());
+        let Requests {
+            queue, ring, disks, ..
+        } = self;
+        queue.complete(ring, &own, self.now, disks, |_, _, _| {});
+        queue.end_batch();
     }
 
     /// Whether there was any.

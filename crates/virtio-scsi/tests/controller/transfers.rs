@@ -1,11 +1,11 @@
 //! Plain reads and writes that are given back together, and what comes between them.
 
+use device_queue::Kind;
 use engine::{Completion, Errno};
-use virtio_blk::Kind;
 use virtqueue::testing::Buffer;
 
 use crate::harness::{
-    Asked, BLOCK, DISKS, GOOD, READ, RESPONSE, Rig, TOKEN, WRITE, cdb10, pattern,
+    Asked, BLOCK, DISKS, GOOD, READ, RESPONSE, Requests, Rig, WRITE, cdb10, pattern,
 };
 
 fn reads(rig: &mut Rig, count: u32) -> Vec<Asked> {
@@ -27,7 +27,7 @@ fn done(rig: &mut Rig, results: &[Result<(), Errno>]) -> Vec<Completion> {
 
 fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
     let queue = &rig.queues[0];
-    let of = |stats: &virtio_blk::QueueStats| {
+    let of = |stats: &device_queue::QueueStats| {
         let kind = stats.of(kind);
         (kind.latency.total(), kind.bytes.get(), kind.failed.get())
     };
@@ -45,7 +45,7 @@ fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
 }
 
 #[test]
-fn what_is_done_together_is_taken_in_one_go() {
+fn completions_of_one_slice_are_all_answered_and_counted() {
     let mut rig = Rig::new();
     let asked = reads(&mut rig, 5);
     let elsewhere = rig.ask(DISKS[1], &cdb10(READ, 0, 1), &[], BLOCK);
@@ -53,7 +53,7 @@ fn what_is_done_together_is_taken_in_one_go() {
     rig.admit(0, 10).unwrap();
     let completions = done(&mut rig, &[Ok(()); 7]);
     rig.queues[0].now = 500;
-    assert_eq!(rig.queues[0].complete_these(&completions), 1);
+    rig.queues[0].complete_these(&completions);
     rig.settle();
     for asked in asked.iter().chain([&write, &elsewhere]) {
         assert_eq!(rig.answer(asked), GOOD);
@@ -75,7 +75,7 @@ fn one_that_fails_is_told_and_the_others_are_not_touched() {
     rig.admit(0, 10).unwrap();
     let results = [Ok(()), Ok(()), Err(Errno::IO), Ok(()), Ok(())];
     let completions = done(&mut rig, &results);
-    assert_eq!(rig.queues[0].complete_these(&completions), 3);
+    rig.queues[0].complete_these(&completions);
     rig.settle();
     for (asked, result) in asked.iter().zip(results) {
         let answer = rig.answer(asked);
@@ -89,22 +89,6 @@ fn one_that_fails_is_told_and_the_others_are_not_touched() {
     }
     assert_eq!(figures(&rig, Kind::Read), (4, 4 * BLOCK as u64, 1));
     assert_eq!(rig.queues[0].counted[0].stats.in_flight().get(), 0);
-}
-
-#[test]
-fn completions_of_another_queue_are_left_to_it() {
-    let mut rig = Rig::new();
-    let asked = reads(&mut rig, 2);
-    rig.admit(0, 10).unwrap();
-    let mut completions = done(&mut rig, &[Ok(()); 2]);
-    let mut foreign = completions[1];
-    foreign.token ^= u64::from(TOKEN ^ 8) << 32;
-    completions.insert(1, foreign);
-    assert_eq!(rig.queues[0].complete_these(&completions), 2);
-    rig.settle();
-    for asked in &asked {
-        assert_eq!(rig.answer(asked), GOOD);
-    }
 }
 
 #[test]
@@ -321,12 +305,10 @@ fn what_is_over_and_not_published_is_not_waited_for() {
     reads(&mut rig, 2);
     rig.admit(0, 10).unwrap();
     let completions = done(&mut rig, &[Ok(()); 2]);
-    let queue = &mut rig.queues[0];
-    let slot = (completions[0].token & u64::from(u32::MAX)) as u32;
-    let others = queue
-        .queue
-        .complete_transfers(&mut queue.ring, slot, &completions[1..], 0);
-    assert_eq!(others, Some(1));
+    let Requests {
+        queue, ring, disks, ..
+    } = &mut rig.queues[0];
+    queue.complete(ring, &completions, 0, disks, |_, _, _| {});
     let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
     let ordered = rig.ask_by(0, &header, &[], BLOCK);
     rig.admit(0, 10).unwrap();

@@ -1,12 +1,12 @@
-//! Counting for devices whose requests are not taken and finished in groups.
+//! Counting of completed requests.
 
-use crate::histograms::Held;
+use crate::histograms::HeldBins;
 use crate::stats::{Kind, KindStats, QueueStats};
 
-/// What a running queue needs to count its requests one by one.
+/// What a running queue needs to count its requests: handles of the histograms that a user chose.
 #[derive(Debug, Default)]
 pub struct Tally {
-    held: Held,
+    held: HeldBins,
 }
 
 impl Tally {
@@ -20,7 +20,6 @@ impl Tally {
     }
 
     #[cold]
-    #[inline(never)]
     fn add_chosen(&mut self, stats: &QueueStats, kind: Kind, requests: u64, ticks: u64) {
         self.held.add(stats.histograms(), kind, ticks, requests);
     }

@@ -1,4 +1,4 @@
-//! What a queue is called.
+//! Names of queues.
 
 use std::ffi::{CStr, CString};
 use std::fmt;

@@ -1,11 +1,11 @@
-//! What other threads know of an export's requests that wait or take too long, and how they reach its queues.
+//! Parked and late requests of an export, as other threads see them, and the way to its queues.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use device_queue::QueueStats;
 use engine::Errno;
 use event_loop::Remote;
-use virtio_blk::QueueStats;
 
 use crate::message::Message;
 use crate::reports::ExportReports;
@@ -50,12 +50,12 @@ struct Running {
 }
 
 /// A queue is among those of its export until this is dropped.
-pub(crate) struct Joined {
+pub(crate) struct QueueRegistration {
     export: Arc<ExportReports>,
     stats: Arc<QueueStats>,
 }
 
-impl Joined {
+impl QueueRegistration {
     /// The queue with these figures is at that place of the iothread at the end of `remote`.
     pub fn new(
         export: Arc<ExportReports>,
@@ -68,11 +68,11 @@ impl Joined {
             place,
             stats: stats.clone(),
         });
-        Joined { export, stats }
+        QueueRegistration { export, stats }
     }
 }
 
-impl Drop for Joined {
+impl Drop for QueueRegistration {
     fn drop(&mut self) {
         let mut queues = self.export.waiting().queues();
         queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
@@ -120,7 +120,7 @@ impl WaitingRequests {
     /// before `after`.
     pub fn look_for_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
-        self.tell(busy, |place| Message::LookForLate(place, after, until));
+        self.tell(busy, |place| Message::ReportLate(place, after, until));
     }
 
     fn tell(&self, whom: impl Fn(&QueueStats) -> bool, message: impl Fn(u32) -> Message) {

@@ -1,4 +1,4 @@
-//! Memory of the kernel's that costs nothing until it is used.
+//! Memory that costs nothing until it is used.
 //!
 //! A queue has room for as many requests as its ring has entries, and most queues never have more
 //! than a few. An allocator's zeroed memory is touched from end to end when it was used before;
@@ -12,7 +12,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// A slice of zero bytes, each page of which exists once it was touched.
-pub(crate) struct ZeroPages<T: Zeroed> {
+pub struct ZeroPages<T: Zeroed> {
     start: NonNull<T>,
     count: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct ZeroPages<T: Zeroed> {
 ///
 /// # Safety
 /// As it says; and the alignment is at most a page's.
-pub(crate) unsafe trait Zeroed {}
+pub unsafe trait Zeroed {}
 
 // SAFETY: a raw pointer and a length.
 unsafe impl Zeroed for libc::iovec {}
@@ -95,7 +95,7 @@ impl<T: Zeroed> DerefMut for ZeroPages<T> {
 }
 
 /// One value in pages of its own, and who shares it: each clone is a pointer to it, which is looked through at once.
-pub(crate) struct ZeroPage<T: Zeroed> {
+pub struct ZeroPage<T: Zeroed> {
     value: NonNull<T>,
     /// Never looked at: it keeps the pages.
     pages: Arc<ZeroPages<T>>,

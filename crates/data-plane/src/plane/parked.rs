@@ -1,18 +1,18 @@
-//! Requests that wait after an error, when somebody says how to go on.
+//! Parked requests of queues: retried or answered when a monitor's client says so.
 
 use super::StoragePlane;
-use crate::waiting::Resume;
+use crate::parked_requests::Resume;
 
 impl StoragePlane {
-    /// What waits in the queue at this place goes on.
+    /// Retries or answers the parked requests of the queue at this place.
     #[cold]
     pub(super) fn resume(&mut self, place: u32, how: Resume) {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
             && vring.stopping.is_none()
-            && !vring.resume(how, &mut self.engines, now)
+            && !vring.resume_parked(how, &mut self.engines, now)
         {
-            self.lists.stall(vring, place);
+            self.lists.stall(place);
         }
     }
 
@@ -22,9 +22,9 @@ impl StoragePlane {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
             && vring.stopping.is_none()
-            && !vring.resume_enabled(&mut self.engines, now)
+            && !vring.resume_if_enabled(&mut self.engines, now)
         {
-            self.lists.stall(vring, place);
+            self.lists.stall(place);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Histograms of a queue's latencies with boundaries that somebody chose, while there are any.
+//! Latency histograms of a queue with boundaries that a user chose, while there are any.
 //!
-//! Counts are written by who runs the queue, like all its [figures](crate::QueueStats). But bins come and go while it
-//! runs, and it must never wait for who changes them. So the queue has its own handles of them in [`Held`], and looks at one
+//! Counts are written by the queue's iothread, like all its [figures](crate::QueueStats). But bins come and go while it
+//! runs, and it must never wait for a monitor that changes them. So the queue has its own handles of them in [`HeldBins`], and looks at one
 //! number for whether they are still the ones: 0 when there is nothing to hold. If they are not, it gets the new ones when
 //! the lock happens to be free, and goes on with the old ones if it is not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use counters::{BEYOND, Bins, Boundaries, Counter};
+use counters::{Bins, Boundaries, Counter};
 
 use crate::Kind;
 
@@ -17,7 +17,7 @@ type KindBins = [Option<Arc<Bins>>; Kind::ALL.len()];
 /// The histograms of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Histograms<'a> {
-    /// Which choice the queue has to hold, a multiple of [`BEYOND`]; 0: none. Only changed under the lock.
+    /// Which choice the queue has to hold; 0: none. Only changed under the lock.
     current: &'a Counter,
     chosen: &'a Mutex<Chosen>,
 }
@@ -25,13 +25,13 @@ pub struct Histograms<'a> {
 /// What was chosen for a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
-    /// How often anything was chosen, times [`BEYOND`].
+    /// How often anything was chosen.
     choices: u64,
     bins: KindBins,
 }
 
 impl<'a> Histograms<'a> {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(current: &'a Counter, chosen: &'a Mutex<Chosen>) -> Self {
         Histograms { current, chosen }
     }
@@ -41,7 +41,7 @@ impl<'a> Histograms<'a> {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut chosen = self.lock();
         chosen.bins[kind as usize] = bins;
-        chosen.choices += BEYOND;
+        chosen.choices += 1;
         self.current.set(chosen.choices);
     }
 
@@ -52,14 +52,9 @@ impl<'a> Histograms<'a> {
     }
 
     /// Whether a queue has anything to do here: to count in bins, or to give them up.
+    #[inline]
     pub(crate) fn wanted(self) -> bool {
-        self.beyond() != 0
-    }
-
-    /// The same for who looks for a [usual](counters::Histogram::usual) bucket: not 0 when there is.
-    #[inline(always)]
-    pub(crate) fn beyond(self) -> u64 {
-        self.current.get()
+        self.current.get() != 0
     }
 
     fn lock(self) -> MutexGuard<'a, Chosen> {
@@ -69,13 +64,13 @@ impl<'a> Histograms<'a> {
 
 /// What a queue holds of its [`Histograms`].
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldBins {
     /// Which choice it is.
     choice: u64,
     bins: KindBins,
 }
 
-impl Held {
+impl HeldBins {
     /// So many requests of a kind took so many ticks. Only called while it is [wanted](Histograms::wanted).
     pub fn add(&mut self, from: Histograms<'_>, kind: Kind, ticks: u64, requests: u64) {
         if self.choice != from.current.get() {
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn a_kind_counts_from_when_it_is_set_to_when_it_is_not() {
         let (current, chosen) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &chosen), Held::default());
+        let (histograms, mut held) = (Histograms::new(&current, &chosen), HeldBins::default());
         assert!(!histograms.wanted());
         histograms.set(Kind::Read, boundaries(&[1_000_000]));
         assert!(histograms.wanted());
@@ -151,7 +146,7 @@ mod tests {
     #[test]
     fn a_queue_does_not_wait_for_who_changes_them() {
         let (current, chosen) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &chosen), Held::default());
+        let (histograms, mut held) = (Histograms::new(&current, &chosen), HeldBins::default());
         histograms.set(Kind::Flush, boundaries(&[]));
         held.add(histograms, Kind::Flush, 0, 1);
         histograms.set(Kind::Unmap, boundaries(&[]));
@@ -171,7 +166,7 @@ mod tests {
         let histograms = Histograms::new(&current, &chosen);
         histograms.set(Kind::Read, boundaries(&[]));
         for _ in 0..3 {
-            Held::default().add(histograms, Kind::Read, 0, 1);
+            HeldBins::default().add(histograms, Kind::Read, 0, 1);
         }
         assert_eq!(counts(histograms, Kind::Read), [3]);
     }

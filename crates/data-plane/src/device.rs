@@ -1,0 +1,297 @@
+//! The seam between an iothread and the devices whose queues it runs.
+//!
+//! An iothread knows rings, disks and descriptors, and drives the queues of all devices alike: it admits a budget of requests,
+//! completes slices of block requests, and ends the batch before it signals the guest. What a request means is the
+//! device's. All calls come from the iothread, and none blocks.
+
+mod blk;
+mod parked;
+mod scsi;
+
+use std::sync::Arc;
+
+use block::{Engines, Node, Route};
+use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
+use engine::Completion;
+use event_loop::Remote;
+use virtqueue::{Chain, GuestMemory};
+
+use crate::message::Message;
+use crate::parked_requests::Resume;
+use crate::reports::QueueReports;
+
+use blk::BlkQueue;
+pub(crate) use scsi::AttachedDisk;
+use scsi::ScsiQueue;
+pub use scsi::{ScsiDisk, ScsiMessage, ScsiSetup};
+
+/// The device that a queue is started for.
+pub enum DeviceSetup {
+    /// virtio-blk.
+    Blk {
+        /// How its guest sees it.
+        device: Arc<virtio_blk::Device>,
+        /// The disk.
+        node: Arc<Node>,
+    },
+    /// virtio-scsi: a controller with disks.
+    Scsi(ScsiSetup),
+}
+
+/// What a device's queue works with.
+pub(crate) struct QueueContext<'a> {
+    pub ring: &'a mut virtqueue::Queue,
+    pub memory: &'a Arc<GuestMemory>,
+    pub engines: &'a mut Engines,
+    /// Where failed requests are reported, beside the log.
+    pub reports: Option<&'a QueueReports>,
+    /// Whether the queue may take requests.
+    pub enabled: bool,
+    /// In ticks.
+    pub now: u64,
+}
+
+/// Requests of the guest that a queue has.
+#[derive(Clone, Copy)]
+pub(crate) struct InFlight {
+    /// All of them.
+    pub requests: u32,
+    /// Those that the disk has failed, and that wait for a decision.
+    pub parked: u32,
+}
+
+/// What becomes of parked requests when their queue stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// They stay in the in-flight region, if there is one.
+    Record,
+    /// They are given back to the ring if that is possible, else answered as failed.
+    Return,
+}
+
+/// A guest broke a queue: the reason.
+pub(crate) type Broken = Box<dyn std::error::Error>;
+
+/// The queue of a device, without its ring.
+pub(crate) trait QueueDevice: Sized {
+    fn name(&self) -> &QueueName;
+
+    fn stats(&self) -> &QueueStats;
+
+    /// The routes of its requests, when it ends.
+    fn into_routes(self) -> Vec<Route>;
+
+    fn in_flight(&self) -> InFlight;
+
+    /// Takes up to `budget` requests from the ring.
+    fn admit(
+        &mut self,
+        cx: QueueContext<'_>,
+        chain: &mut Chain,
+        budget: usize,
+    ) -> Result<Admission, Broken>;
+
+    /// Whether used entries were pushed by anything but completions since this was last asked.
+    fn take_answered(&mut self) -> bool;
+
+    /// Block requests of this queue are done.
+    fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>);
+
+    /// What completed so far counts in the statistics. True if requests wait for room in an engine.
+    fn end_batch(&mut self) -> bool;
+
+    /// Submits what waited for room in an engine. False: something still does.
+    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool;
+
+    /// Retries parked requests, or answers them as failed. False: some wait for room.
+    fn resume_parked(&mut self, how: Resume, cx: QueueContext<'_>) -> bool;
+
+    /// The queue was enabled. As for [`resume_parked`](Self::resume_parked).
+    fn enabled(&mut self, cx: QueueContext<'_>) -> bool;
+
+    /// No chain is popped any more.
+    fn end_admissions(&mut self, ring: &mut virtqueue::Queue);
+
+    /// The queue has stopped: only parked requests are left.
+    fn stop(&mut self, how: Stop, cx: QueueContext<'_>);
+
+    /// Whether chains are requests, which have to be answered.
+    fn has_requests(&self) -> bool {
+        true
+    }
+
+    /// Requests that are admitted from now on are of a new generation, which begins at the time that is returned.
+    fn begin_generation(&mut self) -> AdmitTime;
+
+    /// Requests of older generations that have left the queue: when they were admitted, and how many.
+    fn take_old(&mut self) -> Option<(AdmitTime, u32)>;
+
+    /// Parked requests of older generations.
+    fn parked_of_old(&self) -> u32 {
+        0
+    }
+
+    /// Reports requests that were admitted in this time and are not done; parked ones were reported.
+    fn report_late(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
+
+    /// The route whose backend may have the guest's memory registered.
+    fn registered_route(&self) -> Option<&Route> {
+        None
+    }
+
+    /// Another route takes the place of the one that it has, which is returned. Requests may be in flight.
+    fn set_route(&mut self, route: Route) -> Route {
+        route
+    }
+
+    /// Other disks take the place of those that it has, which are returned. Nothing is in flight.
+    fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+        disks
+    }
+
+    /// A message of another queue of the device. False: it was for an earlier queue.
+    fn handle_message(&mut self, _message: ScsiMessage, _cx: QueueContext<'_>) -> bool {
+        false
+    }
+}
+
+/// A queue of one of the devices that there are.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a disk's queue is not behind another pointer"
+)]
+pub(crate) enum DeviceQueue {
+    Blk(BlkQueue),
+    Scsi(Box<ScsiQueue>),
+}
+
+impl DeviceQueue {
+    /// For a ring of `size` entries, at this place of the iothread that `remote` leads to. `attach` makes the route to a disk.
+    pub fn new(
+        setup: DeviceSetup,
+        name: QueueName,
+        size: u16,
+        place: u32,
+        stats: Arc<QueueStats>,
+        remote: &Remote<Message>,
+        mut attach: impl FnMut(&Node) -> Route,
+    ) -> Self {
+        match setup {
+            DeviceSetup::Blk { device, node } => {
+                let queue = virtio_blk::Queue::new(name, device, size, place, &stats);
+                DeviceQueue::Blk(BlkQueue::new(queue, attach(&node)))
+            }
+            DeviceSetup::Scsi(setup) => {
+                let queue = ScsiQueue::new(setup, name, size, place, stats, remote.clone(), attach);
+                DeviceQueue::Scsi(Box::new(queue))
+            }
+        }
+    }
+}
+
+macro_rules! forward {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self {
+            DeviceQueue::Blk(queue) => queue.$method($($argument),*),
+            DeviceQueue::Scsi(queue) => queue.$method($($argument),*),
+        }
+    };
+}
+
+impl QueueDevice for DeviceQueue {
+    fn name(&self) -> &QueueName {
+        forward!(self.name())
+    }
+
+    fn stats(&self) -> &QueueStats {
+        forward!(self.stats())
+    }
+
+    fn into_routes(self) -> Vec<Route> {
+        match self {
+            DeviceQueue::Blk(queue) => queue.into_routes(),
+            DeviceQueue::Scsi(queue) => queue.into_routes(),
+        }
+    }
+
+    fn in_flight(&self) -> InFlight {
+        forward!(self.in_flight())
+    }
+
+    fn admit(
+        &mut self,
+        cx: QueueContext<'_>,
+        chain: &mut Chain,
+        budget: usize,
+    ) -> Result<Admission, Broken> {
+        forward!(self.admit(cx, chain, budget))
+    }
+
+    fn take_answered(&mut self) -> bool {
+        forward!(self.take_answered())
+    }
+
+    fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
+        forward!(self.complete(done, cx))
+    }
+
+    fn end_batch(&mut self) -> bool {
+        forward!(self.end_batch())
+    }
+
+    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
+        forward!(self.submit_deferred(cx))
+    }
+
+    fn resume_parked(&mut self, how: Resume, cx: QueueContext<'_>) -> bool {
+        forward!(self.resume_parked(how, cx))
+    }
+
+    fn enabled(&mut self, cx: QueueContext<'_>) -> bool {
+        forward!(self.enabled(cx))
+    }
+
+    fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
+        forward!(self.end_admissions(ring))
+    }
+
+    fn stop(&mut self, how: Stop, cx: QueueContext<'_>) {
+        forward!(self.stop(how, cx))
+    }
+
+    fn has_requests(&self) -> bool {
+        forward!(self.has_requests())
+    }
+
+    fn begin_generation(&mut self) -> AdmitTime {
+        forward!(self.begin_generation())
+    }
+
+    fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
+        forward!(self.take_old())
+    }
+
+    fn parked_of_old(&self) -> u32 {
+        forward!(self.parked_of_old())
+    }
+
+    fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
+        forward!(self.report_late(after, until, now, reports))
+    }
+
+    fn registered_route(&self) -> Option<&Route> {
+        forward!(self.registered_route())
+    }
+
+    fn set_route(&mut self, route: Route) -> Route {
+        forward!(self.set_route(route))
+    }
+
+    fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+        forward!(self.set_disks(disks))
+    }
+
+    fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
+        forward!(self.handle_message(message, cx))
+    }
+}

@@ -1,0 +1,264 @@
+//! A virtio-blk queue on an iothread.
+
+use block::{Engines, Request, Route};
+use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
+use engine::{Completion, Errno};
+use virtio_blk::{Retried, Status};
+use virtqueue::Chain;
+
+use super::parked::{Parked, ParkedRequests};
+use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
+use crate::on_error::ErrorAction;
+use crate::parked_requests::Resume;
+use crate::reports::QueueReports;
+
+/// The queue, its disk, and the requests that the disk has failed and the error policy keeps.
+pub(crate) struct BlkQueue {
+    queue: virtio_blk::Queue,
+    /// The way of its requests to the disk.
+    route: Route,
+    parked: ParkedRequests,
+}
+
+/// The disk, as the device sees it.
+struct RouteSink<'a> {
+    engines: &'a mut Engines,
+    route: &'a Route,
+}
+
+impl virtio_blk::Sink for RouteSink<'_> {
+    #[inline]
+    fn room(&self) -> usize {
+        self.engines.room(self.route)
+    }
+
+    #[inline]
+    fn merging_helps(&self) -> bool {
+        self.route.merging_helps()
+    }
+
+    #[inline]
+    unsafe fn submit(&mut self, request: Request) {
+        // SAFETY: the device's promise reaches to the completion; the vring keeps the route, and the
+        // memory map by its epoch, until then (`stopping` waits for all completions).
+        let taken = unsafe { self.engines.submit(self.route, request) };
+        assert!(
+            taken.is_ok(),
+            "the device asked for room before it took the request"
+        );
+    }
+}
+
+impl BlkQueue {
+    pub fn new(queue: virtio_blk::Queue, route: Route) -> Self {
+        BlkQueue {
+            queue,
+            route,
+            parked: ParkedRequests::default(),
+        }
+    }
+
+    /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
+    /// disabled: its disk may be about to be exchanged.
+    fn retry(&mut self, cx: &mut QueueContext<'_>) -> bool {
+        while self.parked.wants_room() {
+            if !cx.enabled {
+                self.parked.retry_when_enabled();
+                return true;
+            }
+            if cx.engines.room(&self.route) == 0 {
+                return false;
+            }
+            let Some(parked) = self.parked.pop(cx.reports) else {
+                return true;
+            };
+            let sink = &mut RouteSink {
+                engines: cx.engines,
+                route: &self.route,
+            };
+            if self.queue.retry(parked.slot, sink) == Retried::Beyond {
+                self.give_up(&parked, cx);
+            }
+        }
+        true
+    }
+
+    /// Answers a parked request as failed.
+    fn give_up(&mut self, parked: &Parked, cx: &mut QueueContext<'_>) {
+        if let Some(reports) = cx.reports {
+            let read = self.queue.is_read(parked.slot);
+            reports.export.reported(read, parked.errno);
+        }
+        self.queue.give_up(cx.ring, parked.slot, cx.now);
+    }
+}
+
+/// The disk has failed a block request: the status to answer with; `None`: it is parked.
+fn failed(
+    queue: &virtio_blk::Queue,
+    parked: &mut ParkedRequests,
+    reports: Option<&QueueReports>,
+    slot: u32,
+    errno: Errno,
+) -> Option<Status> {
+    let Some(reports) = reports else {
+        return Some(Status::IoErr);
+    };
+    match reports.export.failed(queue.is_read(slot), errno) {
+        ErrorAction::Ignore => Some(Status::Ok),
+        ErrorAction::Stop => {
+            let requests = u32::try_from(queue.merged(slot).count()).unwrap_or(u32::MAX);
+            let request = Parked {
+                slot,
+                requests,
+                errno,
+            };
+            parked.push(request, reports);
+            None
+        }
+        ErrorAction::Report => Some(Status::IoErr),
+    }
+}
+
+impl QueueDevice for BlkQueue {
+    fn name(&self) -> &QueueName {
+        self.queue.name()
+    }
+
+    fn stats(&self) -> &QueueStats {
+        self.queue.stats()
+    }
+
+    fn into_routes(self) -> Vec<Route> {
+        vec![self.route]
+    }
+
+    fn in_flight(&self) -> InFlight {
+        InFlight {
+            requests: self.queue.in_flight(),
+            parked: self.parked.requests(),
+        }
+    }
+
+    fn admit(
+        &mut self,
+        cx: QueueContext<'_>,
+        chain: &mut Chain,
+        budget: usize,
+    ) -> Result<Admission, Broken> {
+        let sink = &mut RouteSink {
+            engines: cx.engines,
+            route: &self.route,
+        };
+        self.queue.begin_batch(cx.now);
+        let admission = self.queue.admit(cx.ring, cx.memory, chain, sink, budget);
+        Ok(admission?)
+    }
+
+    fn take_answered(&mut self) -> bool {
+        self.queue.take_answered()
+    }
+
+    fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
+        let BlkQueue { queue, parked, .. } = self;
+        queue.complete(cx.ring, done, cx.now, |queue, slot, errno| {
+            failed(queue, parked, cx.reports, slot, errno)
+        });
+    }
+
+    fn end_batch(&mut self) -> bool {
+        self.queue.end_batch();
+        false
+    }
+
+    fn submit_deferred(&mut self, mut cx: QueueContext<'_>) -> bool {
+        self.retry(&mut cx)
+    }
+
+    fn resume_parked(&mut self, how: Resume, mut cx: QueueContext<'_>) -> bool {
+        match how {
+            Resume::Report => {
+                while let Some(parked) = self.parked.pop(cx.reports) {
+                    self.give_up(&parked, &mut cx);
+                }
+                true
+            }
+            Resume::Retry => {
+                self.parked.retry_all();
+                self.retry(&mut cx)
+            }
+        }
+    }
+
+    fn enabled(&mut self, cx: QueueContext<'_>) -> bool {
+        !self.parked.take_when_enabled() || self.resume_parked(Resume::Retry, cx)
+    }
+
+    fn end_admissions(&mut self, _: &mut virtqueue::Queue) {}
+
+    /// Parked requests that may stay in the record are found there by the next process. Else those that were popped last are given
+    /// back as if they had not been popped. If others were popped after the first of them, which the ring cannot say, the guest is
+    /// told that they failed.
+    fn stop(&mut self, how: Stop, mut cx: QueueContext<'_>) {
+        let queue = &self.queue;
+        let slots = self.parked.slots().flat_map(|slot| queue.merged(slot));
+        let chains: Vec<_> = slots.map(|slot| queue.chain(slot)).collect();
+        if chains.is_empty() {
+            return;
+        }
+        let recorded = how == Stop::Record && cx.ring.has_recorder();
+        let kept = recorded || cx.ring.unpop_all(&chains);
+        if recorded {
+            tracing::info!(
+                queue = queue.name().to_string(),
+                requests = chains.len(),
+                "requests that waited after an error stay in the front-end's record of what is in flight"
+            );
+        } else if !kept {
+            tracing::warn!(
+                queue = queue.name().to_string(),
+                requests = chains.len(),
+                advice = "to keep such requests, resume or end them before their front-end stops the queue",
+                "requests that waited after an error are reported as failed: the queue stops"
+            );
+        }
+        while let Some(parked) = self.parked.pop(cx.reports) {
+            if kept {
+                self.queue.take_back(parked.slot);
+            } else {
+                self.give_up(&parked, &mut cx);
+            }
+        }
+    }
+
+    fn begin_generation(&mut self) -> AdmitTime {
+        self.queue.begin_generation()
+    }
+
+    fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
+        self.queue.take_old()
+    }
+
+    fn parked_of_old(&self) -> u32 {
+        self.parked.requests_of(|slot| self.queue.is_old(slot))
+    }
+
+    fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
+        let queue = &self.queue;
+        let parked = self.parked.slots().flat_map(|slot| queue.merged(slot));
+        let parked: Vec<u32> = parked.collect();
+        let (requests, oldest) = queue.older(after, until, |slot| parked.contains(&slot));
+        if requests > 0 {
+            let oldest_ticks = now.saturating_sub(oldest);
+            reports.export.late(reports.queue, requests, oldest_ticks);
+        }
+    }
+
+    fn registered_route(&self) -> Option<&Route> {
+        Some(&self.route)
+    }
+
+    fn set_route(&mut self, route: Route) -> Route {
+        std::mem::replace(&mut self.route, route)
+    }
+}

@@ -1,0 +1,91 @@
+//! Dispatch of completions to the queues that their requests came from.
+
+use block::Engines;
+use device_queue::token;
+use engine::Completion;
+
+use crate::lists::Lists;
+use crate::trace::Trace;
+use crate::vrings::Vrings;
+
+/// Dispatches the completions of a phase.
+pub(crate) struct CompletionDispatcher<'a> {
+    pub engines: &'a mut Engines,
+    pub vrings: &'a mut Vrings,
+    pub lists: &'a mut Lists,
+    pub trace: &'a mut Trace,
+}
+
+impl CompletionDispatcher<'_> {
+    /// Gives each run of completions of the same queue to that queue, `now` in ticks.
+    pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
+        for run in runs(completions) {
+            self.dispatch_run(run, now);
+        }
+    }
+
+    fn dispatch_run(&mut self, run: &[Completion], now: u64) {
+        let place = place_of(&run[0]);
+        let Some(vring) = self.vrings.get_mut(place) else {
+            return self.dispatch_to_controller(place, run);
+        };
+        vring.complete(run, self.engines, now);
+        self.trace.completed(place);
+        if self.lists.unpublished.insert(place) {
+            // Its guest is likely to ask again: it need not kick for that.
+            self.lists.activate(vring, place);
+        }
+    }
+
+    /// No queue has that place.
+    fn dispatch_to_controller(&mut self, place: u32, run: &[Completion]) {
+        let Some(running) = self.vrings.controllers.get_mut(place) else {
+            debug_assert!(
+                false,
+                "what has requests in flight is kept until the last has completed"
+            );
+            return;
+        };
+        running.complete(run);
+        self.lists.unpublished.insert(place);
+    }
+}
+
+/// Cuts completions into runs of the same place.
+fn runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
+    completions.chunk_by(|one, next| place_of(one) == place_of(next))
+}
+
+fn place_of(completion: &Completion) -> u32 {
+    token::place(completion.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use device_queue::token;
+    use engine::{Completion, Errno};
+
+    use super::runs;
+
+    #[test]
+    fn completions_are_cut_where_the_queue_changes_and_only_there() {
+        let completion = |(place, slot, result)| Completion {
+            token: token::new(place, slot),
+            result,
+        };
+        let completions: Vec<_> = [
+            (3, 0, Ok(())),
+            (3, u32::MAX, Err(Errno::IO)),
+            (1, 7, Ok(())),
+            (3, 1, Ok(())),
+            (3, 2, Ok(())),
+        ]
+        .map(completion)
+        .into();
+        let tokens = |run: &[Completion]| run.iter().map(|one| one.token).collect::<Vec<_>>();
+        let cut: Vec<_> = runs(&completions).map(tokens).collect();
+        assert_eq!(cut.concat(), tokens(&completions), "all of them, in order");
+        assert_eq!(cut.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 2]);
+        assert!(runs(&[]).next().is_none());
+    }
+}
