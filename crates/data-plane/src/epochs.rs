@@ -39,10 +39,6 @@ impl Epochs {
         self.older.iter().map(|epoch| epoch.in_flight).sum()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.older.is_empty()
-    }
-
     /// The current generation ends: its requests, `in_flight` many, use this, which is returned if there are none.
     pub fn begin(&mut self, end: AdmitTime, in_flight: u32, used: Used) -> Option<Used> {
         if in_flight == 0 {
@@ -68,9 +64,10 @@ impl Epochs {
         self.settling = Some(reply);
     }
 
+    /// Nothing waits for requests of older generations, and there are none.
     #[inline]
-    pub fn is_settling(&self) -> bool {
-        self.settling.is_some()
+    pub fn are_over(&self) -> bool {
+        self.older.is_empty() && self.settling.is_none()
     }
 
     /// So many requests of older generations are parked.

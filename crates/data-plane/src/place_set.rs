@@ -9,7 +9,7 @@ pub(crate) struct PlaceSet {
 }
 
 impl PlaceSet {
-    /// There are so many places: the set does not grow below that.
+    /// There are so many places: the set has room for all of them.
     pub fn make_room(&mut self, places: usize) {
         self.order.reserve(places.saturating_sub(self.order.len()));
         if self.members.len() < places {
@@ -27,18 +27,14 @@ impl PlaceSet {
         self.members.get(place as usize).is_some_and(|is| *is)
     }
 
-    /// False: it was a member already.
+    /// False: it was a member already. There is [room](Self::make_room) for the place.
     #[inline]
     pub fn insert(&mut self, place: u32) -> bool {
-        if self.contains(place) {
-            return false;
+        let was = std::mem::replace(&mut self.members[place as usize], true);
+        if !was {
+            self.order.push(place);
         }
-        if self.members.len() <= place as usize {
-            self.make_room(place as usize + 1);
-        }
-        self.members[place as usize] = true;
-        self.order.push(place);
-        true
+        !was
     }
 
     /// False: it was no member.
@@ -88,6 +84,7 @@ mod tests {
     #[test]
     fn a_place_is_in_a_set_once_and_in_its_order() {
         let mut set = PlaceSet::default();
+        set.make_room(8);
         for place in [7, 2, 7, 5, 2] {
             set.insert(place);
         }

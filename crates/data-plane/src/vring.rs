@@ -489,17 +489,21 @@ impl Vring {
         }
     }
 
-    /// Requests of older generations have left the queue, or are parked.
+    /// Requests of older generations may have left the queue, or been parked.
     #[inline]
     fn release_old(&mut self, engines: &mut Engines) {
+        if !self.epochs.are_over() {
+            self.release_epochs(engines);
+        }
+    }
+
+    fn release_epochs(&mut self, engines: &mut Engines) {
         while let Some((admitted, requests)) = self.device.take_old() {
             if let Some(unused) = self.epochs.release(admitted, requests) {
                 self.leave(unused, engines);
             }
         }
-        if self.epochs.is_settling() {
-            self.epochs.end_settling(self.device.parked_of_old());
-        }
+        self.epochs.end_settling(self.device.parked_of_old());
     }
 
     /// The current generation begins to use its memory.
@@ -534,7 +538,7 @@ impl Vring {
         self.publish_answers(engines);
         // Whoever uses the rings next expects to be kicked.
         self.ring.enable_kicks();
-        debug_assert!(self.epochs.is_empty(), "they end with their requests");
+        debug_assert_eq!(self.epochs.in_flight(), 0, "they end with their requests");
         self.device.stats().size().set(0);
         self.leave_memory(&self.memory, engines);
         self.ring.base()

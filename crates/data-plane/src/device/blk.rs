@@ -37,7 +37,7 @@ impl virtio_blk::Sink for RouteSink<'_> {
         self.route.merging_helps()
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn submit(&mut self, request: Request) {
         // SAFETY: the device's promise reaches to the completion; the vring keeps the route, and the
         // memory map by its epoch, until then (`stopping` waits for all completions).

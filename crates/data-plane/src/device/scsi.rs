@@ -106,12 +106,12 @@ pub(crate) struct AttachedDisk {
 }
 
 impl virtio_scsi::Sink for DisksSink<'_> {
-    #[inline]
+    #[inline(always)]
     fn room(&self, disk: u32) -> usize {
         self.engines.room(&self.disks[disk as usize].route)
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn submit(&mut self, disk: u32, request: Request) {
         // SAFETY: the device's promise reaches to the completion; the queue keeps its disks, and the vring
         // the memory map by its epoch, until then.
