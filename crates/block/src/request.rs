@@ -18,6 +18,14 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether both ask for the same, but for its details.
+    #[must_use]
+    pub fn is_kind_of(self, other: Op) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
 /// One request. The submitter has checked that the range lies within the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {

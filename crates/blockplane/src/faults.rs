@@ -1,6 +1,6 @@
 //! Faults of `blkdebug` nodes, from their options.
 
-use block::{FaultAction, FaultOp, FaultRule, FaultRules};
+use block::{FaultAction, FaultRule, FaultRules, Op};
 use options::{InjectAction, InjectError, Injected, IoType};
 use rustix::io::Errno;
 
@@ -33,13 +33,13 @@ fn rule(error: &InjectError) -> FaultRule {
     }
 }
 
-fn op(kind: IoType) -> FaultOp {
+fn op(kind: IoType) -> Op {
     match kind {
-        IoType::Read => FaultOp::Read,
-        IoType::Write => FaultOp::Write,
-        IoType::WriteZeroes => FaultOp::WriteZeroes,
-        IoType::Discard => FaultOp::Discard,
-        IoType::Flush => FaultOp::Flush,
+        IoType::Read => Op::Read,
+        IoType::Write => Op::Write,
+        IoType::WriteZeroes => Op::WriteZeroes { unmap: false },
+        IoType::Discard => Op::Discard,
+        IoType::Flush => Op::Flush,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{
-    FaultAction, FaultOp, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Route,
+    FaultAction, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Op, Route,
 };
 use engine::Errno;
 
@@ -15,7 +15,7 @@ use crate::storage::{file, folder, image, ways};
 const LEN: usize = 1 << 20;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-fn rule(op: FaultOp, action: FaultAction) -> FaultRule {
+fn rule(op: Op, action: FaultAction) -> FaultRule {
     FaultRule {
         begins: None,
         op: Some(op),
@@ -90,11 +90,11 @@ fn errors_hit_what_rules_say_and_reach_no_disk() {
     for below in disks(&path).chain(std::iter::once_with(null)) {
         let no_space = FaultRule {
             bytes: Some(4096..8192),
-            ..rule(FaultOp::Write, FaultAction::Error(Errno::NOSPC))
+            ..rule(Op::Write, FaultAction::Error(Errno::NOSPC))
         };
         let one_flush = FaultRule {
             times: Some(1),
-            ..rule(FaultOp::Flush, FaultAction::Error(Errno::IO))
+            ..rule(Op::Flush, FaultAction::Error(Errno::IO))
         };
         let faults = Faults::new(rules(&[no_space, one_flush]));
         let node = filter(&below, &faults);
@@ -127,10 +127,7 @@ fn cut_short_is_so_much_and_no_more() {
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path) {
         // A filter below is not asked about what another one has cut.
-        let silent = Faults::new(rules(&[rule(
-            FaultOp::Flush,
-            FaultAction::Error(Errno::IO),
-        )]));
+        let silent = Faults::new(rules(&[rule(Op::Flush, FaultAction::Error(Errno::IO))]));
         let below = filter(&below, &silent);
         for (action, result) in [
             (FaultAction::Short(1536, Errno::IO), Err(Errno::IO)),
@@ -146,9 +143,9 @@ fn cut_short_is_so_much_and_no_more() {
             };
             let count = usize::try_from(count).unwrap();
             let faults = Faults::new(rules(&[
-                rule(FaultOp::Write, action),
-                rule(FaultOp::Read, action),
-                rule(FaultOp::WriteZeroes, action),
+                rule(Op::Write, action),
+                rule(Op::Read, action),
+                rule(Op::WriteZeroes { unmap: false }, action),
             ]));
             let node = filter(&below, &faults);
             let data = pattern(2, 8192);
@@ -171,7 +168,7 @@ fn cut_short_is_so_much_and_no_more() {
 
 #[test]
 fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
-    let delay = rule(FaultOp::Write, FaultAction::Delay(20_000_000));
+    let delay = rule(Op::Write, FaultAction::Delay(20_000_000));
     let faults = Faults::new(rules(&[delay]));
     let (below, mut rig) = (null(), Rig::new());
     let node = filter(&below, &faults);
@@ -179,10 +176,7 @@ fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
     rig.ok(&node, Call::write(0, &[0; 512]));
     assert!(begin.elapsed() >= Duration::from_millis(20));
     // The disk below it has its own requests done meanwhile.
-    faults.set(Some(rules(&[rule(
-        FaultOp::Write,
-        FaultAction::Delay(HOUR_NS),
-    )])));
+    faults.set(Some(rules(&[rule(Op::Write, FaultAction::Delay(HOUR_NS))])));
     let memory = hold(&mut rig, &node, 7);
     rig.ok(&below, Call::flush());
     assert!(rig.engines.next_deadline_ns().is_some());
@@ -194,7 +188,7 @@ fn what_hangs_is_carried_out_when_it_is_released() {
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path).chain(std::iter::once_with(null)) {
-        let hang = || rules(&[rule(FaultOp::Write, FaultAction::Hang)]);
+        let hang = || rules(&[rule(Op::Write, FaultAction::Hang)]);
         let faults = Faults::new(hang());
         let (node, mut rig) = (filter(&below, &faults), Rig::new());
         // It does not keep others.
@@ -290,7 +284,7 @@ fn errors_by_chance_leave_what_a_model_says() {
         let by_chance = |one_in, action| FaultRule {
             op: None,
             one_in,
-            ..rule(FaultOp::Write, action)
+            ..rule(Op::Write, action)
         };
         let faults = Faults::new(FaultRules {
             rules: vec![

@@ -14,33 +14,6 @@ use engine::Errno;
 
 use crate::request::{Op, Request};
 
-/// A kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultOp {
-    /// Reads.
-    Read,
-    /// Writes of data.
-    Write,
-    /// Write-zeroes.
-    WriteZeroes,
-    /// Discards, as far as the node passes them on.
-    Discard,
-    /// Flushes.
-    Flush,
-}
-
-impl FaultOp {
-    fn of(op: Op) -> Self {
-        match op {
-            Op::Read => FaultOp::Read,
-            Op::Write => FaultOp::Write,
-            Op::WriteZeroes { .. } => FaultOp::WriteZeroes,
-            Op::Discard => FaultOp::Discard,
-            Op::Flush => FaultOp::Flush,
-        }
-    }
-}
-
 /// What becomes of a request that a rule hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
@@ -60,9 +33,9 @@ pub enum FaultAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// It begins with the first request of this kind; `None`: at once.
-    pub begins: Option<FaultOp>,
-    /// Only these; `None`: all.
-    pub op: Option<FaultOp>,
+    pub begins: Option<Op>,
+    /// Only these, of write-zeroes with and without `unmap`; `None`: all.
+    pub op: Option<Op>,
     /// Only what touches these bytes, which no flush does; `None`: everywhere.
     pub bytes: Option<Range<u64>>,
     /// It hits so often, and never again; `None`: for ever.
@@ -75,7 +48,7 @@ pub struct FaultRule {
 
 impl FaultRule {
     /// Whether it is about such a request. `times` counts down.
-    fn is_about(&self, op: FaultOp, request: &Request) -> bool {
+    fn is_about(&self, request: &Request) -> bool {
         let touches = |bytes: &Range<u64>| {
             let some = request.len > 0;
             some && request.offset < bytes.end
@@ -83,7 +56,7 @@ impl FaultRule {
         };
         self.begins.is_none()
             && self.times != Some(0)
-            && self.op.is_none_or(|only| only == op)
+            && self.op.is_none_or(|only| only.is_kind_of(request.op))
             && self.bytes.as_ref().is_none_or(touches)
     }
 }
@@ -170,15 +143,16 @@ impl Faults {
 
     /// What becomes of a request.
     pub(crate) fn judge(&self, request: &Request) -> Verdict {
-        let op = FaultOp::of(request.op);
         let mut state = lock(&self.state);
         let State { rules, random } = &mut *state;
-        for rule in rules.iter_mut().filter(|rule| rule.begins == Some(op)) {
+        let begins =
+            |rule: &&mut FaultRule| rule.begins.is_some_and(|op| op.is_kind_of(request.op));
+        for rule in rules.iter_mut().filter(begins) {
             rule.begins = None;
         }
         let (mut hold, mut outcome, mut delay_ns) = (None, FaultOutcome::Carry, 0u64);
         for rule in rules.iter_mut() {
-            if !rule.is_about(op, request) || !hits(random, rule.one_in) {
+            if !rule.is_about(request) || !hits(random, rule.one_in) {
                 continue;
             }
             rule.times = rule.times.map(|times| times - 1);
@@ -279,7 +253,7 @@ mod tests {
     #[test]
     fn a_rule_hits_what_it_is_about() {
         let only_writes = FaultRule {
-            op: Some(FaultOp::Write),
+            op: Some(Op::Write),
             bytes: Some(1024..2048),
             ..rule(EIO)
         };
@@ -323,8 +297,8 @@ mod tests {
     #[test]
     fn a_rule_begins_with_what_it_waits_for() {
         let behind_a_flush = FaultRule {
-            begins: Some(FaultOp::Flush),
-            op: Some(FaultOp::Read),
+            begins: Some(Op::Flush),
+            op: Some(Op::Read),
             ..rule(EIO)
         };
         let faults = faults(&[behind_a_flush], 0);
