@@ -69,7 +69,7 @@ fn every_operation_is_allowed_in_the_sandbox() {
     }
 }
 
-/// Withholds each call of a list from the table.
+/// Withholds each call of a list from the table. Processes that are ended by that leave loop devices behind, and folders in /dev/shm.
 #[test]
 #[ignore = "an experiment of minutes: says which calls of the lists no operation makes"]
 fn calls_that_no_operation_makes() {
