@@ -5,7 +5,7 @@
 //! length, so that starting and stopping do not count. No time is measured: the figures are the
 //! same on every machine with the same processor features and compiler. It judges nothing.
 //!
-//! The same sources are built once more for each of [`BUILDS`], in folders of their own, so that what statistics
+//! A copy of the sources is built with each patch of [`WITHOUT`] as well, so that what statistics
 //! and tracepoints cost is counted and not remembered.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::cargo;
+use crate::{cargo, experiment, patches};
 
 /// Requests of the shorter run; the longer has twice as many.
 const REQUESTS: u64 = 25_600;
@@ -23,12 +23,8 @@ const DEPTHS: [u32; 4] = [1, 8, 32, 128];
 /// Commands of an LSI 53C895A in flight.
 const LSI_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// What is built: what it is called, what the compiler is told, and where it goes below the target folder.
-const BUILDS: [(&str, &str, &str); 3] = [
-    ("as it is", "", "."),
-    ("without statistics", "--cfg uncounted", "uncounted"),
-    ("without tracepoints", "--cfg untraced", "untraced"),
-];
+/// What is left out, by the patch that does it.
+const WITHOUT: [&str; 2] = ["without-statistics", "without-tracepoints"];
 
 /// What the guest does.
 const GUESTS: [(&str, &[&str]); 4] = [
@@ -74,7 +70,7 @@ pub fn instructions() -> ExitCode {
 
 /// A command of 64 KiB through the LSI 53C895A, from the bytes in its socket to the interrupt.
 fn commands() -> Result<(), String> {
-    let program = program(&COMMAND, "", ".")?;
+    let program = program(&COMMAND)?;
     for (kind, options) in [("reads", &[][..]), ("writes", &["writes"][..])] {
         heading(&format!("LSI 53C895A, {kind}"), &LSI_DEPTHS);
         print!("  {:<28}", "as it is");
@@ -99,9 +95,14 @@ fn heading(what: &str, depths: &[u32]) {
 }
 
 fn requests() -> Result<(), String> {
-    let mut programs = Vec::new();
-    for (build, flags, folder) in BUILDS {
-        programs.push((build, program(&REQUEST, flags, folder)?));
+    let mut programs = vec![("as it is".to_owned(), program(&REQUEST)?)];
+    let patches = patches::experiments()?;
+    for name in WITHOUT {
+        let what = ["build", "-p", REQUEST.package, "--example", REQUEST.name];
+        let product = format!("examples/{}", REQUEST.name);
+        let patch = patches::named(&patches, name)?;
+        let program = experiment::patched(patch, &what, "release", &product)?;
+        programs.push((name.replace('-', " "), program));
     }
     for (guest, options) in GUESTS {
         heading(&format!("guest {guest}"), &DEPTHS);
@@ -126,19 +127,15 @@ fn requests() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the example, with flags for the compiler.
-fn program(example: &Example, flags: &str, folder: &str) -> Result<PathBuf, String> {
-    let target = guest::target_dir().join(folder);
+/// Builds the example.
+fn program(example: &Example) -> Result<PathBuf, String> {
     let mut build = cargo(&["build", "--release", "-p", example.package]);
-    build.args(["--example", example.name, "--target-dir"]);
-    build.arg(&target);
-    if !flags.is_empty() {
-        build.env("RUSTFLAGS", flags);
-    }
+    build.args(["--example", example.name]);
     if !build.status().is_ok_and(|status| status.success()) {
         return Err(format!("the example {} cannot be built", example.name));
     }
-    Ok(target.join("release/examples").join(example.name))
+    let examples = guest::target_dir().join("release/examples");
+    Ok(examples.join(example.name))
 }
 
 /// Instructions of one request: the difference that more of them make.

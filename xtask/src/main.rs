@@ -1,17 +1,24 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
 //! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
 //! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something,
-//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates what can happen to the daemon, from seeds.
+//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates what can happen to the daemon, from seeds,
+//! `cargo xtask experiment` compares the daemon with one that was built from a patch, `cargo xtask planted` and `cargo xtask mutants` find out
+//! which mistakes no test finds.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
 
 mod bench_guest;
 mod ci;
+mod copy;
 mod duplicates;
+mod experiment;
 mod fuzz;
 mod guests;
 mod instructions;
+mod mutants;
+mod patches;
+mod planted;
 mod sim;
 
 use std::path::{Path, PathBuf};
@@ -29,23 +36,27 @@ usage: cargo xtask COMMAND
   guests  boot guests by several versions of QEMU, firmware and Linux, on each of our devices; --help says how
   bench-guest [null-co | file]
           compare disks in one guest: QEMU's own LSI 53C895A and ours, virtio-scsi and virtio-blk
+  experiment NAME
+          compare the daemon with one that was built from a patch of experiments/patches; --help says how
   instructions
           count the instructions that a request costs (needs valgrind)
   fuzz    look for inputs that break something; see fuzz/README.md
   sim     simulate guests, kernel and disk from seeds, and all that can happen to the daemon; --help says how
+  planted plant mistakes, one at a time, each of which a test must find; --help says how
+  mutants let cargo-mutants make mistakes in ring, device and recovery code, for some minutes; --help says how
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next();
-    if command.as_deref() == Some("fuzz") {
-        return fuzz::fuzz(arguments);
-    }
-    if command.as_deref() == Some("guests") {
-        return guests::guests(arguments);
-    }
-    if command.as_deref() == Some("sim") {
-        return sim::sim(arguments);
+    match command.as_deref() {
+        Some("experiment") => return experiment::experiment(arguments),
+        Some("fuzz") => return fuzz::fuzz(arguments),
+        Some("guests") => return guests::guests(arguments),
+        Some("mutants") => return mutants::mutants(arguments),
+        Some("planted") => return planted::planted(arguments),
+        Some("sim") => return sim::sim(arguments),
+        _ => {}
     }
     match (command.as_deref(), arguments.next().as_deref()) {
         (Some("ci"), None) => ci::ci(),
@@ -113,8 +124,13 @@ fn build(profile: &[&str], folder: &str) -> Option<PathBuf> {
 
 /// The cargo that called us, in the workspace's root.
 fn cargo(arguments: &[&str]) -> Command {
+    cargo_in(&root(), arguments)
+}
+
+/// The same, in another folder.
+fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root());
+    command.args(arguments).current_dir(folder);
     command
 }
 
