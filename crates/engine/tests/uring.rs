@@ -11,6 +11,7 @@ use engine::uring::{BufferError, File, RangeIo, RangeOp};
 use engine::{Completion, Errno, Io, Op, Uring, UringError, UringSettings};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use test_report::has_io_uring;
 
 use support::{BLOCK, Block, Buffers, TempFile, fill_of, ok};
 
@@ -78,6 +79,9 @@ fn run(ring: &mut Uring) -> Vec<Completion> {
 
 #[test]
 fn hundreds_in_flight_write_and_read_back() {
+    if !has_io_uring() {
+        return;
+    }
     const REQUESTS: u64 = 500;
     const BYTES: u64 = 2 * BLOCK as u64;
     for registered in [true, false] {
@@ -127,6 +131,9 @@ fn hundreds_in_flight_write_and_read_back() {
 /// Thousands of times: a request, a wait, nothing else. One missed wake-up hangs.
 #[test]
 fn no_wake_up_is_lost() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(64 * BLOCK as u64);
     let mut ring = engine();
     let mut waiter = Loop::new(&ring);
@@ -147,6 +154,9 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn polling_sees_completions_without_a_system_call() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     let mut buffers = Buffers::new(1, 1, 9);
@@ -168,6 +178,9 @@ fn polling_sees_completions_without_a_system_call() {
 
 #[test]
 fn flush_and_dsync_work() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     let file = File::Descriptor(temp.fd());
@@ -179,6 +192,9 @@ fn flush_and_dsync_work() {
 
 #[test]
 fn the_end_of_a_file_inside_a_sector_reads_as_zeros() {
+    if !has_io_uring() {
+        return;
+    }
     // Ends 100 bytes into the second block of a request that starts at block 1.
     let temp = TempFile::new(2 * BLOCK as u64 + 100);
     temp.cached()
@@ -201,6 +217,9 @@ fn the_end_of_a_file_inside_a_sector_reads_as_zeros() {
 
 #[test]
 fn a_bad_request_fails_alone() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(16 * BLOCK as u64);
     let read_only = fs::File::open(temp.name.path()).unwrap();
     let mut ring = engine();
@@ -259,6 +278,9 @@ fn a_bad_request_fails_alone() {
 
 #[test]
 fn holes_are_punched_and_a_file_that_cannot_says_so() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(0);
     temp.cached().write_all_at(&[1; 16 * BLOCK], 0).unwrap();
     temp.cached().sync_all().unwrap();
@@ -305,6 +327,9 @@ fn holes_are_punched_and_a_file_that_cannot_says_so() {
 
 #[test]
 fn dropping_the_engine_waits_for_what_is_in_flight() {
+    if !has_io_uring() {
+        return;
+    }
     const REQUESTS: u64 = 256;
     let temp = TempFile::new(REQUESTS * BLOCK as u64);
     let mut ring = engine();
@@ -339,6 +364,9 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
 /// What was pushed and never submitted is not done behind the back of whoever owns the buffers.
 #[test]
 fn dropping_the_engine_forgets_what_was_not_submitted() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     let mut buffers = Buffers::new(1, 1, 7);
@@ -356,6 +384,9 @@ fn dropping_the_engine_forgets_what_was_not_submitted() {
 
 #[test]
 fn the_table_of_files_is_bounded_and_lets_go() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     assert!(!ring.register_file(1 << 20, temp.fd()), "no such place");
@@ -405,6 +436,9 @@ fn forbid(call: i64) {
 
 #[test]
 fn a_filter_against_any_of_its_calls_is_told_from_a_kernel_without_it() {
+    if !has_io_uring() {
+        return;
+    }
     for call in [
         libc::SYS_io_uring_setup,
         libc::SYS_io_uring_register,
@@ -424,6 +458,9 @@ fn a_filter_against_any_of_its_calls_is_told_from_a_kernel_without_it() {
 
 #[test]
 fn a_ring_of_nothing_is_refused_and_a_large_one_cut_down() {
+    if !has_io_uring() {
+        return;
+    }
     for (max_events, max_workers) in [(0, 1), (1, 0)] {
         let settings = UringSettings {
             max_events,
@@ -456,6 +493,9 @@ fn unregister(ring: &mut Uring, blocks: &[Block]) -> bool {
 
 #[test]
 fn known_memory_is_written_and_read_in_place() {
+    if !has_io_uring() {
+        return;
+    }
     const REQUESTS: u64 = 100;
     const BLOCKS: usize = 4;
     let temp = TempFile::new(REQUESTS * (BLOCKS * BLOCK) as u64);
@@ -503,6 +543,9 @@ fn known_memory_is_written_and_read_in_place() {
 
 #[test]
 fn memory_is_not_forgotten_under_a_request() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     let mut buffers = Buffers::new(1, 1, 9);
@@ -519,6 +562,9 @@ fn memory_is_not_forgotten_under_a_request() {
 
 #[test]
 fn short_reads_of_known_memory_end_in_zeros() {
+    if !has_io_uring() {
+        return;
+    }
     let temp = TempFile::new(2 * BLOCK as u64 + 100);
     let cached = temp.cached();
     cached.write_all_at(&[5; 2 * BLOCK + 100], 0).unwrap();
@@ -536,6 +582,9 @@ fn short_reads_of_known_memory_end_in_zeros() {
 
 #[test]
 fn memory_in_a_file_on_a_disk_is_refused_with_the_remedy() {
+    if !has_io_uring() {
+        return;
+    }
     let disk = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     disk.as_file().set_len(BLOCK as u64).unwrap();
     let magic = rustix::fs::fstatfs(disk.as_file()).unwrap().f_type;

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use options::reference;
 use tempfile::TempDir;
+use test_report::installed;
 
 /// Those of the program.
 fn commands() -> Vec<clap::Command> {
@@ -82,26 +83,16 @@ fn every_option_of_both_faces_is_in_the_page() {
     }
 }
 
-/// Runs a program with what `arguments` are; `None` where there is no such program.
-#[allow(clippy::print_stdout, reason = "whoever runs the tests is to know")]
-fn tried(program: &str, arguments: &[&str], folder: &Path) -> Option<(bool, String, String)> {
+/// Whether a program succeeds with these arguments, and what it prints, and complains of.
+fn tried(program: &str, arguments: &[&str], folder: &Path) -> (bool, String, String) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder);
     command.env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8");
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) => {
-            let text = |bytes| String::from_utf8(bytes).unwrap();
-            Some((
-                output.status.success(),
-                text(output.stdout),
-                text(output.stderr),
-            ))
-        }
-        Err(error) => {
-            test_report::not_run(&format!("{program}: {error}"));
-            None
-        }
-    }
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let passed = output.status.success();
+    (passed, text(output.stdout), text(output.stderr))
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -112,22 +103,25 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn mandoc_has_no_complaints() {
+    if !installed("mandoc") {
+        return;
+    }
     let folder = pages();
     for name in names(folder.path()) {
-        if let Some((passed, complaints, _)) = tried("mandoc", &["-Tlint", &name], folder.path()) {
-            assert!(passed && complaints.is_empty(), "{complaints}");
-        }
+        let (passed, complaints, _) = tried("mandoc", &["-Tlint", &name], folder.path());
+        assert!(passed && complaints.is_empty(), "{complaints}");
     }
 }
 
 #[test]
 fn man_has_no_complaints_and_shows_lines_of_80_columns() {
+    if !installed("man") {
+        return;
+    }
     let folder = pages();
     for name in names(folder.path()) {
         let arguments = ["--warnings", "-E", "UTF-8", "-l", &name];
-        let Some((passed, text, complaints)) = tried("man", &arguments, folder.path()) else {
-            return;
-        };
+        let (passed, text, complaints) = tried("man", &arguments, folder.path());
         assert!(passed && complaints.is_empty(), "{name}: {complaints}");
         assert!(text.contains("SEE ALSO"), "{name}");
         for line in text.lines() {
@@ -165,6 +159,9 @@ fn offered(words: &[&str], line: &str) -> Vec<String> {
 
 #[test]
 fn bash_completes_commands_and_options() {
+    if !installed("bash") {
+        return;
+    }
     assert_eq!(offered(&["blockplane", "ser"], "blockplane ser"), ["serve"]);
     assert_eq!(
         offered(&["blockplane", "--blo"], "blockplane --blo"),
@@ -180,6 +177,9 @@ fn bash_completes_commands_and_options() {
 
 #[test]
 fn bash_completes_keys_and_their_words() {
+    if !installed("bash") {
+        return;
+    }
     let kind = ["blockplane", "--blockdev", "fil"];
     assert_eq!(
         offered(&kind, "blockplane --blockdev fil"),
@@ -242,14 +242,15 @@ const COMPLETED: [(&str, &str); 6] = [
 
 #[test]
 fn fish_completes_keys_and_their_words() {
+    if !installed("fish") {
+        return;
+    }
     let folder = completions();
     fs::write(folder.path().join("disk.img"), "").unwrap();
     for (line, expected) in COMPLETED {
         let script = format!("source blockplane.fish; complete -C '{line}'");
         let arguments = ["--no-config", "-c", &script];
-        let Some((_, offered, complaints)) = tried("fish", &arguments, folder.path()) else {
-            return;
-        };
+        let (_, offered, complaints) = tried("fish", &arguments, folder.path());
         assert_eq!(complaints, "");
         let offered = offered.lines().map(|line| line.split('\t').next().unwrap());
         let offered: Vec<&str> = offered.collect();
@@ -262,13 +263,14 @@ fn fish_completes_keys_and_their_words() {
 
 #[test]
 fn fish_offers_a_command_its_own_options() {
+    if !installed("fish") {
+        return;
+    }
     let folder = completions();
     for line in ["blockplane check --", "blockplane bench run --"] {
         let script = format!("source blockplane.fish; complete -C '{line}'");
         let arguments = ["--no-config", "-c", &script];
-        let Some((_, offered, _)) = tried("fish", &arguments, folder.path()) else {
-            return;
-        };
+        let (_, offered, _) = tried("fish", &arguments, folder.path());
         assert!(offered.contains("--json"), "{line}: {offered}");
         assert!(!offered.contains("--blockdev"), "{line}: {offered}");
     }
@@ -276,6 +278,9 @@ fn fish_offers_a_command_its_own_options() {
 
 #[test]
 fn fish_offers_a_command_the_words_that_it_takes() {
+    if !installed("fish") {
+        return;
+    }
     let folder = completions();
     for (line, expected) in [
         ("blockplane help upg", "upgrade"),
@@ -283,9 +288,7 @@ fn fish_offers_a_command_the_words_that_it_takes() {
     ] {
         let script = format!("source blockplane.fish; complete -C '{line}'");
         let arguments = ["--no-config", "-c", &script];
-        let Some((_, offered, _)) = tried("fish", &arguments, folder.path()) else {
-            return;
-        };
+        let (_, offered, _) = tried("fish", &arguments, folder.path());
         assert_eq!(offered.trim(), expected, "{line}");
     }
 }
@@ -303,15 +306,15 @@ const TYPED_IN_ZSH: &str = r#"
 
 #[test]
 fn zsh_completes_keys_and_their_words() {
+    if !["zsh", "timeout"].into_iter().all(installed) {
+        return;
+    }
     let folder = completions();
     fs::write(folder.path().join("disk.img"), "").unwrap();
     for (line, expected) in COMPLETED {
         // It waits until it is there.
         let arguments = ["60", "zsh", "-fc", TYPED_IN_ZSH, "zsh", line, expected];
-        if tried("zsh", &["--version"], folder.path()).is_none() {
-            return;
-        }
-        let (passed, shown, complaints) = tried("timeout", &arguments, folder.path()).unwrap();
+        let (passed, shown, complaints) = tried("timeout", &arguments, folder.path());
         assert!(passed, "{line}: {shown} {complaints}");
     }
 }

@@ -24,6 +24,34 @@ pub fn not_run(reason: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// Whether a program is on this machine; [reports](not_run) that the calling test does not run if it is not.
+#[must_use]
+#[track_caller]
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        not_run(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Whether the kernel lets this process have an io_uring; [reports](not_run) that the calling test, or a part of it, does not run
+/// if it does not.
+#[must_use]
+#[track_caller]
+pub fn has_io_uring() -> bool {
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: without parameters the call makes nothing: it fails because of them, if not before.
+    let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, nothing) };
+    let error = std::io::Error::last_os_error();
+    let allowed = result < 0 && error.raw_os_error() == Some(libc::EFAULT);
+    if !allowed {
+        not_run(&format!("no io_uring: {error}"));
+    }
+    allowed
+}
+
 /// The harness names a test's thread after the test.
 fn line(test: Option<&str>, reason: &str) -> String {
     let test = test.unwrap_or("(a thread of a test)");

@@ -69,6 +69,9 @@ fn known(rig: &mut Rig, route: &Route, seed: u64, page: &mut Page) -> bool {
 
 #[test]
 fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
+    if !test_report::has_io_uring() {
+        return;
+    }
     let folder = folder();
     let disks = [1, 2].map(|seed| disk(&image(&folder, &format!("{seed}"), 0), seed));
     let [mut one, mut two] = [Page::new(), Page::new()];
@@ -96,6 +99,9 @@ fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
 /// A new map has most regions of the old one, and both are in use for a while.
 #[test]
 fn a_region_of_two_maps_is_known_until_both_are_gone() {
+    if !test_report::has_io_uring() {
+        return;
+    }
     let folder = folder();
     let node = disk(&image(&folder, "disk", 0), 1);
     let [mut shared, mut new] = [Page::new(), Page::new()];

@@ -1,15 +1,18 @@
 //! Image locking, among ourselves and with QEMU's tools.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use block::{FileOptions, Locking, NodeError};
+use test_report::installed;
 
 use crate::harness::{Call, Rig};
 use crate::storage::{file, folder, image, options, patient, try_file};
 
 const LEN: u64 = 1 << 20;
+/// Far above what anything here needs.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 fn said(result: Result<std::sync::Arc<block::Node>, NodeError>) -> Option<String> {
     result.err().map(|error| error.to_string())
@@ -79,18 +82,6 @@ fn the_lock_is_gone_with_the_node() {
         drop(node);
         file(&options(&path));
     }
-}
-
-/// Whether the tool can be run; says so if not.
-fn installed(tool: &str) -> bool {
-    let found = Command::new(tool)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
-    if found.is_err() {
-        test_report::not_run(&format!("{tool} is not installed"));
-    }
-    found.is_ok()
 }
 
 /// What a tool of QEMU's says; `None` when it is content.
@@ -174,8 +165,10 @@ impl Theirs {
             .unwrap();
         let mut theirs = Theirs(child);
         // It is written when everything is open.
+        let begin = Instant::now();
         while !pidfile.exists() {
             assert_eq!(theirs.0.try_wait().unwrap(), None, "it ended");
+            assert!(begin.elapsed() < STUCK_AFTER, "it opens nothing");
             std::thread::sleep(Duration::from_millis(5));
         }
         theirs

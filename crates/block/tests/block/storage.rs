@@ -19,13 +19,16 @@ pub fn folder() -> TempDir {
 pub fn tmpfs_folder() -> Option<TempDir> {
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let shm = Path::new("/dev/shm");
-    let found = rustix::fs::statfs(shm).ok()?;
-    if u32::try_from(found.f_type) == Ok(TMPFS_MAGIC) {
-        TempDir::new_in(shm).ok()
-    } else {
-        test_report::not_run("/dev/shm is not a tmpfs");
-        None
+    let is_tmpfs = |found: rustix::fs::StatFs| u32::try_from(found.f_type) == Ok(TMPFS_MAGIC);
+    let folder = match rustix::fs::statfs(shm).map(is_tmpfs) {
+        Ok(true) => TempDir::new_in(shm).map_err(|error| error.to_string()),
+        Ok(false) => Err("it is another file system".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(problem) = &folder {
+        test_report::not_run(&format!("no tmpfs at /dev/shm: {problem}"));
     }
+    folder.ok()
 }
 
 /// A tmpfs of its own, unmounted when dropped.

@@ -12,6 +12,9 @@ use crate::process::STUCK_AFTER;
 pub const OPENMETRICS: &str = "application/openmetrics-text";
 pub const PLAIN: &str = "text/plain";
 
+/// The one that Debian's packages belong to.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// Prometheus' own client library, from the Debian package python3-prometheus-client.
 const PARSER: &str = "
 import json, sys
@@ -20,6 +23,20 @@ parser = openmetrics if sys.argv[1] == 'application/openmetrics-text' else plain
 families = parser.text_string_to_metric_families(sys.stdin.read())
 print(json.dumps([[s.name, s.labels, s.value] for f in families for s in f.samples]))
 ";
+
+/// Whether the parser is installed; reports that the calling test does not run if it is not.
+pub fn has_parser() -> bool {
+    let import = ["-c", "import prometheus_client.openmetrics.parser"];
+    let imported = Command::new(PYTHON).args(import).output();
+    let problem = match imported {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    let last = problem.lines().last().unwrap_or_default();
+    test_report::not_run(&format!("no python3-prometheus-client: {last}"));
+    false
+}
 
 /// An answer: its head, and its body.
 pub struct Answer {
@@ -71,7 +88,7 @@ impl Figures {
     }
 
     fn read(text: &str, format: &str) -> Self {
-        let mut parser = Command::new("/usr/bin/python3")
+        let mut parser = Command::new(PYTHON)
             .args(["-c", PARSER, format])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -186,6 +186,9 @@ fn what_a_daemon_has_is_shown() {
 /// Whoever speaks QMP can be asked.
 #[test]
 fn the_monitor_may_be_that_of_qemu_storage_daemon() {
+    if !test_report::installed("qemu-storage-daemon") {
+        return;
+    }
     let folder = Folder::new();
     let mut command = std::process::Command::new("qemu-storage-daemon");
     command

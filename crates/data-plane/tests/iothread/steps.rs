@@ -517,6 +517,9 @@ fn pinned() -> u64 {
 /// The only test of this program that pins memory.
 #[test]
 fn fixed_buffers_follow_the_memory_map_under_load() {
+    if !test_report::has_io_uring() {
+        return;
+    }
     let (disk, _folder) = disk_by(Aio::IoUring);
     let mut steps = Steps::new(128);
     let mut guest = Guest::new(64, false);

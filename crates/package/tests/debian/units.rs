@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::machine::{Machine, output};
+use crate::machine::{Machine, has_tools, output};
 
 /// A machine with systemd's own targets, which units refer to.
 fn machine() -> Machine {
     let machine = Machine::installed();
     let units = Path::new("/usr/lib/systemd/system");
-    for entry in units.read_dir().expect("apt-get install systemd") {
+    for entry in units.read_dir().unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|kind| kind == "target") {
             let to = machine.join("usr/lib/systemd/system");
@@ -29,6 +29,9 @@ fn analyze(machine: &Machine, verb: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn they_are_well_formed() {
+    if !has_tools(&["systemd-analyze"]) {
+        return;
+    }
     let machine = machine();
     let units = [
         "blockplane.service",
@@ -52,6 +55,9 @@ fn they_are_well_formed() {
 
 #[test]
 fn they_confine_the_daemon() {
+    if !has_tools(&["systemd-analyze"]) {
+        return;
+    }
     let machine = machine();
     for unit in ["blockplane.service", "blockplane@web.service"] {
         // Fails where the exposure is above 1.5 of 10.
@@ -65,6 +71,9 @@ fn they_confine_the_daemon() {
 
 #[test]
 fn both_services_confine_it_alike() {
+    if !has_tools(&[]) {
+        return;
+    }
     let machine = Machine::installed();
     let settings = |unit: &str| {
         let text = machine.text(&format!("usr/lib/systemd/system/{unit}"));
