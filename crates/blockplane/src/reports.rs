@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use counters::Scale;
-use data_plane::{Errno, ErrorAction, IoErrors, Lost, Report, Reports};
+use data_plane::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
 use qmp::Handle;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) fn spawn(events: Handle) -> io::Result<Reports> {
     Ok(reports)
 }
 
-fn run(mailbox: &Receiver<Report>, lost: &Lost, events: &Handle) {
+fn run(mailbox: &Receiver<Report>, lost: &DroppedReports, events: &Handle) {
     let mut errors = Throttle::default();
     let mut losses = Losses::default();
     loop {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
-use data_plane::ControllerHandle;
+use data_plane::SocketDeviceHandle;
 use device_queue::QueueStats;
 use vhost_user::Server;
 use virtio_blk::Device;
@@ -116,7 +116,7 @@ pub(crate) enum Serving {
     /// A thread of its own has the socket, iothreads have the queues.
     VhostUser(Server),
     /// An iothread has all of it.
-    Controller(Arc<ControllerHandle>),
+    Controller(Arc<SocketDeviceHandle>),
 }
 
 impl Serving {
@@ -162,7 +162,7 @@ pub(crate) struct ShownNode<'a> {
 /// To reach those who use an export.
 pub(crate) enum FrontEnds {
     VhostUser(vhost_user::FrontEnds),
-    Controller(Arc<ControllerHandle>),
+    Controller(Arc<SocketDeviceHandle>),
 }
 
 impl FrontEnds {

@@ -10,11 +10,11 @@ use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError
 use sandbox::Thread;
 
 use crate::affinity::{AffinityError, bind};
-use crate::controller::Controller;
 use crate::cpu_time::thread_cpu_time_ns;
-use crate::handles::{ControllerHandle, VringHandle, ask};
+use crate::handles::{SocketDeviceHandle, VringHandle, ask};
 use crate::message::Message;
 use crate::plane::StoragePlane;
+use crate::socket_device::SocketDevice;
 use crate::submits::SubmitTotals;
 use crate::vring::{StartError, VringSetup};
 
@@ -239,18 +239,18 @@ impl DataThread {
         answer
     }
 
-    /// Starts a controller with these disks on this iothread.
+    /// Starts a socket device with these disks on this iothread.
     ///
     /// # Errors
     /// [`Stopped`]: the iothread has ended.
-    pub fn start_controller(
+    pub fn start_socket_device(
         &self,
-        controller: Box<dyn Controller>,
+        device: Box<dyn SocketDevice>,
         nodes: Vec<Arc<Node>>,
-    ) -> Result<ControllerHandle, Stopped> {
-        let message = |reply| Message::StartController(controller, nodes, reply);
+    ) -> Result<SocketDeviceHandle, Stopped> {
+        let message = |reply| Message::StartSocketDevice(device, nodes, reply);
         let place = ask(&self.remote, message)?;
-        Ok(ControllerHandle::new(self.remote.clone(), place))
+        Ok(SocketDeviceHandle::new(self.remote.clone(), place))
     }
 
     /// Starts a queue on this iothread.

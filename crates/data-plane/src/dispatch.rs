@@ -27,7 +27,7 @@ impl CompletionDispatcher<'_> {
     fn dispatch_run(&mut self, run: &[Completion], now: u64) {
         let place = place_of(&run[0]);
         let Some(vring) = self.vrings.get_mut(place) else {
-            return self.dispatch_to_controller(place, run);
+            return self.dispatch_to_socket_device(place, run);
         };
         vring.complete(run, self.engines, now);
         self.trace.completed(place);
@@ -38,8 +38,8 @@ impl CompletionDispatcher<'_> {
     }
 
     /// No queue has that place.
-    fn dispatch_to_controller(&mut self, place: u32, run: &[Completion]) {
-        let Some(running) = self.vrings.controllers.get_mut(place) else {
+    fn dispatch_to_socket_device(&mut self, place: u32, run: &[Completion]) {
+        let Some(running) = self.vrings.socket_devices.get_mut(place) else {
             debug_assert!(
                 false,
                 "what has requests in flight is kept until the last has completed"

@@ -1,4 +1,4 @@
-//! Started queues and controllers, as the control plane sees them.
+//! Started queues and socket devices, as the control plane sees them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ pub(crate) fn ask<T>(
     answer.recv().map_err(|_| Stopped)
 }
 
-/// A controller on its iothread. Dropping it stops it, waiting for what is in flight.
-pub struct ControllerHandle {
+/// A socket device on its iothread. Dropping it stops it, waiting for what is in flight.
+pub struct SocketDeviceHandle {
     remote: Remote<Message>,
     /// `None` once it was told to stop.
     place: Mutex<Option<u32>>,
@@ -33,9 +33,9 @@ pub struct ControllerHandle {
     ending: Mutex<Option<mpsc::Receiver<u32>>>,
 }
 
-impl ControllerHandle {
+impl SocketDeviceHandle {
     pub(crate) fn new(remote: Remote<Message>, place: u32) -> Self {
-        ControllerHandle {
+        SocketDeviceHandle {
             remote,
             place: Mutex::new(Some(place)),
             ending: Mutex::default(),
@@ -66,7 +66,7 @@ impl ControllerHandle {
             return true;
         };
         let idle = ask(&self.remote, |reply| Message::StopIfIdle(place, reply));
-        // An iothread that is gone has taken the controller with it.
+        // An iothread that is gone has taken the socket device with it.
         let idle = idle.unwrap_or(true);
         if idle {
             *running = None;
@@ -82,7 +82,7 @@ impl ControllerHandle {
 
     /// Front-ends are taken again, or for the first time if it was made parked.
     pub fn go_on(&self) {
-        self.send(Message::GoOn);
+        self.send(Message::Unpark);
     }
 
     /// Sends the front-end away and takes no other.
@@ -105,7 +105,7 @@ impl ControllerHandle {
 
     fn send(&self, message: impl FnOnce(u32) -> Message) {
         if let Some(place) = *lock(&self.place) {
-            // An iothread that is gone has taken the controller with it.
+            // An iothread that is gone has taken the socket device with it.
             let _ = self.remote.send(message(place));
         }
     }
@@ -117,7 +117,7 @@ impl ControllerHandle {
     }
 }
 
-impl Drop for ControllerHandle {
+impl Drop for SocketDeviceHandle {
     fn drop(&mut self) {
         self.stop();
     }

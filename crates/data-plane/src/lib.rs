@@ -6,8 +6,6 @@
 
 mod affinity;
 mod control;
-mod controller;
-mod controllers;
 mod cpu_time;
 mod descriptors;
 mod device;
@@ -21,6 +19,8 @@ mod parked_requests;
 mod place_set;
 mod plane;
 mod reports;
+mod socket_device;
+mod socket_devices;
 mod submits;
 mod totals;
 mod trace;
@@ -29,16 +29,18 @@ mod vrings;
 
 pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals};
-pub use controller::{Carriers, Controller, SOURCES};
 pub use cpu_time::thread_cpu_time_ns;
 pub use descriptors::Descriptors;
 pub use device::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup};
 pub use engine::{Completion, Errno};
-pub use handles::{ControllerHandle, VringHandle};
+pub use handles::{SocketDeviceHandle, VringHandle};
 pub use message::Message;
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use parked_requests::{IoStatus, Resume, WaitingRequests};
 pub use plane::StoragePlane;
-pub use reports::{ExportReports, IoErrors, Lost, QueueReports, Report, Reports, mailbox};
+pub use reports::{
+    DroppedReports, ExportReports, IoErrors, QueueReports, Report, Reports, mailbox,
+};
+pub use socket_device::{DeviceIo, SOURCES, SocketDevice};
 pub use submits::SubmitTotals;
 pub use vring::{StartError, VringSetup};

@@ -8,7 +8,7 @@
 //!   that did not wait. The list is in two parts: queues that got nothing at all go before those that got some;
 //! - *unpublished*: has used entries that the guest does not see yet, or an end.
 //!
-//! Controllers have places as well, and are in the last two.
+//! Socket devices have places as well, and are in the last two.
 
 use block::Engines;
 use device_queue::Admission;
@@ -105,7 +105,7 @@ impl Lists {
         let mut resumed = 0;
         let mut stays = |place| {
             let Some(vring) = vrings.get_mut(place) else {
-                // A controller's place.
+                // A socket device's place.
                 unpublished.insert(place);
                 return false;
             };

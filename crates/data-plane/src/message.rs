@@ -10,24 +10,24 @@ use engine::PoolError;
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::affinity::AffinityError;
-use crate::controller::Controller;
 use crate::descriptors::Descriptors;
 use crate::device::{ScsiDisk, ScsiMessage};
 use crate::parked_requests::Resume;
+use crate::socket_device::SocketDevice;
 use crate::vring::{StartError, VringSetup};
 
 /// What the control plane sends. A `u32` is the place of a started queue.
 pub enum Message {
     /// Start a queue; the answer is its place.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
-    /// Start a controller with these disks; the answer is its place, which the other messages take as well.
-    StartController(Box<dyn Controller>, Vec<Arc<Node>>, Sender<u32>),
-    /// Stop a controller if no front-end is connected; the answer says whether none was.
+    /// Start a socket device with these disks; the answer is its place, which the other messages take as well.
+    StartSocketDevice(Box<dyn SocketDevice>, Vec<Arc<Node>>, Sender<u32>),
+    /// Stop a socket device if no front-end is connected; the answer says whether none was.
     StopIfIdle(u32, Sender<bool>),
-    /// Let nobody connect to a controller if nobody is; the answer says whether nobody was.
+    /// Take no front-end of a socket device if none is connected; the answer says whether none was.
     Park(u32, Sender<bool>),
     /// Let front-ends connect again.
-    GoOn(u32),
+    Unpark(u32),
     /// Take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
     /// Requests that are parked when the queue stops stay in its record, if it has one.

@@ -1,7 +1,7 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
-mod controllers;
 mod parked;
+mod socket_devices;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -50,8 +50,8 @@ pub enum Handler {
     Engine,
     /// The guest kicked the queue at this place.
     Kick(u32),
-    /// A descriptor of the controller at this place, and which one.
-    Controller(u32, u8),
+    /// A descriptor of the socket device at this place, and which one.
+    SocketDevice(u32, u8),
 }
 
 /// What an iothread runs.
@@ -79,7 +79,7 @@ pub struct StoragePlane {
     /// Where its thread may run when it is bound to nothing, once it was bound.
     unbound: Option<CpuSet>,
     timer: Option<(u64, TimerId)>,
-    /// Looks at what is polled for, while there are controllers.
+    /// Looks at what is polled for, while there are socket devices.
     looks: u32,
 }
 
@@ -204,7 +204,7 @@ impl StoragePlane {
                     self.end_if_drained(place);
                 }
             } else {
-                self.run_controller(place);
+                self.run_socket_device(place);
             }
         }
     }
@@ -296,7 +296,7 @@ impl StoragePlane {
     /// Another node takes the place of the one that it has.
     fn set_node(&mut self, cx: &mut PlaneContext<Self>, place: u32, node: Arc<Node>) {
         if self.vrings.get_mut(place).is_none() {
-            self.set_controller_node(cx, place, &node);
+            self.set_socket_device_node(cx, place, &node);
             return;
         }
         let new = self.attach(cx, &node);
@@ -337,7 +337,7 @@ impl StoragePlane {
 
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
-            return self.stop_controller(cx, place, reply);
+            return self.stop_socket_device(cx, place, reply);
         };
         if let Some(kick) = vring.kick.take() {
             cx.delete(kick);
@@ -451,7 +451,7 @@ impl Plane for StoragePlane {
                 }
                 self.activate(place);
             }
-            Handler::Controller(place, source) => self.controller_ready(place, source),
+            Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
         }
     }
 
@@ -466,12 +466,12 @@ impl Plane for StoragePlane {
             Message::Start(setup, reply) => {
                 let _ = reply.send(self.start(cx, *setup));
             }
-            Message::StartController(controller, nodes, reply) => {
-                let _ = reply.send(self.start_controller(cx, controller, nodes));
+            Message::StartSocketDevice(device, nodes, reply) => {
+                let _ = reply.send(self.start_socket_device(cx, device, nodes));
             }
-            Message::StopIfIdle(place, reply) => self.stop_idle_controller(cx, place, &reply),
-            Message::Park(place, reply) => self.park_controller(cx, place, &reply),
-            Message::GoOn(place) => self.go_on_with_controller(cx, place),
+            Message::StopIfIdle(place, reply) => self.stop_idle_socket_device(cx, place, &reply),
+            Message::Park(place, reply) => self.park_socket_device(cx, place, &reply),
+            Message::Unpark(place) => self.unpark_socket_device(cx, place),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
             Message::LeaveParked(place) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
@@ -484,7 +484,7 @@ impl Plane for StoragePlane {
                     self.activate(place);
                     self.resume_enabled(place);
                 } else {
-                    self.enable_controller(cx, place, enabled);
+                    self.enable_socket_device(cx, place, enabled);
                 }
             }
             Message::SetMemory(place, memory, reply) => {
@@ -503,7 +503,7 @@ impl Plane for StoragePlane {
                 if let Some(vring) = self.vrings.get_mut(place) {
                     vring.settle(reply, &mut self.engines);
                 } else {
-                    self.settle_controller(cx, place, reply);
+                    self.settle_socket_device(cx, place, reply);
                 }
             }
             Message::SetNode(place, node, reply) => {
@@ -591,8 +591,8 @@ impl Plane for StoragePlane {
         if !self.has_dispatched && self.engines.has_completions() {
             self.answer_at_once();
         }
-        if self.vrings.controllers.any_wants_loop() {
-            self.look_after_controllers(cx);
+        if self.vrings.socket_devices.any_wants_loop() {
+            self.tend_waiting_socket_devices(cx);
         }
         self.arm_timer(cx);
     }
@@ -611,7 +611,7 @@ impl Plane for StoragePlane {
                     .get(place)
                     .is_some_and(|vring| vring.runs() && vring.has_available())
             })
-            || (!self.vrings.controllers.is_empty() && self.look_at_controller())
+            || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
     }
 
     fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
@@ -630,7 +630,7 @@ impl Plane for StoragePlane {
                 until_ns = until_ns.max(vring.poll_until(settings, now_ns));
             }
         }
-        for running in self.vrings.controllers.iter_mut() {
+        for running in self.vrings.socket_devices.iter_mut() {
             until_ns = until_ns.max(running.poll_until(settings, now_ns));
         }
         until_ns
@@ -642,7 +642,7 @@ impl Plane for StoragePlane {
                 vring.learn(settings, idle);
             }
         }
-        for running in self.vrings.controllers.iter_mut() {
+        for running in self.vrings.socket_devices.iter_mut() {
             running.learn(settings, idle);
         }
     }

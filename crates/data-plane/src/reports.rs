@@ -50,14 +50,14 @@ pub enum Report {
 #[derive(Clone, Debug)]
 pub struct Reports {
     to: SyncSender<Report>,
-    lost: Lost,
+    lost: DroppedReports,
 }
 
 /// How many reports found their mailbox full. It can be read for as long as somebody wants to.
 #[derive(Clone, Debug, Default)]
-pub struct Lost(Arc<AtomicU64>);
+pub struct DroppedReports(Arc<AtomicU64>);
 
-impl Lost {
+impl DroppedReports {
     /// Since the mailbox was made.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -69,14 +69,14 @@ impl Lost {
 #[must_use]
 pub fn mailbox() -> (Reports, Receiver<Report>) {
     let (to, from) = sync_channel(MAX_WAITING);
-    let lost = Lost::default();
+    let lost = DroppedReports::default();
     (Reports { to, lost }, from)
 }
 
 impl Reports {
     /// How many found the mailbox full.
     #[must_use]
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> DroppedReports {
         self.lost.clone()
     }
 

@@ -1,13 +1,13 @@
 //! The started queues of an iothread, by place. A place is the upper half of every token of the
 //! queue's block requests; it is free again only when the last of them has completed.
 
-use crate::controllers::Controllers;
+use crate::socket_devices::SocketDevices;
 use crate::vring::Vring;
 
 #[derive(Default)]
 pub(crate) struct Vrings {
     /// What has a place, and is no queue.
-    pub controllers: Controllers,
+    pub socket_devices: SocketDevices,
     places: Vec<Option<Box<Vring>>>,
     free: Vec<u32>,
 }

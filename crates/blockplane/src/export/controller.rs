@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use block::Request;
-use data_plane::{Carriers, Completion, Controller, ExportReports, SOURCES};
+use data_plane::{Completion, DeviceIo, ExportReports, SOURCES, SocketDevice};
 use device_queue::{Kind, QueueStats, token};
 use event_loop::Interest;
 use listener::Listener;
@@ -110,7 +110,7 @@ impl LsiController {
 
 /// The engines, and what is kept of each request.
 struct Counted<'a, 'b> {
-    carriers: &'a mut Carriers<'b>,
+    io: &'a mut DeviceIo<'b>,
     requests: &'a mut Requests,
     /// In ticks.
     now: u64,
@@ -118,21 +118,21 @@ struct Counted<'a, 'b> {
 
 impl Sink for Counted<'_, '_> {
     fn room(&self, disk: usize) -> usize {
-        self.carriers.room(disk)
+        self.io.room(disk)
     }
 
     unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
         self.requests.submitted(disk, slot, &request, self.now);
         // SAFETY: as promised to us.
-        unsafe { self.carriers.submit(disk, slot, request) };
+        unsafe { self.io.submit(disk, slot, request) };
     }
 
     fn call(&mut self, disk: usize, slot: u32, chore: scsi::Chore) {
-        self.carriers.call(disk, slot, |node| chore.run(node));
+        self.io.call(disk, slot, |node| chore.run(node));
     }
 }
 
-impl Controller for LsiController {
+impl SocketDevice for LsiController {
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
         let server = &self.server;
         let listener = self
@@ -163,7 +163,7 @@ impl Controller for LsiController {
         }
     }
 
-    fn look(&mut self) -> bool {
+    fn poll_socket(&mut self) -> bool {
         self.server.look()
     }
 
@@ -181,7 +181,7 @@ impl Controller for LsiController {
         deadlines.into_iter().flatten().min()
     }
 
-    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
+    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool {
         let now = self.requests.now();
         let stats = &self.told.figures.queues[0].stats;
         let adapter = self.server.device().0;
@@ -189,7 +189,7 @@ impl Controller for LsiController {
             return true;
         }
         let all = adapter.submit(&mut Counted {
-            carriers,
+            io,
             requests: &mut self.requests,
             now,
         });

@@ -74,7 +74,7 @@ pub(super) fn start(
         objects.parked,
         told,
     )?;
-    let handle = iothread.start_controller(Box::new(controller), nodes)?;
+    let handle = iothread.start_socket_device(Box::new(controller), nodes)?;
     objects.exports.push(Export {
         options: options.clone(),
         disks: shown,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use data_plane::{ExportReports, IothreadTotals, Lost, thread_cpu_time_ns};
+use data_plane::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
 use device_queue::QueueStats;
 
 use crate::figures::Figures;
@@ -16,7 +16,7 @@ pub(super) struct Seen {
     pub exports: Vec<SeenExport>,
     pub iothreads: Vec<SeenIothread>,
     pub nodes: Vec<SeenNode>,
-    pub lost: Lost,
+    pub lost: DroppedReports,
 }
 
 pub(super) struct SeenExport {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::ControllerHandle;
+use data_plane::SocketDeviceHandle;
 use vhost_user::{HandedOver, Parked, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
@@ -40,7 +40,7 @@ enum How {
 }
 
 /// Takes front-ends again when it is dropped.
-struct Alone(Arc<ControllerHandle>);
+struct Alone(Arc<SocketDeviceHandle>);
 
 impl Drop for Alone {
     fn drop(&mut self) {

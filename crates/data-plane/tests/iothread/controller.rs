@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::{Node, NodeOptions, NullOptions, Op, Request};
 use data_plane::{
-    Carriers, Completion, Controller, ControllerHandle, DataThread, DataThreadSettings, SOURCES,
+    Completion, DataThread, DataThreadSettings, DeviceIo, SOURCES, SocketDevice, SocketDeviceHandle,
 };
 use device_queue::token;
 use event_loop::Interest;
@@ -51,7 +51,7 @@ struct Flushes {
     now_ns: u64,
 }
 
-impl Controller for Flushes {
+impl SocketDevice for Flushes {
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
         let bell = Some((self.bell.as_fd(), Interest::Readable));
         [None, bell, None, None]
@@ -67,7 +67,7 @@ impl Controller for Flushes {
         self.wanted += self.at_once;
     }
 
-    fn look(&mut self) -> bool {
+    fn poll_socket(&mut self) -> bool {
         false
     }
 
@@ -83,9 +83,9 @@ impl Controller for Flushes {
             .then_some(self.now_ns + 100_000)
     }
 
-    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool {
+    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool {
         while self.wanted > 0 {
-            if carriers.room(0) == 0 {
+            if io.room(0) == 0 {
                 return false;
             }
             let request = Request {
@@ -101,7 +101,7 @@ impl Controller for Flushes {
             self.in_flight += 1;
             let slot = self.seen.asked.fetch_add(1, Ordering::Relaxed);
             // SAFETY: a flush has no segments.
-            unsafe { carriers.submit(0, u32::try_from(slot).unwrap(), request) };
+            unsafe { io.submit(0, u32::try_from(slot).unwrap(), request) };
         }
         true
     }
@@ -138,7 +138,7 @@ impl Controller for Flushes {
 /// One that runs on an iothread, with the bell that it listens to.
 struct Rig {
     iothread: DataThread,
-    handle: ControllerHandle,
+    handle: SocketDeviceHandle,
     seen: Arc<Seen>,
     bell: OwnedFd,
     node: Weak<Node>,
@@ -158,7 +158,7 @@ impl Rig {
         };
         let node = slow_disk(latency_ns);
         let weak = Arc::downgrade(&node);
-        let handle = iothread.start_controller(Box::new(controller), vec![node]);
+        let handle = iothread.start_socket_device(Box::new(controller), vec![node]);
         Rig {
             handle: handle.unwrap(),
             iothread,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use block::{EngineSettings, Engines};
-use data_plane::{Carriers, Completion, Controller, Message, SOURCES, StoragePlane};
+use data_plane::{Completion, DeviceIo, Message, SOURCES, SocketDevice, StoragePlane};
 use event_loop::testing::FakePoller;
 use event_loop::{Interest, IoThread, PollSettings};
 
@@ -64,7 +64,7 @@ fn speaks(poller: &FakePoller, pause_ns: u64) -> u64 {
     says_ns
 }
 
-impl Controller for Talks {
+impl SocketDevice for Talks {
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
         [
             Some((self.socket.as_fd(), Interest::Readable)),
@@ -82,7 +82,7 @@ impl Controller for Talks {
         self.said = true;
     }
 
-    fn look(&mut self) -> bool {
+    fn poll_socket(&mut self) -> bool {
         self.seen.looks.fetch_add(1, Ordering::Relaxed);
         self.hears()
     }
@@ -102,7 +102,7 @@ impl Controller for Talks {
         None
     }
 
-    fn submit(&mut self, _: &mut Carriers<'_>) -> bool {
+    fn submit(&mut self, _: &mut DeviceIo<'_>) -> bool {
         self.seen.kept.store(0, Ordering::Relaxed);
         true
     }
@@ -156,7 +156,7 @@ impl Rig {
             said: false,
         };
         let (reply, place) = channel();
-        let start = Message::StartController(Box::new(controller), Vec::new(), reply);
+        let start = Message::StartSocketDevice(Box::new(controller), Vec::new(), reply);
         rig.iothread.remote().send(start).unwrap();
         rig.iterate();
         assert_eq!(place.recv(), Ok(0));

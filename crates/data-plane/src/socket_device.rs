@@ -8,17 +8,17 @@ use device_queue::token;
 use engine::{Completion, Errno};
 use event_loop::Interest;
 
-/// Descriptors that a controller may have watched.
+/// Descriptors that a socket device may have watched.
 pub const SOURCES: usize = 4;
 
 /// What an iothread runs beside queues: sockets and registers are its own, its requests go to the iothread's engines.
 ///
 /// All calls come from the iothread, and none may block.
-pub trait Controller: Send {
+pub trait SocketDevice: Send {
     /// What is to be watched now, each always at the same place.
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES];
 
-    /// Another number when there are other descriptors in [`Controller::sources`] than before.
+    /// Another number when there are other descriptors in [`SocketDevice::sources`] than before.
     fn generation(&self) -> u64;
 
     /// The descriptor at this place is ready. Its turn comes next.
@@ -26,7 +26,7 @@ pub trait Controller: Send {
 
     /// Looks, by one system call that does not wait, whether the front-end has said something. True: its turn comes next. Nothing
     /// is carried out before that.
-    fn look(&mut self) -> bool;
+    fn poll_socket(&mut self) -> bool;
 
     /// Does for a bounded time what is to be done. True: there is more.
     fn run(&mut self, now_ns: u64) -> bool;
@@ -35,7 +35,7 @@ pub trait Controller: Send {
     fn deadline_ns(&mut self) -> Option<u64>;
 
     /// Hands over what requests it has. False: some wait for room, and this is called again.
-    fn submit(&mut self, carriers: &mut Carriers<'_>) -> bool;
+    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool;
 
     /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
     fn complete(&mut self, done: &[Completion]);
@@ -56,28 +56,28 @@ pub trait Controller: Send {
     fn stop(&mut self);
 }
 
-/// A disk of a controller, with the way of its requests there.
-pub(crate) struct ControllerDisk {
+/// A disk of a socket device, with the way of its requests there.
+pub(crate) struct DeviceDisk {
     pub node: Arc<Node>,
     pub route: Route,
 }
 
-/// The engines as a controller sees them: its disks have the places that they were given in.
-pub struct Carriers<'a> {
+/// The engines as a socket device sees them: its disks have the places that they were given in.
+pub struct DeviceIo<'a> {
     pub(crate) engines: &'a mut Engines,
-    pub(crate) disks: &'a [ControllerDisk],
+    pub(crate) disks: &'a [DeviceDisk],
     /// The device's place on its iothread.
     pub(crate) place: u32,
 }
 
-impl Carriers<'_> {
+impl DeviceIo<'_> {
     /// How many requests to this disk are taken for sure.
     #[must_use]
     pub fn room(&self, disk: usize) -> usize {
         self.engines.room(&self.disks[disk].route)
     }
 
-    /// Takes a request, which [`Controller::complete`] names by its slot. There was room.
+    /// Takes a request, which [`SocketDevice::complete`] names by its slot. There was room.
     ///
     /// # Safety
     /// Until then the segments are valid, and nobody else touches their list.
@@ -88,7 +88,7 @@ impl Carriers<'_> {
         assert!(taken.is_ok(), "there was room");
     }
 
-    /// Has something done with a disk, on a thread that may wait. [`Controller::complete`] names it by its slot, as a request.
+    /// Has something done with a disk, on a thread that may wait. [`SocketDevice::complete`] names it by its slot, as a request.
     pub fn call(
         &mut self,
         disk: usize,

@@ -1,11 +1,11 @@
-//! The controllers of an iothread, among its queues.
+//! The socket devices of an iothread, among its queues.
 //!
-//! A controller has a place as a queue has, where there is no queue: completions for it, and its turn among those that
+//! A socket device has a place as a queue has, where there is no queue: completions for it, and its turn among those that
 //! have something to publish, are found by that. So queues do not pay for it. What needs the loop (watching
 //! other descriptors, timers) is done at the end of the iteration: those that want it are in a list.
 //!
-//! A controller is polled for as a queue is, as its pace says. But a look at its socket is a system call, where one at a ring is
-//! a load: so it is looked at only while it was active lately, one controller at a time, and seldom beside rings.
+//! A socket device is polled for as a queue is, as its pace says. But a look at its socket is a system call, where one at a ring is
+//! a load: so it is looked at only while it was active lately, one socket device at a time, and seldom beside rings.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -14,15 +14,15 @@ use block::{Engines, Route};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
-use crate::controller::{Carriers, Controller, ControllerDisk, SOURCES};
+use crate::socket_device::{DeviceDisk, DeviceIo, SOURCES, SocketDevice};
 
-/// Turns of a controller in a row, before others have theirs.
+/// Turns of a socket device in a row, before others have theirs.
 const TURNS: usize = 4;
 
-/// A controller and what is watched for it.
+/// A socket device and what is watched for it.
 pub(crate) struct Running {
-    controller: Box<dyn Controller>,
-    disks: Vec<ControllerDisk>,
+    device: Box<dyn SocketDevice>,
+    disks: Vec<DeviceDisk>,
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
@@ -44,10 +44,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub fn new(controller: Box<dyn Controller>, disks: Vec<ControllerDisk>, place: u32) -> Self {
+    pub fn new(device: Box<dyn SocketDevice>, disks: Vec<DeviceDisk>, place: u32) -> Self {
         Running {
-            generation: controller.generation(),
-            controller,
+            generation: device.generation(),
+            device,
             disks,
             place,
             handlers: [None; SOURCES],
@@ -72,56 +72,56 @@ impl Running {
     }
 
     pub fn disconnect(&mut self) {
-        self.controller.disconnect();
+        self.device.disconnect();
     }
 
     /// Nobody uses it.
     pub fn is_idle(&mut self) -> bool {
-        !self.controller.is_connected() && self.controller.in_flight() == 0
+        !self.device.is_connected() && self.device.in_flight() == 0
     }
 
     /// Nobody comes, if nobody is there; false if somebody is.
     pub fn park(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {
-            self.controller.park(true);
+            self.device.park(true);
         }
         idle
     }
 
     /// Somebody may come again.
     pub fn go_on(&mut self) {
-        self.controller.park(false);
+        self.device.park(false);
     }
 
     /// One of its descriptors is ready.
     pub fn ready(&mut self, source: u8, now_ns: u64) {
         self.progress += 1;
-        self.controller.ready(source.into(), now_ns);
+        self.device.ready(source.into(), now_ns);
     }
 
     /// Requests are done. Its turn comes next.
     pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
-        self.controller.complete(done);
+        self.device.complete(done);
     }
 
     /// Looks at its socket. True: its turn comes next.
-    pub fn look(&mut self) -> bool {
-        let found = self.controller.look();
+    pub fn poll_socket(&mut self) -> bool {
+        let found = self.device.poll_socket();
         self.progress += u64::from(found);
         found
     }
 
     /// As for a queue.
     pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let turn = match u32::try_from(self.controller.in_flight()) {
+        let turn = match u32::try_from(self.device.in_flight()) {
             Ok(0) => Turn::Guest,
             in_flight => Turn::Disk {
                 in_flight: in_flight.unwrap_or(u32::MAX),
             },
         };
-        let until_ns = match self.controller.is_connected() {
+        let until_ns = match self.device.is_connected() {
             true => self.pace.poll_until(settings, now_ns, self.progress, turn),
             false => 0,
         };
@@ -138,7 +138,7 @@ impl Running {
     pub fn run(&mut self, engines: &mut Engines, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..TURNS {
-            self.more = self.controller.run(now_ns);
+            self.more = self.device.run(now_ns);
             has_room = self.submit(engines);
             if !self.more {
                 break;
@@ -149,7 +149,7 @@ impl Running {
 
     /// Hands over what one turn has brought, before the next one brings more. False: requests wait for room.
     fn submit(&mut self, engines: &mut Engines) -> bool {
-        if self.controller.in_flight() == 0 {
+        if self.device.in_flight() == 0 {
             for reply in self.settling.drain(..) {
                 // Whoever asked may have stopped waiting.
                 let _ = reply.send(());
@@ -158,7 +158,7 @@ impl Running {
         if self.disabled || !self.settling.is_empty() || self.stopping.is_some() {
             return true;
         }
-        self.controller.submit(&mut Carriers {
+        self.device.submit(&mut DeviceIo {
             engines,
             disks: &self.disks,
             place: self.place,
@@ -172,7 +172,7 @@ impl Running {
 
     /// After a turn: the loop is to look after it.
     pub fn wants_loop(&mut self) -> bool {
-        let deadline_ns = self.controller.deadline_ns();
+        let deadline_ns = self.device.deadline_ns();
         self.more
             || self.stopping.is_some()
             || self.watches_change()
@@ -184,12 +184,11 @@ impl Running {
     }
 
     fn watches_change(&self) -> bool {
-        let wanted = self.controller.sources();
+        let wanted = self.device.sources();
         let other = |(watched, wanted): (&Option<HandlerId>, &Option<_>)| {
             watched.is_some() != wanted.is_some()
         };
-        self.generation != self.controller.generation()
-            || self.handlers.iter().zip(&wanted).any(other)
+        self.generation != self.device.generation() || self.handlers.iter().zip(&wanted).any(other)
     }
 
     /// Watches what is to be watched now: `add` and `delete` are the loop's.
@@ -198,9 +197,9 @@ impl Running {
         mut add: impl FnMut(OwnedFd, Interest, u8) -> std::io::Result<HandlerId>,
         mut delete: impl FnMut(HandlerId),
     ) -> std::io::Result<()> {
-        let changed = self.generation != self.controller.generation();
-        self.generation = self.controller.generation();
-        let wanted = self.controller.sources();
+        let changed = self.generation != self.device.generation();
+        self.generation = self.device.generation();
+        let wanted = self.device.sources();
         for (source, (watched, wanted)) in (0u8..).zip(self.handlers.iter_mut().zip(wanted)) {
             if (changed || wanted.is_none())
                 && let Some(handler) = watched.take()
@@ -216,7 +215,7 @@ impl Running {
 
     /// When the loop is to come back, if that is to be told anew.
     pub fn deadline_ns(&mut self) -> Option<u64> {
-        self.armed_ns = self.controller.deadline_ns();
+        self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }
 
@@ -227,8 +226,8 @@ impl Running {
 
     /// Another opening of a disk takes the place of the one that has its name; gives the old one, or the new one back if there
     /// is none. Nothing is in flight.
-    pub fn set_disk(&mut self, new: ControllerDisk) -> ControllerDisk {
-        let same = |old: &&mut ControllerDisk| old.node.name() == new.node.name();
+    pub fn set_disk(&mut self, new: DeviceDisk) -> DeviceDisk {
+        let same = |old: &&mut DeviceDisk| old.node.name() == new.node.name();
         match self.disks.iter_mut().find(same) {
             Some(old) => std::mem::replace(old, new),
             None => new,
@@ -236,13 +235,13 @@ impl Running {
     }
 
     pub fn stop(&mut self, reply: Sender<u32>) {
-        self.controller.stop();
+        self.device.stop();
         self.stopping = Some(reply);
     }
 
     /// It was stopped, and nothing is in flight: who is to hear of that.
     pub fn ended(&mut self) -> Option<Sender<u32>> {
-        if self.stopping.is_none() || self.controller.in_flight() > 0 {
+        if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;
         }
         for reply in self.settling.drain(..) {
@@ -259,7 +258,7 @@ impl Running {
 
 /// All of an iothread's, by place.
 #[derive(Default)]
-pub(crate) struct Controllers {
+pub(crate) struct SocketDevices {
     places: Vec<Option<Box<Running>>>,
     /// The places of those that there are.
     used: Vec<u32>,
@@ -269,7 +268,7 @@ pub(crate) struct Controllers {
     wanting: Vec<u32>,
 }
 
-impl Controllers {
+impl SocketDevices {
     pub fn put(&mut self, running: Running) {
         let place = running.place as usize;
         if self.places.len() <= place {
