@@ -53,10 +53,12 @@ impl Lists {
     /// Puts a queue among those that are looked at, if requests may be taken from it.
     #[inline]
     pub fn activate(&mut self, vring: &mut Vring, place: u32) {
-        if vring.runs() && !self.is_stalled(place) && self.active.insert(place) {
-            vring.empty_looks = 0;
-            vring.disable_kicks();
+        if self.active.contains(place) || self.is_stalled(place) || !vring.runs() {
+            return;
         }
+        self.active.insert(place);
+        vring.empty_looks = 0;
+        vring.disable_kicks();
     }
 
     /// No requests are taken from this queue any more.

@@ -117,6 +117,12 @@ impl<T: Zeroed> ZeroPage<T> {
     }
 }
 
+impl<T: Zeroed> Default for ZeroPage<T> {
+    fn default() -> Self {
+        ZeroPage::new()
+    }
+}
+
 impl<T: Zeroed> Clone for ZeroPage<T> {
     fn clone(&self) -> Self {
         ZeroPage {

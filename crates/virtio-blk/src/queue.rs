@@ -127,7 +127,7 @@ impl Queue {
     }
 
     /// What is admitted from here on is taken `now`, in [ticks](counters::Clock).
-    #[inline(always)]
+    #[inline]
     pub fn begin_batch(&mut self, now: u64) {
         let taken = AdmitTime::new(now);
         // Whatever the clock does: generations are told apart by it.
@@ -166,7 +166,7 @@ impl Queue {
         admission
     }
 
-    #[inline(always)]
+    #[inline]
     fn drain(
         &mut self,
         source: &mut Source<'_>,
@@ -193,7 +193,7 @@ impl Queue {
         Ok(Admission::Budget)
     }
 
-    #[inline(always)]
+    #[inline]
     fn start(
         &mut self,
         source: &mut Source<'_>,
@@ -204,44 +204,40 @@ impl Queue {
         if tracepoints::request_start::enabled() {
             probes::started(&self.name, source.chain, id);
         }
-        let Frame {
-            header,
-            reply,
-            readable,
-            readable_len,
-            read,
-            read_len,
-        } = Frame::of(source.chain)?;
-        let (ring, sector) = (&mut *source.ring, header.sector);
-        match header.kind & !T_BARRIER {
+        let frame = Frame::of(source.chain)?;
+        let (ring, sector) = (&mut *source.ring, frame.header.sector);
+        match frame.header.kind & !T_BARRIER {
             T_IN => {
-                self.transfer::<false>(ring, id, reply, (sector, read_len), read, sink, merging)
+                let range = (sector, frame.read_len);
+                self.transfer(
+                    Op::Read,
+                    ring,
+                    id,
+                    frame.reply,
+                    range,
+                    frame.read,
+                    sink,
+                    merging,
+                )
             }
             T_OUT if !self.checks.read_only => {
-                let len = readable_len - HEADER_BYTES as u64;
-                let data = without_header(readable);
-                self.transfer::<true>(ring, id, reply, (sector, len), data, sink, merging)
+                let range = (sector, frame.readable_len - HEADER_BYTES as u64);
+                let data = without_header(frame.readable);
+                self.transfer(Op::Write, ring, id, frame.reply, range, data, sink, merging)
             }
-            _ => {
-                // Put together anew: what is not asked for otherwise is in registers.
-                let frame = Frame {
-                    header,
-                    reply,
-                    readable,
-                    readable_len,
-                    read,
-                    read_len,
-                };
-                self.start_other(ring, id, frame, sink, merging)
-            }
+            _ => self.start_other(ring, id, frame, sink, merging),
         }
     }
 
-    /// A read, or a write: code for each, so that nothing has to remember which it is.
+    /// A read, or a write.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "they are in registers")]
-    fn transfer<const WRITE: bool>(
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "inlined: code for each of the two"
+    )]
+    fn transfer(
         &mut self,
+        op: Op,
         ring: &mut virtqueue::Queue,
         id: ChainId,
         reply: Reply,
@@ -250,10 +246,7 @@ impl Queue {
         sink: &mut impl Sink,
         merging: bool,
     ) -> Result<(), RequestError> {
-        let (op, kind) = match WRITE {
-            true => (Op::Write, Kind::Write),
-            false => (Op::Read, Kind::Read),
-        };
+        let kind = Kind::of(op);
         let range = self.checks.checked_range(sector, len);
         let Some(offset) = range.filter(|_| len > 0 && data.len() <= self.slots.max_segments())
         else {
@@ -280,8 +273,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The same for what is neither a read nor a write. Out of line, so that they have the registers.
-    #[inline(never)]
+    /// Any other request.
     fn start_other(
         &mut self,
         ring: &mut virtqueue::Queue,
@@ -323,8 +315,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Finishes a request that needs no disk.
-    #[inline(never)]
+    /// Answers a request that needs no disk.
     fn answer(&mut self, ring: &mut virtqueue::Queue, id: ChainId, reply: Reply, status: Status) {
         if tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
@@ -349,7 +340,7 @@ impl Queue {
     }
 
     /// `None`: there are as many requests in flight as the ring has entries.
-    #[inline(always)]
+    #[inline]
     fn take_slot(
         &mut self,
         id: ChainId,
@@ -368,8 +359,7 @@ impl Queue {
         Some(index)
     }
 
-    /// Out of line, so that what is not merged has the registers.
-    #[inline(never)]
+    /// Submits what waits to be merged.
     fn submit_merged(&mut self, sink: &mut impl Sink) {
         let Queue {
             name,
@@ -387,7 +377,7 @@ impl Queue {
             if tracepoints::request_submit::enabled() {
                 probes::submitted(name, slots, op, slot);
             }
-            hand_over(slots, op, slot, device, *place, stats, sink);
+            submit_to(slots, op, slot, device, *place, stats, sink);
         });
         if left < waited {
             stats.of(kind).merged.add((waited - left) as u64);
@@ -399,7 +389,7 @@ impl Queue {
         if tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, &self.slots, op, slot);
         }
-        hand_over(
+        submit_to(
             &mut self.slots,
             op,
             slot,
@@ -523,7 +513,7 @@ impl Queue {
 }
 
 #[inline(always)]
-fn hand_over(
+fn submit_to(
     slots: &mut Slots,
     op: Op,
     slot: u32,
@@ -557,9 +547,7 @@ fn hand_over(
     };
 }
 
-/// A write is handed over: how far it reaches counts. Whether it is to be stable when it completes. Out of line, so that
-/// reads have the registers.
-#[inline(never)]
+/// A write is submitted: how far it reaches counts. Returns whether it is to be stable when it completes.
 fn writes(slots: &Slots, slot: u32, device: &Device, stats: &QueueStats) -> bool {
     let slot = slots.get(slot);
     stats.highest_offset().raise(slot.offset + slot.len);
