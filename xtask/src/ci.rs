@@ -122,10 +122,11 @@ fn xtask(command: &str) -> Command {
     xtask
 }
 
-/// Tells tests which blockplane to test.
+/// Tells tests which blockplane to test, and which program measures it.
 fn with_binary(mut command: Command) -> Command {
-    let binary = guest::target_dir().join("debug/blockplane");
-    command.env("BLOCKPLANE_BIN", binary);
+    let built = guest::target_dir().join("debug");
+    command.env("BLOCKPLANE_BIN", built.join("blockplane"));
+    command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
     command
 }
 

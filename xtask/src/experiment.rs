@@ -104,7 +104,7 @@ fn run(options: &Options) -> Result<bool, String> {
         return Err("blockplane cannot be built".to_owned());
     }
     let built = guest::target_dir().join(folder_of(profile));
-    let mut measure = Command::new(built.join("bench"));
+    let mut measure = Command::new(built.join("blockplane-bench"));
     measure.arg(command);
     measure.arg("--server").arg(built.join("blockplane"));
     for patch in chosen {

@@ -44,7 +44,7 @@ pub fn guests(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn run(options: &Options, cells: &[Cell]) -> guest::Result<bool> {
     let program = match std::env::var_os("BLOCKPLANE_BIN") {
         Some(path) => Program::Blockplane(path.into()),
-        None => match super::build(&["--release"], "release") {
+        None => match super::build("blockplane", "blockplane", &["--release"], "release") {
             Some(path) => Program::Blockplane(path),
             None => return Ok(false),
         },

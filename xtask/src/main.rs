@@ -84,7 +84,7 @@ fn exit_code(passed: bool) -> ExitCode {
 
 /// Builds blockplane as tests have it, in a third of the time of a release, and hands it to the demonstration.
 fn demo() -> ExitCode {
-    let Some(binary) = build(&[], "debug") else {
+    let Some(binary) = build("blockplane", "blockplane", &[], "debug") else {
         return ExitCode::FAILURE;
     };
     match guest::demo(&binary, &mut std::io::stdout()) {
@@ -96,12 +96,20 @@ fn demo() -> ExitCode {
     }
 }
 
-/// Builds blockplane as users get it, packs it, and says where the package is.
+/// Builds both programs as users get them, packs them, and says where the package is.
 fn deb() -> ExitCode {
-    let Some(binary) = build(&["--release"], "release") else {
+    let built = |package, program| build(package, program, &["--release"], "release");
+    let (Some(daemon), Some(measuring)) = (
+        built("blockplane", "blockplane"),
+        built("bench", "blockplane-bench"),
+    ) else {
         return ExitCode::FAILURE;
     };
-    match package::debian(&binary, &guest::target_dir().join("debian")) {
+    let programs = package::Programs {
+        daemon: &daemon,
+        measuring: &measuring,
+    };
+    match package::debian(programs, &guest::target_dir().join("debian")) {
         Ok(deb) => {
             eprintln!("made {}", deb.display());
             ExitCode::SUCCESS
@@ -113,13 +121,13 @@ fn deb() -> ExitCode {
     }
 }
 
-/// Builds blockplane into this folder of the target folder; cargo says what is wrong.
-fn build(profile: &[&str], folder: &str) -> Option<PathBuf> {
-    let mut build = cargo(&["build", "--package", "blockplane"]);
+/// Builds a program of this package into this folder of the target folder; cargo says what is wrong.
+fn build(package: &str, program: &str, profile: &[&str], folder: &str) -> Option<PathBuf> {
+    let mut build = cargo(&["build", "--package", package, "--bin", program]);
     let built = build.args(profile).status();
     built
         .is_ok_and(|status| status.success())
-        .then(|| guest::target_dir().join(folder).join("blockplane"))
+        .then(|| guest::target_dir().join(folder).join(program))
 }
 
 /// The cargo that called us, in the workspace's root.

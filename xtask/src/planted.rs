@@ -110,8 +110,9 @@ fn execute(copy: &SourceCopy, command: &str, limit: Duration) -> Result<Outcome,
     timeout.args(["--kill-after=5", &limit.as_secs().to_string(), "sh", "-c"]);
     timeout.arg(command).current_dir(copy.folder());
     timeout.env("CARGO_TARGET_DIR", copy.build());
-    // It is of another build.
+    // They are of another build.
     timeout.env_remove("BLOCKPLANE_BIN");
+    timeout.env_remove("BLOCKPLANE_BENCH_BIN");
     // Of the cargo that has started us: the command's own packages are others.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {

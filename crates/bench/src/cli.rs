@@ -1,11 +1,11 @@
-//! The command line: `blockplane bench …`.
+//! The command line: `blockplane-bench …`.
 
 mod help;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -18,11 +18,15 @@ use crate::svg::Figure;
 use crate::table::Table;
 use crate::{compare, handlers, idle, run, targets};
 
-/// `bench …`
+/// What the program is called.
+pub const PROGRAM: &str = "blockplane-bench";
+
+/// `blockplane-bench …`
 #[derive(Debug, Parser)]
 #[command(
-    name = "blockplane bench",
-    bin_name = "blockplane bench",
+    name = "blockplane-bench",
+    bin_name = "blockplane-bench",
+    version,
     term_width = commands::HELP_COLUMNS,
     about = "Measures blockplane, or any other vhost-user-blk server",
     long_about = help::LONG_ABOUT,
@@ -70,9 +74,32 @@ pub enum Command {
     /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
     #[command(long_about = help::TARGETS, after_long_help = help::TARGETS_EXAMPLES)]
     Targets(targets::Options),
+    /// Its manual page or shell completions, for packages
+    #[command(after_long_help = help::GENERATE_EXAMPLES)]
+    Generate(Generate),
 }
 
-/// `bench handlers`
+/// `blockplane-bench generate`
+#[derive(Clone, Debug, clap::Args)]
+pub struct Generate {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: Generated,
+    /// Into this folder, which is created
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+/// What can be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Generated {
+    /// blockplane-bench.1
+    Man,
+    /// For bash, zsh and fish
+    Completions,
+}
+
+/// `blockplane-bench handlers`
 #[derive(Clone, Debug, clap::Args)]
 pub struct Handlers {
     /// Only one part of it
@@ -86,7 +113,7 @@ pub struct Handlers {
     pub of_server: many_queues::Options,
 }
 
-/// Parts of `bench handlers`.
+/// Parts of `blockplane-bench handlers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// The event loop alone
@@ -109,11 +136,11 @@ pub fn grammar() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }
 
-/// All of the program: measures what `words`, those after `bench`, ask for, and prints.
+/// All of the program: measures what `words`, those after its name, ask for, and prints.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let words = std::iter::once("bench".into()).chain(words);
-    commands::main("bench", words, |cli: Cli| {
+    let words = std::iter::once(PROGRAM.into()).chain(words);
+    commands::main(PROGRAM, words, |cli: Cli| {
         let done = run(&cli, &mut std::io::stdout().lock());
         match done {
             // Whatever else it led to.
@@ -130,7 +157,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     signals::notice_end();
     let plot = cli.command.svg().map(Plot::at).transpose()?;
-    let report = measure(&cli.command)?;
+    let Some(report) = measure(&cli.command)? else {
+        return Ok(());
+    };
     if let (Some(plot), Some(figure)) = (plot, &report.figure) {
         plot.write(figure)?;
     }
@@ -146,6 +175,15 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::io("print the result")),
     }
+}
+
+fn generate(options: &Generate) -> Result<()> {
+    let Generate { what, folder } = options;
+    let written = match what {
+        Generated::Man => manual::program_page(folder, &grammar()),
+        Generated::Completions => manual::program_completions(folder, &grammar()),
+    };
+    written.map_err(Error::io("generate"))
 }
 
 /// A file for a plot, which can be written: that is known before minutes of measuring.
@@ -193,18 +231,23 @@ impl Command {
             Command::Monitors(options) => options.setup.svg.as_deref(),
             Command::Scsi(options) => options.setup.svg.as_deref(),
             Command::Compare(options) => options.svg.as_deref(),
-            Command::Idle(_) | Command::Run(_) | Command::Targets(_) => None,
+            Command::Idle(_) | Command::Run(_) | Command::Targets(_) | Command::Generate(_) => None,
         }
     }
 }
 
-fn measure(command: &Command) -> Result<Report> {
+/// `None`: it was no measurement.
+fn measure(command: &Command) -> Result<Option<Report>> {
     let plain = |table, json| Report {
         tables: vec![table],
         json,
         figure: None,
     };
-    Ok(match command {
+    Ok(Some(match command {
+        Command::Generate(options) => {
+            generate(options)?;
+            return Ok(None);
+        }
         Command::Handlers(options) => measure_handlers(options)?,
         Command::BatchLimit(options) => batch_limit::run(options)?.into(),
         Command::Notify(options) => notify::run(options)?.into(),
@@ -231,7 +274,7 @@ fn measure(command: &Command) -> Result<Report> {
                 figure: Some(report.figure()),
             }
         }
-    })
+    }))
 }
 
 impl From<experiments::Report> for Report {
@@ -293,7 +336,7 @@ mod tests {
             let help = help.replace(" \\\n     ", "");
             let lines = help.lines().map(str::trim);
             let examples: Vec<&str> = lines
-                .filter_map(|line| line.strip_prefix("blockplane bench "))
+                .filter_map(|line| line.strip_prefix("blockplane-bench "))
                 .collect();
             assert!(!examples.is_empty(), "{help}");
             for example in examples {

@@ -1,4 +1,4 @@
-//! `bench compare`: the same load on several servers and on the host itself, in turn in one run.
+//! `blockplane-bench compare`: the same load on several servers and on the host itself, in turn in one run.
 
 mod plot;
 mod report;

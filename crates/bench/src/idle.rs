@@ -1,4 +1,4 @@
-//! `bench idle`: what disks cost that are attached and have nothing to do.
+//! `blockplane-bench idle`: what disks cost that are attached and have nothing to do.
 //!
 //! One server with many disks of many queues, all started by a front-end of ours, and then
 //! silence. What is promised: no thread of the server wakes up, and a queue costs little memory.
@@ -40,7 +40,7 @@ pub struct Options {
     /// How long to let it settle before that, in milliseconds
     #[arg(long, value_name = "MS", default_value = "500")]
     pub settle_ms: u64,
-    /// The blockplane to measure [default: BLOCKPLANE_BIN, else one that is built now]
+    /// The blockplane to measure [default: BLOCKPLANE_BIN, else the one beside this program]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
     /// Where to put the disks' files for the time being [default: beside this program]

@@ -1,4 +1,4 @@
-//! `bench`: what `blockplane bench` is, in a program without the daemon.
+//! `blockplane-bench`: measures blockplane, or any other vhost-user-blk server.
 
 use std::process::ExitCode;
 

@@ -20,7 +20,7 @@ pub struct Place {
     /// Where to put temporary files [default: beside this program]
     #[arg(long, value_name = "PATH")]
     pub folder: Option<PathBuf>,
-    /// The blockplane to measure [default: BLOCKPLANE_BIN, else this one]
+    /// The blockplane to measure [default: BLOCKPLANE_BIN, else the one beside this program]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
     /// The qemu-storage-daemon to compare with [default: the one in PATH]

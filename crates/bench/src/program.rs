@@ -5,9 +5,8 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else this very program, whatever its
-/// name; but when this is only the measuring without the daemon (the crate's own program, or a test), one
-/// that is built now, optimised as this program is.
+/// The blockplane to measure: `given`, else `BLOCKPLANE_BIN`, else the one beside this program; for a test, one that is
+/// built now, optimised as the test is.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] when there is none and it cannot be built.
@@ -19,44 +18,45 @@ pub fn blockplane(given: Option<&Path>) -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let ours = std::env::current_exe().map_err(Error::io("find this program"))?;
-    if has_daemon(&ours) {
-        return Ok(ours);
+    if let Some(profile) = folder_of_tests(&ours) {
+        return build(profile);
     }
-    // target/PROFILE/bench, or target/PROFILE/deps/TEST
-    let profile = ours
-        .ancestors()
-        .skip(1)
-        .find(|folder| folder.file_name().is_some_and(|name| name != "deps"));
-    let (Some(profile), Some(target)) = (profile, profile.and_then(Path::parent)) else {
-        return Err(Error::Unsuitable(
-            "which blockplane? name it with --server PATH".to_owned(),
-        ));
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args([
-        "build",
-        "--quiet",
-        "--package",
-        "blockplane",
-        "--target-dir",
-    ]);
-    build.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    match build.status() {
-        Ok(status) if status.success() => Ok(profile.join("blockplane")),
-        outcome => Err(Error::Unsuitable(format!(
-            "blockplane cannot be built ({outcome:?}): name one with --server PATH"
+    let beside = ours.with_file_name(DAEMON);
+    match beside.is_file() {
+        true => Ok(beside),
+        false => Err(Error::Unsuitable(format!(
+            "there is no {} to measure: name one with --server PATH or BLOCKPLANE_BIN",
+            beside.display()
         ))),
     }
 }
 
-/// Whether this program is more than cargo's target/PROFILE/bench, or target/PROFILE/deps/TEST.
-fn has_daemon(ours: &Path) -> bool {
-    let in_deps = ours.parent().and_then(Path::file_name) == Some("deps".as_ref());
-    !in_deps && ours.file_name() != Some(env!("CARGO_PKG_NAME").as_ref())
+const DAEMON: &str = "blockplane";
+
+/// Of a test of cargo's, `target/PROFILE/deps/TEST`, the profile's folder.
+fn folder_of_tests(ours: &Path) -> Option<&Path> {
+    let deps = ours.parent()?;
+    (deps.file_name()? == "deps").then(|| deps.parent())?
+}
+
+/// Has cargo build it into the folder of a profile.
+fn build(profile: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", DAEMON]);
+    if let Some(target) = profile.parent() {
+        build.arg("--target-dir").arg(target);
+    }
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    match build.status() {
+        Ok(status) if status.success() => Ok(profile.join(DAEMON)),
+        outcome => Err(Error::Unsuitable(format!(
+            "blockplane cannot be built ({outcome:?}): name one with --server PATH"
+        ))),
+    }
 }
 
 /// A program of this name in `PATH`.
@@ -73,15 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_under_any_name_is_measured_as_it_is() {
-        for name in ["/usr/bin/blockplane", "/opt/blockplane-0.1", "/usr/bin/bp"] {
-            assert!(has_daemon(name.as_ref()), "{name}");
+    fn only_a_test_is_measured_with_what_is_built_now() {
+        let profile = |ours: &'static str| folder_of_tests(Path::new(ours));
+        let test = profile("/src/target/debug/deps/smoke-1f");
+        assert_eq!(test, Some(Path::new("/src/target/debug")));
+        for program in ["/usr/bin/blockplane-bench", "/src/target/release/bench"] {
+            assert_eq!(profile(program), None, "{program}");
         }
-        for name in [
-            "/src/target/release/bench",
-            "/src/target/debug/deps/smoke-1f",
-        ] {
-            assert!(!has_daemon(name.as_ref()), "{name}");
-        }
+    }
+
+    #[test]
+    fn a_program_that_was_named_is_taken_as_it_is() {
+        let named = blockplane(Some(Path::new("/no/such/program"))).unwrap();
+        assert_eq!(named, Path::new("/no/such/program"));
     }
 }

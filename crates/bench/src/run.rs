@@ -1,4 +1,4 @@
-//! `bench run`: a load on a server that is running already, ours or anybody's.
+//! `blockplane-bench run`: a load on a server that is running already, ours or anybody's.
 
 mod load_options;
 

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_loop_that_is_measured_ends_with_the_first_signal() {
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_bench"))
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_blockplane-bench"))
         .args(["handlers", "--only", "loop", "--registered", "10"])
         .args(["--loop-repetitions", "4000000000"])
         .stdin(Stdio::null())
@@ -40,6 +40,6 @@ fn a_loop_that_is_measured_ends_with_the_first_signal() {
     let _ = bench.kill();
     let status = bench.wait().unwrap();
     reader.join().unwrap();
-    assert_eq!(rest.as_deref(), Ok("blockplane: bench: interrupted\n"));
+    assert_eq!(rest.as_deref(), Ok("blockplane-bench: interrupted\n"));
     assert_eq!(status.code(), Some(1));
 }

@@ -1,4 +1,4 @@
-//! `bench run` and `bench compare` on real servers, for tiny times: that figures are there and
+//! `blockplane-bench run` and `blockplane-bench compare` on real servers, for tiny times: that figures are there and
 //! sane, that wrong data is found, that every failure is an error and none hangs. No time is
 //! asserted.
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect

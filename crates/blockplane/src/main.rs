@@ -74,7 +74,6 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         }
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
-            commands.push(bench::cli::grammar());
             commands.extend(operator::cli::command().get_subcommands().cloned());
             match what {
                 Generate::Man => manual::pages(&folder, &commands, &protocol())?,
@@ -82,7 +81,6 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
             }
         }
         Invocation::Check(options) => return check::run(&options),
-        Invocation::Bench(words) => return Ok(bench::cli::main(words)),
         Invocation::Operator(words) => return Ok(operator::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)

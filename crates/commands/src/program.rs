@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 /// Helps are so wide on every terminal: the same words always give the same text.
 pub const HELP_COLUMNS: usize = 80;
 
-/// Reads `words`, of which the first is the program's own name, and does what they say. What goes wrong is told as
-/// `blockplane: NAME: …`.
+/// Reads `words`, of which the first is the program's own name, and does what they say. What is typed to call it is
+/// `name`: `blockplane top`. Errors begin with its words: `blockplane: top: …`.
 #[must_use]
 pub fn main<C: Parser, E: Display>(
     name: &str,
@@ -39,7 +39,8 @@ pub fn main<C: Parser, E: Display>(
         Err(error) => complaint(&full_name::<C>(name, &words), &error),
     };
     // Nobody may be there to hear it; the exit status says it as well.
-    let _ = writeln!(std::io::stderr(), "blockplane: {name}: {wrong}");
+    let prefix = name.replace(' ', ": ");
+    let _ = writeln!(std::io::stderr(), "{prefix}: {wrong}");
     ExitCode::FAILURE
 }
 
@@ -58,13 +59,13 @@ fn full_name<C: CommandFactory>(name: &str, words: &[OsString]) -> String {
     full
 }
 
-/// What is wrong with the words of the command `name`, to stand behind `blockplane: NAME: `.
+/// What is wrong with the words of the command that is called as `name`, to stand behind its name.
 #[must_use]
 pub fn complaint(name: &str, error: &clap::Error) -> String {
     let text = error.render().to_string();
     // A second "error: " and a bare --help would mislead.
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let text = text.replace("try '--help'", &format!("try 'blockplane {name} --help'"));
+    let text = text.replace("try '--help'", &format!("try '{name} --help'"));
     // It quotes words as they came.
     printable(&text)
 }
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn a_complaint_stands_behind_the_names_and_leads_on() {
         let error = Words::try_parse_from(["blockplane top", "--unknown"]).unwrap_err();
-        let said = complaint("top", &error);
+        let said = complaint("blockplane top", &error);
         assert!(
             said.starts_with("unexpected argument '--unknown'"),
             "{said}"
@@ -115,17 +116,17 @@ mod tests {
     fn a_subcommand_has_a_help_of_its_own() {
         let name = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(OsString::from).collect();
-            full_name::<Commands>("bench", &words)
+            full_name::<Commands>("tool", &words)
         };
-        assert_eq!(name(&["bench", "run", "--known=x"]), "bench run");
-        assert_eq!(name(&["bench", "walk", "run"]), "bench");
-        assert_eq!(name(&["bench"]), "bench");
+        assert_eq!(name(&["tool", "run", "--known=x"]), "tool run");
+        assert_eq!(name(&["tool", "walk", "run"]), "tool");
+        assert_eq!(name(&["tool"]), "tool");
     }
 
     #[test]
     fn words_in_a_complaint_do_nothing_to_a_terminal() {
         let error = Words::try_parse_from(["blockplane top", "a\t\u{9b}1m"]).unwrap_err();
-        let said = complaint("top", &error);
+        let said = complaint("blockplane top", &error);
         assert!(
             said.starts_with("unexpected argument 'a\\t\\u{9b}1m'"),
             "{said}"

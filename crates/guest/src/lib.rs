@@ -63,4 +63,4 @@ pub use monitor::execute;
 pub use progress::Progress;
 pub use report::{Report, Step};
 pub use scenario::{Boot, Scenario};
-pub use server::{Program, Server, ServerOptions, blockplane};
+pub use server::{Program, Server, ServerOptions, blockplane, blockplane_bench};

@@ -49,19 +49,30 @@ pub fn blockplane() -> Result<Program> {
     if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
         return Ok(Program::Blockplane(PathBuf::from(path)));
     }
+    built("blockplane", "blockplane").map(Program::Blockplane)
+}
+
+/// The measuring program that belongs to it: `BLOCKPLANE_BENCH_BIN`, or a fresh build.
+///
+/// # Errors
+/// [`Error::CommandFailed`] if the build fails.
+pub fn blockplane_bench() -> Result<PathBuf> {
+    match std::env::var_os("BLOCKPLANE_BENCH_BIN") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => built("bench", "blockplane-bench"),
+    }
+}
+
+/// Has cargo build a program of this package.
+fn built(package: &str, program: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = target_dir();
     run(Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "blockplane",
-            "--target-dir",
-        ])
+        .args(["build", "--quiet", "--package", package, "--bin", program])
+        .arg("--target-dir")
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    Ok(Program::Blockplane(target.join("debug/blockplane")))
+    Ok(target.join("debug").join(program))
 }
 
 /// A disk to serve.

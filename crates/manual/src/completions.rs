@@ -29,6 +29,24 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
     ]
 }
 
+/// The scripts of another program than blockplane.
+pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
+    let name = program.get_name();
+    let script = |shell: Shell| {
+        let mut out = Vec::new();
+        generate(shell, &mut program.clone(), name, &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    // clap takes a dash in the program's name for one in front of a subcommand, in half of the places.
+    let bash = script(Shell::Bash);
+    let bash = bash.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__"));
+    vec![
+        (format!("{name}.bash"), bash),
+        (format!("_{name}"), script(Shell::Zsh)),
+        (format!("{name}.fish"), script(Shell::Fish)),
+    ]
+}
+
 /// Both faces of the program as one grammar.
 fn program(commands: &[Command]) -> Command {
     let mut program = Command::new("blockplane")

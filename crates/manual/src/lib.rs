@@ -43,6 +43,22 @@ pub fn completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write(folder, completions::all(commands))
 }
 
+/// Writes the page of a program that is described by this grammar alone: `NAME.1`.
+///
+/// # Errors
+/// What the operating system says, with the path.
+pub fn program_page(folder: &Path, program: &Command) -> io::Result<()> {
+    write(folder, vec![pages::of_program(program)])
+}
+
+/// Writes `NAME.bash`, `_NAME` (zsh) and `NAME.fish` of such a program.
+///
+/// # Errors
+/// What the operating system says, with the path.
+pub fn program_completions(folder: &Path, program: &Command) -> io::Result<()> {
+    write(folder, completions::of_program(program))
+}
+
 fn write(folder: &Path, files: Vec<(String, String)>) -> io::Result<()> {
     let named = |path: &Path, error: io::Error| {
         io::Error::new(

@@ -24,6 +24,15 @@ pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> Vec<(String, Str
     pages
 }
 
+/// The page of another program than blockplane.
+pub(crate) fn of_program(program: &Command) -> (String, String) {
+    let name = program.get_name();
+    let mut page = Page::new(name, 1, &grammar::about(program));
+    grammar::describe(&mut page, program, name);
+    see_also(&mut page, "blockplane(1)");
+    (format!("{name}.1"), page.done())
+}
+
 fn see_also(page: &mut Page, text: &str) {
     page.heading("SEE ALSO");
     page.prose(text);
@@ -74,6 +83,7 @@ fn overview(commands: &[Command]) -> String {
     page.prose("0 after an orderly end (SIGTERM, SIGINT, SIGHUP): what a guest saw complete is on stable storage. 1 for any error.");
     let names = commands.iter().map(short_name);
     let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
+    pages.push("blockplane-bench(1)".to_owned());
     pages.push("blockplane.toml(5)".to_owned());
     pages.push("blockplane-qmp(7)".to_owned());
     pages.push("qemu-storage-daemon(1)".to_owned());

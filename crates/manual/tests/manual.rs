@@ -15,7 +15,6 @@ use test_report::installed;
 /// Those of the program.
 fn commands() -> Vec<clap::Command> {
     let mut commands = reference::commands();
-    commands.push(bench::cli::grammar());
     commands.extend(operator::cli::command().get_subcommands().cloned());
     commands
 }
@@ -30,12 +29,14 @@ fn pages() -> TempDir {
         events: vec!["SHUTDOWN guest=boolean".to_owned()],
     };
     manual::pages(folder.path(), &commands(), &protocol).unwrap();
+    manual::program_page(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }
 
 fn completions() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     manual::completions(folder.path(), &commands()).unwrap();
+    manual::program_completions(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }
 
@@ -79,6 +80,23 @@ fn every_option_of_both_faces_is_in_the_page() {
         for heading in ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
             let heading = format!(".SH \"{heading}\"");
             assert!(of_command.contains(&heading), "{name}: {heading}");
+        }
+    }
+}
+
+#[test]
+fn every_option_of_the_measuring_program_is_in_its_page() {
+    let folder = pages();
+    let page = read(folder.path(), "blockplane-bench.1");
+    let program = bench::cli::grammar();
+    for command in program.get_subcommands() {
+        let heading = format!(
+            ".SH \"BLOCKPLANE-BENCH {}\"",
+            command.get_name().to_uppercase()
+        );
+        assert!(page.contains(&heading), "{heading}");
+        for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(page.contains(&format!("--{option}")), "{option}");
         }
     }
 }
@@ -132,18 +150,19 @@ fn man_has_no_complaints_and_shows_lines_of_80_columns() {
 
 /// What bash offers for a line, the cursor at its end. `words` is how bash splits it.
 fn offered(words: &[&str], line: &str) -> Vec<String> {
+    let program = words[0];
     let folder = completions();
     let script = r#"
-        source "$1"; COMP_LINE="$2"; COMP_POINT=${#COMP_LINE}; shift 2
+        source "$1"; program="$2"; COMP_LINE="$3"; COMP_POINT=${#COMP_LINE}; shift 3
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-        function_of() { local spec; spec="$(complete -p blockplane)"; spec="${spec#* -F }"; echo "${spec%% *}"; }
-        "$(function_of)" blockplane "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+        function_of() { local spec; spec="$(complete -p "$program")"; spec="${spec#* -F }"; echo "${spec%% *}"; }
+        "$(function_of)" "$program" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
     let output = Command::new("bash")
         .args(["--norc", "-c", script, "bash"])
-        .arg(folder.path().join("blockplane.bash"))
-        .arg(line)
+        .arg(folder.path().join(format!("{program}.bash")))
+        .args([program, line])
         .args(words)
         .current_dir(folder.path())
         .output()
@@ -173,6 +192,11 @@ fn bash_completes_commands_and_options() {
         ["--num-queues"]
     );
     assert!(offered(&["blockplane", ""], "blockplane ").contains(&"generate".to_owned()));
+    let measuring = ["blockplane-bench", "run", "--verif"];
+    assert_eq!(
+        offered(&measuring, "blockplane-bench run --verif"),
+        ["--verify"]
+    );
 }
 
 #[test]
@@ -218,10 +242,16 @@ fn bash_completes_keys_and_their_words() {
         offered(&value, "blockplane --export vhost-user-blk,writable=o"),
         ["on", "off"]
     );
-    let path = ["blockplane", "--blockdev", "file,filename", "=", "_bl"];
+    let path = [
+        "blockplane",
+        "--blockdev",
+        "file,filename",
+        "=",
+        "_blockplane-",
+    ];
     assert_eq!(
-        offered(&path, "blockplane --blockdev file,filename=_bl"),
-        ["_blockplane"]
+        offered(&path, "blockplane --blockdev file,filename=_blockplane-"),
+        ["_blockplane-bench"]
     );
     let joined = ["blockplane", "--object", "=", "iothread,poll-m"];
     assert_eq!(
@@ -267,8 +297,9 @@ fn fish_offers_a_command_its_own_options() {
         return;
     }
     let folder = completions();
-    for line in ["blockplane check --", "blockplane bench run --"] {
-        let script = format!("source blockplane.fish; complete -C '{line}'");
+    for line in ["blockplane check --", "blockplane-bench run --"] {
+        let program = line.split(' ').next().unwrap();
+        let script = format!("source {program}.fish; complete -C '{line}'");
         let arguments = ["--no-config", "-c", &script];
         let (_, offered, _) = tried("fish", &arguments, folder.path());
         assert!(offered.contains("--json"), "{line}: {offered}");

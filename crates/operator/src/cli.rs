@@ -76,10 +76,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let name = words
         .first()
         .map(|name| name.to_string_lossy().into_owned());
+    let name = format!("blockplane {}", name.unwrap_or_default());
     let words = std::iter::once("blockplane".into()).chain(words);
-    commands::main(&name.unwrap_or_default(), words, |cli: Cli| {
-        run(&cli.command)
-    })
+    commands::main(&name, words, |cli: Cli| run(&cli.command))
 }
 
 fn run(command: &Command) -> Result<()> {

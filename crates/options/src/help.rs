@@ -105,7 +105,6 @@ Usage:
   blockplane serve DISK… [OPTIONS]    serve disks
   blockplane check FILE               is a configuration file right, and what
                                       would it run
-  blockplane bench WHAT [OPTIONS]     measure it
   blockplane info SOCKET [OPTIONS]    show what a running daemon has
   blockplane top SOCKET [OPTIONS]     watch it
   blockplane qmp SOCKET COMMAND …     ask it, change it
@@ -130,7 +129,6 @@ addr.path=/tmp/disk.sock,writable=on,num-queues=4,iothread=io0
 
 Commands (blockplane help COMMAND explains each):
   serve DISK…             serve disks
-  bench WHAT              measure blockplane, or any other vhost-user-blk server
   check FILE              check a configuration file
   info SOCKET             exports, nodes and iothreads of the daemon whose
                           monitor this is
@@ -141,6 +139,8 @@ Commands (blockplane help COMMAND explains each):
   upgrade SOCKET          put a new version in its place; guests stay connected
   generate WHAT DIR       manual pages or shell completions, for packages
   help [COMMAND]          this text, or that of a command
+
+blockplane-bench measures it, or any other vhost-user-blk server.
 
 Options without a command (what they describe is created in their order):
 ";

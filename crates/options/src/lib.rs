@@ -83,9 +83,7 @@ pub enum Invocation {
         /// Where.
         folder: PathBuf,
     },
-    /// `blockplane bench …`: the words after `bench`, whose grammar is not known here.
-    Bench(Vec<OsString>),
-    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all words, whose grammar is not known here either.
+    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all words, whose grammar is not known here.
     Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
@@ -111,7 +109,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
-        b"bench" => Ok(Invocation::Bench(args.skip(1).collect())),
+        b"bench" => Err(not_ours(args.skip(1))),
         command if OF_OPERATORS.iter().any(|known| command == known.as_bytes()) => {
             Ok(Invocation::Operator(args.collect()))
         }
@@ -122,7 +120,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
             Some(command) if command == "generate" => {
                 generate::parse(std::iter::once("--help".into()))
             }
-            Some(command) if command == "bench" => Ok(Invocation::Bench(vec!["--help".into()])),
+            Some(command) if command == "bench" => Err(not_ours(["--help".into()].into_iter())),
             Some(command) if OF_OPERATORS.iter().any(|known| command == *known) => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))
             }
@@ -137,4 +135,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         },
         other => Err(daemon::stray_word(&String::from_utf8_lossy(other))),
     }
+}
+
+/// Measuring is another program's.
+fn not_ours(words: impl Iterator<Item = OsString>) -> UsageError {
+    let mut instead = "blockplane-bench".to_owned();
+    for word in words {
+        instead = format!("{instead} {}", word.to_string_lossy());
+    }
+    let instead = error::shown(&instead);
+    let message = format!("the measuring program is blockplane-bench; write '{instead}'");
+    Problem::Command { message }.at("bench")
 }

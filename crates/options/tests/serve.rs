@@ -331,14 +331,21 @@ fn examples_of_both_helps_work() {
 }
 
 #[test]
-fn what_follows_bench_is_left_to_it() {
-    let words = ["bench", "run", "--depth", "x"].map(Into::into);
-    let Ok(Invocation::Bench(rest)) = parse(words.into_iter()) else {
-        panic!("bench is a command");
-    };
-    assert_eq!(rest, ["run", "--depth", "x"]);
-    let help = parse(["help", "bench"].map(Into::into).into_iter());
-    assert_eq!(help, Ok(Invocation::Bench(vec!["--help".into()])));
+fn bench_leads_to_the_measuring_program() {
+    for (words, instead) in [
+        (
+            "bench run /tmp/s --depth 1",
+            "blockplane-bench run /tmp/s --depth 1",
+        ),
+        ("bench", "blockplane-bench"),
+        ("help bench", "blockplane-bench --help"),
+    ] {
+        let error = parse(words.split(' ').map(Into::into)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("bench: the measuring program is blockplane-bench; write '{instead}'")
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::tools::run;
-use crate::{Error, notices, source};
+use crate::{Error, Programs, notices, source};
 
 /// Files of the project, and where they go.
 const COPIED: &[(&str, &str)] = &[
@@ -59,7 +59,7 @@ const COMPRESSED: &[(&str, &str)] = &[
     ("CHANGELOG.md", "usr/share/doc/blockplane/CHANGELOG.md"),
 ];
 
-/// What `blockplane generate completions` writes, and where the shells look.
+/// What `generate completions` writes, and where the shells look.
 const COMPLETIONS: &[(&str, &str)] = &[
     (
         "blockplane.bash",
@@ -73,11 +73,24 @@ const COMPLETIONS: &[(&str, &str)] = &[
         "blockplane.fish",
         "usr/share/fish/vendor_completions.d/blockplane.fish",
     ),
+    (
+        "blockplane-bench.bash",
+        "usr/share/bash-completion/completions/blockplane-bench",
+    ),
+    (
+        "_blockplane-bench",
+        "usr/share/zsh/vendor-completions/_blockplane-bench",
+    ),
+    (
+        "blockplane-bench.fish",
+        "usr/share/fish/vendor_completions.d/blockplane-bench.fish",
+    ),
 ];
 
 /// Lays out everything below `root`, which is made.
-pub(crate) fn lay_out(binary: &Path, root: &Path) -> Result<(), Error> {
-    program(binary, root)?;
+pub(crate) fn lay_out(programs: Programs, root: &Path) -> Result<(), Error> {
+    program(programs.daemon, &root.join("usr/bin/blockplane"))?;
+    program(programs.measuring, &root.join("usr/bin/blockplane-bench"))?;
     for (from, to) in COPIED {
         put(&source(from), &root.join(to))?;
     }
@@ -85,7 +98,7 @@ pub(crate) fn lay_out(binary: &Path, root: &Path) -> Result<(), Error> {
         put(&source(from), &root.join(to))?;
         compress(&root.join(to))?;
     }
-    generated(binary, root)?;
+    generated(programs, root)?;
     let copyright = root.join("usr/share/doc/blockplane/copyright");
     let text = notices::copyright()?;
     fs::write(&copyright, text).map_err(Error::io(format!("write {}", copyright.display())))?;
@@ -93,9 +106,8 @@ pub(crate) fn lay_out(binary: &Path, root: &Path) -> Result<(), Error> {
 }
 
 /// Symbols are left out; what tracers find probes by (`.note.stapsdt`) is not a symbol, and stays.
-fn program(binary: &Path, root: &Path) -> Result<(), Error> {
-    let to = root.join("usr/bin/blockplane");
-    make_parent(&to)?;
+fn program(binary: &Path, to: &Path) -> Result<(), Error> {
+    make_parent(to)?;
     let arguments = [
         "--strip-unneeded".as_ref(),
         "--remove-section=.comment".as_ref(),
@@ -106,15 +118,18 @@ fn program(binary: &Path, root: &Path) -> Result<(), Error> {
     run("strip", &arguments).map(drop)
 }
 
-fn generated(binary: &Path, root: &Path) -> Result<(), Error> {
+fn generated(programs: Programs, root: &Path) -> Result<(), Error> {
     let folder = tempfile::tempdir().map_err(Error::io("make a temporary folder"))?;
-    let generate = |what: &str| {
+    let generate = |what: &str| -> Result<(), Error> {
         let arguments = [
             "generate".as_ref(),
             what.as_ref(),
             folder.path().as_os_str(),
         ];
-        run(binary, &arguments)
+        for program in [programs.daemon, programs.measuring] {
+            run(program, &arguments)?;
+        }
+        Ok(())
     };
     generate("completions")?;
     for (from, to) in COMPLETIONS {

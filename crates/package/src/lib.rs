@@ -5,9 +5,9 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `/usr/bin/blockplane` | the program, without symbols |
+//! | `/usr/bin/blockplane`, `/usr/bin/blockplane-bench` | the programs, without symbols |
 //! | `/usr/lib/systemd/system`, `sysusers.d`, `tmpfiles.d` | units, the user, the folders |
-//! | `/usr/share/man`, and the shells' folders | what `blockplane generate` writes |
+//! | `/usr/share/man`, and the shells' folders | what `generate` of each writes |
 //! | `/etc/blockplane/blockplane.toml` | the administrator's, in which nothing is served yet |
 //! | `/usr/share/doc/blockplane` | documents, the example of every key, the licenses, those of linked crates too |
 
@@ -23,17 +23,27 @@ use std::path::{Path, PathBuf};
 pub use error::Error;
 use tools::run;
 
-/// Packs `binary` and everything around it into a `.deb` in `folder`, and says where that is.
+/// What was built.
+#[derive(Clone, Copy, Debug)]
+pub struct Programs<'p> {
+    /// `blockplane`
+    pub daemon: &'p Path,
+    /// `blockplane-bench`
+    pub measuring: &'p Path,
+}
+
+/// Packs the programs and everything around them into a `.deb` in `folder`, and says where that is.
 ///
 /// # Errors
 /// A tool that is missing or fails, files that cannot be read or written, a program that needs a
 /// library whose package is unknown, a changelog that does not know the version.
-pub fn debian(binary: &Path, folder: &Path) -> Result<PathBuf, Error> {
+pub fn debian(programs: Programs, folder: &Path) -> Result<PathBuf, Error> {
     let root = tempfile::tempdir().map_err(Error::io("make a temporary folder"))?;
     let root = root.path().join("root");
-    contents::lay_out(binary, &root)?;
+    contents::lay_out(programs, &root)?;
     let architecture = run("dpkg", &["--print-architecture"])?;
-    control::write(&root, architecture.trim(), &libraries::needed(binary)?)?;
+    let libraries = libraries::needed(&[programs.daemon, programs.measuring])?;
+    control::write(&root, architecture.trim(), &libraries)?;
     std::fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
     let deb = folder.join(format!(
         "blockplane_{}_{}.deb",

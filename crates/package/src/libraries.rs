@@ -1,4 +1,4 @@
-//! Which packages the program needs, from what its linker wrote into it.
+//! Which packages the programs need, from what their linker wrote into them.
 
 use std::path::Path;
 
@@ -7,8 +7,9 @@ use crate::tools::run;
 
 /// For the field `Depends`: the packages of its libraries, the C library's with the oldest version that
 /// has all symbols.
-pub(crate) fn needed(binary: &Path) -> Result<Vec<String>, Error> {
-    let arguments = ["-dVW".as_ref(), binary.as_os_str()];
+pub(crate) fn needed(programs: &[&Path]) -> Result<Vec<String>, Error> {
+    let mut arguments = vec!["-dVW".as_ref()];
+    arguments.extend(programs.iter().map(|program| program.as_os_str()));
     packages(&run("readelf", &arguments)?)
 }
 

@@ -65,12 +65,13 @@ fn linked(metadata: &Value) -> Result<Vec<Linked>, Error> {
     let packages = list(&metadata["packages"]);
     let package = |id: &Value| packages.iter().find(|package| package["id"] == *id);
     let nodes = list(&metadata["resolve"]["nodes"]);
-    let program = packages
-        .iter()
-        .find(|package| package["name"] == "blockplane");
-    let program = program.ok_or(Error::Metadata("which crates blockplane has"))?;
     let mut seen = BTreeSet::new();
-    let mut left = vec![program["id"].clone()];
+    let mut left = Vec::new();
+    for name in ["blockplane", "bench"] {
+        let program = packages.iter().find(|package| package["name"] == name);
+        let program = program.ok_or(Error::Metadata("which crates the programs have"))?;
+        left.push(program["id"].clone());
+    }
     let mut found = Vec::new();
     while let Some(id) = left.pop() {
         let package = package(&id).ok_or(Error::Metadata("what a crate is"))?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::{Ended, Process, program};
+use crate::process::{Ended, Process, measuring_program, program};
 
 /// A folder in which a program runs, removed at the end.
 #[derive(Debug)]
@@ -90,6 +90,19 @@ impl Folder {
     /// Runs the program, words separated by blanks, until it ends.
     pub fn run(&self, line: &str) -> Ended {
         Process::spawn(self.command(line.split_whitespace())).ended()
+    }
+
+    /// The measuring program with arguments, words separated by blanks, to be run here.
+    pub fn measuring(&self, line: &str) -> Command {
+        let mut command = Command::new(measuring_program());
+        command.args(line.split_whitespace());
+        command.current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the measuring program, words separated by blanks, until it ends.
+    pub fn measure(&self, line: &str) -> Ended {
+        Process::spawn(self.measuring(line)).ended()
     }
 
     /// Starts the program, words separated by blanks, and waits until a socket of this folder

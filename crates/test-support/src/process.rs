@@ -36,6 +36,31 @@ pub fn program() -> &'static Path {
     &PROGRAM
 }
 
+/// The `blockplane-bench` of the same build: `BLOCKPLANE_BENCH_BIN`, or one that Cargo builds now.
+///
+/// Cargo names programs only to tests of their own package.
+#[must_use]
+pub fn measuring_program() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(path) = env::var_os("BLOCKPLANE_BENCH_BIN") {
+            return path.into();
+        }
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "bench", "--bin"]);
+        build.args(["blockplane-bench", "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        assert!(status.unwrap().success(), "{build:?}");
+        profile.join("blockplane-bench")
+    });
+    &PROGRAM
+}
+
 /// A running program. Dropping it kills it: a test ends it with [`Process::stop`].
 #[derive(Debug)]
 pub struct Process {

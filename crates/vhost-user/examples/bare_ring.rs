@@ -3,7 +3,7 @@
 //! ```text
 //! cargo build --release -p vhost-user --example bare_ring
 //! taskset -c 0 target/release/examples/bare_ring /tmp/bare.sock &
-//! taskset -c 1 blockplane bench run /tmp/bare.sock --depth 1
+//! taskset -c 1 blockplane-bench run /tmp/bare.sock --depth 1
 //! ```
 //!
 //! For each queue that a front-end starts one thread spins until it is stopped. It takes a chain off the
@@ -25,7 +25,7 @@ use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, End, STATUS_OK, signal};
 
-/// 1 GiB, as `bench` gives its null disks.
+/// 1 GiB, as `blockplane-bench` gives its null disks.
 const SECTORS: u64 = 1 << 21;
 const HEADER_BYTES: usize = 16;
 

@@ -5,16 +5,20 @@ Measures blockplane, or any other vhost-user-blk server.
 
 Results go to standard output: a table, or JSON with --json. Progress goes to standard error. Use an \
 optimised build (cargo build --release); figures depend on the machine and on what else it does, so \
-compare only what one run measured. The exit status is 0 when everything was measured and 1 for any \
+compare only what one run measured. The blockplane that is measured is the one beside this program, unless --server or \
+BLOCKPLANE_BIN names another.
+
+Experiments that compare blockplane with itself need a second one that was built with a patch: \
+`cargo xtask experiment` in the source folder builds it and calls this program. The exit status is 0 when everything was measured and 1 for any \
 error.";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane serve null-co: --socket /tmp/disk.sock &\n\
-\x20 blockplane bench run /tmp/disk.sock --depth 32\n\
-\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128\n\
-\x20 blockplane bench targets --only null,tmpfs\n\
-`blockplane bench COMMAND --help` explains each and has more.";
+\x20 blockplane-bench run /tmp/disk.sock --depth 32\n\
+\x20 blockplane-bench compare --folder /mnt/disk --depth 1,32,128\n\
+\x20 blockplane-bench targets --only null,tmpfs\n\
+`blockplane-bench COMMAND --help` explains each and has more.";
 
 pub(super) const HANDLERS: &str = "\
 Does what is idle slow down what is busy?
@@ -25,42 +29,45 @@ in percent of the median) does not depend on the number registered. Needs as man
 fewer may be opened, fewer are registered and the table says so.
 
 A server: reads through one queue, alone and beside 99 disks with 32 queues each, which are started and have \
-nothing to do. Without polling and with it; and once more with a loop that looks at all its handlers in every \
-iteration, and at all queues when it polls. ± is the standard error of the mean over the repetitions, in percent of it.";
+nothing to do. Without polling and with it; and where --patched scan-handlers=PATH names one, beside a server whose \
+loop looks at all its handlers in every iteration, and at all queues when it polls. ± is the standard error of the mean over the repetitions, in percent of it.";
 pub(super) const HANDLERS_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench handlers --only loop\n\
-\x20 blockplane bench handlers --only server --null --idle-disks 50";
+\x20 blockplane-bench handlers --only loop\n\
+\x20 blockplane-bench handlers --only server --null --idle-disks 50";
 
 pub(super) const BATCH_LIMIT: &str = "\
 Random reads under several limits on the number of requests in one submission (aio-max-batch), through one \
 queue and through several on the same iothread. A server for each limit; they are loaded in turn. Without a \
 limit an iteration of the server still takes only 64 requests from a queue; 'pile-up' takes that bound off as well. \
-'adaptive' is a limit that follows the disk.
+'adaptive' is a limit that follows the disk. These two are servers that were built with a patch \
+(--patched pile-up=PATH, --patched adaptive-batch=PATH).
 
 ± is the standard error of the mean over the repetitions, in percent of it.";
 pub(super) const BATCH_LIMIT_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench batch-limit --tmpfs --limit 8,32,128 --queues 4";
+\x20 blockplane-bench batch-limit --tmpfs --limit 8,32,128 --queues 4";
 
 pub(super) const NOTIFY: &str = "\
 Random reads from a server that signals its guest right after the last completion of a batch, as it does, and \
-from one that hands new requests to the kernel first. Has the distance from the last completion to the \
+from one that hands new requests to the kernel first, which was built with a patch (--patched late-notify=PATH). Has the distance from the last completion to the \
 signal too when the server was built with --features latency-trace.
 
 ± is the standard error of the mean over the repetitions, in percent of it.";
 pub(super) const NOTIFY_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench notify --folder /mnt/disk --client blocking";
+\x20 blockplane-bench notify --folder /mnt/disk --client blocking \\\n\
+\x20     --patched late-notify=/tmp/late/blockplane";
 
 pub(super) const COMPLETION_RING: &str = "\
 Random reads and writes from a server that reads Linux AIO's completions in user space, as it does, and from one \
-that calls io_getevents(2); and how many system calls that takes per request.
+that calls io_getevents(2), which was built with a patch (--patched completion-syscall=PATH); and how many system calls that takes per request.
 
 ± is the standard error of the mean over the repetitions, in percent of it.";
 pub(super) const COMPLETION_RING_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench completion-ring --tmpfs --queues 2 --depth 1,16";
+\x20 blockplane-bench completion-ring --tmpfs --queues 2 --depth 1,16 \\\n\
+\x20     --patched completion-syscall=/tmp/getevents/blockplane";
 
 pub(super) const MONITORS: &str = "\
 A guest's random reads from a server with a monitor: without a client, and beside 100 clients that are connected and \
@@ -74,8 +81,8 @@ that took, and the processor time of the two threads that answer. ± is the stan
 repetitions, in percent of it.";
 pub(super) const MONITORS_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench monitors --null --repetitions 7\n\
-\x20 blockplane bench monitors --null --rate max --clients-nice 19";
+\x20 blockplane-bench monitors --null --repetitions 7\n\
+\x20 blockplane-bench monitors --null --rate max --clients-nice 19";
 
 pub(super) const SCSI: &str = "\
 Random writes and reads through an LSI53C895A (over vfio-user, with the SCRIPTS of a driver), through a virtio SCSI \
@@ -93,8 +100,8 @@ instead. Nobody emulates a processor's exits here: a guest is slower than this c
 ± is the standard error of the mean over the repetitions, in percent of it; ratios are of the pairs in each repetition.";
 pub(super) const SCSI_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench scsi --folder /mnt/disk --svg scsi.svg\n\
-\x20 blockplane bench scsi --null --client blocking --repetitions 9";
+\x20 blockplane-bench scsi --folder /mnt/disk --svg scsi.svg\n\
+\x20 blockplane-bench scsi --null --client blocking --repetitions 9";
 
 pub(super) const IDLE: &str = "\
 Starts one server with many disks, starts all their queues, and watches it do nothing: processor time, \
@@ -104,7 +111,7 @@ file.
 Expected are 0 wake-ups. Every disk takes some descriptors here and in the server: see `ulimit -Hn`.";
 pub(super) const IDLE_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench idle --disks 10 --queues 4";
+\x20 blockplane-bench idle --disks 10 --queues 4";
 
 pub(super) const RUN: &str = "\
 Connects to the socket of a vhost-user-blk server as a virtual machine does, and keeps so many requests \
@@ -126,10 +133,10 @@ queues than it was written through. The first difference is an error that says w
 expected and what came.";
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench run /tmp/disk.sock --depth 1 --client blocking\n\
-\x20 blockplane bench run /tmp/disk.sock --pattern randrw:70 --bs 16k \\\n\
+\x20 blockplane-bench run /tmp/disk.sock --depth 1 --client blocking\n\
+\x20 blockplane-bench run /tmp/disk.sock --pattern randrw:70 --bs 16k \\\n\
 \x20     --queues 4 --destroy-data\n\
-\x20 blockplane bench run /tmp/disk.sock --pattern randrw --verify \\\n\
+\x20 blockplane-bench run /tmp/disk.sock --pattern randrw --verify \\\n\
 \x20     --destroy-data --time 10s";
 
 pub(super) const TARGETS: &str = "\
@@ -140,8 +147,8 @@ wanted; the exit status does not depend on it.
 Needs two processors that have nothing else to do, and qemu-storage-daemon (see --peer).";
 pub(super) const TARGETS_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench targets --folder /mnt/disk\n\
-\x20 blockplane bench targets --only null,idle --time 1s --repetitions 3";
+\x20 blockplane-bench targets --folder /mnt/disk\n\
+\x20 blockplane-bench targets --only null,idle --time 1s --repetitions 3";
 
 pub(super) const COMPARE: &str = "\
 Puts the same load on several servers and on the host itself, in turn: each repetition visits each of \
@@ -155,10 +162,14 @@ Needs two processors that have nothing else to do: one for the servers, one for 
 several iothreads, see --no-pinning.";
 pub(super) const COMPARE_EXAMPLES: &str = "\
 Examples:\n\
-\x20 blockplane bench compare --folder /mnt/disk --depth 1,32,128 \\\n\
+\x20 blockplane-bench compare --folder /mnt/disk --depth 1,32,128 \\\n\
 \x20     --svg disk.svg\n\
-\x20 blockplane bench compare --backing null,tmpfs --client polling,blocking\n\
-\x20 blockplane bench compare --aio io_uring \\\n\
+\x20 blockplane-bench compare --backing null,tmpfs --client polling,blocking\n\
+\x20 blockplane-bench compare --aio io_uring \\\n\
 \x20     --servers ours,raw:io_uring,qemu-storage-daemon:io_uring\n\
-\x20 blockplane bench compare --servers ours --backing null \\\n\
+\x20 blockplane-bench compare --servers ours --backing null \\\n\
 \x20     --socket /tmp/other.sock";
+
+pub(super) const GENERATE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench generate man pages";

@@ -30,7 +30,7 @@ pub struct Setup {
     /// How the client learns of completions: it watches the ring, or sleeps until it is called
     #[arg(long, value_enum, default_value = "polling")]
     pub client: Waiting,
-    /// The blockplane to measure [default: BLOCKPLANE_BIN, else one that is built now]
+    /// The blockplane to measure [default: BLOCKPLANE_BIN, else the one beside this program]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
     /// A blockplane that was built with the patch NAME of experiments/patches, as `cargo xtask

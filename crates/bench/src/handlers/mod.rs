@@ -1,4 +1,4 @@
-//! `bench handlers`: does the event loop's cost grow with the number of registered handlers?
+//! `blockplane-bench handlers`: does the event loop's cost grow with the number of registered handlers?
 //!
 //! Each operation is measured over the kernel's epoll and over a poller that does nothing, which
 //! leaves the loop and its slab. Since every handler of a loop owns a descriptor, and those are

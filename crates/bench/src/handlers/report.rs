@@ -1,4 +1,4 @@
-//! The figures of `bench handlers`, as a table and as JSON.
+//! The figures of `blockplane-bench handlers`, as a table and as JSON.
 
 use serde_json::{Value, json};
 

@@ -48,15 +48,29 @@ fn help_of_serve_names_its_options() {
 }
 
 #[test]
-fn help_of_bench_names_what_it_measures() {
-    let help = Folder::new().run("bench --help");
+fn bench_leads_to_the_measuring_program() {
+    let folder = Folder::new();
+    for (line, instead) in [
+        ("bench idle --queues 0", "blockplane-bench idle --queues 0"),
+        ("help bench", "blockplane-bench --help"),
+    ] {
+        let ended = folder.run(line);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+        assert!(
+            ended.stderr.contains(&format!("write '{instead}'")),
+            "{ended:?}"
+        );
+    }
+    let help = folder.measure("--help");
     for what in ["handlers", "idle", "--json"] {
         assert!(help.succeeded().contains(what), "no {what}");
     }
-    assert_eq!(Folder::new().run("help bench").succeeded(), help.stdout);
-    let wrong = Folder::new().run("bench idle --queues 0");
+    let wrong = folder.measure("idle --queues 0");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
-    assert!(wrong.stderr.contains("--queues"), "{wrong:?}");
+    assert!(
+        wrong.stderr.starts_with("blockplane-bench: ") && wrong.stderr.contains("--queues"),
+        "{wrong:?}"
+    );
 }
 
 #[test]
@@ -104,7 +118,7 @@ fn every_command_writes_its_page() {
     let folder = Folder::new();
     assert_eq!(folder.run("generate man pages").succeeded(), "");
     let page = std::fs::read_to_string(folder.join("pages/blockplane.1")).unwrap();
-    for command in ["bench", "info", "qmp"] {
+    for command in ["check", "info", "qmp"] {
         assert!(
             page.contains(&format!("blockplane\\-{command}(1)")),
             "{command}"
@@ -122,6 +136,6 @@ fn every_command_writes_its_page() {
     assert_eq!(folder.run("generate completions .").succeeded(), "");
     for script in ["blockplane.bash", "_blockplane", "blockplane.fish"] {
         let script = std::fs::read_to_string(folder.join(script)).unwrap();
-        assert!(script.contains("compare") && script.contains("qmp"));
+        assert!(script.contains("upgrade") && script.contains("qmp"));
     }
 }

@@ -129,7 +129,7 @@ fn poll_cpu_max() {
     );
 }
 
-/// A disk whose guest memory is to be pinned, verified by `bench run`; what the server logged. `limits`
+/// A disk whose guest memory is to be pinned, verified by `blockplane-bench run`; what the server logged. `limits`
 /// is a line of shell before it starts.
 fn verified_with_fixed_buffers(limits: &str) -> String {
     let folder = Folder::new();
@@ -142,8 +142,8 @@ fn verified_with_fixed_buffers(limits: &str) -> String {
     command.env("BLOCKPLANE_LOG", "debug");
     let mut server = Process::spawn(command);
     server.accepts(&folder.join("s"));
-    let ended = folder.run(
-        "bench run s --pattern randrw --depth 128 --queues 2 --time 300ms --verify --destroy-data",
+    let ended = folder.measure(
+        "run s --pattern randrw --depth 128 --queues 2 --time 300ms --verify --destroy-data",
     );
     assert_eq!(ended.code, Some(0), "{ended:?}");
     server.stop().stderr

@@ -69,10 +69,10 @@ fn rates_and_counts_agree_with_the_load_generator() {
     };
     let begin = look();
     let mut looks = Vec::new();
-    let run = "bench run e.sock --queues 2 --depth 4 --client blocking --time 4s \
+    let run = "run e.sock --queues 2 --depth 4 --client blocking --time 4s \
         --repetitions 1 --status-interval 10ms --json";
     let ended = thread::scope(|scope| {
-        let load = scope.spawn(|| folder.run(run));
+        let load = scope.spawn(|| folder.measure(run));
         while !load.is_finished() {
             looks.push(look());
             sleep(Duration::from_millis(500));
@@ -306,7 +306,10 @@ fn what_cannot_be_done_is_told_as_everywhere() {
         ("top qmp --nonsense", "blockplane: top: unexpected argument"),
         ("top qmp", "blockplane: top: there is no socket qmp"),
         ("info qmp some", "blockplane: info: invalid value 'some'"),
-        ("bench run", "blockplane: bench: the following required"),
+        (
+            "bench run e.sock",
+            "blockplane: bench: the measuring program is blockplane-bench; write 'blockplane-bench run e.sock'\n",
+        ),
     ] {
         let ended = folder.run(line);
         assert_eq!(ended.code, Some(1), "{ended:?}");

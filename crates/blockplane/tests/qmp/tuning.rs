@@ -188,10 +188,10 @@ fn tuned_under_full_load() {
         let mut client = Client::connect(&folder.join("qmp"));
         set(&mut client, "/objects/a", "aio-max-batch", json!(3));
         let load =
-            "bench run s --pattern randrw --depth 128 --queues 2 --time 1s --verify --destroy-data";
+            "run s --pattern randrw --depth 128 --queues 2 --time 1s --verify --destroy-data";
         let mut round = 0;
         let ended = std::thread::scope(|scope| {
-            let load = scope.spawn(|| folder.run(load));
+            let load = scope.spawn(|| folder.measure(load));
             while !load.is_finished() {
                 round += 1;
                 for (property, value) in [

@@ -165,9 +165,9 @@ impl Daemon {
     /// Verified load, until it ends by itself.
     pub fn load(&self, queues: u16, seconds: u32) -> Load {
         let line = format!(
-            "bench run s --verify --pattern randrw --destroy-data --depth 16 --time {seconds}s --queues {queues}"
+            "run s --verify --pattern randrw --destroy-data --depth 16 --time {seconds}s --queues {queues}"
         );
-        Load(Process::spawn(self.folder.command(words(&line))))
+        Load(Process::spawn(self.folder.measuring(&line)))
     }
 
     /// Ends it in good order: nothing is left behind but what it was given.

@@ -36,14 +36,14 @@ fn it_says_what_it_is_and_needs() {
 }
 
 #[test]
-fn everything_is_roots_and_only_the_program_is_executable() {
+fn everything_is_roots_and_only_the_programs_are_executable() {
     if !has_tools(&[]) {
         return;
     }
     for (mode, owner, path) in listed() {
         assert_eq!(owner, "root/root", "{path}");
         let expected = match &*path {
-            "./usr/bin/blockplane" => "-rwxr-xr-x",
+            "./usr/bin/blockplane" | "./usr/bin/blockplane-bench" => "-rwxr-xr-x",
             folder if folder.ends_with('/') => "drwxr-xr-x",
             _ => "-rw-r--r--",
         };
@@ -59,6 +59,7 @@ fn what_people_look_for_is_where_they_look() {
     let paths: Vec<String> = listed().into_iter().map(|(_, _, path)| path).collect();
     for path in [
         "./usr/bin/blockplane",
+        "./usr/bin/blockplane-bench",
         "./usr/lib/systemd/system/blockplane.service",
         "./usr/lib/systemd/system/blockplane@.service",
         "./usr/lib/systemd/system/blockplane@.socket",
@@ -70,6 +71,7 @@ fn what_people_look_for_is_where_they_look() {
         "./usr/share/man/man5/blockplane.toml.5.gz",
         "./usr/share/man/man7/blockplane-qmp.7.gz",
         "./usr/share/bash-completion/completions/blockplane",
+        "./usr/share/bash-completion/completions/blockplane-bench",
         "./usr/share/zsh/vendor-completions/_blockplane",
         "./usr/share/fish/vendor_completions.d/blockplane.fish",
         "./usr/share/doc/blockplane/copyright",

@@ -14,7 +14,11 @@ pub fn package() -> &'static Path {
     static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
         // Each run overwrites the last one's.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        package::debian(&binary(), folder).unwrap_or_else(|error| panic!("{error}"))
+        let programs = package::Programs {
+            daemon: &binary(),
+            measuring: &guest::blockplane_bench().unwrap(),
+        };
+        package::debian(programs, folder).unwrap_or_else(|error| panic!("{error}"))
     });
     &PACKAGE
 }

@@ -88,9 +88,9 @@ fn setting(machine: &Machine, unit: &str, key: &str) -> String {
 
 /// Writes and reads through a socket, and compares.
 fn use_disk(machine: &Machine, socket: &Path) {
-    let program = machine.join("usr/bin/blockplane");
+    let program = machine.join("usr/bin/blockplane-bench");
     let line = "--pattern randrw --bs 4k --depth 4 --time 200ms --destroy-data --verify";
-    let mut arguments = vec!["bench".as_ref(), "run".as_ref(), socket.as_os_str()];
+    let mut arguments = vec!["run".as_ref(), socket.as_os_str()];
     arguments.extend(line.split(' ').map(std::ffi::OsStr::new));
     let said = output(program.to_str().unwrap(), &arguments);
     assert!(said.contains("no difference was found"), "{said}");

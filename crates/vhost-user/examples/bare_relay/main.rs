@@ -3,7 +3,7 @@
 //! ```text
 //! cargo build --release -p vhost-user --example bare_relay
 //! taskset -c 0 target/release/examples/bare_relay /tmp/relay.sock FILE wait io_uring &
-//! blockplane bench compare --backing FILE --client blocking --depth 32,128 --servers ours,raw --socket /tmp/relay.sock
+//! blockplane-bench compare --backing FILE --client blocking --depth 32,128 --servers ours,raw --socket /tmp/relay.sock
 //! ```
 //!
 //! One thread takes chains off a split ring, submits their reads with the guest's memory as buffers,

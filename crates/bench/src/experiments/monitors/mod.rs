@@ -1,4 +1,4 @@
-//! `bench monitors`: what clients of a monitor cost the guest.
+//! `blockplane-bench monitors`: what clients of a monitor cost the guest.
 //!
 //! One server with one disk, loaded all the time by a guest of its own; beside it no client, or many of
 //! them at several rates, in turn. One of them asks for the longest answer there is and never reads.

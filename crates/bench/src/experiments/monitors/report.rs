@@ -1,4 +1,4 @@
-//! What `bench monitors` has found, as a table, as JSON and as a plot.
+//! What `blockplane-bench monitors` has found, as a table, as JSON and as a plot.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `bench scsi`: an emulated SCSI adapter beside virtio.
+//! `blockplane-bench scsi`: an emulated SCSI adapter beside virtio.
 //!
 //! The same load through an LSI53C895A, a virtio SCSI controller and a virtio disk, and on the host itself, in turn. What made
 //! old emulations slow is the driver's to switch on: a write that keeps the SCSI bus until it is done, and requests in small
