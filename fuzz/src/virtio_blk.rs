@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::{Op, Request};
-use engine::{Completion, Errno};
 use device_queue::{Admission, QueueName, QueueStats};
+use engine::{Completion, Errno};
 use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Sink, Status};
 use virtqueue::{Chain, RingFeatures};
 
@@ -255,6 +255,7 @@ impl Rig {
             Ok(Admission::Stalled) => {
                 assert!(self.disk.room == 0 || !self.disk.waiting.is_empty());
             }
+            Ok(Admission::Waits) => unreachable!("requests are always wanted"),
             Ok(Admission::Drained) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());

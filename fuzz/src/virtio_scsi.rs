@@ -11,9 +11,9 @@ mod ring;
 
 use std::sync::Arc;
 
+use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
-use device_queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
     Address, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
 };
