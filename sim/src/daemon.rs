@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use block::{Aio, DiscardLimits, EngineSettings, Engines, Geometry, Node};
 use data_plane::{
-    ErrorPolicy, ExportReports, Message, QueueReports, Report, DeviceSetup, StoragePlane, VringSetup,
-    mailbox,
+    DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, StoragePlane,
+    VringSetup, mailbox,
 };
+use device_queue::{QueueName, QueueStats};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote};
-use device_queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::{DirtyLog, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
