@@ -8,9 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::{Faults, Node, NodeError, NodeOptions};
-use options::{
-    BlkdebugOptions, BlockdevOptions, Discard, Driver, FileOptions, NodeRef, RawOptions,
-};
+use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef};
 
 use rustix::fs::OFlags;
 
@@ -128,14 +126,59 @@ enum Lowest<'a> {
 }
 
 fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
+    match options.driver.child() {
+        Some((_, NodeRef::Name(name))) => Lowest::There(name),
+        Some((_, NodeRef::Inline(inside))) => lowest(inside),
+        None if options.driver.file().is_some() => Lowest::File,
+        None => Lowest::Null,
+    }
+}
+
+/// Opens a node of any driver. `below` is the node below it, if it has one; `file` opens a file or device; `faults` are those
+/// that a filter had before, if it is opened anew.
+pub(crate) fn open_one(
+    options: &BlockdevOptions,
+    below: Option<&Arc<Node>>,
+    faults: Option<&Arc<Faults>>,
+    file: impl FnOnce(
+        &FileOptions,
+        fn(block::FileOptions) -> NodeOptions,
+    ) -> Result<Arc<Node>, NodeError>,
+) -> Result<Arc<Node>, NodeError> {
+    let name = &options.node_name;
+    let unmap = options.discard == Discard::Unmap;
+    let below = || below.unwrap_or_else(|| unreachable!("a node with a child has one"));
     match &options.driver {
-        Driver::File(_) | Driver::HostDevice(_) => Lowest::File,
-        Driver::NullCo(_) => Lowest::Null,
-        Driver::Raw(RawOptions { file: below, .. })
-        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => match below {
-            NodeRef::Name(name) => Lowest::There(name),
-            NodeRef::Inline(inside) => lowest(inside),
-        },
+        Driver::File(of_file) => file(of_file, NodeOptions::File),
+        Driver::HostDevice(of_device) => file(of_device, NodeOptions::HostDevice),
+        Driver::NullCo(null) => {
+            let null = NodeOptions::Null(block::NullOptions {
+                size: null.size,
+                read_zeroes: null.read_zeroes,
+                latency_ns: null.latency_ns,
+            });
+            Node::open(name, options.read_only, &null)
+        }
+        Driver::Raw(raw) => Node::window(
+            name,
+            below(),
+            raw.offset,
+            raw.size,
+            options.read_only,
+            unmap,
+        ),
+        Driver::Blkdebug(blkdebug) => {
+            let faults = faults
+                .cloned()
+                .unwrap_or_else(|| Faults::new(faults::rules(&blkdebug.injected)));
+            Ok(Node::filtered(
+                name,
+                below(),
+                faults,
+                options.read_only,
+                unmap,
+            ))
+        }
     }
 }
 
@@ -147,42 +190,16 @@ impl Opening {
         parent: Option<&str>,
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
+        let below = match options.driver.child() {
+            Some((_, child)) => Some(self.below(&options.node_name, child, opened)?),
+            None => None,
+        };
         let handed = self.handed.remove(&options.node_name);
         let aio = &mut self.aio;
-        let open = |file, driver| match handed {
+        let node = open_one(options, below.as_ref(), None, |file, driver| match handed {
             None => open_fd(options, file, driver, aio),
             Some(fd) => take_over_fd(options, file, driver, aio, fd),
-        };
-        let node = match &options.driver {
-            Driver::File(file) => open(file, NodeOptions::File)?,
-            Driver::HostDevice(file) => open(file, NodeOptions::HostDevice)?,
-            Driver::NullCo(null) => {
-                let null = NodeOptions::Null(block::NullOptions {
-                    size: null.size,
-                    read_zeroes: null.read_zeroes,
-                    latency_ns: null.latency_ns,
-                });
-                Node::open(&options.node_name, options.read_only, &null)?
-            }
-            Driver::Raw(raw) => {
-                let below = self.below(&options.node_name, &raw.file, opened)?;
-                let passes_discard = options.discard == Discard::Unmap;
-                Node::window(
-                    &options.node_name,
-                    &below,
-                    raw.offset,
-                    raw.size,
-                    options.read_only,
-                    passes_discard,
-                )?
-            }
-            Driver::Blkdebug(blkdebug) => {
-                let below = self.below(&options.node_name, &blkdebug.image, opened)?;
-                let faults = Faults::new(faults::rules(&blkdebug.injected));
-                let unmap = options.discard == Discard::Unmap;
-                Node::filtered(&options.node_name, &below, faults, options.read_only, unmap)
-            }
-        };
+        })?;
         opened.push(OpenNode {
             options: options.clone(),
             node: node.clone(),

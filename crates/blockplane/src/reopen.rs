@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use block::{Node, NodeOptions};
-use options::{BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef};
+use block::{Node, NodeError, NodeOptions};
+use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::Failure;
 use crate::aio::AioChoices;
@@ -128,32 +128,12 @@ impl Planned {
     /// The new node; a window onto one that is opened anew is onto that.
     fn open(&self, renewed: &[Renewed], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
         let options = &self.options;
-        let name = self.old.name();
-        let node = match &options.driver {
-            Driver::File(file) => open_unlocked(options, file, NodeOptions::File, aio)?,
-            Driver::HostDevice(file) => open_unlocked(options, file, NodeOptions::HostDevice, aio)?,
-            Driver::NullCo(null) => {
-                let null = block::NullOptions {
-                    size: null.size,
-                    read_zeroes: null.read_zeroes,
-                    latency_ns: null.latency_ns,
-                };
-                Node::open(name, options.read_only, &NodeOptions::Null(null))?
-            }
-            Driver::Raw(raw) => {
-                let below = self.below(renewed, raw.file.node_name());
-                let unmap = options.discard == Discard::Unmap;
-                Node::window(name, below, raw.offset, raw.size, options.read_only, unmap)?
-            }
-            Driver::Blkdebug(blkdebug) => {
-                let below = self.below(renewed, blkdebug.image.node_name());
-                let Some(faults) = self.old.faults() else {
-                    unreachable!("of the same driver as before");
-                };
-                let unmap = options.discard == Discard::Unmap;
-                Node::filtered(name, below, faults.clone(), options.read_only, unmap)
-            }
-        };
+        let child = options.driver.child();
+        let below = child.map(|(_, child)| self.below(renewed, child.node_name()));
+        let faults = self.old.faults();
+        let node = node::open_one(options, below, faults, |file, driver| {
+            open_unlocked(options, file, driver, aio)
+        })?;
         Ok(node)
     }
 
@@ -371,10 +351,7 @@ fn in_order(
 }
 
 fn locking(driver: &Driver) -> Locking {
-    match driver {
-        Driver::File(file) | Driver::HostDevice(file) => file.locking,
-        Driver::NullCo(_) | Driver::Raw(_) | Driver::Blkdebug(_) => Locking::Off,
-    }
+    driver.file().map_or(Locking::Off, |file| file.locking)
 }
 
 fn open_unlocked(
@@ -382,12 +359,12 @@ fn open_unlocked(
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
     aio: &mut AioChoices,
-) -> Result<Arc<Node>, Failure> {
+) -> Result<Arc<Node>, NodeError> {
     let file = FileOptions {
         locking: Locking::Off,
         ..file.clone()
     };
-    Ok(node::open_fd(options, &file, driver, aio)?)
+    node::open_fd(options, &file, driver, aio)
 }
 
 /// The new nodes get the old ones' locks: all of them or none.

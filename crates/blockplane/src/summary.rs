@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use options::{
-    BlkdebugOptions, BlockdevOptions, Directive, Driver, ExportKind, ExportOptions,
-    IothreadOptions, MetricsAddr, NodeRef, ObjectOptions, RawOptions, SocketAddr,
+    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
+    NodeRef, ObjectOptions, SocketAddr,
 };
 use serde_json::{Map, Value, json};
 
@@ -155,21 +155,21 @@ fn iothread(options: &IothreadOptions) -> Vec<Value> {
 
 /// A row for the node, and before it for each that is written inside of it.
 fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
-    let storage = match &options.driver {
-        Driver::File(file) | Driver::HostDevice(file) => json!(file.filename.display().to_string()),
-        Driver::NullCo(null) => json!(format!("none, {} bytes", null.size)),
-        Driver::Raw(RawOptions { file: below, .. })
-        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => {
-            if let NodeRef::Inline(inside) = below {
-                node(inside, rows);
-            }
-            json!(format!("node {}", below.node_name()))
-        }
-    };
-    let page_cache = match (&options.driver, options.cache_direct) {
-        (Driver::File(_) | Driver::HostDevice(_), Some(direct)) => json!(!direct),
-        (Driver::File(_) | Driver::HostDevice(_), None) => json!("if it must"),
+    let child = options.driver.child().map(|(_, child)| child);
+    if let Some(NodeRef::Inline(inside)) = child {
+        node(inside, rows);
+    }
+    let file = options.driver.file();
+    let storage = match (&options.driver, file, child) {
+        (_, Some(file), _) => json!(file.filename.display().to_string()),
+        (_, _, Some(below)) => json!(format!("node {}", below.node_name())),
+        (Driver::NullCo(null), ..) => json!(format!("none, {} bytes", null.size)),
         _ => Value::Null,
+    };
+    let page_cache = match (file, options.cache_direct) {
+        (Some(_), Some(direct)) => json!(!direct),
+        (Some(_), None) => json!("if it must"),
+        (None, _) => Value::Null,
     };
     rows.push(vec![
         json!(options.node_name),

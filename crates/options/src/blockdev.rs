@@ -84,6 +84,15 @@ impl Driver {
             Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) => None,
         }
     }
+
+    /// The options of the file or device, of a driver for these.
+    #[must_use]
+    pub fn file(&self) -> Option<&FileOptions> {
+        match self {
+            Self::File(file) | Self::HostDevice(file) => Some(file),
+            Self::NullCo(_) | Self::Raw(_) | Self::Blkdebug(_) => None,
+        }
+    }
 }
 
 /// Options of `file` and `host_device`.

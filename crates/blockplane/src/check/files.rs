@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use options::{
-    BlkdebugOptions, BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr,
-    NodeRef, RawOptions, SocketAddr,
+    BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
+    SocketAddr,
 };
 use rustix::fs::{Access, access};
 
@@ -33,18 +33,13 @@ pub(super) fn look(daemon: &Daemon, hints: &mut Vec<String>) {
 type Seen = HashMap<(u64, u64), (String, bool)>;
 
 fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
-    let (file, wants_device) = match &options.driver {
-        Driver::File(file) => (file, false),
-        Driver::HostDevice(file) => (file, true),
-        Driver::NullCo(_) => return,
-        Driver::Raw(RawOptions { file: below, .. })
-        | Driver::Blkdebug(BlkdebugOptions { image: below, .. }) => {
-            if let NodeRef::Inline(inside) = below {
-                disk(inside, seen, hints);
-            }
-            return;
-        }
+    if let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
+        disk(inside, seen, hints);
+    }
+    let Some(file) = options.driver.file() else {
+        return;
     };
+    let wants_device = matches!(options.driver, Driver::HostDevice(_));
     let FileOptions { filename, .. } = file;
     let mut hint = |what: &str| {
         hints.push(format!(
