@@ -172,14 +172,21 @@ impl Queue {
             None => self.form.unpop_all(chains).is_some(),
             Some(recorder) => recorder.unpop_all(&mut self.form, chains),
         };
-        if given_back && let Some(dirty) = &mut self.dirty {
-            // What was read into their buffers before they failed is there.
+        if given_back {
+            self.leave(chains);
+        }
+        given_back
+    }
+
+    /// Leaves chains that are not pushed, in the ring or in the in-flight region: what was read into their buffers before they failed is
+    /// there, and its pages are marked.
+    pub fn leave(&mut self, chains: &[ChainId]) {
+        if let Some(dirty) = &mut self.dirty {
             for chain in chains {
                 dirty.mark_chain(*chain, &mut self.form);
             }
             dirty.mark_unknown();
         }
-        given_back
     }
 
     /// Asks the guest not to kick while the queue is looked at anyway. A kick may still come.

@@ -360,13 +360,26 @@ fn a_copy_of_a_guest_with_a_recorded_packed_queue_misses_nothing() {
     nothing_is_missing(true, true);
 }
 
-/// A request for one buffer in the third region, taken while there was a log or before.
+/// A request for one buffer in the third region, taken while there was a log or before; then it is answered.
 fn pages_of_one_request(packed: bool, before: bool) -> Vec<u64> {
+    pages_when_it_ends(packed, false, before, |queue, id| {
+        queue.push(id, 2);
+        queue.publish();
+    })
+}
+
+/// The same, in a queue with an in-flight region or without, and with another end.
+fn pages_when_it_ends(
+    packed: bool,
+    tracked: bool,
+    before: bool,
+    end: impl FnOnce(&mut Queue, ChainId),
+) -> Vec<u64> {
     let features = RingFeatures {
         packed,
         ..RingFeatures::default()
     };
-    let mut model = Model::new(features, false, 0);
+    let mut model = Model::new(features, tracked, 0);
     let map = model.memory.guest_memory();
     let buffers = [
         Buffer::readable(REGIONS[0].0 + 13 * PAGE, 16),
@@ -399,9 +412,20 @@ fn pages_of_one_request(packed: bool, before: bool) -> Vec<u64> {
     }
     assert_eq!(log.take(), [], "nothing is written yet");
     let id = model.held[0].id;
-    model.queue.push(id, 2);
-    model.queue.publish();
+    end(&mut model.queue, id);
     log.take()
+}
+
+/// A read that was done in part waits after an error when its queue stops, and stays in the in-flight region.
+#[test]
+fn what_was_read_for_a_request_that_stays_in_flight_is_marked() {
+    let two = [REGIONS[2].0 / PAGE + 1, REGIONS[2].0 / PAGE + 2];
+    for (packed, before) in [(false, false), (false, true), (true, false)] {
+        let pages = pages_when_it_ends(packed, true, before, |queue, id| queue.leave(&[id]));
+        assert_eq!(pages, two, "{packed}, {before}");
+    }
+    let pages = pages_when_it_ends(true, true, true, |queue, id| queue.leave(&[id]));
+    assert!(two.iter().all(|page| pages.contains(page)), "{pages:?}");
 }
 
 #[test]

@@ -209,6 +209,7 @@ impl QueueDevice for BlkQueue {
         let recorded = how == Stop::Record && cx.ring.has_recorder();
         let kept = recorded || cx.ring.unpop_all(&chains);
         if recorded {
+            cx.ring.leave(&chains);
             tracing::info!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
