@@ -145,14 +145,18 @@ impl Copying {
     /// Guest and device do nothing any more. Copies what is left; how many pages that were.
     ///
     /// # Errors
-    /// The copy is not what the memory is: the first guest address where it is not.
-    pub fn finish(mut self) -> Result<usize, u64> {
+    /// The copy is not what the memory is: the first guest address where it is not, and may not be something else.
+    pub fn finish(mut self, undefined: impl Fn(u64) -> bool) -> Result<usize, u64> {
         let pages = self.copy(usize::MAX, 0);
         let memory = self.memory.read(self.start, self.copy.len());
         if memory == self.copy {
             return Ok(pages);
         }
-        let differs = memory.iter().zip(&self.copy).position(|(a, b)| a != b);
-        Err(self.start + differs.unwrap_or(0) as u64)
+        let bytes = (self.start..).zip(memory.iter().zip(&self.copy));
+        let mut differing = bytes.filter(|(_, (is, copied))| is != copied);
+        match differing.find(|(addr, _)| !undefined(*addr)) {
+            Some((addr, _)) => Err(addr),
+            None => Ok(pages),
+        }
     }
 }

@@ -49,6 +49,8 @@ pub struct Start {
     pub call: OwnedFd,
     /// The guest's memory.
     pub memory: Arc<virtqueue::GuestMemory>,
+    /// It takes requests from the start.
+    pub enabled: bool,
 }
 
 /// A running daemon.
@@ -200,6 +202,7 @@ impl Daemon {
             log,
             call,
             memory,
+            enabled,
         } = start;
         let used = Some(layout.used);
         let kick = descriptor();
@@ -221,7 +224,7 @@ impl Daemon {
             kick: Some(kick),
             call: Some(call),
             err: None,
-            enabled: true,
+            enabled,
             fixed_buffers: false,
             stats: Arc::new(QueueStats::new()),
             reports: Some(QueueReports {

@@ -208,6 +208,11 @@ impl Disk {
         self.settle();
     }
 
+    /// All that was written is stable.
+    pub fn flush_all(&mut self) {
+        self.flush(|_| true);
+    }
+
     fn flush(&mut self, covers: impl Fn(u64) -> bool) {
         for written in &mut self.history {
             written.stable |= covers(written.number);

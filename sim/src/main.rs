@@ -160,7 +160,7 @@ fn json(results: &Results) -> String {
     let seen = results.seen;
     format!(
         "{{\"seeds\": {}, \"seconds\": {:.3}, \"answered\": {}, \"kills\": {}, \"power-failures\": {}, \"stops\": {}, \
-         \"migrations\": {}, \"faults\": {{\"errors\": {}, \"no-space\": {}, \"short\": {}, \"jobs\": {}}}, \"found\": {found}}}\n",
+         \"migrations\": {}, \"disabled\": {}, \"tables\": {}, \"resets\": {}, \"upgrades\": {}, \"faults\": {{\"errors\": {}, \"no-space\": {}, \"short\": {}, \"jobs\": {}}}, \"found\": {found}}}\n",
         results.seeds,
         results.took.as_secs_f64(),
         seen.answered,
@@ -168,6 +168,10 @@ fn json(results: &Results) -> String {
         seen.power_failures,
         seen.stops,
         seen.migrations,
+        seen.disabled,
+        seen.tables,
+        seen.resets,
+        seen.upgrades,
         seen.faults.errors,
         seen.faults.no_space,
         seen.faults.short,

@@ -12,7 +12,7 @@ use crate::random::Random;
 
 use moods::Moods;
 
-pub use event::{End, Event, Leave, Then};
+pub use event::{DriverFeatures, End, Event, Handover, Leave, Then};
 
 /// What a request of the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,13 @@ pub struct Config {
     pub memory_alignment: u32,
     /// What becomes of failed reads, and of failed others.
     pub policy: [OnError; 2],
+    /// What the first driver negotiates.
+    pub driver: DriverFeatures,
+    /// Queues start disabled and are enabled by a message, as with protocol features.
+    pub starts_disabled: bool,
+    /// A queue that stops leaves parked requests in its in-flight region, which the front-end takes along
+    /// (`GET_VRING_BASE_INFLIGHT`).
+    pub suspends: bool,
 }
 
 /// A world and what happens in it.
@@ -79,6 +86,15 @@ pub struct Plan {
 
 /// Largest request, sectors.
 pub const MAX_SECTORS: u8 = 8;
+
+impl DriverFeatures {
+    fn of(random: &mut Random) -> Self {
+        DriverFeatures {
+            flush: !random.one_in(3),
+            config_wce: random.one_in(2),
+        }
+    }
+}
 
 impl Config {
     fn of(random: &mut Random) -> Self {
@@ -108,6 +124,9 @@ impl Config {
             max_events: random.pick(&[1, 2, 4, 64, 64]),
             memory_alignment: random.pick(&[1, 1, 8, 512]),
             policy: [random.pick(&errors), random.pick(&errors)],
+            driver: DriverFeatures::of(random),
+            starts_disabled: random.one_in(2),
+            suspends: random.one_in(2),
         }
     }
 }

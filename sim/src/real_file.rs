@@ -15,7 +15,7 @@ use crate::daemon::{Daemon, Start};
 use crate::disk::Does;
 use crate::guest::Guest;
 use crate::model::{Model, SECTOR};
-use crate::plan::{Config, Kind, Then};
+use crate::plan::{Config, DriverFeatures, Kind, Then};
 use crate::random::Random;
 use crate::recorder::{Recorded, Recorder};
 use crate::trace::Trace;
@@ -99,6 +99,12 @@ fn config(random: &mut Random) -> Config {
         max_events: 16,
         memory_alignment: 512,
         policy: [OnError::Report; 2],
+        driver: DriverFeatures {
+            flush: true,
+            config_wce: false,
+        },
+        starts_disabled: false,
+        suspends: false,
     }
 }
 
@@ -123,6 +129,7 @@ impl Load {
             log: None,
             call: queue.call.try_clone().expect("a descriptor"),
             memory: self.guest.memory.guest_memory(),
+            enabled: true,
         };
         self.daemon.start(0, start);
     }

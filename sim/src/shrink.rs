@@ -48,7 +48,7 @@ fn fewer(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
 
 /// Worlds and events that are simpler take their places.
 fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
-    let worlds: [fn(&mut Plan); 7] = [
+    let worlds: [fn(&mut Plan); 9] = [
         |plan| plan.config.packed = false,
         |plan| plan.config.event_idx = false,
         |plan| plan.config.base = 0,
@@ -56,6 +56,8 @@ fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
         |plan| plan.config.io_uring = false,
         |plan| plan.config.max_events = 64,
         |plan| plan.config.memory_alignment = 1,
+        |plan| plan.config.starts_disabled = false,
+        |plan| plan.config.suspends = false,
     ];
     for world in worlds {
         let mut other = plan.clone();

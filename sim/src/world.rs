@@ -3,8 +3,10 @@
 mod control;
 mod end;
 mod machine;
+mod memory;
 mod migration;
 mod seen;
+mod upgrade;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +19,7 @@ use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::guest::Guest;
 use crate::kernel::Kernel;
-use crate::plan::{Config, Event, Leave, Plan};
+use crate::plan::{Config, Event, Handover, Leave, Plan};
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -32,14 +34,36 @@ struct Known {
     /// It has stopped, and was not started since.
     clean: bool,
     record: Option<Record>,
+    /// The front-end has disabled it, also if it does not run.
     disabled: bool,
+    /// The message that disables it was sent, and the iothread has not run since.
+    disabling: bool,
+}
+
+impl Known {
+    fn new(record: Option<Record>) -> Self {
+        Known {
+            base: None,
+            clean: false,
+            record,
+            disabled: false,
+            disabling: false,
+        }
+    }
 }
 
 /// What a front-end or an operator waits for.
 enum Waits {
     Stopped(Leave, Vec<(usize, Receiver<u32>)>),
+    /// One queue, and whether it is reset.
+    QueueStopped(bool, usize, Vec<(usize, Receiver<u32>)>),
     Settled(u16, Vec<Receiver<()>>),
     Logged(Vec<Receiver<()>>),
+    Mapped(Vec<Receiver<()>>),
+    CacheSettled(Vec<Receiver<()>>),
+    HandoverSettled(Handover, Vec<Receiver<()>>),
+    /// And the queues that ran.
+    HandoverStopped(Handover, Vec<usize>, Vec<(usize, Receiver<u32>)>),
 }
 
 /// The world.
@@ -50,6 +74,12 @@ pub struct World {
     daemon: Option<Daemon>,
     known: Vec<Known>,
     waits: Option<Waits>,
+    /// A request has failed since the last `Resume`: it may be parked.
+    may_be_parked: bool,
+    /// One has failed, and the iothread has not slept since: it may not know.
+    has_just_failed: bool,
+    /// A process was killed since the migration began: it may have written what it did not log.
+    has_lost_log: bool,
     trace: Trace,
     seen: Seen,
 }
@@ -66,6 +96,9 @@ impl World {
             daemon: None,
             known: Vec::new(),
             waits: None,
+            may_be_parked: false,
+            has_just_failed: false,
+            has_lost_log: false,
             trace,
             seen: Seen::default(),
             config,
@@ -90,21 +123,14 @@ impl World {
         Ok(world.seen)
     }
 
+    fn new_record(&self) -> Option<Record> {
+        let Config { packed, size, .. } = self.config;
+        self.config.inflight.then(|| Record::new(packed, size))
+    }
+
     fn new_queues(&mut self) {
-        let features = self.guest.borrow().features();
-        let record = || {
-            self.config
-                .inflight
-                .then(|| Record::new(features.packed, self.config.size))
-        };
-        self.known = (0..self.config.queues)
-            .map(|_| Known {
-                base: None,
-                clean: false,
-                record: record(),
-                disabled: false,
-            })
-            .collect();
+        let queues = 0..self.config.queues;
+        self.known = queues.map(|_| Known::new(self.new_record())).collect();
     }
 
     fn event(&mut self, event: &Event) {
@@ -151,6 +177,10 @@ impl World {
                 }
             }
             Event::Enable { queue, enabled } => self.enable(queue.into(), enabled),
+            Event::Hotplug { present } => self.hotplug(present),
+            Event::StopQueue { queue, reset } => self.stop_queue(queue.into(), reset),
+            Event::CacheMode { write_back } => self.set_cache_mode(write_back),
+            Event::Upgrade(how) => self.upgrade(how),
             Event::Resize { sectors } => self.resize(sectors),
             Event::Resume { report } => {
                 let how = if report {

@@ -1,7 +1,7 @@
 //! What the simulator has found, as short plans that are run again.
 
 use data_plane::OnError;
-use sim::plan::{Config, End, Event, Kind, Leave, Plan};
+use sim::plan::{Config, DriverFeatures, End, Event, Handover, Kind, Leave, Plan, Then};
 use sim::run::run;
 use sim::trace::Trace;
 
@@ -21,6 +21,12 @@ fn config() -> Config {
         max_events: 64,
         memory_alignment: 1,
         policy: [OnError::Report; 2],
+        driver: DriverFeatures {
+            flush: true,
+            config_wce: false,
+        },
+        starts_disabled: false,
+        suspends: false,
     }
 }
 
@@ -41,6 +47,10 @@ fn found(config: Config, events: &[Event]) -> Result<(), String> {
         salt: 1,
     };
     run(&plan, None, Trace::default()).map(|_| ())
+}
+
+fn enable(enabled: bool) -> Event {
+    Event::Enable { queue: 0, enabled }
 }
 
 const SHOW: Event = Event::Publish { queue: 0, kicks: 1 };
@@ -129,6 +139,154 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
             ];
             let found = found(config.clone(), &events);
             assert_eq!(found, Ok(()), "{write}, {flush}, {store}");
+        }
+    }
+}
+
+/// A read is done in part, fails, and is parked; its queue stops during a migration and leaves it in the in-flight region. The device is
+/// reset then, and nobody carries the request out any more: what it had read was not in the dirty log.
+#[test]
+fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops() {
+    let run = Event::Run { times: 3 };
+    let ends = |how| Event::Complete { pick: 0, how };
+    let driver = config().driver;
+    for packed in [false, true] {
+        let config = Config {
+            packed,
+            inflight: true,
+            suspends: true,
+            policy: [OnError::Stop, OnError::Report],
+            ..config()
+        };
+        let read = Event::Ask {
+            queue: 0,
+            kind: Kind::Read,
+            sector: 2,
+            sectors: 6,
+            shape: 0,
+        };
+        let events = [
+            Event::Log,
+            run.clone(),
+            read,
+            Event::Copy {
+                pages: 1000,
+                pick: 0,
+            },
+            SHOW,
+            run.clone(),
+            ends(End::Short(200)),
+            run.clone(),
+            ends(End::Error),
+            run.clone(),
+            Event::Leave(Leave::Reset(driver)),
+            run.clone(),
+            Event::Connect,
+            run.clone(),
+            Event::Leave(Leave::Migrate),
+            run.clone(),
+        ];
+        assert_eq!(found(config, &events), Ok(()), "{packed}");
+    }
+}
+
+/// The operator resumes a request whose queue is disabled, once: it is tried again when the queue is enabled.
+#[test]
+fn a_request_that_is_resumed_while_its_queue_is_disabled_goes_on_when_it_is_enabled() {
+    let run = Event::Run { times: 3 };
+    for [to, back] in [
+        [enable(false), enable(true)],
+        // The queues of a daemon that is handed over are disabled, too.
+        [Event::Upgrade(Handover::Refused), Event::Run { times: 0 }],
+    ] {
+        let events = [
+            ask(Kind::Write, 10),
+            SHOW,
+            run.clone(),
+            Event::Complete {
+                pick: 0,
+                how: End::NoSpace,
+            },
+            run.clone(),
+            to,
+            Event::Resume { report: false },
+            run.clone(),
+            back,
+            run.clone(),
+        ];
+        let config = Config {
+            policy: [OnError::Report, OnError::NoSpace],
+            ..config()
+        };
+        assert_eq!(found(config, &events), Ok(()));
+    }
+}
+
+/// A queue that is disabled gets a new table of the guest's memory as well.
+#[test]
+fn a_disabled_queue_has_the_new_table_when_it_is_enabled() {
+    let run = Event::Run { times: 3 };
+    let hotplug = |present| Event::Hotplug { present };
+    for tables in [
+        vec![Event::Remap],
+        vec![hotplug(false)],
+        vec![hotplug(false), run.clone(), hotplug(true)],
+    ] {
+        let mut events = vec![ask(Kind::Read, 1), SHOW, run.clone(), WHOLE, run.clone()];
+        events.push(enable(false));
+        events.push(run.clone());
+        events.extend(tables);
+        events.extend([
+            ask(Kind::Write, 2),
+            SHOW,
+            run.clone(),
+            enable(true),
+            run.clone(),
+        ]);
+        assert_eq!(found(config(), &events), Ok(()));
+    }
+}
+
+/// A driver that cannot flush follows one that can: what it writes survives a power failure, also after requests that waited.
+#[test]
+fn what_a_driver_without_flush_writes_is_stable() {
+    let run = Event::Run { times: 3 };
+    let look = Event::Look {
+        queue: 0,
+        then: Then::Polls,
+    };
+    for (write_through, config_wce) in [(false, false), (false, true), (true, true)] {
+        for salt in 0..10 {
+            let next = DriverFeatures {
+                flush: false,
+                config_wce,
+            };
+            let write = [
+                ask(Kind::Write, 3),
+                SHOW,
+                run.clone(),
+                WHOLE,
+                run.clone(),
+                look.clone(),
+            ];
+            let mut events = write.to_vec();
+            events.extend([
+                Event::Leave(Leave::Reset(next)),
+                run.clone(),
+                Event::Connect,
+                run.clone(),
+            ]);
+            events.extend(write);
+            events.push(Event::PowerFail { salt });
+            let config = Config {
+                write_through,
+                ..config()
+            };
+            assert_eq!(
+                found(config, &events),
+                Ok(()),
+                "{write_through}, {config_wce}, {salt}"
+            );
         }
     }
 }

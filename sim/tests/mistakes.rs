@@ -22,9 +22,9 @@ fn campaign(seeds: u64) -> Campaign {
 
 #[test]
 fn nothing_is_found_without_a_mistake() {
-    let results = campaign(1500).run(|_| ());
+    let results = campaign(4000).run(|_| ());
     assert_eq!(results.found, None);
-    assert_eq!(results.seeds, 1500);
+    assert_eq!(results.seeds, 4000);
     let seen = results.seen;
     // All of it happens.
     for count in [
@@ -33,6 +33,10 @@ fn nothing_is_found_without_a_mistake() {
         seen.power_failures,
         seen.stops,
         seen.migrations,
+        seen.disabled,
+        seen.tables,
+        seen.resets,
+        seen.upgrades,
         seen.faults.short,
         seen.faults.errors + seen.faults.no_space,
     ] {

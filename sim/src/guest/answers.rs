@@ -15,6 +15,11 @@ impl Guest {
     /// A request is answered.
     pub(super) fn answered(&mut self, id: u32, written: u32) -> Result<(), String> {
         let asked = self.asked.remove(&id).ok_or("was answered before")?;
+        if asked.off_limits {
+            return Err(
+                "is done: its queue was disabled before it was shown, and still is".to_owned(),
+            );
+        }
         self.now += 1;
         self.answered += 1;
         let status = self.slots[asked.slot].status(&self.memory);
@@ -59,7 +64,7 @@ impl Guest {
                 return Err("the serial is not that of the disk".to_owned());
             }
             Kind::Write | Kind::Discard | Kind::WriteZeroes => {
-                let how = match (done, self.config.write_through) {
+                let how = match (done, self.cache.writes_are_stable()) {
                     (false, _) => Ended::Unknown,
                     (true, true) if asked.kind != Kind::Discard => Ended::Stable,
                     (true, _) => Ended::Done,
@@ -81,11 +86,27 @@ impl Guest {
                 Kind::Flush => flush,
                 Kind::Read => read && overlaps,
                 // Zeroes that are to be stable are flushed behind the kernel's answer.
-                Kind::Discard | Kind::WriteZeroes if flush && self.config.write_through => true,
+                Kind::Discard | Kind::WriteZeroes if flush && asked.may_flush => true,
                 Kind::Write | Kind::Discard | Kind::WriteZeroes => !read && overlaps,
                 Kind::GetId | Kind::Unknown => false,
             };
         }
+    }
+
+    /// The driver sets the cache mode; true: it waits for the device, until the cache [is off](Self::cache_is_off).
+    pub fn set_cache_mode(&mut self, write_back: bool) -> bool {
+        let waits = self.cache.set(write_back);
+        for asked in self.asked.values_mut() {
+            asked.may_flush |= !self.cache.is_on();
+        }
+        waits
+    }
+
+    /// There is no write cache any more, and all that was done before is stable.
+    pub fn cache_is_off(&mut self) {
+        self.cache.is_off();
+        self.now += 1;
+        self.model.flushed(self.now);
     }
 
     /// The disk may have this size from now on.
@@ -107,7 +128,7 @@ impl Guest {
     /// Power has failed.
     pub fn power_failed(&mut self) {
         self.copying = None;
-        self.new_queues();
+        self.reset(self.cache.driver);
         self.now += 1;
         self.model.power_failed(self.now);
     }

@@ -19,6 +19,12 @@ pub struct Asked {
     pub(super) buffers: Vec<Buffer>,
     /// The disk has failed something that may be this.
     pub may_fail: bool,
+    /// It may be flushed behind what it does.
+    pub(super) may_flush: bool,
+    /// The table of guest memory that all queues had when it was shown.
+    pub(super) table: u64,
+    /// Its queue was disabled when it was shown, and still is: the device may not take it.
+    pub(super) off_limits: bool,
     /// It was within the disk at some time, and beyond its end at some time.
     pub(super) fitted: bool,
     pub(super) was_beyond: bool,

@@ -2,9 +2,11 @@
 
 mod answers;
 mod asked;
+mod cache;
 mod driver;
 mod order;
 mod slot;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -16,10 +18,12 @@ use virtqueue::{GuestMemory, RingFeatures};
 
 use crate::copying::Copying;
 use crate::model::{Ended, Model, data};
-use crate::plan::{Config, Kind, Then};
+use crate::plan::{Config, DriverFeatures, Kind, Then};
 use crate::trace::Trace;
 
+use cache::WriteCache;
 use order::Order;
+use tables::Tables;
 
 pub use asked::{Asked, told};
 pub use driver::Driver;
@@ -31,6 +35,8 @@ const MEMORY: u64 = 0x10_0000;
 const RINGS: u64 = 0x6_0000;
 /// Where one region of it ends and the next begins: within the data of the second slot.
 const BORDER: u64 = RINGS + SLOT + 0x200 + 600;
+/// Slots in the region that comes and goes.
+const HOTPLUG_SLOTS: usize = 4;
 
 /// What `GET_ID` is answered.
 pub const SERIAL: &str = "simulated";
@@ -45,8 +51,10 @@ pub struct GuestQueue {
     pub asleep: bool,
     /// To be signalled with.
     pub call: OwnedFd,
-    /// Some were prepared and not shown.
-    prepared: bool,
+    /// Those that were prepared and not shown.
+    prepared: Vec<u32>,
+    /// The device knows that the queue is disabled.
+    disabled: bool,
     /// A kick is on its way.
     pub late_kick: bool,
     /// Kicks that arrive at once.
@@ -58,8 +66,8 @@ pub struct Guest {
     config: Config,
     /// Its memory.
     pub memory: TestMemory,
-    /// How it was mapped before: who took a request then still uses that.
-    old_maps: Vec<Arc<GuestMemory>>,
+    /// How devices see it, and saw it.
+    tables: Tables,
     /// Somebody copies it.
     pub copying: Option<Copying>,
     /// Its queues.
@@ -79,6 +87,8 @@ pub struct Guest {
     /// What must not be.
     pub wrong: Option<String>,
     order: Order,
+    /// What its driver knows of the device's write cache.
+    pub cache: WriteCache,
     /// Requests that were answered.
     pub answered: u64,
 }
@@ -97,28 +107,31 @@ impl Guest {
             512 => RINGS + SLOT,
             _ => BORDER,
         };
-        let memory = TestMemory::with_regions(&[(MEMORY, border), (MEMORY + border, end - border)]);
+        let hotplug = (MEMORY + end, SLOT * HOTPLUG_SLOTS as u64);
+        let regions = [(MEMORY, border), (MEMORY + border, end - border), hotplug];
+        let memory = TestMemory::with_regions(&regions);
         let mut guest = Guest {
             config: config.clone(),
+            tables: Tables::new(&memory),
             memory,
-            old_maps: Vec::new(),
             copying: None,
             queues: Vec::new(),
             model: Model::new(usize::from(config.sectors) + 8),
             asked: BTreeMap::new(),
-            slots: (0..slots as u64)
+            slots: (0..(slots + HOTPLUG_SLOTS) as u64)
                 .map(|slot| Slot::new(MEMORY + RINGS + SLOT * slot))
                 .collect(),
-            free: (0..slots).rev().collect(),
+            free: (0..slots + HOTPLUG_SLOTS).rev().collect(),
             next: 0,
             now: 1,
             sectors: config.sectors.into(),
             trace,
             wrong: None,
             order: Order::default(),
+            cache: WriteCache::new(config, config.driver),
             answered: 0,
         };
-        guest.new_queues();
+        guest.new_queues(config.base);
         guest
     }
 
@@ -131,30 +144,72 @@ impl Guest {
         }
     }
 
-    /// The driver begins anew: what was asked for and not answered is forgotten.
-    pub fn new_queues(&mut self) {
+    /// The driver begins anew: what was asked for and not answered is forgotten. Split rings begin at `base`.
+    fn new_queues(&mut self, base: u16) {
+        self.queues = (0..self.config.queues)
+            .map(|index| {
+                self.forget_requests(index);
+                self.new_queue(base)
+            })
+            .collect();
+    }
+
+    fn new_queue(&self, base: u16) -> GuestQueue {
+        let size = self.config.size;
+        let driver = Driver::new(&self.memory, size, self.features(), base);
+        assert!(driver.layout().used < MEMORY + RINGS, "no room for rings");
+        GuestQueue {
+            driver,
+            names: BTreeMap::new(),
+            asleep: false,
+            call: new_call(),
+            prepared: Vec::new(),
+            disabled: false,
+            late_kick: false,
+            kicks: 0,
+        }
+    }
+
+    /// What was asked for in a queue and not answered never will be.
+    fn forget_requests(&mut self, index: usize) {
         self.now += 1;
-        for (id, asked) in std::mem::take(&mut self.asked) {
+        let asked = std::mem::take(&mut self.asked);
+        let (forgotten, kept) = asked
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, asked)| asked.queue == index);
+        self.asked = kept;
+        for (id, asked) in forgotten {
             self.model
                 .ended(id, asked.range(), Ended::Unknown, self.now);
             // What was done to it is not known either.
             let _ = self.slots[asked.slot].written(&self.memory, &asked.buffers);
             self.free.push(asked.slot);
         }
-        let Config {
-            queues, size, base, ..
-        } = self.config;
-        self.queues = (0..queues)
-            .map(|_| GuestQueue {
-                driver: Driver::new(&self.memory, size, self.features(), base),
-                names: BTreeMap::new(),
-                asleep: false,
-                call: new_call(),
-                prepared: false,
-                late_kick: false,
-                kicks: 0,
-            })
-            .collect();
+    }
+
+    /// The device is reset, and a driver with these features begins at the rings' beginnings.
+    pub fn reset(&mut self, driver: DriverFeatures) {
+        self.new_queues(0);
+        self.cache = WriteCache::new(&self.config, driver);
+    }
+
+    /// The same driver sets one queue up anew, from its beginning.
+    pub fn reset_queue(&mut self, index: usize) {
+        self.forget_requests(index);
+        self.queues[index] = self.new_queue(0);
+    }
+
+    /// A queue is enabled, or was started so: the device may take all that is in it.
+    pub fn enabled(&mut self, index: usize) {
+        self.queues[index].disabled = false;
+        for asked in self.asked.values_mut() {
+            asked.off_limits &= asked.queue != index;
+        }
+    }
+
+    /// The device knows that the queue is disabled: it takes nothing that is shown from now on.
+    pub fn disabled(&mut self, index: usize) {
+        self.queues[index].disabled = true;
     }
 
     /// Prepares a request.
@@ -162,6 +217,9 @@ impl Guest {
         let Some(&slot) = self.free.last() else {
             return;
         };
+        if kind == Kind::Flush && !self.cache.driver.flush {
+            return;
+        }
         let id = self.next + 1;
         let data = match kind {
             Kind::Write => data(id, sector, sectors),
@@ -205,8 +263,11 @@ impl Guest {
             slot,
             buffers,
             may_fail: false,
+            may_flush: !self.cache.is_on(),
             fitted: false,
             was_beyond: false,
+            table: 0,
+            off_limits: false,
         };
         asked.fitted = asked.fits(self.sectors);
         asked.was_beyond = !asked.fitted;
@@ -226,14 +287,21 @@ impl Guest {
         self.asked.insert(id, asked);
         let queue = &mut self.queues[queue];
         queue.names.insert(name, id);
-        queue.prepared = true;
+        queue.prepared.push(id);
     }
 
     /// Shows what was prepared.
     pub fn publish(&mut self, index: usize, kicks: u8) {
         let queue = &mut self.queues[index];
-        if !std::mem::take(&mut queue.prepared) {
+        let shown = std::mem::take(&mut queue.prepared);
+        if shown.is_empty() {
             return;
+        }
+        for id in shown {
+            if let Some(asked) = self.asked.get_mut(&id) {
+                asked.table = self.tables.in_force();
+                asked.off_limits = queue.disabled;
+            }
         }
         let wanted = queue.driver.publish();
         if wanted {
@@ -276,7 +344,7 @@ impl Guest {
             self.take_used(index);
             let event_idx = self.config.event_idx;
             let under_way = u16::try_from(self.queues[index].names.len()).expect("few");
-            let prepared = self.queues[index].prepared;
+            let prepared = !self.queues[index].prepared.is_empty();
             let queue = &mut self.queues[index];
             let more = match then {
                 Then::Polls => {
@@ -318,38 +386,78 @@ impl Guest {
 
     /// A request came to the kernel, with its first buffer at this address of ours.
     pub fn came(&mut self, host: usize) {
-        // What is joined comes in the disk's order.
-        if self.config.merging {
+        // Others are in memory of the daemon's.
+        let Some((table, addr)) = self.tables.find(host) else {
             return;
-        }
-        let memory = self.memory.guest_memory();
-        let maps = self.old_maps.iter().chain([&memory]);
-        let addr = maps.flat_map(|map| map.regions()).find_map(|region| {
-            let offset = host.checked_sub(region.host.addr())? as u64;
-            (offset < region.len).then(|| region.guest_addr + offset)
-        });
-        let slot = addr.map(|addr| (addr - MEMORY - RINGS) / SLOT);
-        // One that was refused since the disk ended before it has no place among those that came, should it come after all.
+        };
+        let slot = addr.checked_sub(MEMORY + RINGS).map(|at| at / SLOT);
         let asked = self
             .asked
             .iter()
-            .find(|(_, asked)| Some(asked.slot as u64) == slot && !asked.was_beyond);
-        if let Some((&id, asked)) = asked
+            .find(|(_, asked)| Some(asked.slot as u64) == slot);
+        let Some((&id, asked)) = asked else {
+            return;
+        };
+        if asked.off_limits {
+            self.complain(format!(
+                "#{id} is taken: its queue was disabled before it was shown, and still is"
+            ));
+        } else if table < asked.table {
+            self.complain(format!(
+                "#{id} is in an older table of the guest's memory than the one that all queues had when it was shown"
+            ));
+        } else if !self.config.merging
+            // What is joined comes in the disk's order. One that was refused since the disk ended before it has no place among
+            // those that came, should it come after all.
+            && !asked.was_beyond
             && let Err(wrong) = self.order.came(id, asked.queue)
         {
             self.complain(wrong);
         }
     }
 
-    /// Its memory is mapped anew.
+    /// Its memory has another table, which is [in force](Self::table_is_in_force) later.
     pub fn remap(&mut self) -> Arc<GuestMemory> {
-        self.old_maps.push(self.memory.guest_memory());
-        self.memory.remap()
+        self.tables.renew()
+    }
+
+    /// The region that comes and goes is put into the next table, or taken out of it, if it has to be and can be: whether it is.
+    pub fn hotplug(&mut self, present: bool) -> bool {
+        let first = self.slots.len() - HOTPLUG_SLOTS;
+        let unused = self.free.iter().filter(|slot| **slot >= first).count();
+        let can = present || unused == HOTPLUG_SLOTS;
+        // As hypervisors do it, not during a migration.
+        if present == self.tables.plugged || !can || self.copying.is_some() {
+            return false;
+        }
+        self.free.retain(|slot| *slot < first);
+        self.tables.plugged = present;
+        true
+    }
+
+    /// All queues that run have the youngest table.
+    pub fn table_is_in_force(&mut self) {
+        self.tables.is_in_force();
+        let last = self.slots.len();
+        let first = last - HOTPLUG_SLOTS;
+        let known = |slot: usize| {
+            self.free.contains(&slot) || self.asked.values().any(|asked| asked.slot == slot)
+        };
+        if self.tables.plugged && !(first..last).any(known) {
+            // They are used next.
+            self.free.extend((first..last).rev());
+        }
+    }
+
+    /// Whether older tables of its memory are still in use.
+    pub fn has_old_tables(&self) -> bool {
+        self.tables.has_old()
     }
 
     /// Another daemon takes over.
     pub fn restarted(&mut self) {
         self.order.begin();
+        self.table_is_in_force();
     }
 
     /// Whether the device would have to be asked for more.
@@ -373,6 +481,13 @@ impl Guest {
         if let Some(copying) = &mut self.copying {
             copying.begin_again();
         }
+    }
+
+    /// Whether a request that is not answered writes there.
+    pub fn is_to_be_written(&self, addr: u64) -> bool {
+        let buffers = self.asked.values().flat_map(|asked| &asked.buffers);
+        let mut writable = buffers.filter(|buffer| buffer.writable);
+        writable.any(|buffer| (buffer.addr..buffer.addr + u64::from(buffer.len)).contains(&addr))
     }
 
     /// What it has there.

@@ -26,6 +26,26 @@ pub enum End {
     NoSpace,
 }
 
+/// Features of a virtio-blk driver that decide when a write has to be stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverFeatures {
+    /// `VIRTIO_BLK_F_FLUSH`. Without it the driver cannot flush: each write is stable when it completes.
+    pub flush: bool,
+    /// `VIRTIO_BLK_F_CONFIG_WCE`: the driver may turn the write cache on and off.
+    pub config_wce: bool,
+}
+
+/// How a live upgrade ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// Another process goes on with the queues.
+    Done,
+    /// It is refused while the queues are disabled: they are enabled again.
+    Refused,
+    /// It fails when the queues have stopped: they start again in the same process.
+    Failed,
+}
+
 /// Why a front-end goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
@@ -33,8 +53,8 @@ pub enum Leave {
     Disconnect,
     /// It is gone without a word, and so will it come back, if there is a record of what was in flight; else as `Disconnect`.
     Vanish,
-    /// The guest resets its device.
-    Reset,
+    /// The guest resets its device, and a driver with these features goes on (`RESET_DEVICE`).
+    Reset(DriverFeatures),
     /// It goes on with another daemon, and in the copy of its memory if there is one.
     Migrate,
 }
@@ -131,6 +151,11 @@ pub enum Event {
     Connect,
     /// The guest's memory is mapped anew.
     Remap,
+    /// A region is added to the guest's memory, or removed if the guest has nothing in it.
+    Hotplug {
+        /// Added.
+        present: bool,
+    },
     /// Another eventfd for signals.
     SetCall {
         /// Where.
@@ -148,6 +173,20 @@ pub enum Event {
         /// Enabled.
         enabled: bool,
     },
+    /// One queue stops (`GET_VRING_BASE`), and starts again where it stood, or from the beginning.
+    StopQueue {
+        /// Where.
+        queue: u8,
+        /// Its driver sets it up anew (`VIRTIO_F_RING_RESET`).
+        reset: bool,
+    },
+    /// The driver turns the write cache on or off, if it has negotiated that.
+    CacheMode {
+        /// On.
+        write_back: bool,
+    },
+    /// A live upgrade: the queues are handed over to another process.
+    Upgrade(Handover),
     /// The disk gets another size.
     Resize {
         /// Sectors.

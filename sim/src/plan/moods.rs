@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-use super::{Config, End, Event, Kind, Leave, MAX_SECTORS, Then};
+use super::{Config, DriverFeatures, End, Event, Handover, Kind, Leave, MAX_SECTORS, Then};
 
 /// What is frequent in this run, in parts of 1000: beside the usual, something is more likely than else.
 pub(super) struct Moods {
@@ -10,6 +10,7 @@ pub(super) struct Moods {
     control: u64,
     crashes: u64,
     migration: u64,
+    outages: u64,
     between: u64,
     reads: u64,
     hot: u64,
@@ -30,6 +31,7 @@ impl Moods {
             control: random.pick(&[0, 20, 60, 200]),
             crashes: random.pick(&[0, 10, 30, 80]),
             migration: random.pick(&[0, 0, 40, 150]),
+            outages: random.pick(&[0, 0, 0, 30]),
             between: random.pick(&[0, 100, 400]),
             reads: random.pick(&[100, 400, 700]),
             hot: random.pick(&[2, 6, 1000]),
@@ -43,6 +45,8 @@ impl Moods {
             crash(random, events);
         } else if at < self.crashes + self.control {
             events.push(control(config, random));
+        } else if random.below(1000) < self.outages {
+            self.outage(config, random, events);
         } else if random.below(1000) < self.migration {
             migration(random, events);
         } else if random.below(4000) < self.between {
@@ -77,6 +81,45 @@ impl Moods {
             store: byte(random, 12),
             event: Box::new(show),
         });
+    }
+
+    /// The disk fails some requests, which may wait; something else happens to their queues, and the operator resumes them
+    /// before that, in the middle of it, or behind it.
+    fn outage(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
+        let queue = queue(config, random);
+        for _ in 0..=random.below(3) {
+            events.push(self.ask(config, random));
+        }
+        events.push(Event::Publish { queue, kicks: 1 });
+        events.push(Event::Run { times: 3 });
+        for _ in 0..=random.below(3) {
+            events.push(Event::Complete {
+                pick: short(random, 1 << 16),
+                how: random.pick(&[End::Error, End::NoSpace]),
+            });
+        }
+        events.push(Event::Run { times: 3 });
+        let resume = Event::Resume {
+            report: random.one_in(5),
+        };
+        for _ in 0..=random.below(4) {
+            events.push(match random.below(4) {
+                0 => resume.clone(),
+                1 => Event::Enable {
+                    queue,
+                    enabled: random.one_in(3),
+                },
+                _ => control(config, random),
+            });
+            if !random.one_in(3) {
+                events.push(Event::Run { times: 3 });
+            }
+        }
+        events.push(resume);
+        if random.one_in(2) {
+            let enabled = true;
+            events.push(Event::Enable { queue, enabled });
+        }
     }
 
     fn usual(&self, config: &Config, random: &mut Random) -> Event {
@@ -191,28 +234,30 @@ fn guest(config: &Config, random: &mut Random) -> Event {
 }
 
 fn crash(random: &mut Random, events: &mut Vec<Event>) {
-    let event = match random.below(8) {
-        0 => Event::PowerFail {
+    match random.below(8) {
+        0 => events.push(Event::PowerFail {
             salt: random.small(u32::MAX),
-        },
+        }),
         at @ 1..4 => {
-            // Often while something is given back.
-            if at > 1 {
-                let pick = short(random, 1 << 16);
+            // Often while something is given back, and several together.
+            let completed = if at > 1 { 1 + random.below(3) } else { 0 };
+            for _ in 0..completed {
                 events.push(Event::Complete {
-                    pick,
+                    pick: short(random, 1 << 16),
                     how: End::Whole,
                 });
             }
             let end = random.pick(&[4, 12, 40]);
-            Event::Kill {
+            events.push(Event::Kill {
                 store: short(random, end),
                 salt: random.small(u32::MAX),
+            });
+            if random.one_in(2) {
+                events.push(Event::Connect);
             }
         }
-        _ => Event::Connect,
-    };
-    events.push(event);
+        _ => events.push(Event::Connect),
+    }
 }
 
 /// A migration's steps, most of them copies; some of the rest come to nothing.
@@ -257,26 +302,45 @@ fn copy(random: &mut Random) -> Event {
 
 fn control(config: &Config, random: &mut Random) -> Event {
     let queue = queue(config, random);
-    match random.below(12) {
-        0 => Event::Leave(random.pick(&[
-            Leave::Disconnect,
-            Leave::Vanish,
-            Leave::Reset,
-            Leave::Migrate,
-        ])),
-        1..4 => Event::Connect,
-        4 => Event::Remap,
-        5 => Event::SetCall { queue },
-        6 => Event::SetKick { queue },
-        7 | 8 => Event::Enable {
+    match random.below(22) {
+        0 | 1 => {
+            let next = DriverFeatures::of(random);
+            Event::Leave(random.pick(&[
+                Leave::Disconnect,
+                Leave::Vanish,
+                Leave::Reset(next),
+                Leave::Migrate,
+            ]))
+        }
+        2..5 => Event::Connect,
+        5 => Event::Remap,
+        6 => Event::SetCall { queue },
+        7 => Event::SetKick { queue },
+        8..11 => Event::Enable {
             queue,
             enabled: !random.one_in(3),
         },
-        9 => Event::Resize {
+        11 => Event::Resize {
             sectors: config.sectors - 8 + short(random, 12),
         },
-        _ => Event::Resume {
+        12 | 13 => Event::Resume {
             report: random.one_in(3),
         },
+        14 | 15 => Event::Hotplug {
+            present: random.one_in(2),
+        },
+        16 => Event::StopQueue {
+            queue,
+            reset: random.one_in(2),
+        },
+        17..20 => Event::CacheMode {
+            write_back: !random.one_in(3),
+        },
+        _ => Event::Upgrade(random.pick(&[
+            Handover::Done,
+            Handover::Done,
+            Handover::Refused,
+            Handover::Failed,
+        ])),
     }
 }

@@ -1,6 +1,6 @@
 //! What front-ends and operators do: queues start and stop, descriptors, memory and sizes change.
 
-use std::sync::mpsc::{TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use data_plane::{Message, Resume};
 
@@ -10,58 +10,97 @@ use crate::model::SECTOR;
 use crate::plan::Leave;
 use crate::record::Record;
 
-use super::{Waits, World};
+use super::{Known, Waits, World};
 
 impl World {
+    /// A daemon is started if there is none, and the queues that do not run.
     pub(super) fn connect(&mut self) {
         if self.waits.is_some() {
             return;
         }
         if self.daemon.is_none() {
-            let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
-            self.trace
-                .say(|| format!("a daemon starts, for {sectors} sectors"));
-            self.daemon = Some(Daemon::new(&self.config, &self.kernel, sectors));
-            let mut guest = self.guest.borrow_mut();
-            guest.resized(sectors as u64);
-            guest.restarted();
+            self.start_daemon();
+        } else if self.running().is_empty() {
+            self.negotiate();
         }
+        for index in 0..self.known.len() {
+            if !self.runs(index) {
+                let enabled = !self.known[index].disabled;
+                self.start_queue(index, enabled && !self.config.starts_disabled);
+                if enabled && self.config.starts_disabled {
+                    self.enable(index, true);
+                }
+            }
+        }
+        self.is_logged();
+    }
+
+    fn runs(&self, index: usize) -> bool {
+        self.daemon
+            .as_ref()
+            .is_some_and(|daemon| daemon.queues[index].is_some())
+    }
+
+    pub(super) fn running(&self) -> Vec<usize> {
+        let all = 0..self.known.len();
+        all.filter(|index| self.runs(*index)).collect()
+    }
+
+    pub(super) fn start_daemon(&mut self) {
+        let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
+        self.trace
+            .say(|| format!("a daemon starts, for {sectors} sectors"));
+        self.daemon = Some(Daemon::new(&self.config, &self.kernel, sectors));
+        let mut guest = self.guest.borrow_mut();
+        guest.resized(sectors as u64);
+        guest.restarted();
+        // Another process does not know what a driver has set.
+        let mode = guest.cache.mode;
+        drop(guest);
+        if let Some(daemon) = &self.daemon {
+            daemon.device.set_cache_mode(mode);
+        }
+        self.negotiate();
+    }
+
+    /// A queue starts where it stands.
+    pub(super) fn start_queue(&mut self, index: usize, enabled: bool) {
         let Some(daemon) = &mut self.daemon else {
             return;
         };
-        let guest = self.guest.borrow();
-        for (index, known) in self.known.iter_mut().enumerate() {
-            if daemon.queues[index].is_some() {
-                continue;
-            }
-            let queue = &guest.queues[index];
-            let log = guest.copying.as_ref().and_then(Copying::log);
-            let after_crash = queue.driver.base_after_crash();
-            let base = match (known.clean, self.config.packed) {
-                (true, _) | (false, true) => known.base.unwrap_or(after_crash),
-                (false, false) => after_crash,
-            };
-            known.clean = false;
-            known.disabled = false;
-            self.trace
-                .say(|| format!("queue {index} starts at {base:#x}"));
-            daemon.start(
-                index,
-                Start {
-                    layout: queue.driver.layout(),
-                    features: guest.features(),
-                    base,
-                    inflight: known.record.as_ref().map(Record::region),
-                    log,
-                    call: queue.call.try_clone().expect("a descriptor"),
-                    memory: guest.memory.guest_memory(),
-                },
-            );
-            // As the front-end's side of the daemon does: one that was meant for the connection before may be lost.
-            rustix::io::write(&queue.call, &1_u64.to_ne_bytes()).expect("an eventfd takes it");
+        let mut guest = self.guest.borrow_mut();
+        let (queue, known) = (&guest.queues[index], &mut self.known[index]);
+        let log = guest.copying.as_ref().and_then(Copying::log);
+        let after_crash = queue.driver.base_after_crash();
+        let base = match (known.clean, self.config.packed) {
+            (true, _) | (false, true) => known.base.unwrap_or(after_crash),
+            (false, false) => after_crash,
+        };
+        known.clean = false;
+        self.trace.say(|| {
+            let disabled = if enabled { "" } else { ", disabled" };
+            format!("queue {index} starts at {base:#x}{disabled}")
+        });
+        daemon.start(
+            index,
+            Start {
+                layout: queue.driver.layout(),
+                features: guest.features(),
+                base,
+                inflight: known.record.as_ref().map(Record::region),
+                log,
+                call: queue.call.try_clone().expect("a descriptor"),
+                memory: guest.memory.guest_memory(),
+                enabled,
+            },
+        );
+        // As the front-end's side of the daemon does: one that was meant for the connection before may be lost.
+        rustix::io::write(&queue.call, &1_u64.to_ne_bytes()).expect("an eventfd takes it");
+        if enabled {
+            guest.enabled(index);
+        } else {
+            guest.disabled(index);
         }
-        drop(guest);
-        self.is_logged();
     }
 
     pub(super) fn leave(&mut self, how: Leave) {
@@ -74,86 +113,131 @@ impl World {
         }
         self.trace
             .say(|| format!("the front-end stops the queues: {how:?}"));
-        if how == Leave::Vanish && self.config.inflight {
+        if self.config.inflight && (how == Leave::Vanish || self.config.suspends) {
             daemon.tell(Message::LeaveParked);
         }
-        let running = (0..daemon.queues.len()).filter(|index| daemon.queues[*index].is_some());
-        let answers = running.zip(daemon.ask(Message::Stop)).collect();
-        self.waits = Some(Waits::Stopped(how, answers));
+        self.waits = Some(Waits::Stopped(how, self.stop_all(|_| true)));
+    }
+
+    /// One queue stops while the others go on.
+    pub(super) fn stop_queue(&mut self, index: usize, reset: bool) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        let Some(running) = daemon.queues[index] else {
+            return;
+        };
+        let then = if reset { ", to begin anew" } else { "" };
+        self.trace
+            .say(|| format!("the front-end stops queue {index}{then}"));
+        if self.config.inflight && self.config.suspends {
+            daemon.send(Message::LeaveParked(running.place));
+        }
+        let answers = self.stop_all(|other| other == index);
+        self.waits = Some(Waits::QueueStopped(reset, index, answers));
     }
 
     pub(super) fn look_for_answers(&mut self) {
-        match &mut self.waits {
-            None => {}
-            Some(Waits::Stopped(how, answers)) => {
+        let Some(mut waits) = self.waits.take() else {
+            return;
+        };
+        let done = match &mut waits {
+            Waits::Stopped(how, answers) => {
                 let told = *how != Leave::Vanish || !self.config.inflight;
-                answers.retain(|(index, answer)| match answer.try_recv() {
-                    Ok(base) => {
-                        self.trace
-                            .say(|| format!("queue {index} has stopped at {base:#x}"));
-                        self.seen.stops += 1;
-                        let known = &mut self.known[*index];
-                        if told {
-                            (known.base, known.clean) = (Some(base), true);
-                            if let Some(record) = &known.record {
-                                record.region().forget();
-                            }
-                        }
-                        if let Some(daemon) = &mut self.daemon {
-                            daemon.queues[*index] = None;
-                        }
-                        false
-                    }
-                    Err(error) => {
-                        assert_eq!(error, TryRecvError::Empty, "a queue that stops says where");
-                        true
-                    }
-                });
-                if answers.is_empty() {
-                    self.left();
-                }
+                self.have_stopped(answers, told)
             }
-            Some(Waits::Logged(answers)) => {
+            Waits::QueueStopped(_, _, answers) | Waits::HandoverStopped(_, _, answers) => {
+                self.have_stopped(answers, true)
+            }
+            Waits::Settled(_, answers)
+            | Waits::Logged(answers)
+            | Waits::Mapped(answers)
+            | Waits::CacheSettled(answers)
+            | Waits::HandoverSettled(_, answers) => {
                 answers.retain(|answer| answer.try_recv() == Err(TryRecvError::Empty));
-                if answers.is_empty() {
-                    self.waits = None;
-                    self.is_logged();
+                answers.is_empty()
+            }
+        };
+        if !done {
+            self.waits = Some(waits);
+            return;
+        }
+        match waits {
+            Waits::Stopped(how, _) => self.left(how),
+            Waits::QueueStopped(reset, index, _) => {
+                if reset {
+                    self.guest.borrow_mut().reset_queue(index);
+                    self.drop_region();
+                    let disabled = self.known[index].disabled;
+                    // What is recorded is about the ring that was.
+                    self.known[index] = Known {
+                        disabled,
+                        ..Known::new(self.new_record())
+                    };
                 }
             }
-            Some(Waits::Settled(sectors, answers)) => {
-                answers.retain(|answer| answer.try_recv() == Err(TryRecvError::Empty));
-                if answers.is_empty() {
-                    let sectors = *sectors;
-                    self.waits = None;
-                    self.trace
-                        .say(|| format!("all have settled: the disk is cut to {sectors} sectors"));
-                    self.kernel.state().disk.resize(sectors.into());
-                    self.guest.borrow_mut().cut(sectors.into());
-                }
+            Waits::Settled(sectors, _) => {
+                self.trace
+                    .say(|| format!("all have settled: the disk is cut to {sectors} sectors"));
+                self.kernel.state().disk.resize(sectors.into());
+                self.guest.borrow_mut().cut(sectors.into());
             }
+            Waits::Logged(_) => self.is_logged(),
+            Waits::Mapped(_) => self.guest.borrow_mut().table_is_in_force(),
+            Waits::CacheSettled(_) => self.flush(),
+            Waits::HandoverSettled(how, _) => self.handover_settled(how),
+            Waits::HandoverStopped(how, moved, _) => self.handover_stopped(how, &moved),
         }
     }
 
-    fn left(&mut self) {
-        let Some(Waits::Stopped(how, _)) = self.waits.take() else {
-            return;
-        };
+    /// The front-end drops an in-flight region. What a dead process had begun may be in there, which nobody carries out and logs.
+    fn drop_region(&self) {
+        if self.has_lost_log {
+            self.guest.borrow_mut().takes_back();
+        }
+    }
+
+    /// Whether these have stopped. The front-end learns where they stand if it is still there (`told`).
+    fn have_stopped(&mut self, answers: &mut Vec<(usize, Receiver<u32>)>, told: bool) -> bool {
+        answers.retain(|(index, answer)| match answer.try_recv() {
+            Ok(base) => {
+                self.trace
+                    .say(|| format!("queue {index} has stopped at {base:#x}"));
+                self.seen.stops += 1;
+                let known = &mut self.known[*index];
+                known.disabling = false;
+                if told {
+                    (known.base, known.clean) = (Some(base), true);
+                    if let Some(record) = &known.record {
+                        record.region().forget();
+                    }
+                }
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.queues[*index] = None;
+                }
+                false
+            }
+            Err(error) => {
+                assert_eq!(error, TryRecvError::Empty, "a queue that stops says where");
+                true
+            }
+        });
+        answers.is_empty()
+    }
+
+    fn left(&mut self, how: Leave) {
         match how {
             Leave::Disconnect | Leave::Vanish => {}
-            Leave::Reset => {
-                self.guest.borrow_mut().new_queues();
+            Leave::Reset(driver) => {
+                if let Some(daemon) = &self.daemon {
+                    daemon.device.reset();
+                }
+                self.seen.resets += 1;
+                self.guest.borrow_mut().reset(driver);
+                self.drop_region();
                 self.new_queues();
             }
             Leave::Migrate => self.moves(),
-        }
-    }
-
-    pub(super) fn remap(&mut self) {
-        if let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) {
-            self.trace
-                .say(|| "the guest's memory is mapped anew".to_owned());
-            let memory = self.guest.borrow_mut().remap();
-            daemon.tell(|place| Message::SetMemory(place, memory.clone(), channel().0));
         }
     }
 
@@ -171,14 +255,35 @@ impl World {
         daemon.send(Message::SetCall(running.place, Some(call)));
     }
 
+    /// The front-end enables a queue, or disables it. During a handover its messages are not read.
     pub(super) fn enable(&mut self, index: usize, enabled: bool) {
+        if let Some(Waits::HandoverSettled(..) | Waits::HandoverStopped(..)) = self.waits {
+            return;
+        }
+        let known = &mut self.known[index];
+        known.disabled = !enabled;
         if let Some(daemon) = &self.daemon
             && let Some(running) = daemon.queues[index]
         {
             self.trace
                 .say(|| format!("queue {index}: enabled: {enabled}"));
             daemon.send(Message::Enable(running.place, enabled));
-            self.known[index].disabled = !enabled;
+            known.disabling = !enabled;
+            if enabled {
+                self.guest.borrow_mut().enabled(index);
+            } else {
+                self.seen.disabled += 1;
+            }
+        }
+    }
+
+    /// The iothread has run: it has read its messages, and if it sleeps it has seen all completions.
+    pub(super) fn has_run(&mut self) {
+        self.has_just_failed &= self.daemon.as_ref().is_some_and(Daemon::is_awake);
+        for (index, known) in self.known.iter_mut().enumerate() {
+            if std::mem::take(&mut known.disabling) {
+                self.guest.borrow_mut().disabled(index);
+            }
         }
     }
 
@@ -207,6 +312,8 @@ impl World {
         {
             self.trace
                 .say(|| format!("what waits after an error goes on: {how:?}"));
+            // Unless some have failed of which it does not know yet.
+            self.may_be_parked &= self.has_just_failed;
             daemon.tell(|place| Message::Resume(place, how));
         }
     }

@@ -16,12 +16,6 @@ impl World {
         self.kernel.state().answers.clear();
         self.guest.borrow_mut().shows_all();
         self.late_kicks();
-        for queue in 0..self.config.queues {
-            // Only what is not: it would look at its ring.
-            if self.known[queue].disabled {
-                self.enable(queue, true);
-            }
-        }
         let mut rounds = 0;
         while self.goes_on() {
             self.look_around()?;
@@ -40,6 +34,11 @@ impl World {
             ));
         }
         guest.check_memory()?;
+        if guest.has_old_tables() {
+            return Err(
+                "an older table of the guest's memory is in use, and no request is".to_owned(),
+            );
+        }
         guest.check_disk(self.kernel.state().disk.bytes())?;
         drop(guest);
         let salt = u32::try_from(salt & 0xffff_ffff).expect("32 bits");
@@ -56,6 +55,12 @@ impl World {
                 .is_none_or(|daemon| daemon.queues.contains(&None));
             if missing {
                 self.connect();
+                return true;
+            }
+            // Only what is not enabled: it would look at its ring.
+            let disabled = self.known.iter().position(|known| known.disabled);
+            if let Some(queue) = disabled {
+                self.enable(queue, true);
                 return true;
             }
             if self.is_copied() {
@@ -93,6 +98,11 @@ impl World {
             return false;
         };
         if daemon.waiting() > 0 {
+            if !self.may_be_parked {
+                let waits = "requests are parked: they were resumed, and have not failed again";
+                self.guest.borrow_mut().complain(waits.to_owned());
+                return false;
+            }
             self.resume(Resume::Retry);
             return true;
         }

@@ -63,6 +63,7 @@ impl World {
     pub(super) fn iterate(&mut self) {
         if let Some(daemon) = &mut self.daemon {
             daemon.iterate();
+            self.has_run();
         }
     }
 
@@ -89,6 +90,7 @@ impl World {
             });
         };
         watched(Box::new(watcher), || daemon.iterate());
+        self.has_run();
     }
 
     /// The process ends before a certain store.
@@ -107,12 +109,16 @@ impl World {
             Some(()) => "the process is killed".to_owned(),
         });
         self.seen.kills += 1;
+        self.has_lost_log = self.config.inflight && self.config.suspends;
         self.ended(salt);
         if !self.config.inflight {
             self.trace
                 .say(|| "guest: nobody knows what was in flight: resets its device".to_owned());
-            self.guest.borrow_mut().new_queues();
-            self.guest.borrow_mut().takes_back();
+            let mut guest = self.guest.borrow_mut();
+            let driver = guest.cache.driver;
+            guest.reset(driver);
+            guest.takes_back();
+            drop(guest);
             self.new_queues();
         }
     }
@@ -128,6 +134,7 @@ impl World {
         for known in &mut self.known {
             // What it has said before it stopped still holds.
             known.clean &= known.base.is_some();
+            known.disabling = false;
         }
     }
 
@@ -192,6 +199,7 @@ impl World {
                 return;
             }
         };
+        (self.may_be_parked, self.has_just_failed) = (true, true);
         // With the rest of it all fails that was joined to one request.
         let began = (state.disk.held[index].began / SECTOR) as u64;
         self.guest
@@ -220,6 +228,7 @@ impl World {
         });
         if fails {
             self.seen.faults.jobs += 1;
+            (self.may_be_parked, self.has_just_failed) = (true, true);
             let mut guest = self.guest.borrow_mut();
             guest.failed(true, false, 0..u64::MAX);
             guest.failed(false, true, 0..u64::MAX);

@@ -22,12 +22,14 @@ impl World {
         };
         self.trace
             .say(|| "the front-end wants to know which pages are written".to_owned());
+        let copied = self.is_copied();
         let mut guest = self.guest.borrow_mut();
         let memory = guest.memory.clone();
         let log = guest
             .copying
             .get_or_insert_with(|| Copying::new(memory))
             .new_log();
+        self.has_lost_log &= copied;
         let mut answers = Vec::new();
         for (running, queue) in daemon.queues.iter().zip(&guest.queues) {
             if let Some(running) = running {
@@ -75,7 +77,9 @@ impl World {
                 "all queues have stopped, and the kernel still has {busy} requests"
             ));
         }
-        match copying.finish() {
+        // What a dead process had begun and is still in the in-flight region is carried out once more, and writes its buffers then.
+        let lost = self.has_lost_log;
+        match copying.finish(|addr| lost && guest.is_to_be_written(addr)) {
             Ok(pages) => {
                 self.seen.migrations += 1;
                 self.trace

@@ -13,6 +13,14 @@ pub struct Seen {
     pub stops: u64,
     /// Migrations that came to their end.
     pub migrations: u64,
+    /// Queues that were disabled.
+    pub disabled: u64,
+    /// Changes of the guest's memory table.
+    pub tables: u64,
+    /// Devices that were reset, each for another driver.
+    pub resets: u64,
+    /// Live upgrades that came to their end.
+    pub upgrades: u64,
     /// What went wrong on the disk.
     pub faults: Faults,
 }
@@ -38,6 +46,10 @@ impl Seen {
         self.power_failures += other.power_failures;
         self.stops += other.stops;
         self.migrations += other.migrations;
+        self.disabled += other.disabled;
+        self.tables += other.tables;
+        self.resets += other.resets;
+        self.upgrades += other.upgrades;
         self.faults.errors += other.faults.errors;
         self.faults.no_space += other.faults.no_space;
         self.faults.short += other.faults.short;

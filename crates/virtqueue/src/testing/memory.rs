@@ -110,7 +110,14 @@ impl TestMemory {
     /// [`guest_memory`](Self::guest_memory) returns from now on. The old one works until it is
     /// dropped.
     pub fn remap(&self) -> Arc<GuestMemory> {
-        let fresh = Arc::new(map_all(&self.shared.files));
+        self.remap_regions(|_| true)
+    }
+
+    /// The same with a table that has only some of the regions, by their index.
+    pub fn remap_regions(&self, included: impl Fn(usize) -> bool) -> Arc<GuestMemory> {
+        let files = self.shared.files.iter().enumerate();
+        let files = files.filter_map(|(index, file)| included(index).then_some(file));
+        let fresh = Arc::new(map_all(files));
         let current = &self.shared.guest_memory;
         *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
         fresh
@@ -320,8 +327,8 @@ fn memory_file(len: u64) -> File {
     file
 }
 
-fn map_all(files: &[RegionFile]) -> GuestMemory {
-    let regions = files.iter().map(map).collect();
+fn map_all<'a>(files: impl IntoIterator<Item = &'a RegionFile>) -> GuestMemory {
+    let regions = files.into_iter().map(map).collect();
     // SAFETY: `map` maps each region in full, readable and writable, until its owner is dropped,
     // and this module makes no references into them.
     unsafe { GuestMemory::new(regions) }.expect("regions of a test")

@@ -1,0 +1,86 @@
+//! Live upgrades: the queues are disabled, settle, and stop; another process goes on with them where they stood.
+//!
+//! The iothread gets the messages that `vhost_user::Parked` and `vhost_user::TakenOver` send, in their order. Their own code, with
+//! sockets and processes, does not run here.
+
+use std::sync::mpsc::Receiver;
+
+use data_plane::Message;
+
+use crate::plan::Handover;
+
+use super::{Waits, World};
+
+impl World {
+    /// An upgrade begins: the queues take nothing more.
+    pub(super) fn upgrade(&mut self, how: Handover) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        // A guest that is being migrated is not handed over; without queues there is nothing to be seen.
+        if self.is_copied() || self.running().is_empty() {
+            return;
+        }
+        self.trace
+            .say(|| "an upgrade begins: all queues are disabled".to_owned());
+        daemon.tell(|place| Message::Enable(place, false));
+        let answers = daemon.ask(Message::Settle);
+        self.waits = Some(Waits::HandoverSettled(how, answers));
+    }
+
+    /// All queues have settled.
+    pub(super) fn handover_settled(&mut self, how: Handover) {
+        let Some(daemon) = &self.daemon else {
+            return;
+        };
+        if how == Handover::Refused {
+            self.trace.say(|| "the upgrade is refused".to_owned());
+            for (index, running) in daemon.queues.iter().enumerate() {
+                if let Some(running) = running {
+                    let enabled = !self.known[index].disabled;
+                    daemon.send(Message::Enable(running.place, enabled));
+                }
+            }
+            return;
+        }
+        daemon.tell(Message::LeaveParked);
+        let answers = self.stop_all(|_| true);
+        let moved = answers.iter().map(|(index, _)| *index).collect();
+        self.waits = Some(Waits::HandoverStopped(how, moved, answers));
+    }
+
+    /// All queues have stopped: they start where they stood, and are enabled as they were.
+    pub(super) fn handover_stopped(&mut self, how: Handover, moved: &[usize]) {
+        if how == Handover::Done {
+            self.seen.upgrades += 1;
+            self.daemon = None;
+            self.start_daemon();
+        } else {
+            self.trace
+                .say(|| "the upgrade fails: the same process goes on".to_owned());
+        }
+        for index in moved {
+            self.start_queue(*index, false);
+        }
+        for index in moved {
+            self.enable(*index, !self.known[*index].disabled);
+        }
+    }
+
+    /// Stops those queues that run; where each says that it has.
+    pub(super) fn stop_all(&self, which: impl Fn(usize) -> bool) -> Vec<(usize, Receiver<u32>)> {
+        let Some(daemon) = &self.daemon else {
+            return Vec::new();
+        };
+        let running = daemon.queues.iter().enumerate();
+        let running = running.filter_map(|(index, running)| Some((index, (*running)?.place)));
+        let stopped = running.filter(|(index, _)| which(*index));
+        stopped
+            .map(|(index, place)| {
+                let (reply, answer) = std::sync::mpsc::channel();
+                daemon.send(Message::Stop(place, reply));
+                (index, answer)
+            })
+            .collect()
+    }
+}
