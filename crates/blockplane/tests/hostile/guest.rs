@@ -181,6 +181,12 @@ impl Guest {
         self.announce(index);
     }
 
+    /// The same, and does not say where it begins.
+    pub fn set_up_without_base(&mut self, index: u32, entries: u16) {
+        self.queues[index as usize] = self.new_queue(entries);
+        self.announce_but_base(index);
+    }
+
     fn new_queue(&self, entries: u16) -> Queue {
         let features = RingFeatures {
             event_idx: self.features & EVENT_IDX != 0,
@@ -198,9 +204,14 @@ impl Guest {
     }
 
     fn announce(&self, index: u32) {
+        let base = self.queues[index as usize].ring.base();
+        self.must(SET_VRING_BASE, &u32s(&[index, base]), &[]);
+        self.announce_but_base(index);
+    }
+
+    fn announce_but_base(&self, index: u32) {
         let queue = &self.queues[index as usize];
-        let base = queue.ring.base();
-        let set_up = queue.set_up(&self.wire, &self.memory, index, base);
+        let set_up = queue.set_up_without_base(&self.wire, &self.memory, index);
         set_up.unwrap();
         let number = u64s(&[u64::from(index)]);
         self.must(SET_VRING_ERR, &number, &[queue.err.as_fd()]);

@@ -63,9 +63,23 @@ impl Queue {
         index: u32,
         base: u32,
     ) -> Result<(), Gone> {
+        wire.must(SET_VRING_BASE, &u32s(&[index, base]), &[])?;
+        self.set_up_without_base(wire, memory, index)
+    }
+
+    /// The same, and does not say where it begins.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    #[track_caller]
+    pub fn set_up_without_base(
+        &self,
+        wire: &Wire,
+        memory: &TestMemory,
+        index: u32,
+    ) -> Result<(), Gone> {
         let entries = self.ring.layout().size.into();
         wire.must(SET_VRING_NUM, &u32s(&[index, entries]), &[])?;
-        wire.must(SET_VRING_BASE, &u32s(&[index, base]), &[])?;
         wire.must(SET_VRING_ADDR, &self.addresses(memory, index, 0), &[])?;
         let call = self.call.as_fd();
         wire.must(SET_VRING_CALL, &u64s(&[index.into()]), &[call])
