@@ -4,6 +4,7 @@
 //! - `kept`: what was changed while it ran, locks, sockets, the pidfile, the service manager's knowledge.
 //! - `locked`: images, the pidfile and files of reservations are locked all the time.
 //! - `round_trip`: every setting that can be seen, changed from what it usually is.
+//! - `disabled`: queues that their front-end has disabled.
 //! - `scsi`: the same with SCSI controllers, and what they know of their initiators.
 //! - `adapter`: host adapters without a front-end.
 //! - `refused`: what cannot be handed over is said before anything has happened.
@@ -18,6 +19,7 @@ mod adapter;
 #[path = "../qmp/contender.rs"]
 mod contender;
 mod daemon;
+mod disabled;
 mod kept;
 mod load;
 mod locked;
