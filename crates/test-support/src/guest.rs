@@ -39,7 +39,8 @@ const CONFIG_BYTES: u32 = 60;
 const RANGE_BYTES: u32 = 16;
 const ENTRIES: u16 = 64;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
-const SCSI_FEATURES: u64 = 1 << 30 | 1 << 32;
+const NO_FEATURES: u64 = 1 << 30 | 1 << 32;
+const SCSI_FEATURES: u64 = NO_FEATURES;
 /// And `VIRTIO_BLK_F_FLUSH`, `VIRTIO_BLK_F_CONFIG_WCE`
 const BLK_FEATURES: u64 = 1 << 9 | 1 << 11 | SCSI_FEATURES;
 /// `MQ`, `REPLY_ACK`, `CONFIG`
@@ -81,6 +82,16 @@ impl Guest {
     /// Connected to a disk, with that many queues running.
     pub fn connect(socket: &Path, queues: u32) -> Self {
         Guest::with_features(socket, queues, BLK_FEATURES)
+    }
+
+    /// The same with a driver that cannot flush, nor set the cache mode.
+    pub fn connect_without_flush(socket: &Path, queues: u32) -> Self {
+        Guest::with_features(socket, queues, NO_FEATURES)
+    }
+
+    /// Another driver, which cannot do that, chooses its features. No queue runs.
+    pub fn negotiate_without_flush(&self) {
+        self.must(SET_FEATURES, &u64s(&[NO_FEATURES]), &[]);
     }
 
     /// The same to a SCSI controller, whose first two queues are not for commands.
