@@ -328,26 +328,32 @@ fn in_order(
     nodes: &[OpenNode],
     child: impl Fn(&OpenNode) -> Option<String>,
 ) -> Result<Vec<&OpenNode>, Failure> {
-    let mut left: Vec<&OpenNode> = nodes.iter().collect();
     let mut ordered: Vec<&OpenNode> = Vec::new();
-    while !left.is_empty() {
-        let waits = |open: &&OpenNode| {
+    for open in nodes {
+        // It and what is below it, as far as that has no place yet.
+        let mut chain: Vec<&OpenNode> = Vec::new();
+        let mut next = Some(open);
+        while let Some(open) = next
+            && !contains(&ordered, open)
+        {
+            if contains(&chain, open) {
+                let (below, name) = (open.node.name(), chain[chain.len() - 1].node.name());
+                return Err(
+                    format!("Making '{below}' a child of '{name}' would create a cycle").into(),
+                );
+            }
+            chain.push(open);
             let below = child(open);
-            left.iter()
-                .any(|other| below.as_deref() == Some(other.node.name()))
-        };
-        let (later, next): (Vec<_>, Vec<_>) = left.iter().copied().partition(waits);
-        if let (true, Some(first)) = (next.is_empty(), later.first()) {
-            let name = first.node.name();
-            let below = child(first).unwrap_or_default();
-            return Err(
-                format!("Making '{below}' a child of '{name}' would create a cycle").into(),
-            );
+            let mut nodes = nodes.iter();
+            next = nodes.find(|other| below.as_deref() == Some(other.node.name()));
         }
-        ordered.extend(next);
-        left = later;
+        ordered.extend(chain.into_iter().rev());
     }
     Ok(ordered)
+}
+
+fn contains(nodes: &[&OpenNode], open: &OpenNode) -> bool {
+    nodes.iter().any(|other| std::ptr::eq(*other, open))
 }
 
 fn locking(driver: &Driver) -> Locking {
