@@ -107,23 +107,28 @@ impl LockedFd {
         if had == Locking::Off {
             return self.hold(path, locking, read_only);
         }
-        let hold = |who: &LockedFd, read_only| who.hold(path, locking, read_only);
+        let hold = || self.hold(path, locking, read_only);
         // Both have them for a moment, so that no one else gets in between; the other's are in its way.
-        let _ = hold(self, read_only);
+        let _ = hold();
         from.release();
-        hold(self, read_only).inspect_err(|_| {
-            // What it had it gets again: nobody else could take it meanwhile.
-            let _ = hold(from, was_read_only);
+        hold().inspect_err(|_| {
+            // What it had it gets again, also where ours, released next, are in its way: nobody else could take it meanwhile.
+            let _ = acquire(from, path, locking, was_read_only);
+            from.mark_held();
             self.release();
         })
     }
 
     fn hold(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
         acquire(self, path, locking, read_only)?;
+        self.mark_held();
+        Ok(())
+    }
+
+    fn mark_held(&self) {
         if !self.held.swap(true, Ordering::Relaxed) {
             self.image.hold();
         }
-        Ok(())
     }
 
     fn release(&self) {
@@ -352,6 +357,33 @@ mod tests {
         assert!(is_locked(&lock(open(image.path()), false)));
         drop(reader);
         lock(open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn an_image_whose_handover_failed_is_still_known_to_be_locked_here() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let path = image.path();
+        let from = lock(open(path), false).unwrap();
+        let to = LockedFd::acquire(open(path), path, Locking::Off, false).unwrap();
+        // Another program that is about to find out that the image is in use has this lock for a moment.
+        let other = open(path);
+        assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
+        let refused = to.take_over(&from, path, [Locking::On; 2], [false; 2]);
+        assert!(matches!(
+            refused,
+            Err(NodeError::Locked { here: false, .. })
+        ));
+        drop((other, to));
+        let refused = lock(open(path), false);
+        assert!(matches!(refused, Err(NodeError::Locked { here: true, .. })));
+        drop(from);
+        let elsewhere = open(path);
+        assert!(lock_shared(elsewhere.as_fd(), USED_BASE + WRITE).unwrap());
+        let refused = lock(open(path), false);
+        assert!(matches!(
+            refused,
+            Err(NodeError::Locked { here: false, .. })
+        ));
     }
 
     #[test]
