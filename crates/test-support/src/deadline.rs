@@ -35,11 +35,24 @@ impl Deadline {
         }
     }
 
+    /// The time that is left.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.limit.saturating_sub(self.begin.elapsed())
+    }
+
     /// Panics if the time is over; `what` is missing then.
     #[track_caller]
     pub fn check(&self, what: impl Display) {
-        let limit = self.limit;
-        assert!(self.begin.elapsed() < limit, "not after {limit:?}: {what}");
+        if self.remaining().is_zero() {
+            self.missed(what);
+        }
+    }
+
+    /// Panics: `what` has not happened.
+    #[track_caller]
+    pub fn missed(&self, what: impl Display) -> ! {
+        panic!("not after {:?}: {what}", self.limit);
     }
 
     /// The same, then sleeps for a moment: between two looks at something that nobody signals.
@@ -90,6 +103,14 @@ mod tests {
             if looks < 6 { Err(looks) } else { Ok("there") }
         });
         assert_eq!((looks, value), (6, "there"));
+    }
+
+    #[test]
+    fn the_time_that_is_left_ends_with_the_limit() {
+        assert_eq!(Deadline::after(Duration::ZERO).remaining(), Duration::ZERO);
+        let deadline = Deadline::after(STUCK_AFTER);
+        let left = deadline.remaining();
+        assert!(left <= STUCK_AFTER && deadline.remaining() <= left);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::deadline::STUCK_AFTER;
+use crate::deadline::Deadline;
 
 /// An eventfd that does not block.
 #[must_use]
@@ -38,14 +38,26 @@ pub fn is_readable(fd: impl AsFd) -> bool {
 
 /// Waits until a descriptor is readable; false if it never will be.
 pub fn becomes_readable(fd: impl AsFd) -> bool {
-    poll_readable(&[fd.as_fd()], Timespec::try_from(STUCK_AFTER).unwrap())[0]
+    is_readable_before(Deadline::default(), fd)
 }
 
-/// Waits until some of these descriptors are readable, or closed at their other end: which ones.
+/// The same with a deadline of the caller's.
+pub fn is_readable_before(deadline: Deadline, fd: impl AsFd) -> bool {
+    let left = deadline.remaining();
+    // Also when it is readable all the time.
+    !left.is_zero() && poll_readable(&[fd.as_fd()], Timespec::try_from(left).unwrap())[0]
+}
+
+/// Waits until some of these descriptors are readable, or closed at their other end: which ones. The deadline is the caller's, who
+/// may have to wait several times for one thing.
 #[track_caller]
-pub fn wait_for_any(what: impl Display, fds: &[BorrowedFd<'_>]) -> Vec<bool> {
-    let ready = poll_readable(fds, Timespec::try_from(STUCK_AFTER).unwrap());
-    assert!(ready.contains(&true), "not after {STUCK_AFTER:?}: {what}");
+pub fn wait_for_any(what: impl Display, deadline: Deadline, fds: &[BorrowedFd<'_>]) -> Vec<bool> {
+    // Also when they are readable all the time.
+    deadline.check(&what);
+    let ready = poll_readable(fds, Timespec::try_from(deadline.remaining()).unwrap());
+    if !ready.contains(&true) {
+        deadline.missed(what);
+    }
     ready
 }
 
@@ -56,4 +68,39 @@ fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Timespec) -> Vec<bool> {
     let mut polled: Vec<_> = polled.collect();
     poll(&mut polled, Some(&timeout)).unwrap();
     polled.iter().map(|fd| !fd.revents().is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_descriptors_that_are_readable_are_named() {
+        let (silent, signalled) = (event(), event());
+        signal(&signalled);
+        let fds = [silent.as_fd(), signalled.as_fd()];
+        let ready = wait_for_any("a signal", Deadline::default(), &fds);
+        assert_eq!(ready, [false, true]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not after 1ms: a signal")]
+    fn a_wait_for_what_is_never_signalled_ends_at_its_deadline() {
+        let deadline = Deadline::after(Duration::from_millis(1));
+        wait_for_any("a signal", deadline, &[event().as_fd()]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not after 0ns: an answer")]
+    fn signals_do_not_extend_a_deadline() {
+        let event = event();
+        signal(&event);
+        wait_for_any(
+            "an answer",
+            Deadline::after(Duration::ZERO),
+            &[event.as_fd()],
+        );
+    }
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 use virtqueue::RingFeatures;
 use virtqueue::testing::{Buffer, TestMemory};
 
-use crate::deadline::{STUCK_AFTER, eventually};
-use crate::events::{becomes_readable, take};
+use crate::deadline::{Deadline, eventually};
+use crate::events::{take, wait_for_any};
+use crate::sockets::limited;
 use crate::vhost_user::queue;
 use crate::vhost_user::ring::Ring;
 use crate::vhost_user::wire::*;
@@ -174,11 +175,10 @@ impl Guest {
         self.wire
             .message(SET_PROTOCOL_FEATURES, VERSION, &features, &[]);
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let fds = [theirs.as_fd()];
         self.wire.message(SET_BACKEND_REQ_FD, VERSION, &[], &fds);
         assert!(self.wire.lives());
-        ours
+        limited(ours)
     }
 
     #[track_caller]
@@ -254,10 +254,12 @@ impl Guest {
     /// Sleeps until a request is answered with success.
     #[track_caller]
     pub fn wait(&mut self, index: u32, slot: usize) {
+        let deadline = Deadline::default();
         while !self.is_answered(index, slot) {
             let call = &self.queues[index as usize].virtqueue.call;
-            let signalled = becomes_readable(call);
-            assert!(signalled, "queue {index} is never signalled");
+            // Signals of other requests do not extend it.
+            let what = format_args!("queue {index} signals that request {slot} is answered");
+            wait_for_any(what, deadline, &[call.as_fd()]);
             // Another signal may have been taken with it.
             take(call);
         }

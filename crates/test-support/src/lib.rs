@@ -23,6 +23,8 @@ pub mod probes;
 pub mod process;
 #[cfg(feature = "qmp")]
 pub mod qmp;
+#[cfg(feature = "process")]
+pub mod sockets;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod tracer;
 #[cfg(feature = "vhost-user")]

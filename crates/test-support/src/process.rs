@@ -16,6 +16,7 @@ use crate::deadline::Deadline;
 pub use crate::deadline::STUCK_AFTER;
 use crate::events::becomes_readable;
 pub use crate::folder::Folder;
+use crate::sockets::try_connect;
 
 /// The `blockplane` that Cargo built with the running test.
 ///
@@ -96,6 +97,11 @@ impl Process {
         Self::spawn_with(command, None, Some(broken_pipe()))
     }
 
+    /// The same with a standard error that the test reads: a pipe or socket, where a file cannot be written.
+    pub fn spawn_with_stderr(command: Command, stderr: impl Into<OwnedFd>) -> Self {
+        Self::spawn_with(command, None, Some(stderr.into()))
+    }
+
     fn spawn_with(mut command: Command, out: Option<OwnedFd>, err: Option<OwnedFd>) -> Self {
         let [stdout, stderr] = [(), ()].map(|()| tempfile::tempfile().unwrap());
         let or_file = |fd: Option<OwnedFd>, file: &File| {
@@ -173,12 +179,12 @@ impl Process {
         drop(self.connection(socket));
     }
 
-    /// The first connection that it accepts. A socket exists before it is listened on.
+    /// The first connection that it accepts, [limited](crate::sockets::limited). A socket exists before it is listened on.
     #[track_caller]
     pub fn connection(&mut self, socket: &Path) -> UnixStream {
         let mut stream = None;
         self.until(&format!("accepts at {}", socket.display()), || {
-            stream = UnixStream::connect(socket).ok();
+            stream = try_connect(socket).ok();
             stream.is_some()
         });
         stream.unwrap()
@@ -211,8 +217,11 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // Has ended already, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            await_killed(self.pid());
+            let _ = self.child.try_wait();
+        }
     }
 }
 
@@ -244,6 +253,16 @@ pub fn wait_for_end(pid: Pid) {
     // Of a child whose status nobody took there is a pidfd even when it has ended.
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     assert!(becomes_readable(&pidfd), "process {pid} does not end");
+}
+
+/// Waits until a process has ended that was killed, without taking its status. For `drop`: it does not panic while the test fails.
+#[track_caller]
+pub fn await_killed(pid: Pid) {
+    if std::thread::panicking() {
+        let _ = pidfd_open(pid, PidfdFlags::empty()).is_ok_and(becomes_readable);
+    } else {
+        wait_for_end(pid);
+    }
 }
 
 /// A pipe that nobody reads any more.

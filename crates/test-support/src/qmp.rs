@@ -1,12 +1,14 @@
 //! A client of a monitor.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::deadline::STUCK_AFTER;
+use crate::deadline::Deadline;
+use crate::sockets::{connect, limited};
 
 /// A connected client.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub struct Client {
 impl Client {
     /// Connects to a monitor that listens, and negotiates.
     pub fn connect(socket: &Path) -> Self {
-        Self::of(UnixStream::connect(socket).unwrap())
+        Self::of(connect(socket))
     }
 
     /// The same over a socket that is connected.
@@ -31,26 +33,41 @@ impl Client {
 
     /// One that has only been greeted.
     pub fn greeted(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let mut client = Client {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(limited(stream)),
             events: Vec::new(),
         };
-        let greeting = client.message();
+        let greeting = client.message("the greeting", Deadline::default());
         assert!(greeting["QMP"]["version"]["qemu"].is_object(), "{greeting}");
         client
     }
 
-    fn message(&mut self) -> Value {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    /// The next message. `what` is missing if it does not come in time, or if others come in its place until then.
+    #[track_caller]
+    fn message(&mut self, what: impl Display, deadline: Deadline) -> Value {
+        let mut line = Vec::new();
+        // As much as is there: a line that never ends is not waited for either.
+        while !line.ends_with(b"\n") {
+            deadline.check(&what);
+            let some = self.stream.fill_buf();
+            let some = some.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let end = some.iter().position(|byte| *byte == b'\n');
+            let count = end.map_or(some.len(), |end| end + 1);
+            if count == 0 {
+                break;
+            }
+            line.extend_from_slice(&some[..count]);
+            self.stream.consume(count);
+        }
+        let line = String::from_utf8(line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{what}: {line:?}: {error}"))
     }
 
     /// The whole answer to a command.
+    #[track_caller]
     pub fn ask(&mut self, command: &str, arguments: Value) -> Value {
         self.send(command, &arguments);
-        self.answer()
+        self.answer_to(command)
     }
 
     /// Sends a command without waiting for its answer.
@@ -60,9 +77,16 @@ impl Client {
     }
 
     /// The answer to the first command that has none yet.
+    #[track_caller]
     pub fn answer(&mut self) -> Value {
+        self.answer_to("a command")
+    }
+
+    #[track_caller]
+    fn answer_to(&mut self, command: &str) -> Value {
+        let deadline = Deadline::default();
         loop {
-            let message = self.message();
+            let message = self.message(format_args!("an answer to {command}"), deadline);
             if message.get("event").is_none() {
                 return message;
             }
@@ -88,9 +112,10 @@ impl Client {
     }
 
     /// The next event; it may have been received with an answer.
-    fn next_event(&mut self) -> Value {
+    #[track_caller]
+    fn next_event(&mut self, what: impl Display, deadline: Deadline) -> Value {
         if self.events.is_empty() {
-            self.message()
+            self.message(what, deadline)
         } else {
             self.events.remove(0)
         }
@@ -102,9 +127,11 @@ impl Client {
     }
 
     /// Waits for an event of this name, and takes its data; those before it are dropped.
+    #[track_caller]
     pub fn told(&mut self, name: &str) -> Value {
+        let deadline = Deadline::default();
         loop {
-            let mut event = self.next_event();
+            let mut event = self.next_event(name, deadline);
             if event["event"] == name {
                 return event["data"].take();
             }
@@ -112,10 +139,12 @@ impl Client {
     }
 
     /// Waits for an event of an export; those before it are dropped.
+    #[track_caller]
     pub fn event(&mut self, name: &str, id: &str) {
         let data = json!({"id": id});
+        let deadline = Deadline::default();
         loop {
-            let event = self.next_event();
+            let event = self.next_event(format_args!("{name} of {id}"), deadline);
             assert!(event["timestamp"]["seconds"].is_u64(), "{event}");
             if event["event"] == name && event["data"] == data {
                 return;
@@ -126,9 +155,9 @@ impl Client {
     /// Whether an answer has arrived.
     pub fn is_answered(&mut self) -> bool {
         self.stream.get_ref().set_nonblocking(true).unwrap();
-        let mut answered = false;
+        let (mut answered, deadline) = (false, Deadline::default());
         while !answered && self.stream.fill_buf().is_ok() {
-            let message = self.message();
+            let message = self.message("the end of the events", deadline);
             answered = message.get("event").is_none();
             self.events.push(message);
         }
@@ -137,12 +166,19 @@ impl Client {
     }
 
     /// True when the other side has closed, after events at most.
+    #[track_caller]
     pub fn at_end(&mut self) -> bool {
-        while !self.stream.fill_buf().unwrap().is_empty() {
-            if self.message().get("event").is_none() {
+        let deadline = Deadline::default();
+        loop {
+            let some = self.stream.fill_buf();
+            let some = some.unwrap_or_else(|error| panic!("the end of the connection: {error}"));
+            if some.is_empty() {
+                return true;
+            }
+            let message = self.message("the end of the connection", deadline);
+            if message.get("event").is_none() {
                 return false;
             }
         }
-        true
     }
 }

@@ -35,7 +35,7 @@ fn a_monitor_listens_on_a_socket_with_a_name() {
     let mut process = activated(&folder, TWO, line);
     let stream = process.connection(&folder.join("s"));
     let mut greeting = [0; 7];
-    std::io::Read::read_exact(&mut &stream, &mut greeting).unwrap();
+    std::io::Read::read_exact(&mut &stream, &mut greeting).expect("the greeting");
     assert_eq!(&greeting, b"{\"QMP\":");
     process.stop();
 }

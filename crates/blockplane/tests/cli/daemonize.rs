@@ -8,7 +8,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getsid, kill_process, set_child_subreaper, waitpid,
 };
 
-use crate::process::{Folder, wait_for_end};
+use crate::process::{Folder, await_killed, wait_for_end};
 
 /// A program in the background, known by its pidfile.
 pub struct Daemon {
@@ -46,7 +46,8 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Only when the test failed.
         let _ = kill_process(self.pid, Signal::KILL);
-        let _ = waitpid(Some(self.pid), WaitOptions::empty());
+        await_killed(self.pid);
+        let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
     }
 }
 

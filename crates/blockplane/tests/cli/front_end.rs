@@ -1,11 +1,13 @@
 //! A front-end of the smallest kind: enough to query an export, start its queues, and keep two requests in flight.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::event::{EventfdFlags, eventfd};
-use test_support::events::{becomes_readable, take};
+use test_support::deadline::Deadline;
+use test_support::events::{take, wait_for_any};
 use test_support::vhost_user::queue::Queue;
 use test_support::vhost_user::ring::Ring;
 use test_support::vhost_user::wire::*;
@@ -137,16 +139,30 @@ impl FrontEnd {
 
     /// Waits for calls until that many requests are completed. There may be calls without a
     /// completion (virtio specification 1.2, section 2.7.7.1: they are hints).
+    #[track_caller]
     pub fn wait_until_completed(&self, count: usize) {
-        while self.completed().len() < count {
-            self.wait_for_call();
+        let deadline = Deadline::default();
+        loop {
+            let completed = self.completed().len();
+            if completed >= count {
+                return;
+            }
+            let what =
+                format_args!("a call, for {count} requests of which {completed} are completed");
+            self.wait_for_call_before(deadline, what);
         }
     }
 
     /// Waits for a call and takes it.
+    #[track_caller]
     pub fn wait_for_call(&self) {
+        self.wait_for_call_before(Deadline::default(), "a call");
+    }
+
+    #[track_caller]
+    fn wait_for_call_before(&self, deadline: Deadline, what: impl Display) {
         let queue = self.queue.borrow();
-        assert!(becomes_readable(&queue.call), "no call");
+        wait_for_any(what, deadline, &[queue.call.as_fd()]);
         take(&queue.call);
     }
 

@@ -1,8 +1,7 @@
 //! An image that somebody else has.
 
-use std::os::unix::net::UnixStream;
-
 use test_support::deadline::Deadline;
+use test_support::sockets::try_connect;
 
 use crate::front_end::FrontEnd;
 use crate::process::{Folder, Process, text, words};
@@ -46,7 +45,7 @@ fn an_image_that_is_let_go_in_time_is_taken_over() {
         drop(first);
         let deadline = Deadline::default();
         while second.runs() {
-            if UnixStream::connect(folder.join("two")).is_ok() {
+            if try_connect(&folder.join("two")).is_ok() {
                 second.stop();
                 return;
             }

@@ -1,13 +1,15 @@
 //! `addr.type=fd`: sockets that somebody else has bound, such as systemd or a test of QEMU's.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use test_support::sockets::{connect, read_to_end};
+
 use crate::front_end::FrontEnd;
-use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::process::{Folder, Process, words};
 
 const NODE: &str = "--blockdev null-co,node-name=d,size=1M";
 
@@ -45,14 +47,12 @@ fn front_ends_connect_to_an_inherited_socket() {
 fn figures_are_served_on_an_inherited_socket() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("s")).unwrap();
-    let mut stream = UnixStream::connect(folder.join("s")).unwrap();
-    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let mut stream = connect(&folder.join("s"));
     let server = with_fd_5(&folder, listener, "--metrics fd:5");
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = read_to_end("the end of an answer", stream);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("\nblockplane_build_info{"), "{answer}");
     server.stop();

@@ -1,10 +1,13 @@
 //! `--pidfile`: there while the program runs, and only one's own.
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 use rustix::process::Signal;
+use test_support::sockets::{limited, read_to_end};
 
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
 const DROP_IN: &str = "--blockdev null-co,node-name=d \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s --pidfile pid";
@@ -63,11 +66,12 @@ fn one_that_cannot_be_written_is_not_left_behind() {
     let folder = Folder::new();
     let script = r#"ulimit -f 0; exec "$0" "$@""#;
     let line = "serve null-co: --socket s --pidfile pid";
-    let mut command = folder.command_after(script, line.split_whitespace());
+    let command = folder.command_after(script, line.split_whitespace());
     // Standard error must be none of these files.
-    let ended = command.output().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let process = Process::spawn_with_stderr(command, OwnedFd::from(theirs));
+    let said = read_to_end("the end of the program's output", limited(ours));
+    assert_eq!(process.ended().code, Some(1), "{said}");
     assert!(
         said.contains("--pidfile: cannot write") && said.contains("too large"),
         "{said}"

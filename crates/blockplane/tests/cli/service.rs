@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
 use rustix::process::{Pid, Signal};
+use test_support::deadline::{Deadline, eventually};
 
 use crate::process::{Folder, Process, STUCK_AFTER, words};
 
@@ -26,32 +27,45 @@ impl Manager {
     }
 
     /// The next thing that it is told.
+    #[track_caller]
     fn hears(&self) -> String {
+        self.hears_before(Deadline::default(), "a message")
+    }
+
+    #[track_caller]
+    fn hears_before(&self, deadline: Deadline, what: &str) -> String {
         let mut buffer = [0; 4096];
-        // Whoever holds a thread of another process is interrupted by it.
-        let bytes = retry_on_intr(|| self.0.recv(&mut buffer)).expect("nothing is told");
+        let received = loop {
+            deadline.check(what);
+            match self.0.recv(&mut buffer) {
+                // Whoever holds a thread of another process is interrupted by it.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received,
+            }
+        };
+        let bytes = received.unwrap_or_else(|error| panic!("{what}: {error}"));
         String::from_utf8(buffer[..bytes].to_vec()).unwrap()
+    }
+
+    /// Waits until it is told this; what comes before is dropped.
+    #[track_caller]
+    fn hears_at_last(&self, message: &str) {
+        let deadline = Deadline::default();
+        while self.hears_before(deadline, message) != message {}
     }
 
     /// Everything that it was told meanwhile.
     fn heard(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
-        let mut heard = Vec::new();
-        while let Ok(bytes) = retry_on_intr(|| self.0.recv(&mut buffer)) {
+        let (mut heard, deadline) = (Vec::new(), Deadline::default());
+        // It does not sleep, so nothing interrupts it.
+        while let Ok(bytes) = self.0.recv(&mut buffer) {
+            deadline.check("the end of the messages");
             heard.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
         }
         self.0.set_nonblocking(false).unwrap();
         heard
-    }
-}
-
-fn retry_on_intr<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
     }
 }
 
@@ -163,7 +177,7 @@ fn a_watchdog_that_is_too_quick_is_served_all_the_same() {
         ("WATCHDOG_USEC", "1"),
     ];
     let process = under(&folder, LINE, &variables);
-    while manager.hears() != "WATCHDOG=1" {}
+    manager.hears_at_last("WATCHDOG=1");
     let log = process.stop().stderr;
     let warned = log.matches("WATCHDOG_USEC is too short");
     assert_eq!(warned.count(), 1, "{log}");
@@ -190,9 +204,13 @@ impl Held {
     fn hold(thread: Pid) -> Self {
         let thread = thread.as_raw_pid();
         ptrace(libc::PTRACE_ATTACH, thread);
-        let mut status = 0;
-        // SAFETY: the pointer is valid; the thread was attached to.
-        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        let (mut status, mut waited) = (0, 0);
+        eventually("the thread stops", || {
+            let options = libc::__WALL | libc::WNOHANG;
+            // SAFETY: the pointer is valid; the thread was attached to.
+            waited = unsafe { libc::waitpid(thread, &raw mut status, options) };
+            waited != 0
+        });
         assert!(waited == thread && libc::WIFSTOPPED(status), "{status:#x}");
         Held(thread)
     }
@@ -229,7 +247,7 @@ fn the_watchdog_hears_nothing_while_an_iothread_is_stuck() {
     ];
     let mut process = under(&folder, LINE, &variables);
     for _ in 0..2 {
-        while manager.hears() != "WATCHDOG=1" {}
+        manager.hears_at_last("WATCHDOG=1");
     }
     let held = Held::hold(thread_named(&process, "IO io0"));
     // An answer may have been under way; then there is one more round.

@@ -58,7 +58,7 @@ fn half_a_message_does_not_hold_it_up() {
     use std::io::Write;
     let folder = Folder::new();
     let server = folder.start("serve null-co: --socket s --quiet", "s");
-    let mut stream = std::os::unix::net::UnixStream::connect(folder.join("s")).unwrap();
+    let mut stream = test_support::sockets::connect(&folder.join("s"));
     stream.write_all(&[1, 0, 0]).unwrap();
     server.stop().succeeded();
 }

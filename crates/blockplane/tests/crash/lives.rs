@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::deadline::Deadline;
+
 use crate::blocks::{BLOCK, Blocks};
 use crate::device::{Device, Op};
 use crate::guest::Guest;
@@ -130,11 +132,16 @@ pub fn survives(variant: Variant, kills: u32) {
 /// Asks for more and more, until so much was answered.
 fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
     let goal = guest.answers + answers as u64;
+    let deadline = Deadline::default();
     loop {
         guest.ask_some(random);
         if guest.answers >= goal {
             return;
         }
+        deadline.check(format_args!(
+            "{goal} answers, of which there are {}",
+            guest.answers
+        ));
         if !guest.look() {
             assert_eq!(guest.sleep(link), Ok(()));
         }

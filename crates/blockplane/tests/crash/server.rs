@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use test_support::deadline::Deadline;
+use test_support::sockets::try_connect;
 
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
@@ -58,7 +59,7 @@ impl Server {
                 self.start();
                 continue;
             };
-            if let Ok(stream) = UnixStream::connect(self.folder.join(SOCKET)) {
+            if let Ok(stream) = try_connect(&self.folder.join(SOCKET)) {
                 return stream;
             }
             let ended = !process.runs();

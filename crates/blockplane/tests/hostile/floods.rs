@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use test_support::deadline::Deadline;
 
 use crate::bystander::Bystander;
 use crate::changing::{UNNAMED, rewritten_while_read};
@@ -47,7 +48,9 @@ fn connections_beyond_the_backlog() {
     .unwrap();
     let address = SocketAddrUnix::new(daemon.socket(HOSTILE)).unwrap();
     let mut connected: Vec<OwnedFd> = Vec::new();
+    let deadline = Deadline::default();
     loop {
+        deadline.check(format_args!("{} fill the backlog", connected.len()));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Descriptors of our own may run out before.
         let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
@@ -256,7 +259,12 @@ fn one_front_end_takes_all_addresses() {
     // the connection, so it begins again with those that fitted.
     let mut sizes = Vec::new();
     for exponent in (PAGE..=LARGEST).rev() {
+        let deadline = Deadline::default();
         loop {
+            let regions = sizes.len();
+            deadline.check(format_args!(
+                "no room beside {regions} regions for one of 2^{exponent} bytes"
+            ));
             sizes.push(1 << exponent);
             if share_all(&sizes).is_none() {
                 sizes.pop();

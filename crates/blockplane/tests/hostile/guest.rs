@@ -282,7 +282,7 @@ impl Guest {
     /// Waits for a queue to break.
     pub fn err_of(&self, index: usize) -> Answer {
         let fds = [self.queues[index].err.as_fd(), self.wire.socket()];
-        match wait_for_any("the queue breaks", &fds)[0] {
+        match wait_for_any("the queue breaks", Deadline::default(), &fds)[0] {
             true => Answer::Broken,
             false => Answer::Dropped,
         }
@@ -321,7 +321,9 @@ impl Guest {
     }
 
     /// Waits for what becomes of the last request: a status, a broken queue, or a lost connection.
+    #[track_caller]
     pub fn outcome(&mut self, index: usize) -> Answer {
+        let deadline = Deadline::default();
         loop {
             let queue = &mut self.queues[index];
             if is_readable(&queue.err) {
@@ -331,7 +333,8 @@ impl Guest {
                 return Answer::Status(self.memory.read(queue.status, 1)[0]);
             }
             let fds = [queue.err.as_fd(), queue.call.as_fd(), self.wire.socket()];
-            let ready = wait_for_any("the request ends", &fds);
+            // Calls without an answer do not extend it.
+            let ready = wait_for_any("the request ends", deadline, &fds);
             // Nothing is said on the socket unasked: readable, it has ended.
             if ready[2] {
                 return Answer::Dropped;

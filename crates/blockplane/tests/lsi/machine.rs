@@ -6,7 +6,8 @@ use std::path::Path;
 use lsi53c895a::Bars;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use test_support::events::{becomes_readable, event, take};
+use test_support::deadline::Deadline;
+use test_support::events::{event, is_readable_before, take};
 use test_support::vfio_user::connection::Connection;
 use test_support::vfio_user::{access, map, memory, set_irqs};
 use vfio_user::wire::{self, RegionAccess, command};
@@ -113,8 +114,9 @@ impl Machine {
     }
 
     /// Waits for the line to tell something, and lets it tell more.
-    pub fn interrupted(&self) {
-        if !becomes_readable(&self.trigger) {
+    #[track_caller]
+    pub fn interrupted(&self, deadline: Deadline) {
+        if !is_readable_before(deadline, &self.trigger) {
             let bytes = [ISTAT0, ISTAT1, DSTAT, SIST0, SIST1].map(|register| self.read8(register));
             let words = [DSP, DSPS].map(|register| self.read32(register));
             panic!(

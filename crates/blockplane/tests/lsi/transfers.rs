@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use test_support::deadline::Deadline;
+
 use crate::driver::{BUFFERS, Done, Driver, Order, transfer};
 use crate::machine::Machine;
 use crate::process::Folder;
@@ -51,16 +53,19 @@ pub fn query(driver: &mut Driver, lun: (u32, u8), cdb: &[u8], len: u32) -> (u8, 
 }
 
 /// Waits until so many are done.
+#[track_caller]
 pub fn wait(driver: &mut Driver, count: usize) -> Vec<Done> {
-    let mut done = Vec::new();
+    let (mut done, deadline) = (Vec::new(), Deadline::default());
     while done.len() < count {
-        driver.machine.interrupted();
+        // Interrupts without a completion do not extend it.
+        driver.machine.interrupted(deadline);
         done.extend(driver.completions());
         driver.machine.unmask();
     }
     done
 }
 
+#[track_caller]
 pub fn carry_out(driver: &mut Driver, order: Order) -> Done {
     driver.submit(&order);
     wait(driver, 1).remove(0)

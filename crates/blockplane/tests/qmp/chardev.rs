@@ -1,9 +1,10 @@
 //! How clients reach a monitor, and how it ends.
 
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 
 use rustix::process::Signal;
 use serde_json::json;
+use test_support::sockets::{accept, connect};
 
 use crate::MONITOR;
 use crate::client::Client;
@@ -70,9 +71,9 @@ fn several_monitors_each_with_several_clients() {
         client.done("query-version", json!({}));
     }
     // Spread over lines.
-    let mut stream = UnixStream::connect(folder.join("other")).unwrap();
+    let mut stream = connect(&folder.join("other"));
     let mut line = [0; 3];
-    std::io::Read::read_exact(&mut stream, &mut line).unwrap();
+    std::io::Read::read_exact(&mut stream, &mut line).expect("the greeting");
     assert_eq!(&line, b"{\n ");
     program.stop();
     assert!(clients.iter_mut().all(Client::at_end));
@@ -111,7 +112,7 @@ fn it_connects_to_who_listens() {
     let listener = UnixListener::bind(folder.join("there")).unwrap();
     let line = "--chardev socket,id=c,path=there --monitor c";
     let program = Process::spawn(folder.command(words(line)));
-    let mut client = Client::of(listener.accept().unwrap().0);
+    let mut client = Client::of(accept(&listener));
     client.done("quit", json!({}));
     program.ended().succeeded();
     assert!(folder.has("there"), "it belongs to who made it");
@@ -164,7 +165,7 @@ fn sockets_come_and_go_and_those_in_use_stay() {
     let there = UnixListener::bind(folder.join("there")).unwrap();
     let add = json!({"id": "y", "backend": backend("there", false)});
     assert_eq!(client.done("chardev-add", add), json!({}));
-    let (_peer, _) = there.accept().unwrap();
+    let _peer = accept(&there);
     let new = [
         entry("x", "disconnected:unix:new,server=on", false),
         entry("y", "unix:there", false),

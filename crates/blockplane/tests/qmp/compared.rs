@@ -35,10 +35,9 @@ fn script_for(version: &str) -> Vec<(&'static str, Value)> {
 
 /// The version of qemu-storage-daemon: its first line is `qemu-storage-daemon version 7.2.22 (…)`.
 fn their_version() -> String {
-    let output = Command::new("qemu-storage-daemon")
-        .arg("--version")
-        .output();
-    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let mut command = Command::new("qemu-storage-daemon");
+    command.arg("--version").stdin(Stdio::null());
+    let text = Process::spawn(command).ended().stdout;
     let version = text.strip_prefix("qemu-storage-daemon version ");
     let version = version.and_then(|rest| rest.split_whitespace().next());
     version.unwrap_or_else(|| panic!("{text}")).to_owned()

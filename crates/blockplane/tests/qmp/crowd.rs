@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::json;
+use test_support::sockets::connect;
 
 use crate::client::Client;
 use crate::neighbour::{self, BLOCKS, Neighbour};
@@ -26,7 +26,7 @@ fn a_hundred_clients_are_answered_and_one_never_reads() {
     folder.image("disk", BLOCKS * 4096);
     let (program, _client) = start(&folder, neighbour::LINE);
     let neighbour = Neighbour::start(&folder);
-    let mut silent = UnixStream::connect(folder.join("qmp")).unwrap();
+    let mut silent = connect(&folder.join("qmp"));
     silent.set_nonblocking(true).unwrap();
     // Until nothing more of it is read: its answers are what is bounded.
     let asks = br#"{"execute":"qmp_capabilities"}{"execute":"query-qmp-schema"}"#;

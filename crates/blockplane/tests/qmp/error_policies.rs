@@ -1,14 +1,14 @@
 //! Every error policy with every kind of request and error: which are answered, and how, and which wait.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
 use crate::guest::commands::Data;
 use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, IN, OUT, WRITE_ZEROES};
-use crate::process::{Folder, STUCK_AFTER};
+use crate::process::Folder;
 use crate::start;
 
 const MIB: u64 = 1 << 20;
@@ -102,7 +102,7 @@ impl Disk {
     /// Until each request is answered or waits; which are answered.
     #[track_caller]
     fn settled(&mut self, client: &mut Client) -> (Vec<bool>, Value) {
-        let begin = Instant::now();
+        let deadline = Deadline::default();
         loop {
             // In this order: what waits now is not answered before somebody says so.
             let shown = shown(client, &self.id);
@@ -112,12 +112,10 @@ impl Disk {
             if settled as u64 + waiting == REQUESTS.len() as u64 {
                 return (answered, shown);
             }
-            assert!(
-                begin.elapsed() < STUCK_AFTER,
-                "{}: answered {answered:?}, {shown}",
-                self.id
-            );
-            std::thread::sleep(Duration::from_millis(1));
+            let id = &self.id;
+            deadline.pause(format_args!(
+                "{id}: each request is answered or waits: {answered:?}, {shown}"
+            ));
         }
     }
 }
@@ -213,7 +211,9 @@ fn told(client: &mut Client, disks: &[Disk], errno: u32, reason: &str) {
             missing.insert((disk.id.clone(), operation.to_owned()), policy);
         }
     }
+    let deadline = Deadline::default();
     while !missing.is_empty() {
+        deadline.check(format_args!("reports of {missing:?}"));
         let told = client.told("BLOCK_IO_ERROR");
         let text = |key: &str| told[key].as_str().unwrap().to_owned();
         let key = (text("export"), text("operation"));
@@ -320,10 +320,9 @@ fn a_scsi_disk_that_fails_is_sense_data_whatever_the_command() {
     let (mut program, mut client) = start(&folder, line);
     program.accepts(&folder.join("e"));
     let mut guest = Guest::connect_scsi(&folder.join("e"), 1);
-    let begin = Instant::now();
-    while guest.command(QUEUE, UNIT, &TEST_UNIT_READY) != GOOD {
-        assert!(begin.elapsed() < STUCK_AFTER, "the unit never gets ready");
-    }
+    eventually("the unit is ready", || {
+        guest.command(QUEUE, UNIT, &TEST_UNIT_READY) == GOOD
+    });
     let block = [0; BLOCK];
     // One range of 8 blocks.
     let mut ranges = [0; 24];

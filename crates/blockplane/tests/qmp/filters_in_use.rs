@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use test_support::deadline::Deadline;
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::Device;
 use test_support::verifying::guest::Guest;
@@ -58,8 +59,9 @@ impl Load {
             let mut longest = Duration::ZERO;
             while !seen.load(Ordering::Relaxed) {
                 guest.ask_some(&mut random);
-                let begin = Instant::now();
+                let (begin, deadline) = (Instant::now(), Deadline::default());
                 while !guest.look() {
+                    deadline.check("an answer");
                     guest.sleep(&wire).unwrap();
                 }
                 longest = longest.max(begin.elapsed());

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
+use test_support::sockets::connect;
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT};
@@ -295,7 +295,7 @@ fn clients_that_are_slow_or_silent_or_wrong_disturb_nobody() {
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     let mut held = Vec::new();
     for index in 0..100 {
-        let mut stream = UnixStream::connect(&socket).unwrap();
+        let mut stream = connect(&socket);
         // Who was dropped to make room hears it now.
         let _ = match index % 4 {
             0 => Ok(()),
@@ -325,9 +325,9 @@ fn clients_that_are_slow_or_silent_or_wrong_disturb_nobody() {
         missing.head
     );
     let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(20_000));
-    let stream = UnixStream::connect(&socket).unwrap();
+    let stream = connect(&socket);
     assert!(ask(stream, &long).head.starts_with("HTTP/1.1 431 "));
-    let stream = UnixStream::connect(&socket).unwrap();
+    let stream = connect(&socket);
     let posted = "POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
     assert!(ask(stream, posted).head.starts_with("HTTP/1.1 405 "));
     drop(guest);
@@ -388,23 +388,30 @@ fn an_address_of_the_host_serves_as_well_and_connections_are_kept() {
         .split_whitespace()
         .next()
         .unwrap();
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let connect = || {
+        let addr = addr.parse().unwrap();
+        let stream = TcpStream::connect_timeout(&addr, STUCK_AFTER).unwrap();
+        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
+        stream
+    };
+    let mut stream = connect();
     for _ in 0..3 {
         stream
             .write_all(b"HEAD /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
             .unwrap();
-        let mut answer = Vec::new();
+        let (mut answer, deadline) = (Vec::new(), Deadline::default());
         while !answer.ends_with(b"\r\n\r\n") {
+            deadline.check("the end of an answer's head");
             let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
+            stream.read_exact(&mut byte).expect("an answer");
             answer.extend(byte);
         }
         assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
     program.until("it shows its export", || {
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
-        let answer = ask(TcpStream::connect(addr).unwrap(), request);
+        let answer = ask(connect(), request);
         answer
             .body
             .contains("blockplane_export_info{export=\"disk\"")

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use rustix::process::Pid;
 use serde_json::json;
+use test_support::deadline::Deadline;
 
 use crate::guest::{Guest, IN, OUT};
 use crate::process::Folder;
@@ -45,10 +46,13 @@ impl Neighbour {
     }
 
     /// Waits until some more was right.
+    #[track_caller]
     pub fn goes_on(&self) {
         let goal = self.verified.load(Ordering::Relaxed) + 3;
+        let deadline = Deadline::default();
         while self.verified.load(Ordering::Relaxed) < goal {
             assert!(!self.thread.is_finished(), "the neighbour was disturbed");
+            deadline.check("more requests of the neighbour");
             thread::yield_now();
         }
     }

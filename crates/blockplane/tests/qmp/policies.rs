@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use test_support::deadline::{eventually, eventually_ok};
+use test_support::deadline::{Deadline, eventually, eventually_ok};
 
 use crate::client::Client;
 use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT, SLOTS};
@@ -385,8 +385,9 @@ fn requests_that_take_too_long_are_told_of_once() {
     for (queue, slot) in [(0, 0), (0, 1), (1, 0)] {
         disk.guest.ask(queue, slot, IN, 1, 0);
     }
-    let mut late = 0;
+    let (mut late, deadline) = (0, Deadline::default());
     while late < 3 {
+        deadline.check(format_args!("3 late requests are reported, not {late}"));
         let told = disk.client.told("BLOCK_EXPORT_REQUESTS_LATE");
         assert_eq!(told["id"], "e");
         assert!(told["seconds"].as_u64() >= Some(1));

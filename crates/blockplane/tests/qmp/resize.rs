@@ -45,7 +45,7 @@ fn last_block(guest: &mut Guest, kind: u32, bytes: u64) -> u8 {
 /// The next message on a back-end's channel: its request and flags; it has no payload.
 fn told(channel: &mut UnixStream) -> [u32; 2] {
     let mut message = [0; 12];
-    channel.read_exact(&mut message).unwrap();
+    channel.read_exact(&mut message).expect("a message");
     assert_eq!(message[8..], [0; 4], "its size");
     [0, 4].map(|at| u32::from_ne_bytes(message[at..at + 4].try_into().unwrap()))
 }

@@ -1,13 +1,13 @@
 //! Figures as a scraper gets them, read by somebody else's parser.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Seek, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
+use test_support::sockets::{connect, read_to_end};
 
-use crate::process::STUCK_AFTER;
+use crate::process::Process;
 
 pub const OPENMETRICS: &str = "application/openmetrics-text";
 pub const PLAIN: &str = "text/plain";
@@ -26,12 +26,16 @@ print(json.dumps([[s.name, s.labels, s.value] for f in families for s in f.sampl
 
 /// Whether the parser is installed; reports that the calling test does not run if it is not.
 pub fn has_parser() -> bool {
-    let import = ["-c", "import prometheus_client.openmetrics.parser"];
-    let imported = Command::new(PYTHON).args(import).output();
-    let problem = match imported {
-        Ok(output) if output.status.success() => return true,
-        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        Err(error) => error.to_string(),
+    let problem = if Path::new(PYTHON).exists() {
+        let mut python = Command::new(PYTHON);
+        python.args(["-c", "import prometheus_client.openmetrics.parser"]);
+        let imported = Process::spawn(python).ended();
+        if imported.code == Some(0) {
+            return true;
+        }
+        imported.stderr
+    } else {
+        format!("there is no {PYTHON}")
     };
     let last = problem.lines().last().unwrap_or_default();
     test_report::not_run(&format!("no python3-prometheus-client: {last}"));
@@ -46,8 +50,7 @@ pub struct Answer {
 
 /// What is at `path`, for who accepts that.
 pub fn get(socket: &Path, path: &str, accept: &str) -> Answer {
-    let stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    let stream = connect(socket);
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: h\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
     ask(stream, &request)
@@ -56,8 +59,7 @@ pub fn get(socket: &Path, path: &str, accept: &str) -> Answer {
 /// The answer to a request that ends the connection.
 pub fn ask(mut stream: impl Read + Write, request: &str) -> Answer {
     stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let text = read_to_end("the end of an answer", stream);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let length = format!("\r\nContent-Length: {}\r\n", body.len());
     assert!(head.contains(&length), "{head}");
@@ -88,24 +90,18 @@ impl Figures {
     }
 
     fn read(text: &str, format: &str) -> Self {
-        let mut parser = Command::new(PYTHON)
-            .args(["-c", PARSER, format])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        parser
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(text.as_bytes())
-            .unwrap();
-        let parsed = parser.wait_with_output().unwrap();
+        let mut input = tempfile::tempfile().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        input.rewind().unwrap();
+        let mut parser = Command::new(PYTHON);
+        parser.args(["-c", PARSER, format]).stdin(input);
+        let parsed = Process::spawn(parser).ended();
         assert!(
-            parsed.status.success(),
-            "the parser (python3-prometheus-client) refuses: {text}"
+            parsed.code == Some(0),
+            "the parser (python3-prometheus-client) refuses: {text}: {}",
+            parsed.stderr
         );
-        Figures(serde_json::from_slice(&parsed.stdout).unwrap())
+        Figures(serde_json::from_str(&parsed.stdout).unwrap())
     }
 
     /// Names of samples with the names of their labels, each once, sorted.

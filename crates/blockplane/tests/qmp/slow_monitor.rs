@@ -1,8 +1,7 @@
 //! A monitor's client that does not read for a while, and what it is told of then.
 
-use std::os::unix::net::UnixStream;
-
 use serde_json::json;
+use test_support::sockets::connect;
 
 use crate::client::Client;
 use crate::process::Folder;
@@ -23,7 +22,7 @@ fn a_client_that_reads_late_is_told_of_every_event_in_order() {
     program.accepts(&socket);
     for connection in 0..CONNECTIONS {
         if connection > 0 {
-            drop(UnixStream::connect(&socket).unwrap());
+            drop(connect(&socket));
         }
         witness.event("BLOCK_EXPORT_CONNECTED", "e");
         witness.event("BLOCK_EXPORT_DISCONNECTED", "e");

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
-use test_support::deadline::eventually;
+use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
 use crate::daemon::Daemon;
@@ -120,23 +120,27 @@ fn the_service_manager_hears_of_the_new_process() {
         "--object iothread,id=io0",
         &[("NOTIFY_SOCKET", &socket)],
     );
-    let next = || {
+    let next = |what: &str, deadline: Deadline| {
+        deadline.check(what);
         let mut buffer = [0; 4096];
-        let count = manager.recv(&mut buffer).unwrap();
+        let count = manager.recv(&mut buffer);
+        let count = count.unwrap_or_else(|error| panic!("{what}: {error}"));
         String::from_utf8_lossy(&buffer[..count]).into_owned()
     };
     for _ in 0..2 {
         let pid = daemon.upgrade();
         let expected = format!("MAINPID={}", pid.as_raw_nonzero());
+        let deadline = Deadline::default();
         loop {
-            let said = next();
+            let said = next(&expected, deadline);
             assert!(!said.contains("STOPPING"), "{said}");
             if said == expected {
                 break;
             }
         }
         // And the new one is heard.
-        while !next().contains("STATUS=serving") {}
+        let serving = "STATUS=serving";
+        while !next(serving, deadline).contains(serving) {}
     }
     daemon.stop();
 }

@@ -8,6 +8,7 @@ use virtqueue::testing::TestMemory;
 use super::blocks::{BLOCK, Blocks, bytes};
 use super::device::{Device, Op, Outcome, Room};
 use super::random::Random;
+use crate::deadline::Deadline;
 use crate::events::{take, wait_for_any};
 use crate::vhost_user::queue;
 use crate::vhost_user::ring::Ring;
@@ -283,8 +284,12 @@ impl Guest {
     }
 
     /// Waits until no more than these are left to be answered.
+    #[track_caller]
     pub fn drains_to(&mut self, left: usize, wire: &Wire) {
+        let deadline = Deadline::default();
         while self.asked() > left {
+            // Those that are answered with "again" are asked for once more.
+            deadline.check(format_args!("{left} of {} requests are left", self.asked()));
             if !self.look() {
                 assert_eq!(self.sleep(wire), Ok(()));
             }
@@ -298,10 +303,11 @@ impl Guest {
         asked.flatten().count()
     }
 
-    /// Sleeps until something was answered.
+    /// Sleeps until something was answered, or a queue is signalled all the same.
     ///
     /// # Errors
     /// [`Gone`].
+    #[track_caller]
     pub fn sleep(&self, wire: &Wire) -> Result<(), Gone> {
         for index in self.request_queues() {
             if self.queues[index].virtqueue.ring.wait_for_next_used() {
@@ -311,7 +317,8 @@ impl Guest {
         let calls = || self.queues.iter().map(|queue| &queue.virtqueue.call);
         let fds: Vec<_> = calls().map(AsFd::as_fd).chain([wire.socket()]).collect();
         let unanswered = self.unanswered();
-        let ready = wait_for_any(format_args!("answers to {unanswered}"), &fds);
+        let what = format_args!("answers to {unanswered}");
+        let ready = wait_for_any(what, Deadline::default(), &fds);
         if ready.ends_with(&[true]) {
             return Err(Gone);
         }

@@ -9,8 +9,8 @@ use rustix::net::SendFlags;
 use vfio_user::wire::{Header, TYPE_REPLY};
 
 use super::{Message, result};
-use crate::deadline::STUCK_AFTER;
 use crate::fds::send_with_fds;
+use crate::sockets::{connect, limited};
 
 /// A connection.
 #[derive(Debug)]
@@ -19,13 +19,12 @@ pub struct Connection(UnixStream);
 impl Connection {
     /// Connects to a server that listens.
     pub fn connect(path: &Path) -> Self {
-        Self::new(UnixStream::connect(path).unwrap())
+        Self::new(connect(path))
     }
 
     /// Over a socket that is connected.
     pub fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-        Connection(stream)
+        Connection(limited(stream))
     }
 
     /// The socket.
@@ -38,7 +37,7 @@ impl Connection {
     pub fn send(&self, command: u16, payload: &[u8], fds: &[BorrowedFd<'_>]) {
         let bytes = Message::command(1, command, 0, payload).bytes();
         let sent = send_with_fds(&self.0, &bytes, fds, SendFlags::NOSIGNAL);
-        assert_eq!(sent, Ok(bytes.len()));
+        assert_eq!(sent, Ok(bytes.len()), "command {command}");
     }
 
     /// Sends bytes, which need not be a message. False: the server does not take them, now or any more.
@@ -49,17 +48,25 @@ impl Connection {
     }
 
     /// Waits for the next message, which must be a reply.
+    #[track_caller]
     pub fn reply(&self) -> Message {
         let mut header = [0; Header::BYTES];
-        (&self.0).read_exact(&mut header).unwrap();
+        self.fill(&mut header);
         let header = Header::decode(&header).unwrap();
         assert_eq!(header.flags, TYPE_REPLY, "{header:?}");
         let mut payload = vec![0; header.size as usize - Header::BYTES];
-        (&self.0).read_exact(&mut payload).unwrap();
+        self.fill(&mut payload);
         Message { header, payload }
     }
 
+    #[track_caller]
+    fn fill(&self, bytes: &mut [u8]) {
+        let read = (&self.0).read_exact(bytes);
+        read.unwrap_or_else(|error| panic!("a reply: {error}"));
+    }
+
     /// Sends a command that succeeds, and waits for the payload of its reply.
+    #[track_caller]
     pub fn call(&self, command: u16, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
         self.send(command, payload, fds);
         result(&self.reply(), 1, command).unwrap()

@@ -11,6 +11,7 @@ use vfio_user::wire::{Header, RegionAccess, command};
 use vfio_user::{PciDevice, Server};
 
 use super::{Message, access, map, result, set_irqs};
+use crate::deadline::Deadline;
 use crate::fds::send_with_fds;
 
 /// What QEMU 11.1 proposes.
@@ -88,12 +89,16 @@ impl<D: PciDevice> Rig<D> {
     }
 
     /// The server does all that it can.
+    #[track_caller]
     pub fn turn(&mut self) {
+        let deadline = Deadline::default();
         for _ in 0..4 {
             self.server.readable(self.now_ns);
             self.server.writable();
             self.server.unmasked();
-            while self.server.run(self.now_ns) {}
+            while self.server.run(self.now_ns) {
+                deadline.check("the device has nothing more to do");
+            }
         }
     }
 
@@ -101,7 +106,9 @@ impl<D: PciDevice> Rig<D> {
     /// server reads meanwhile. False: the server has hung up.
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let (mut rest, mut fds) = (bytes, fds);
+        let deadline = Deadline::default();
         while !rest.is_empty() {
+            deadline.check("the server reads what is sent");
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match send_with_fds(&self.front_end, rest, fds, flags) {
                 Ok(count) => {
@@ -119,7 +126,9 @@ impl<D: PciDevice> Rig<D> {
     /// The next message of the server's, if there is one already.
     pub fn receive(&mut self) -> Option<Message> {
         let mut some = [0; 65536];
+        let deadline = Deadline::default();
         while let Ok(count @ 1..) = self.front_end.read(&mut some) {
+            deadline.check("the end of what the server sends");
             self.inbox.extend_from_slice(&some[..count]);
             self.server.writable();
         }

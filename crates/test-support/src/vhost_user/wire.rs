@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "requests have the protocol's names")]
 
+use std::fmt::Display;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
@@ -12,12 +13,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use virtqueue::testing::TestMemory;
 
-use crate::deadline::STUCK_AFTER;
 pub use crate::fds::MOST_FDS;
 use crate::fds::send_with_fds;
+use crate::sockets::{connect, limited};
 
 pub const GET_FEATURES: u32 = 1;
 pub const SET_FEATURES: u32 = 2;
@@ -73,15 +75,13 @@ pub struct Wire(UnixStream);
 impl Wire {
     /// Connects to a server that listens.
     pub fn connect(path: &Path) -> Self {
-        Wire::new(UnixStream::connect(path).unwrap())
+        Wire::new(connect(path))
     }
 
     /// Over a socket that is connected.
     pub fn new(stream: UnixStream) -> Self {
         // A server that neither answers nor hangs up fails the test instead of stopping it.
-        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-        stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
-        Wire(stream)
+        Wire(limited(stream))
     }
 
     /// The socket. Nothing is sent there unasked: readable, it has ended.
@@ -94,8 +94,8 @@ impl Wire {
     pub fn bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         match send_with_fds(&self.0, bytes, fds, SendFlags::NOSIGNAL) {
             Ok(sent) => assert_eq!(sent, bytes.len()),
-            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {}
-            Err(error) => panic!("send: {error}"),
+            Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(error) => panic!("the server does not read: {error}"),
         }
     }
 
@@ -106,9 +106,11 @@ impl Wire {
     }
 
     /// The next reply's payload; `None` when the server has hung up.
+    #[track_caller]
     pub fn reply(&self, request: u32) -> Option<Vec<u8>> {
         let mut head = [0; 12];
-        self.fill(&mut head)?;
+        let what = format_args!("a reply to request {request}");
+        self.fill(&mut head, what)?;
         assert_eq!(
             head[..4],
             request.to_ne_bytes(),
@@ -120,11 +122,12 @@ impl Wire {
             "flags of a reply"
         );
         let mut payload = vec![0; u32_at(&head, 8) as usize];
-        self.fill(&mut payload)?;
+        self.fill(&mut payload, what)?;
         Some(payload)
     }
 
-    fn fill(&self, bytes: &mut [u8]) -> Option<()> {
+    #[track_caller]
+    fn fill(&self, bytes: &mut [u8], what: impl Display) -> Option<()> {
         use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         match (&self.0).read_exact(bytes) {
             Ok(()) => Some(()),
@@ -132,11 +135,12 @@ impl Wire {
             Err(error) if [UnexpectedEof, ConnectionReset, BrokenPipe].contains(&error.kind()) => {
                 None
             }
-            Err(error) => panic!("neither an answer nor an end: {error}"),
+            Err(error) => panic!("neither {what} nor an end: {error}"),
         }
     }
 
     /// Sends a message and waits for its reply.
+    #[track_caller]
     pub fn ask(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Vec<u8>> {
         self.message(request, VERSION | NEED_REPLY, payload, fds);
         self.reply(request)
@@ -157,6 +161,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`Gone`].
+    #[track_caller]
     pub fn query(&self, request: u32, payload: &[u8]) -> Result<Vec<u8>, Gone> {
         self.message(request, VERSION, payload, &[]);
         self.reply(request).ok_or(Gone)
@@ -166,6 +171,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`Gone`].
+    #[track_caller]
     pub fn query_file(&self, request: u32, payload: &[u8]) -> Result<(Vec<u8>, OwnedFd), Gone> {
         self.message(request, VERSION, payload, &[]);
         let mut head = [0; 12];
@@ -181,11 +187,16 @@ impl Wire {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
+        let what = format_args!("a descriptor in reply to request {request}");
+        // One that neither answers nor hangs up is not gone.
+        if let Err(Errno::AGAIN) = received {
+            panic!("neither {what} nor an end");
+        }
         let (Ok(_), Some(file)) = (received, file) else {
             return Err(Gone);
         };
         let mut payload = vec![0; u32_at(&head, 8) as usize];
-        self.fill(&mut payload).ok_or(Gone)?;
+        self.fill(&mut payload, what).ok_or(Gone)?;
         Ok((payload, file))
     }
 
@@ -262,7 +273,8 @@ impl Wire {
     #[track_caller]
     pub fn wait_for_hang_up(&self) {
         let mut byte = [0];
-        assert_eq!(self.fill(&mut byte), None, "still connected: {byte:?}");
+        let ended = self.fill(&mut byte, "a message");
+        assert_eq!(ended, None, "still connected: {byte:?}");
     }
 
     /// Says that nothing more will come.

@@ -1,0 +1,134 @@
+//! Sockets on which nothing waits for ever: connecting, accepting, reading and writing have deadlines.
+
+use std::fmt::Display;
+use std::io::{self, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
+use crate::deadline::{Deadline, STUCK_AFTER};
+use crate::events::wait_for_any;
+
+/// Limits each read and each write. One that takes longer fails with [`io::ErrorKind::WouldBlock`].
+#[must_use]
+pub fn limited(stream: UnixStream) -> UnixStream {
+    stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    stream.set_write_timeout(Some(STUCK_AFTER)).unwrap();
+    stream
+}
+
+/// A [limited] connection to a server.
+///
+/// # Errors
+/// Nobody listens, or the server's backlog stays full.
+pub fn try_connect(path: &Path) -> io::Result<UnixStream> {
+    try_connect_before(path, Deadline::default())
+}
+
+fn try_connect_before(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let stream = UnixStream::from(socket);
+    // connect(2) waits for room in the backlog as long as a write may take (unix(7)).
+    stream.set_write_timeout(Some(deadline.remaining()))?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
+    Ok(limited(stream))
+}
+
+/// The same to a server that listens.
+#[track_caller]
+pub fn connect(path: &Path) -> UnixStream {
+    let stream = try_connect(path);
+    stream.unwrap_or_else(|error| panic!("no connection to {}: {error}", path.display()))
+}
+
+/// Waits for the next client, whose connection is [limited].
+#[track_caller]
+pub fn accept(listener: &UnixListener) -> UnixStream {
+    accept_before(listener, Deadline::default())
+}
+
+#[track_caller]
+fn accept_before(listener: &UnixListener, deadline: Deadline) -> UnixStream {
+    use std::os::fd::AsFd;
+    wait_for_any("a client connects", deadline, &[listener.as_fd()]);
+    limited(listener.accept().unwrap().0)
+}
+
+/// Reads all that comes until the other side closes a [limited] connection. `what` is missing if it does not.
+#[track_caller]
+pub fn read_to_end(what: impl Display, stream: impl Read) -> String {
+    read_to_end_before(what, Deadline::default(), stream)
+}
+
+#[track_caller]
+fn read_to_end_before(what: impl Display, deadline: Deadline, mut stream: impl Read) -> String {
+    let (mut all, mut some) = (Vec::new(), [0; 4096]);
+    loop {
+        deadline.check(&what);
+        match stream.read(&mut some) {
+            Ok(0) => return String::from_utf8(all).unwrap(),
+            Ok(count) => all.extend_from_slice(&some[..count]),
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(1);
+
+    fn listener(backlog: i32) -> (tempfile::TempDir, UnixListener) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+        rustix::net::listen(&listener, backlog).unwrap();
+        (folder, listener)
+    }
+
+    #[test]
+    fn a_server_that_accepts_nobody_does_not_hold_up_who_connects() {
+        // Linux has room for one more than that.
+        let (folder, _listener) = listener(0);
+        let path = folder.path().join("s");
+        let _waits = connect(&path);
+        let refused = try_connect_before(&path, Deadline::after(SHORT));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn connections_are_limited_at_both_ends() {
+        let (folder, listener) = listener(1);
+        let client = connect(&folder.path().join("s"));
+        for end in [client, accept(&listener)] {
+            assert_eq!(end.read_timeout().unwrap(), Some(STUCK_AFTER));
+            assert_eq!(end.write_timeout().unwrap(), Some(STUCK_AFTER));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not after 1ms: a client connects")]
+    fn a_client_that_never_comes_is_not_waited_for_for_ever() {
+        let (_folder, listener) = listener(1);
+        accept_before(&listener, Deadline::after(SHORT));
+    }
+
+    #[test]
+    #[should_panic(expected = "an answer: ")]
+    fn a_silent_peer_is_named_by_what_it_does_not_send() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(SHORT)).unwrap();
+        read_to_end("an answer", ours);
+    }
+
+    #[test]
+    #[should_panic(expected = "not after 1ms: the end of an answer")]
+    fn an_answer_without_end_ends_at_the_deadline() {
+        let deadline = Deadline::after(SHORT);
+        read_to_end_before("the end of an answer", deadline, io::repeat(b'x'));
+    }
+}
