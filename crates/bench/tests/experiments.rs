@@ -41,7 +41,7 @@ fn measure(command_line: &str) -> Outcome {
     }
 }
 
-/// A program in place of one that was built with a patch: blockplane as it is, which leaves a file when it
+/// A program in place of one that was built with a patch: blockplane as it is, which leaves a file with its arguments when it
 /// starts.
 struct Patched {
     folder: tempfile::TempDir,
@@ -53,7 +53,7 @@ impl Patched {
         let patched = Patched { folder };
         let program = blockplane(None).unwrap();
         let script = format!(
-            "#!/bin/sh\necho started >> \"$0.started\"\nexec '{}' \"$@\"\n",
+            "#!/bin/sh\necho \"$*\" >> \"$0.started\"\nexec '{}' \"$@\"\n",
             program.display()
         );
         std::fs::write(patched.program(), script).unwrap();
@@ -71,10 +71,11 @@ impl Patched {
         format!("--patched {patch}={}", self.program().display())
     }
 
-    /// How often it was started.
-    fn starts(&self) -> usize {
+    /// The arguments of each start.
+    fn starts(&self) -> Vec<String> {
         let starts = std::fs::read_to_string(self.folder.path().join("patched.started"));
-        starts.map_or(0, |starts| starts.lines().count())
+        let starts = starts.unwrap_or_default();
+        starts.lines().map(str::to_owned).collect()
     }
 }
 
@@ -128,7 +129,16 @@ fn batch_limit_measures_programs_with_other_limits_beside_its_own() {
     names.extend(numbers.iter().map(String::as_str));
     names.push("adaptive");
     complete(&outcome.json["batch_limit"], 1, &names);
-    assert_eq!((adaptive.starts(), pile_up.starts()), (1, 1));
+    for (program, limit) in [
+        (adaptive, "aio-max-batch=0 "),
+        (pile_up, "aio-max-batch=1024 "),
+    ] {
+        let starts = program.starts();
+        assert!(
+            matches!(&starts[..], [one] if one.contains(limit)),
+            "{limit}: {starts:?}"
+        );
+    }
 }
 
 #[test]
@@ -144,7 +154,7 @@ fn completion_ring_compares_reads_and_writes() {
         assert_eq!(counted(part, "ring in user space", "getevents_calls"), 0);
         assert!(counted(part, "ring in user space", "submitted") > 0);
     }
-    assert_eq!(patched.starts(), 2);
+    assert_eq!(patched.starts().len(), 2);
     assert_eq!(outcome.bars, 2 * 2 * 2 * 2);
 }
 
@@ -160,7 +170,7 @@ fn notify_has_both_orders() {
         2 * 2,
         &["after the submission", "after the last completion"],
     );
-    assert_eq!(patched.starts(), 1);
+    assert_eq!(patched.starts().len(), 1);
     assert_eq!(outcome.bars, 2 * 2 * 2);
 }
 
@@ -276,7 +286,7 @@ fn handlers_has_a_busy_queue_beside_idle_ones_and_beside_those_that_are_scanned(
     for polling in ["no_polling", "polling"] {
         complete(&outcome.json["many_queues"][polling], 1, &variants);
     }
-    assert_eq!(patched.starts(), 2);
+    assert_eq!(patched.starts().len(), 2);
     assert_eq!(outcome.bars, 2 * 3);
     let outcome = measure(line);
     for polling in ["no_polling", "polling"] {
