@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,8 +39,15 @@ impl Contender {
     pub fn for_file(path: &Path) -> Self {
         Self::start(path, |path| {
             // While it is replaced there may be none.
-            let file = OpenOptions::new().read(true).open(path);
-            file.is_ok_and(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
+            let Ok(file) = OpenOptions::new().read(true).open(path) else {
+                return false;
+            };
+            // One that was replaced after it was opened is anybody's.
+            let is_there = || {
+                let now = std::fs::metadata(path).map(|file| file.ino());
+                now.ok() == file.metadata().map(|file| file.ino()).ok()
+            };
+            flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_there()
         })
     }
 
