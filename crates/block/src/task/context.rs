@@ -43,8 +43,9 @@ impl TaskContext {
     /// Carries a request out by whatever carries the file. Its memory stays in place until the task is complete.
     pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |token| Outgoing::Request(target, Request { token, ..request });
-        IoFuture::new(&self.shared, outgoing).await
+        let outgoing = |request| Outgoing::Request(target, request);
+        // SAFETY: who has made the request keeps its segments as long as this is awaited.
+        unsafe { IoFuture::of_request(&self.shared, request, outgoing) }.await
     }
 
     /// Has the ring work on a range of a file. The token is not needed.
@@ -55,13 +56,14 @@ impl TaskContext {
 
     /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
     pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
-        let outgoing = |token| {
-            // SAFETY: the source of the request keeps its segments until the task has completed, which is not
-            // before this has.
-            let job = unsafe { Job::new(target, Request { token, ..request }) };
+        let outgoing = |request| {
+            // SAFETY: the source of the request keeps its memory until the task has completed, which is not
+            // before this has; the list stays as long as this is out.
+            let job = unsafe { Job::new(target, request) };
             Outgoing::Work(Work::Request(job))
         };
-        IoFuture::new(&self.shared, outgoing).await
+        // SAFETY: who has made the request keeps its segments as long as this is awaited.
+        unsafe { IoFuture::of_request(&self.shared, request, outgoing) }.await
     }
 
     /// Waits so many nanoseconds.

@@ -42,6 +42,9 @@ enum State {
 struct Entry {
     state: State,
     task: u32,
+    /// Of a request. A backend changes the list that it is given when a transfer falls short; the request's own stays
+    /// whole, for the task may send it once more.
+    segments: Vec<libc::iovec>,
 }
 
 /// The I/O of an iothread's tasks.
@@ -58,15 +61,17 @@ pub(super) struct IoTable {
 impl IoTable {
     fn begin(&mut self, task: u32) -> u32 {
         self.out += 1;
-        let entry = Entry {
-            state: State::Out(None),
-            task,
-        };
         if let Some(place) = self.free.pop() {
-            self.entries[place as usize] = entry;
+            let entry = &mut self.entries[place as usize];
+            entry.state = State::Out(None);
+            entry.task = task;
             return place;
         }
-        self.entries.push(entry);
+        self.entries.push(Entry {
+            state: State::Out(None),
+            task,
+            segments: Vec::new(),
+        });
         u32::try_from(self.entries.len() - 1).unwrap_or_else(|_| unreachable!("memory ends before"))
     }
 
@@ -111,11 +116,46 @@ pub(super) struct IoFuture {
 impl IoFuture {
     /// Asks for it, in the name of the task that runs. `outgoing` makes what is asked for, with this token.
     pub fn new(shared: &Rc<Shared>, outgoing: impl FnOnce(u64) -> Outgoing) -> Self {
+        Self::begin(shared, |token, _| outgoing(token))
+    }
+
+    /// The same of a request. `outgoing` makes what is asked for of the request with a token and segments of its own: those
+    /// of `request` are not used after this.
+    ///
+    /// # Safety
+    /// The list of segments has as many as it says.
+    pub unsafe fn of_request(
+        shared: &Rc<Shared>,
+        request: Request,
+        outgoing: impl FnOnce(Request) -> Outgoing,
+    ) -> Self {
+        Self::begin(shared, |token, segments| {
+            segments.clear();
+            if request.iov_count > 0 {
+                let count = request.iov_count as usize;
+                // SAFETY: our caller's promise.
+                segments
+                    .extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
+            }
+            outgoing(Request {
+                iov: segments.as_mut_ptr(),
+                token,
+                ..request
+            })
+        })
+    }
+
+    fn begin(
+        shared: &Rc<Shared>,
+        outgoing: impl FnOnce(u64, &mut Vec<libc::iovec>) -> Outgoing,
+    ) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
         let place = io.begin(task);
-        io.outbox
-            .push_back(outgoing(TASK_SOURCE | u64::from(place)));
+        // The list stays where it is until the place is used again, even if the table grows.
+        let segments = &mut io.entries[place as usize].segments;
+        let outgoing = outgoing(TASK_SOURCE | u64::from(place), segments);
+        io.outbox.push_back(outgoing);
         drop(io);
         add(&shared.out_of_task, task);
         IoFuture {
@@ -162,5 +202,107 @@ impl Drop for IoFuture {
             State::Done(_) => io.release(self.place),
             State::Free | State::Abandoned => unreachable!("released here only"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::{Path, Route};
+    use crate::task::{LocalFuture, TaskContext, TaskNode};
+    use crate::{
+        Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, SECTOR_BYTES,
+    };
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
+
+    const LEN: usize = 16 * SECTOR_BYTES as usize;
+
+    /// Reads from one node, then from another.
+    struct ReadTwice {
+        first: Route,
+        second: Route,
+    }
+
+    impl TaskNode for ReadTwice {
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            Box::pin(async move {
+                cx.child(&self.first, request).await?;
+                cx.child(&self.second, request).await
+            })
+        }
+    }
+
+    fn disk(folder: &tempfile::TempDir, name: &str, byte: u8) -> Arc<Node> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, [byte; LEN]).unwrap();
+        let options = FileOptions {
+            path,
+            direct: false,
+            no_flush: false,
+            unmap: true,
+            aio: Aio::IoUring,
+            aio_max_batch: 0,
+            locking: Locking::Off,
+        };
+        Node::open(name, false, &NodeOptions::File(options)).unwrap()
+    }
+
+    /// A file that has shrunk ends the first read early, for which its backend changes the list of segments.
+    #[test]
+    fn a_task_sends_a_request_again_after_a_short_transfer() {
+        let folder = tempfile::tempdir().unwrap();
+        let [short, whole] =
+            [("short", 1), ("whole", 2)].map(|(name, byte)| disk(&folder, name, byte));
+        let file = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join("short"));
+        file.unwrap().set_len(5 * SECTOR_BYTES).unwrap();
+        let mut engines = Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap();
+        let mut watched: Vec<OwnedFd> = Vec::new();
+        let mut attach = |node: &Node| {
+            engines.attach(node, &mut |fd| {
+                watched.push(fd.as_fd().try_clone_to_owned()?);
+                Ok(())
+            })
+        };
+        let [first, second, outer] = [&short, &whole, &whole].map(|node| attach(node));
+        let route = Route {
+            read: Path::Task(Rc::new(ReadTwice { first, second })),
+            ..outer
+        };
+        let mut memory = [0xee_u8; LEN];
+        let (head, tail) = memory.split_at_mut(1000);
+        let mut segments = [head, tail].map(|part| libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        });
+        let request = Request {
+            op: Op::Read,
+            fua: false,
+            offset: 0,
+            len: LEN as u64,
+            iov: segments.as_mut_ptr(),
+            iov_count: 2,
+            token: 5,
+        };
+        // SAFETY: the loop below waits for its end; list, memory and nodes are kept beyond it.
+        unsafe { engines.submit(&route, request) }.unwrap();
+        let (begin, mut done) = (std::time::Instant::now(), Vec::new());
+        while done.is_empty() {
+            assert!(begin.elapsed().as_secs() < 60, "it is not complete");
+            engines.flush_batch();
+            engines.reap(&mut done);
+            std::thread::yield_now();
+        }
+        assert_eq!(done[0].result, Ok(()));
+        assert!(
+            memory.iter().all(|byte| *byte == 2),
+            "the second read filled all of it"
+        );
     }
 }
