@@ -216,7 +216,7 @@ mod tests {
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
 
-    const LEN: usize = 16 * SECTOR_BYTES as usize;
+    const LEN: usize = 8192;
 
     /// Reads from one node, then from another.
     struct ReadTwice {
