@@ -9,6 +9,7 @@ use engine::uring::RangeIo;
 
 use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
+use super::timers::TimerKey;
 use crate::drivers::null_co::now_ns;
 use crate::job::{Job, Work};
 use crate::request::Request;
@@ -71,7 +72,7 @@ impl TaskContext {
         Sleep {
             shared: self.shared.clone(),
             deadline_ns: now_ns().saturating_add(ns),
-            is_set: false,
+            timer: None,
         }
     }
 
@@ -96,7 +97,7 @@ impl TaskContext {
 struct Sleep {
     shared: Rc<Shared>,
     deadline_ns: u64,
-    is_set: bool,
+    timer: Option<TimerKey>,
 }
 
 impl Future for Sleep {
@@ -106,11 +107,19 @@ impl Future for Sleep {
         if now_ns() >= self.deadline_ns {
             return Poll::Ready(());
         }
-        if !self.is_set {
+        if self.timer.is_none() {
             let waker = cx.waker().clone();
-            self.shared.timers.borrow_mut().add(self.deadline_ns, waker);
-            self.is_set = true;
+            let timer = self.shared.timers.borrow_mut().add(self.deadline_ns, waker);
+            self.timer = Some(timer);
         }
         Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.shared.timers.borrow_mut().remove(timer);
+        }
     }
 }

@@ -166,7 +166,7 @@ impl Executor {
     }
 
     fn poll(&mut self, task: u32) {
-        // One that has ended meanwhile may be woken by a timer of it.
+        // One that has ended meanwhile may be woken by what it has waited for.
         let Some(Task {
             state: state @ State::Running(_),
             waker,
@@ -468,6 +468,25 @@ mod tests {
             })
         });
         assert_eq!(rig.completed(), [0; 0], "the next user of the place");
+    }
+
+    /// The loop would not sleep any more: without tasks nothing takes a timer off that is due.
+    #[test]
+    fn a_delay_that_was_cut_short_leaves_no_deadline_behind() {
+        let mut rig = Rig::new();
+        rig.spawn(7, 1, |cx, _| {
+            Box::pin(async move {
+                cx.unless_stopping(cx.sleep_ns(3_600_000_000_000)).await;
+                Ok(())
+            })
+        });
+        assert_eq!(rig.completed(), [0; 0]);
+        rig.tasks.stop_source(7);
+        assert_eq!(rig.completed(), [1]);
+        assert_eq!(rig.tasks.next_deadline_ns(), None);
+        rig.spawn(8, 2, |_, _| Box::pin(std::future::pending()));
+        assert_eq!(rig.completed(), [0; 0]);
+        assert_eq!(rig.tasks.next_deadline_ns(), None, "nor for later tasks");
     }
 
     #[test]

@@ -1,68 +1,48 @@
 //! Tasks that wait for the clock.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::task::Waker;
 
-struct Timer {
+/// Names a timer; they are sorted by when they are due, and then by when they were added.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TimerKey {
     deadline_ns: u64,
-    /// Of two that are due at the same time the first comes first.
     arrival: u64,
-    waker: Waker,
 }
 
-impl Timer {
-    fn key(&self) -> (u64, u64) {
-        (self.deadline_ns, self.arrival)
-    }
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-/// The timers of an iothread's tasks, soonest first. One whose task has ended meanwhile wakes a task for nothing.
+/// The timers of an iothread's tasks, soonest first.
 #[derive(Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<Timer>>,
+    timers: BTreeMap<TimerKey, Waker>,
     arrivals: u64,
 }
 
 impl Timers {
-    /// Wakes that task at `deadline_ns`, on the clock of the loop's timers.
-    pub fn add(&mut self, deadline_ns: u64, waker: Waker) {
+    /// Wakes that task at `deadline_ns`, on the clock of the loop's timers, unless it is [removed](Self::remove) before.
+    pub fn add(&mut self, deadline_ns: u64, waker: Waker) -> TimerKey {
         self.arrivals += 1;
-        self.heap.push(Reverse(Timer {
+        let key = TimerKey {
             deadline_ns,
             arrival: self.arrivals,
-            waker,
-        }));
+        };
+        self.timers.insert(key, waker);
+        key
+    }
+
+    /// Nobody waits for it any more. It may have expired.
+    pub fn remove(&mut self, key: TimerKey) {
+        self.timers.remove(&key);
     }
 
     /// When the next one is due.
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse(timer)| timer.deadline_ns)
+        let (key, _) = self.timers.first_key_value()?;
+        Some(key.deadline_ns)
     }
 
     /// The next one that is due.
     pub fn take_due(&mut self, now_ns: u64) -> Option<Waker> {
         self.next_deadline_ns().filter(|due| *due <= now_ns)?;
-        self.heap.pop().map(|Reverse(timer)| timer.waker)
+        self.timers.pop_first().map(|(_, waker)| waker)
     }
 }

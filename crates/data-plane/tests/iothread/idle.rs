@@ -1,13 +1,14 @@
 //! A thread without work does nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use block::{FaultAction, FaultRule, FaultRules, Faults, Node};
 use data_plane::{DataThread, DataThreadSettings};
 
 use crate::guest::{CARRIERS, Guest, disk_by, null_disk};
 
-/// How often a thread of this process has gone to sleep.
-fn sleeps(thread: &str) -> u64 {
+/// What the kernel says about a thread of this process.
+fn about(thread: &str, file: &str) -> String {
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let task = task.unwrap().path();
         // A thread that ended meanwhile is not the one.
@@ -15,15 +16,31 @@ fn sleeps(thread: &str) -> u64 {
             continue;
         };
         if name.trim_end() == thread {
-            let status = std::fs::read_to_string(task.join("status")).unwrap();
-            let line = status
-                .lines()
-                .find(|line| line.starts_with("voluntary_ctxt_switches"))
-                .unwrap();
-            return line.split_whitespace().last().unwrap().parse().unwrap();
+            return std::fs::read_to_string(task.join(file)).unwrap();
         }
     }
     panic!("no thread {thread}");
+}
+
+/// How often it has gone to sleep.
+fn sleeps(thread: &str) -> u64 {
+    let status = about(thread, "status");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("voluntary_ctxt_switches"))
+        .unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+/// How long it has run, in nanoseconds.
+fn cpu_ns(thread: &str) -> u64 {
+    let schedstat = about(thread, "schedstat");
+    schedstat
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -72,4 +89,43 @@ fn after_the_last_request_the_thread_sleeps_and_stays_asleep() {
         sleeps("IO idle") > before
     });
     assert!(asleep_again, "it polls for ever");
+}
+
+/// Its timer is due when nobody waits for it any more.
+#[test]
+fn after_a_delay_that_a_stop_has_cut_short_the_thread_sleeps() {
+    let delay = Duration::from_millis(200);
+    let rule = FaultRule {
+        begins: None,
+        op: None,
+        bytes: None,
+        times: None,
+        one_in: 1,
+        action: FaultAction::Delay(u64::try_from(delay.as_nanos()).unwrap()),
+    };
+    let faults = Faults::new(FaultRules {
+        rules: vec![rule],
+        seed: 1,
+    });
+    let node = Node::filtered("filter", &null_disk(0), faults, false, true);
+    let iothread = DataThread::spawn(DataThreadSettings::named("cut")).unwrap();
+    let mut guest = Guest::new(64, false);
+    let setup = guest.setup(&node, 0);
+    let stats = setup.stats.clone();
+    let vring = iothread.start_vring(setup).unwrap();
+    guest.read(0, 0);
+    guest.submit();
+    let begin = Instant::now();
+    while stats.in_flight().get() == 0 {
+        assert!(begin.elapsed().as_secs() < 60, "the request is not taken");
+        std::thread::yield_now();
+    }
+    assert_eq!(vring.stop(), Some(1), "one request was taken");
+    std::thread::sleep(2 * delay);
+    let at_rest = (0..10).any(|_| {
+        let before = cpu_ns("IO cut");
+        std::thread::sleep(delay / 4);
+        cpu_ns("IO cut") == before
+    });
+    assert!(at_rest, "it runs although nothing is to be done");
 }
