@@ -17,6 +17,7 @@ mod job;
 mod known_memory;
 mod lazy;
 mod node;
+mod range_lock;
 mod request;
 mod resize;
 mod route;

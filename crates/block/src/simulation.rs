@@ -16,13 +16,13 @@ use crate::aio::Aio;
 use crate::drivers::disk_file::alignment::Alignment;
 use crate::drivers::disk_file::backing_id::BackingId;
 use crate::drivers::disk_file::lock::{LockedFd, Locking};
-use crate::drivers::disk_file::range_lock::RangeLock;
 use crate::drivers::disk_file::ring_range::UnsupportedOps;
 use crate::drivers::disk_file::{BlockMode, DiskFile};
 use crate::engines::Engines;
 use crate::error::NodeError;
 use crate::job::Work;
 use crate::node::{Geometry, Node};
+use crate::range_lock::RangeLock;
 use crate::request::Request;
 use crate::task::Wake;
 

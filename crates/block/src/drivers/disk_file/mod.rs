@@ -11,7 +11,6 @@ mod held_locks;
 pub(crate) mod lock;
 pub(crate) mod no_wait;
 pub(crate) mod open;
-pub(crate) mod range_lock;
 pub(crate) mod ring_range;
 pub(crate) mod transfer;
 
@@ -25,13 +24,13 @@ use engine::Errno;
 use self::alignment::Alignment;
 use self::backing_id::BackingId;
 use self::lock::LockedFd;
-use self::range_lock::RangeLock;
 use self::ring_range::{RingRanges, UnsupportedOps};
 use crate::aio::Aio;
 use crate::allocation::Allocation;
 use crate::drivers::Driver;
 use crate::engines::AttachContext;
 use crate::node::Node;
+use crate::range_lock::RangeLock;
 use crate::route::{Carrier, Path, Route, Target};
 use crate::task::TaskNode;
 

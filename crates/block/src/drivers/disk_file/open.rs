@@ -11,11 +11,11 @@ use crate::aio::Aio;
 use crate::drivers::disk_file::alignment::Alignment;
 use crate::drivers::disk_file::backing_id::BackingId;
 use crate::drivers::disk_file::lock::LockedFd;
-use crate::drivers::disk_file::range_lock::RangeLock;
 use crate::drivers::disk_file::ring_range::UnsupportedOps;
 use crate::drivers::disk_file::{BlockMode, DiskFile};
 use crate::drivers::file::FileOptions;
 use crate::error::NodeError;
+use crate::range_lock::RangeLock;
 
 /// A driver, for what it opens.
 pub(crate) struct Driver {

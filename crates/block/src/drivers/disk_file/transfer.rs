@@ -13,7 +13,7 @@ use rustix::io::retry_on_intr;
 
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::alignment::AlignedBuffer;
-use crate::drivers::disk_file::range_lock::RangeGuard;
+use crate::range_lock::RangeGuard;
 
 /// `preadv(2)` takes no more segments at once.
 pub(crate) const IOV_MAX: usize = 1024;
@@ -142,14 +142,14 @@ impl DiskFile {
             return Ok(None);
         };
         let range = blocks(offset, len, u64::from(direct.offset));
-        let guard = self.ranges.lock(range.clone());
+        let guard = self.ranges.lock_blocking(range.clone());
         if range.end <= self.end()? {
             return Ok(Some(guard));
         }
         // It may move the end of the file: whoever does holds everything behind as well, see
         // `write_buffered`. (Looked at with the lock held: the end is where it stays.)
         drop(guard);
-        Ok(Some(self.ranges.lock(range.start..u64::MAX)))
+        Ok(Some(self.ranges.lock_blocking(range.start..u64::MAX)))
     }
 
     /// Writes all segments.

@@ -1,0 +1,353 @@
+//! Ranges that are being rewritten.
+//!
+//! A write smaller than the disk's block is done by reading the block, changing it and writing it
+//! back. Two of them in one block, or one beside a plain write, would undo each other, so on disks
+//! where that can happen every write holds its range, rounded to blocks. Drivers that copy or move data have the same need.
+//!
+//! Worker threads block until the range is theirs, tasks wait. Both stand in one line: the first to come goes first, and
+//! a long range is not starved by short ones that overlap it.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+#[derive(Default)]
+pub(crate) struct RangeLock {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    arrivals: u64,
+    /// Held and waited for alike, in order of arrival.
+    claims: Vec<Claim>,
+}
+
+struct Claim {
+    arrival: u64,
+    range: Range<u64>,
+    /// Of a task that waits.
+    waker: Option<Waker>,
+}
+
+impl Claim {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+}
+
+impl State {
+    /// The place of a claim in the line.
+    fn position(&self, arrival: u64) -> usize {
+        self.claims.partition_point(|claim| claim.arrival < arrival)
+    }
+
+    /// Whether a claim that came before has a byte of this one.
+    fn must_wait(&self, arrival: u64) -> bool {
+        let position = self.position(arrival);
+        let range = &self.claims[position].range;
+        let mut earlier = self.claims[..position].iter();
+        earlier.any(|other| other.overlaps(range))
+    }
+}
+
+/// Holds its range, or its place in the line, until dropped.
+pub(crate) struct RangeGuard<'a> {
+    lock: &'a RangeLock,
+    arrival: u64,
+}
+
+impl RangeLock {
+    /// Blocks until no earlier claim has a byte of the range.
+    pub fn lock_blocking(&self, range: Range<u64>) -> RangeGuard<'_> {
+        let guard = self.claim(range);
+        let must_wait = |state: &mut State| state.must_wait(guard.arrival);
+        drop(
+            self.released
+                .wait_while(self.state(), must_wait)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        guard
+    }
+
+    /// The same for a task, on any iothread. Its place in the line is that of the first poll. It is left when the future is
+    /// dropped.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no driver that copies or moves data yet")
+    )]
+    pub async fn lock(&self, range: Range<u64>) -> RangeGuard<'_> {
+        let guard = self.claim(range);
+        poll_fn(|cx| guard.poll(cx)).await;
+        guard
+    }
+
+    fn claim(&self, range: Range<u64>) -> RangeGuard<'_> {
+        let mut state = self.state();
+        state.arrivals += 1;
+        let arrival = state.arrivals;
+        state.claims.push(Claim {
+            arrival,
+            range,
+            waker: None,
+        });
+        RangeGuard {
+            lock: self,
+            arrival,
+        }
+    }
+
+    /// Nothing that can panic runs under the lock: a poisoned one guards sound data.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RangeGuard<'_> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock.state();
+        if !state.must_wait(self.arrival) {
+            return Poll::Ready(());
+        }
+        let position = state.position(self.arrival);
+        state.claims[position].waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.lock.state();
+        let position = state.position(self.arrival);
+        let Claim { range, .. } = state.claims.remove(position);
+        let later = state.claims[position..].iter_mut();
+        let waiting = later.filter(|claim| claim.overlaps(&range));
+        let wakers: Vec<Waker> = waiting.filter_map(|claim| claim.waker.take()).collect();
+        drop(state);
+        self.lock.released.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, Request,
+    };
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::task::Wake;
+    use std::time::{Duration, Instant};
+
+    /// For what happens at once unless it never does.
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    impl RangeLock {
+        fn claims(&self) -> usize {
+            self.state().claims.len()
+        }
+    }
+
+    #[test]
+    fn overlapping_ranges_exclude_each_other() {
+        let lock = RangeLock::default();
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (lock, inside) = (&lock, &inside);
+                scope.spawn(move || {
+                    for round in 0..500u64 {
+                        // All of them contain byte 100.
+                        let _guard = lock.lock_blocking(90 + thread..101 + round % 7);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(lock.claims(), 0);
+    }
+
+    #[test]
+    fn neighbours_do_not_wait() {
+        let lock = RangeLock::default();
+        let _first = lock.lock_blocking(0..10);
+        let _second = lock.lock_blocking(10..20);
+    }
+
+    #[test]
+    fn who_waits_is_not_overtaken() {
+        let lock = RangeLock::default();
+        let (say, hear) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let first = lock.lock_blocking(0..10);
+            let claim = |range: Range<u64>, name: &'static str| {
+                let (lock, say, before) = (&lock, say.clone(), lock.claims());
+                scope.spawn(move || {
+                    let _guard = lock.lock_blocking(range);
+                    say.send(name).unwrap();
+                });
+                while lock.claims() == before {
+                    std::thread::yield_now();
+                }
+            };
+            claim(0..100, "long");
+            // Nobody holds a byte of it, but the long range came first.
+            claim(50..60, "short");
+            assert!(hear.try_recv().is_err(), "both have to wait");
+            drop(first);
+        });
+        assert_eq!(hear.try_iter().collect::<Vec<_>>(), ["long", "short"]);
+    }
+
+    /// Runs a future on a thread, as an executor would; what a lost wake-up leaves behind fails the test.
+    fn run(future: impl Future<Output = ()>) {
+        struct Unpark(std::thread::Thread, AtomicU32);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.1.store(1, Ordering::SeqCst);
+                self.0.unpark();
+            }
+        }
+        let unpark = Arc::new(Unpark(std::thread::current(), AtomicU32::new(1)));
+        let (waker, begin) = (Waker::from(unpark.clone()), Instant::now());
+        let mut future = std::pin::pin!(future);
+        loop {
+            if unpark.1.swap(0, Ordering::SeqCst) == 1 {
+                if future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_ready()
+                {
+                    return;
+                }
+            } else {
+                assert!(begin.elapsed() < DEADLINE, "nobody has woken it");
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        }
+    }
+
+    /// Tasks of several iothreads, and workers.
+    #[test]
+    fn tasks_and_threads_exclude_each_other() {
+        const BLOCKS: u8 = 8;
+        let lock = RangeLock::default();
+        let inside = [const { AtomicU32::new(0) }; BLOCKS as usize];
+        let enter = |range: &Range<u8>| {
+            for block in range.clone() {
+                assert_eq!(inside[usize::from(block)].fetch_add(1, Ordering::SeqCst), 0);
+            }
+            std::thread::yield_now();
+            for block in range.clone() {
+                inside[usize::from(block)].fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (lock, enter) = (&lock, &enter);
+                let blocks = (0..10).flat_map(|_| 0..200u8).map(move |round| {
+                    let start = round.wrapping_mul(5).wrapping_add(thread * 3) % BLOCKS;
+                    start..BLOCKS.min(start + 1 + round % 3)
+                });
+                scope.spawn(move || {
+                    for blocks in blocks {
+                        let range = blocks.start.into()..blocks.end.into();
+                        if thread == 0 {
+                            let _guard = lock.lock_blocking(range);
+                            enter(&blocks);
+                        } else {
+                            run(async {
+                                let _guard = lock.lock(range).await;
+                                enter(&blocks);
+                            });
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(lock.claims(), 0);
+    }
+
+    #[test]
+    fn a_task_that_does_not_wait_any_longer_lets_the_next_one_go() {
+        let lock = RangeLock::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = lock.lock_blocking(0..10);
+        let mut second = Box::pin(lock.lock(5..15));
+        let mut third = Box::pin(lock.lock(12..20));
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        assert!(
+            third.as_mut().poll(&mut cx).is_pending(),
+            "it does not overtake"
+        );
+        drop(second);
+        assert!(third.as_mut().poll(&mut cx).is_ready());
+        drop((first, third));
+        assert_eq!(lock.claims(), 0);
+    }
+
+    /// Iothreads that share a disk meet here only for parts of blocks.
+    #[test]
+    fn aligned_direct_requests_do_not_ask() {
+        for aio in [Aio::Native, Aio::IoUring] {
+            aligned_direct_requests_do_not_ask_with(aio);
+        }
+    }
+
+    fn aligned_direct_requests_do_not_ask_with(aio: Aio) {
+        // Beside the test program: a file system that direct I/O is known to work on.
+        let folder = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(folder.parent().unwrap()).unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, vec![0; 1 << 16]).unwrap();
+        let options = NodeOptions::File(FileOptions {
+            path,
+            direct: true,
+            no_flush: false,
+            unmap: true,
+            aio,
+            aio_max_batch: 0,
+            locking: Locking::Off,
+        });
+        let node = Node::open("disk", false, &options).unwrap();
+        let everything = node.file().unwrap().ranges.lock_blocking(0..u64::MAX);
+        let mut memory = vec![0u8; 3 * 4096];
+        let start = memory.as_mut_ptr().align_offset(4096);
+        let mut iov = libc::iovec {
+            iov_base: memory[start..].as_mut_ptr().cast(),
+            iov_len: 4096,
+        };
+        let mut engines = Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap();
+        let route = engines.attach(&node, &mut |_| Ok(()));
+        for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
+            let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };
+            let request = Request {
+                op,
+                fua: false,
+                offset: 0,
+                len,
+                iov: &raw mut iov,
+                iov_count,
+                token,
+            };
+            // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
+            unsafe { engines.submit(&route, request) }.unwrap();
+            engines.flush_batch();
+            let (begin, mut done) = (Instant::now(), Vec::new());
+            while done.is_empty() && begin.elapsed().as_secs() < 60 {
+                engines.reap(&mut done);
+                std::thread::yield_now();
+            }
+            // Before anything ends the test: the end of the engines waits for workers.
+            if done.is_empty() {
+                drop(everything);
+                panic!("{aio}: {op:?} waits for the lock");
+            }
+            assert_eq!(done[0].result, Ok(()));
+        }
+    }
+}
