@@ -11,7 +11,8 @@ use engine::uring::File;
 
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::null_co::NullOptions;
-use crate::request::Op;
+use crate::lease::Lease;
+use crate::request::{Op, Request};
 use crate::task::TaskNode;
 
 /// Which backend carries what it can of a file's requests; the worker threads do the rest.
@@ -45,8 +46,30 @@ pub(crate) enum Path {
     Null(NullOptions),
     /// A backend, without anything in between: no allocation, no lock.
     File(Target),
+    /// A place that is found without I/O, or else an async function.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
+    Lookup(Rc<dyn Lookup>),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
+}
+
+/// Where all of a request is found.
+#[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
+pub(crate) enum Mapped {
+    /// At this offset of the target.
+    At(u64, Lease),
+    /// Nowhere: it reads as zeroes.
+    Zeroes,
+}
+
+/// A node with a mapping to places in a file. Its task is for what the lookup declines.
+pub(crate) trait Lookup: TaskNode {
+    /// Where a read or write is found; `None`: not without I/O, or not in one piece. The lease is taken while the mapping
+    /// is locked.
+    fn lookup(&self, request: &Request) -> Option<Mapped>;
+
+    /// What it finds is there.
+    fn target(&self) -> &Target;
 }
 
 /// The way of one source's requests, on the iothread of that.

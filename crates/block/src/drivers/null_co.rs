@@ -169,7 +169,7 @@ impl NullQueue {
 /// # Safety
 /// The list has so many segments, and they are valid and writable.
 #[cold]
-unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
+pub(crate) unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
     for index in 0..iov_count as usize {
         // SAFETY: the caller vouches for the list and for the memory it names; bytes have no alignment,
         // and the guest who may write them meanwhile only harms itself.

@@ -10,7 +10,7 @@ use crate::engines::AttachContext;
 use crate::error::NodeError;
 use crate::node::{Node, Span};
 use crate::request::{Op, Request};
-use crate::route::{Path, Route, Target};
+use crate::route::{Lookup, Mapped, Path, Route, Target};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
 
 /// A window onto a node.
@@ -85,12 +85,21 @@ impl Window {
     fn path(&self, below: Path, keeps_unmap: bool) -> Path {
         match below {
             Path::File(target) => Path::File(self.target(target, keeps_unmap)),
-            Path::Task(node) if self.offset > 0 || !keeps_unmap => Path::Task(Rc::new(Shifted {
-                node,
-                offset: self.offset,
-                keeps_unmap,
-            })),
+            Path::Lookup(node) if self.offset > 0 || !keeps_unmap => {
+                Path::Lookup(Rc::new(self.shifted(node, keeps_unmap)))
+            }
+            Path::Task(node) if self.offset > 0 || !keeps_unmap => {
+                Path::Task(Rc::new(self.shifted(node, keeps_unmap)))
+            }
             path => path,
+        }
+    }
+
+    fn shifted<N: ?Sized>(&self, node: Rc<N>, keeps_unmap: bool) -> Shifted<N> {
+        Shifted {
+            node,
+            offset: self.offset,
+            keeps_unmap,
         }
     }
 
@@ -103,23 +112,35 @@ impl Window {
     }
 }
 
-/// A window onto a node whose operation is a task.
-struct Shifted {
-    node: Rc<dyn TaskNode>,
+/// A window onto a node whose operation is a lookup or a task.
+struct Shifted<N: ?Sized> {
+    node: Rc<N>,
     offset: u64,
     keeps_unmap: bool,
 }
 
-impl TaskNode for Shifted {
-    fn run(
-        self: Rc<Self>,
-        cx: TaskContext,
-        mut request: Request,
-    ) -> LocalFuture<Result<(), Errno>> {
+impl<N: ?Sized> Shifted<N> {
+    fn shift(&self, mut request: Request) -> Request {
         request.offset += self.offset;
         if let Op::WriteZeroes { unmap } = &mut request.op {
             *unmap &= self.keeps_unmap;
         }
-        self.node.clone().run(cx, request)
+        request
+    }
+}
+
+impl<N: TaskNode + ?Sized> TaskNode for Shifted<N> {
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        self.node.clone().run(cx, self.shift(request))
+    }
+}
+
+impl Lookup for Shifted<dyn Lookup> {
+    fn lookup(&self, request: &Request) -> Option<Mapped> {
+        self.node.lookup(&self.shift(*request))
+    }
+
+    fn target(&self) -> &Target {
+        self.node.target()
     }
 }

@@ -4,6 +4,7 @@
 //!   whichever carries the disk.
 //! - What that cannot do (page cache without a ring, unaligned memory, parts of blocks, more segments than one
 //!   system call takes): worker threads.
+//! - What a [lookup](crate::route::Lookup) finds at a place of a file: one of these, with a lease on the place.
 //! - What is more than one of these: a [task](crate::task).
 //! - What needs nothing done: complete at the next reap.
 //!
@@ -12,9 +13,11 @@
 //! and the ring are made when the first disk wants them.
 
 mod attach;
+mod leased;
 mod submit;
 
 pub(crate) use attach::AttachContext;
+use leased::LeasedRequests;
 
 use engine::{
     AioSettings, AioStats, Completion, PoolError, PoolSettings, UringSettings, UringStats,
@@ -56,6 +59,7 @@ pub struct Engines {
     pub(crate) pool: Workers,
     pub(crate) null: NullQueue,
     tasks: Executor,
+    leased: LeasedRequests,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
     /// What Linux AIO is to be made on.
@@ -88,6 +92,7 @@ impl Engines {
             pool: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             tasks: Executor::new(wake),
+            leased: LeasedRequests::default(),
             aio_settings: settings.aio,
             ring_settings,
             #[cfg(feature = "simulation")]
@@ -150,6 +155,9 @@ impl Engines {
             self.pool.reap(out);
         }
         self.null.reap(out);
+        if !self.leased.is_empty() {
+            self.leased.end_those_of(out);
+        }
         if !self.tasks.is_empty() {
             self.tasks.take_io(out);
             self.tasks.run();

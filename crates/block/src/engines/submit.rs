@@ -1,13 +1,16 @@
 //! The way of one request to the backend that carries it.
 
+use std::rc::Rc;
+
 use engine::{Full, Io, Op as IoOp};
 
 use super::{Engines, LinuxAio, Uring};
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::IOV_MAX;
+use crate::drivers::null_co::fill_with_zeroes;
 use crate::job::{Job, Work};
 use crate::request::{Op, Request};
-use crate::route::{Carrier, Path, Route, Target};
+use crate::route::{Carrier, Lookup, Mapped, Path, Route, Target};
 use crate::task::Outgoing;
 
 impl Engines {
@@ -18,15 +21,21 @@ impl Engines {
     pub fn room(&self, route: &Route) -> usize {
         let room = match &route.read {
             Path::Null(options) => return self.null.room(options.latency_ns),
-            Path::File(target) => match target.carrier {
-                Carrier::Native => self.aio.get().map(LinuxAio::room),
-                Carrier::Ring(_) => self.ring.get().map(Uring::room),
-                Carrier::Workers => None,
-            },
+            Path::File(target) => self.room_of(target),
+            Path::Lookup(node) => self.room_of(node.target()),
             Path::Task(_) | Path::Nothing => None,
         };
         let others = self.null.room(0).min(self.tasks.room());
         room.unwrap_or(usize::MAX).min(others)
+    }
+
+    #[inline]
+    fn room_of(&self, target: &Target) -> Option<usize> {
+        match target.carrier {
+            Carrier::Native => self.aio.get().map(LinuxAio::room),
+            Carrier::Ring(_) => self.ring.get().map(Uring::room),
+            Carrier::Workers => None,
+        }
     }
 
     /// Takes a request. [`Full`]: come again after the next completion.
@@ -45,7 +54,45 @@ impl Engines {
             // SAFETY: our caller promises that the segments are valid.
             Path::Null(options) => unsafe { self.null.push(options, &request) },
             Path::Nothing => self.null.complete(request.token),
+            // SAFETY: our caller promises the same.
+            Path::Lookup(node) => unsafe { self.submit_to_lookup(node, request) },
             Path::Task(node) => {
+                self.tasks.spawn(node.clone(), request);
+                Ok(())
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn submit_to_lookup(
+        &mut self,
+        node: &Rc<dyn Lookup>,
+        request: Request,
+    ) -> Result<(), Full> {
+        match node.lookup(&request) {
+            Some(Mapped::At(offset, lease)) => {
+                let token = self.leased.begin(request.token, lease);
+                let mapped = Request {
+                    offset,
+                    token,
+                    ..request
+                };
+                // SAFETY: our caller promises the same.
+                let taken = unsafe { self.submit_to_file(node.target(), &mapped) };
+                if taken.is_err() {
+                    self.leased.end(token);
+                }
+                taken
+            }
+            Some(Mapped::Zeroes) => {
+                self.null.complete(request.token)?;
+                // SAFETY: our caller promises that the segments are valid.
+                unsafe { fill_with_zeroes(request.iov, request.iov_count) };
+                Ok(())
+            }
+            None => {
                 self.tasks.spawn(node.clone(), request);
                 Ok(())
             }

@@ -10,10 +10,11 @@ use engine::uring::RangeIo;
 use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
 use super::timers::TimerKey;
-use crate::drivers::null_co::now_ns;
+use crate::drivers::null_co::{fill_with_zeroes, now_ns};
 use crate::job::{Job, Work};
+use crate::lease::Lease;
 use crate::request::Request;
-use crate::route::{Path, Route, Target};
+use crate::route::{Mapped, Path, Route, Target};
 
 /// The surroundings of one task.
 #[derive(Clone)]
@@ -37,16 +38,37 @@ impl TaskContext {
                 Ok(())
             }
             Path::File(target) => self.io(target, request).await,
+            Path::Lookup(node) => match node.lookup(&request) {
+                Some(Mapped::At(offset, lease)) => {
+                    let request = Request { offset, ..request };
+                    self.request(node.target(), request, Some(lease)).await
+                }
+                Some(Mapped::Zeroes) => {
+                    // SAFETY: as above.
+                    unsafe { fill_with_zeroes(request.iov, request.iov_count) };
+                    Ok(())
+                }
+                None => node.clone().run(self.clone(), request).await,
+            },
             Path::Task(node) => node.clone().run(self.clone(), request).await,
         }
     }
 
     /// Carries a request out by whatever carries the file. Its memory stays in place until the task is complete.
     pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        self.request(target, request, None).await
+    }
+
+    async fn request(
+        &self,
+        target: &Target,
+        request: Request,
+        lease: Option<Lease>,
+    ) -> Result<(), Errno> {
         let target = target.clone();
         let outgoing = |request| Outgoing::Request(target, request);
         // SAFETY: who has made the request keeps its segments as long as this is awaited.
-        unsafe { IoFuture::of_request(&self.shared, request, outgoing) }.await
+        unsafe { IoFuture::of_request(&self.shared, request, lease, outgoing) }.await
     }
 
     /// Has the ring work on a range of a file. The token is not needed.
@@ -64,7 +86,7 @@ impl TaskContext {
             Outgoing::Work(Work::Request(job))
         };
         // SAFETY: who has made the request keeps its segments as long as this is awaited.
-        unsafe { IoFuture::of_request(&self.shared, request, outgoing) }.await
+        unsafe { IoFuture::of_request(&self.shared, request, None, outgoing) }.await
     }
 
     /// Waits so many nanoseconds.

@@ -14,6 +14,7 @@ use engine::{Completion, Errno};
 
 use super::executor::Shared;
 use crate::job::Work;
+use crate::lease::Lease;
 use crate::request::Request;
 use crate::route::Target;
 
@@ -45,6 +46,8 @@ struct Entry {
     /// Of a request. A backend changes the list that it is given when a transfer falls short; the request's own stays
     /// whole, for the task may send it once more.
     segments: Vec<libc::iovec>,
+    /// On the place that it goes to, until it is done.
+    lease: Option<Lease>,
 }
 
 /// The I/O of an iothread's tasks.
@@ -71,6 +74,7 @@ impl IoTable {
             state: State::Out(None),
             task,
             segments: Vec::new(),
+            lease: None,
         });
         u32::try_from(self.entries.len() - 1).unwrap_or_else(|_| unreachable!("memory ends before"))
     }
@@ -91,6 +95,7 @@ impl IoTable {
         let place = u32::try_from(token.checked_sub(TASK_SOURCE)?).ok()?;
         let entry = self.entries.get_mut(place as usize)?;
         self.out -= 1;
+        entry.lease = None;
         let task = entry.task;
         let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
             State::Out(waker) => waker,
@@ -127,9 +132,12 @@ impl IoFuture {
     pub unsafe fn of_request(
         shared: &Rc<Shared>,
         request: Request,
+        lease: Option<Lease>,
         outgoing: impl FnOnce(Request) -> Outgoing,
     ) -> Self {
-        Self::begin(shared, |token, segments| {
+        Self::begin(shared, |token, entry| {
+            entry.lease = lease;
+            let segments = &mut entry.segments;
             segments.clear();
             if request.iov_count > 0 {
                 let count = request.iov_count as usize;
@@ -145,16 +153,13 @@ impl IoFuture {
         })
     }
 
-    fn begin(
-        shared: &Rc<Shared>,
-        outgoing: impl FnOnce(u64, &mut Vec<libc::iovec>) -> Outgoing,
-    ) -> Self {
+    fn begin(shared: &Rc<Shared>, outgoing: impl FnOnce(u64, &mut Entry) -> Outgoing) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
         let place = io.begin(task);
         // The list stays where it is until the place is used again, even if the table grows.
-        let segments = &mut io.entries[place as usize].segments;
-        let outgoing = outgoing(TASK_SOURCE | u64::from(place), segments);
+        let entry = &mut io.entries[place as usize];
+        let outgoing = outgoing(TASK_SOURCE | u64::from(place), entry);
         io.outbox.push_back(outgoing);
         drop(io);
         add(&shared.out_of_task, task);

@@ -1,0 +1,402 @@
+//! Requests that hold a lease on the place that a lookup has found for them.
+//!
+//! Backends know them by a token with their place in this table in the lower half, and [`LEASED_SOURCE`] in the upper one;
+//! neither sources nor backends know of leases.
+
+use engine::Completion;
+
+use crate::lease::Lease;
+
+/// Upper half of their tokens: no place of a queue, and not that of tasks' I/O.
+const LEASED_SOURCE: u64 = (u32::MAX as u64 - 1) << 32;
+
+struct Entry {
+    /// The request's own.
+    token: u64,
+    /// `None`: the place is free.
+    lease: Option<Lease>,
+}
+
+/// Those of an iothread.
+#[derive(Default)]
+pub(super) struct LeasedRequests {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl LeasedRequests {
+    /// Whether there is none in flight.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == self.free.len()
+    }
+
+    /// The token that a request with a lease goes by.
+    pub fn begin(&mut self, token: u64, lease: Lease) -> u64 {
+        let lease = Some(lease);
+        let entry = Entry { token, lease };
+        if let Some(place) = self.free.pop() {
+            self.entries[place as usize] = entry;
+            return LEASED_SOURCE | u64::from(place);
+        }
+        self.entries.push(entry);
+        LEASED_SOURCE | (self.entries.len() as u64 - 1)
+    }
+
+    /// Ends the lease of a request; its own token. `None`: it has no lease.
+    pub fn end(&mut self, token: u64) -> Option<u64> {
+        let place = u32::try_from(token.checked_sub(LEASED_SOURCE)?).ok()?;
+        let entry = self.entries.get_mut(place as usize)?;
+        entry.lease = None;
+        self.free.push(place);
+        Some(entry.token)
+    }
+
+    /// Completed requests get their own tokens back, and their leases end.
+    pub fn end_those_of(&mut self, completions: &mut [Completion]) {
+        for completion in completions {
+            if let Some(token) = self.end(completion.token) {
+                completion.token = token;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::drivers::Driver;
+    use crate::engines::{AttachContext, Engines};
+    use crate::lease::Leases;
+    use crate::request::{Op, Request};
+    use crate::route::{Lookup, Mapped, Path, Route, Target};
+    use crate::task::{LocalFuture, TaskContext, TaskNode};
+    use crate::{
+        Aio, EngineSettings, FaultRules, Faults, FileOptions, Locking, Node, NodeOptions,
+        NullOptions,
+    };
+    use engine::Errno;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::rc::Rc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::time::{Duration, Instant};
+
+    const CLUSTER_BYTES: usize = 4096;
+    const CLUSTER: u64 = CLUSTER_BYTES as u64;
+
+    /// Where a cluster is.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Place {
+        At(u64),
+        Zeroes,
+        /// There, when the mapping has been read.
+        NotRead(u64),
+    }
+
+    /// An image that maps its clusters.
+    struct Image {
+        below: Arc<Node>,
+        map: Arc<Mapping>,
+    }
+
+    #[derive(Default)]
+    struct Mapping {
+        places: Mutex<Vec<Place>>,
+        leases: Leases,
+        /// Reads that were not mapped.
+        tasks: AtomicU32,
+    }
+
+    struct OfRoute {
+        below: Route,
+        target: Target,
+        map: Arc<Mapping>,
+    }
+
+    impl Driver for Image {
+        fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+            let mut below = cx.attach(&self.below);
+            let files = std::mem::take(&mut below.files);
+            let (target, disk) = (below.disk.clone().unwrap(), below.disk.clone());
+            let map = self.map.clone();
+            let node = Rc::new(OfRoute { below, target, map });
+            Route {
+                read: Path::Lookup(node.clone()),
+                write: Path::Lookup(node),
+                zeroes: Path::Nothing,
+                discard: Path::Nothing,
+                flush: Path::Nothing,
+                files,
+                merging_helps: false,
+                disk,
+            }
+        }
+    }
+
+    impl Lookup for OfRoute {
+        fn lookup(&self, request: &Request) -> Option<Mapped> {
+            let cluster = usize::try_from(request.offset / CLUSTER).unwrap();
+            let places = self.map.places.lock().unwrap();
+            match (places[cluster], request.op) {
+                (Place::At(at), _) => {
+                    let offset = at * CLUSTER + request.offset % CLUSTER;
+                    Some(Mapped::At(offset, self.map.leases.lease()))
+                }
+                (Place::Zeroes, Op::Read) => Some(Mapped::Zeroes),
+                _ => None,
+            }
+        }
+
+        fn target(&self) -> &Target {
+            &self.target
+        }
+    }
+
+    impl TaskNode for OfRoute {
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            Box::pin(async move {
+                self.map.tasks.fetch_add(1, Ordering::Relaxed);
+                let cluster = usize::try_from(request.offset / CLUSTER).unwrap();
+                let Place::NotRead(at) = self.map.places.lock().unwrap()[cluster] else {
+                    return Err(Errno::IO);
+                };
+                cx.sleep_ns(1).await;
+                let offset = at * CLUSTER + request.offset % CLUSTER;
+                cx.child(&self.below, Request { offset, ..request }).await
+            })
+        }
+    }
+
+    /// A task that begins with its request and then leaves it.
+    struct LeavesIo(Route);
+
+    impl TaskNode for LeavesIo {
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            Box::pin(async move {
+                let mut io = Box::pin(cx.child(&self.0, request));
+                let first = poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx))).await;
+                assert!(first.is_pending());
+                Err(Errno::CANCELED)
+            })
+        }
+    }
+
+    /// A node whose clusters are at these places of a file, in which each cluster is full of its number.
+    fn image(places: &[Place]) -> (Arc<Node>, Arc<Mapping>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let clusters = (0..8u8).flat_map(|number| [number; CLUSTER_BYTES]);
+        std::fs::write(file.path(), clusters.collect::<Vec<_>>()).unwrap();
+        let options = FileOptions {
+            path: file.path().to_owned(),
+            direct: false,
+            no_flush: false,
+            unmap: true,
+            aio: Aio::Threads,
+            aio_max_batch: 0,
+            locking: Locking::Off,
+        };
+        let below = Node::open("file", false, &NodeOptions::File(options)).unwrap();
+        let map = Arc::new(Mapping {
+            places: Mutex::new(places.to_vec()),
+            ..Mapping::default()
+        });
+        let geometry = below.geometry();
+        let driver = Image {
+            below,
+            map: map.clone(),
+        };
+        let node = Node::of("image", geometry, false, true, Box::new(driver));
+        (node, map)
+    }
+
+    /// A read of a cluster. Its memory is never freed: a test that fails leaves it in flight.
+    struct Read {
+        memory: &'static [u8],
+    }
+
+    impl Read {
+        fn submit(engines: &mut Engines, route: &Route, cluster: u64) -> Read {
+            let memory = vec![0xee; CLUSTER_BYTES].leak();
+            let segment = vec![libc::iovec {
+                iov_base: memory.as_mut_ptr().cast(),
+                iov_len: memory.len(),
+            }];
+            let request = Request {
+                op: Op::Read,
+                fua: false,
+                offset: cluster * CLUSTER,
+                len: CLUSTER,
+                iov: segment.leak().as_mut_ptr(),
+                iov_count: 1,
+                token: 100 + cluster,
+            };
+            assert!(engines.room(route) > 0);
+            // SAFETY: see above; nobody looks before the end of it.
+            unsafe { engines.submit(route, request) }.unwrap();
+            Read { memory }
+        }
+
+        fn byte(&self) -> u8 {
+            assert!(self.memory.iter().all(|byte| *byte == self.memory[0]));
+            self.memory[0]
+        }
+    }
+
+    fn engines() -> Engines {
+        Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap()
+    }
+
+    fn attach(engines: &mut Engines, node: &Node) -> Route {
+        engines.attach(node, &mut |_| Ok(()))
+    }
+
+    /// Waits until so many requests have completed; tokens and results, in order of the tokens.
+    fn wait(engines: &mut Engines, count: usize) -> Vec<(u64, Result<(), Errno>)> {
+        let (begin, mut done) = (Instant::now(), Vec::new());
+        while done.len() < count {
+            assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
+            engines.flush_batch();
+            engines.reap(&mut done);
+            std::thread::yield_now();
+        }
+        let mut done: Vec<_> = done.iter().map(|done| (done.token, done.result)).collect();
+        done.sort_unstable_by_key(|(token, _)| *token);
+        done
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// By itself, through a window that begins in it, and below a filter, which is a task.
+    #[test]
+    fn a_lookup_finds_a_place_or_zeroes_or_leaves_it_to_a_task() {
+        let places = [
+            Place::NotRead(1),
+            Place::At(5),
+            Place::Zeroes,
+            Place::NotRead(6),
+        ];
+        let (image, map) = image(&places);
+        let window = Node::window("window", &image, CLUSTER, None, false, true).unwrap();
+        let faults = Faults::new(FaultRules::default());
+        let filter = Node::filtered("filter", &window, faults, false, true);
+        for (node, first) in [(&image, 1), (&window, 0), (&filter, 0)] {
+            let mut engines = engines();
+            let route = attach(&mut engines, node);
+            let reads = [first, first + 1, first + 2]
+                .map(|cluster| Read::submit(&mut engines, &route, cluster));
+            let done = wait(&mut engines, 3);
+            assert_eq!(
+                done,
+                [first, first + 1, first + 2].map(|cluster| (100 + cluster, Ok(())))
+            );
+            assert_eq!(reads.map(|read| read.byte()), [5, 0, 6]);
+            assert_eq!(
+                map.tasks.swap(0, Ordering::Relaxed),
+                1,
+                "only what it declines"
+            );
+            assert!(engines.leased.is_empty());
+            engines.detach(route);
+        }
+    }
+
+    /// As a discard does that frees what a request of another iothread is on its way to.
+    #[test]
+    fn settling_waits_for_mapped_requests_of_all_iothreads_and_no_later_ones() {
+        let (image, map) = image(&[Place::At(3), Place::At(4)]);
+        let mut iothreads = [engines(), engines()];
+        let mut routes = Vec::new();
+        let mut reads = Vec::new();
+        for engines in &mut iothreads {
+            routes.push(attach(engines, &image));
+            reads.push(Read::submit(engines, &routes[routes.len() - 1], 0));
+        }
+        map.places.lock().unwrap()[0] = Place::Zeroes;
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut settled = pin!(map.leases.settle());
+        assert!(settled.as_mut().poll(&mut cx).is_pending());
+        let [first, second] = &mut iothreads;
+        assert_eq!(wait(second, 1), [(100, Ok(()))]);
+        assert!(
+            settled.as_mut().poll(&mut cx).is_pending(),
+            "the other iothread's is in flight"
+        );
+        let later = Read::submit(second, &routes[1], 1);
+        let mut all = pin!(map.leases.settle());
+        assert!(all.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(wait(first, 1), [(100, Ok(()))]);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(settled.as_mut().poll(&mut cx).is_ready());
+        assert!(all.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(wait(second, 1), [(101, Ok(()))]);
+        assert!(all.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(reads.iter().map(Read::byte).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(later.byte(), 4);
+    }
+
+    /// The backend still has the request, whatever the task does.
+    #[test]
+    fn a_task_that_leaves_a_mapped_request_keeps_its_lease() {
+        let (image, map) = image(&[Place::At(3)]);
+        let mut engines = engines();
+        let below = attach(&mut engines, &image);
+        let null = NullOptions {
+            size: 1 << 20,
+            read_zeroes: false,
+            latency_ns: 0,
+        };
+        let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
+        let route = Route {
+            read: Path::Task(Rc::new(LeavesIo(below))),
+            ..attach(&mut engines, &null)
+        };
+        let read = Read::submit(&mut engines, &route, 0);
+        engines.flush_batch();
+        let mut settled = pin!(map.leases.settle());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(settled.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(wait(&mut engines, 1), [(100, Err(Errno::CANCELED))]);
+        assert!(settled.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(read.byte(), 3);
+    }
+
+    /// While one request is in flight, any number of places may be freed.
+    #[test]
+    fn a_hundred_thousand_generations_end_at_once() {
+        let leases = Leases::default();
+        let lease = leases.lease();
+        let mut settled: Vec<_> = (0..100_000).map(|_| Box::pin(leases.settle())).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(
+            settled
+                .iter_mut()
+                .all(|it| it.as_mut().poll(&mut cx).is_pending())
+        );
+        drop(lease);
+        assert!(
+            settled
+                .iter_mut()
+                .all(|it| it.as_mut().poll(&mut cx).is_ready())
+        );
+    }
+}
