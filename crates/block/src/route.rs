@@ -98,6 +98,15 @@ impl Route {
         }
     }
 
+    /// Memory that tasks on the way of a request need, beside that of the request.
+    pub(crate) fn buffer_bytes(&self, request: &Request) -> usize {
+        match self.path(request.op) {
+            Path::Nothing | Path::Null(_) | Path::File(_) => 0,
+            Path::Lookup(node) => node.buffer_bytes(request),
+            Path::Task(node) => node.buffer_bytes(request),
+        }
+    }
+
     /// Whether one request costs less than two for neighbours: not where none costs anything.
     #[inline]
     #[must_use]

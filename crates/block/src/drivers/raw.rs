@@ -130,6 +130,10 @@ impl<N: ?Sized> Shifted<N> {
 }
 
 impl<N: TaskNode + ?Sized> TaskNode for Shifted<N> {
+    fn buffer_bytes(&self, request: &Request) -> usize {
+        self.node.buffer_bytes(&self.shift(*request))
+    }
+
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         self.node.clone().run(cx, self.shift(request))
     }

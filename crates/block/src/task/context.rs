@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use engine::Errno;
 use engine::uring::RangeIo;
 
+use super::buffers::Buffer;
 use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
 use super::timers::TimerKey;
@@ -87,6 +88,16 @@ impl TaskContext {
         };
         // SAFETY: who has made the request keeps its segments as long as this is awaited.
         unsafe { IoFuture::of_request(&self.shared, request, None, outgoing) }.await
+    }
+
+    /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no driver that copies or transforms data yet")
+    )]
+    pub fn buffer(&self, len: usize) -> Buffer {
+        let task = self.shared.current.get();
+        self.shared.buffers.borrow_mut().take(task, len)
     }
 
     /// Waits so many nanoseconds.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use engine::{Completion, Errno};
 
+use super::buffers::Buffers;
 use super::context::TaskContext;
 use super::io::{IoTable, Outgoing};
 use super::timers::Timers;
@@ -32,12 +33,15 @@ pub(super) struct Shared {
     /// By task: how much of its I/O is out.
     pub out_of_task: RefCell<Vec<u32>>,
     pub timers: RefCell<Timers>,
+    pub buffers: RefCell<Buffers>,
     /// Places of sources that want to end.
     pub stopping: RefCell<Vec<u32>>,
 }
 
 enum State {
     Free,
+    /// It waits for memory.
+    Reserving(LocalFuture<Result<(), Errno>>),
     Running(LocalFuture<Result<(), Errno>>),
     /// Its function has returned; some of its I/O is still out.
     Ended(Result<(), Errno>),
@@ -77,6 +81,7 @@ impl Executor {
                 io: RefCell::default(),
                 out_of_task: RefCell::default(),
                 timers: RefCell::default(),
+                buffers: RefCell::default(),
                 stopping: RefCell::default(),
             }),
             woken: Woken::new(MAX_TASKS, wake),
@@ -102,6 +107,7 @@ impl Executor {
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
+        let buffer_bytes = node.buffer_bytes(&request);
         let task = self.free.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.tasks.len()).unwrap_or(NONE);
             self.tasks.push(Task {
@@ -119,10 +125,15 @@ impl Executor {
         let future = node.run(cx, request);
         self.shared.current.set(NONE);
         let slot = &mut self.tasks[task as usize];
-        slot.state = State::Running(future);
         slot.token = token;
         self.running += 1;
-        self.woken.set(task);
+        let mut buffers = self.shared.buffers.borrow_mut();
+        if buffers.reserve(task, buffer_bytes) {
+            slot.state = State::Running(future);
+            self.woken.set(task);
+        } else {
+            slot.state = State::Reserving(future);
+        }
     }
 
     /// Whether a task is to be polled, or one has completed.
@@ -204,6 +215,20 @@ impl Executor {
         });
         self.free.push(task);
         self.running -= 1;
+        self.give_back_buffers(task);
+    }
+
+    /// The memory of a task goes to those that wait for it.
+    fn give_back_buffers(&mut self, task: u32) {
+        let mut buffers = self.shared.buffers.borrow_mut();
+        buffers.give_back(task);
+        while let Some(next) = buffers.next_served() {
+            let state = &mut self.tasks[next as usize].state;
+            if let State::Reserving(future) = std::mem::replace(state, State::Free) {
+                *state = State::Running(future);
+                self.woken.set(next);
+            }
+        }
     }
 
     /// Takes the completions of tasks' I/O out of what backends have completed, and wakes those tasks.
@@ -273,6 +298,7 @@ fn source_of(token: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::buffers::MAX_BYTES;
     use super::*;
     use crate::job::Work;
     use std::future::poll_fn;
@@ -405,6 +431,73 @@ mod tests {
         assert_eq!(completions, done(9), "that of another is left");
         assert_eq!(rig.completed(), [5]);
         assert_eq!(rig.tasks.room(), MAX_TASKS as usize);
+    }
+
+    /// A node whose requests need memory for I/O of their own.
+    struct Needs<F>(usize, F);
+
+    impl<F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>>> TaskNode for Needs<F> {
+        fn buffer_bytes(&self, _: &Request) -> usize {
+            self.0
+        }
+
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            (self.1)(cx, request)
+        }
+    }
+
+    #[test]
+    fn tasks_wait_in_order_for_memory_that_is_given_back_when_io_has_ended() {
+        let mut rig = Rig::new();
+        let half = MAX_BYTES / 2;
+        let mut spawn = |slot, bytes| {
+            let run = |cx: TaskContext, _| -> LocalFuture<Result<(), Errno>> {
+                Box::pin(async move {
+                    drop(super::super::io::IoFuture::new(&cx.shared, work));
+                    Ok(())
+                })
+            };
+            rig.tasks
+                .spawn(Rc::new(Needs(bytes, run)), request(0, slot));
+        };
+        for (slot, bytes) in [(1, half), (2, half), (3, MAX_BYTES + 1), (4, 1), (5, 0)] {
+            spawn(slot, bytes);
+        }
+        let outgoing = |rig: &mut Rig| {
+            assert_eq!(rig.completed(), [0; 0], "its I/O is out");
+            let tokens = std::iter::from_fn(|| rig.tasks.next_outgoing().map(|out| token(&out)));
+            tokens.collect::<Vec<_>>()
+        };
+        let [first, second, fifth] = outgoing(&mut rig)[..] else {
+            panic!("those that there is memory for, and the one that needs none");
+        };
+        rig.tasks.stop_source(0);
+        rig.tasks.take_io(&mut done(first));
+        assert_eq!(rig.completed(), [1]);
+        assert_eq!(
+            rig.tasks.next_outgoing().map(|out| token(&out)),
+            None,
+            "nor does the fourth overtake"
+        );
+        rig.tasks.take_io(&mut done(second));
+        assert_eq!(rig.completed(), [2]);
+        let [third] = outgoing(&mut rig)[..] else {
+            panic!("it needs more than there is, and goes alone");
+        };
+        rig.tasks.take_io(&mut done(third));
+        assert_eq!(rig.completed(), [3]);
+        let [fourth] = outgoing(&mut rig)[..] else {
+            panic!("the last of them");
+        };
+        rig.tasks.take_io(&mut done(fifth));
+        rig.tasks.take_io(&mut done(fourth));
+        let mut last = rig.completed();
+        last.sort_unstable();
+        assert_eq!(last, [4, 5]);
     }
 
     #[test]

@@ -11,8 +11,10 @@
 //! - Its I/O is put into an outbox, which the submit phase drains. What finds no room in a backend stays there.
 //! - A task is complete when its function has returned *and* none of its I/O is out. So memory that its request
 //!   names is never in use after the completion, even if a function drops a future that it did not await.
+//! - So is the memory for I/O of its own, which is reserved before the first poll: see `buffers.rs`.
 //! - Polls per phase are bounded, and the next phase goes on where one has stopped.
 
+mod buffers;
 mod context;
 mod executor;
 mod io;
@@ -39,6 +41,12 @@ pub(crate) type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// A node whose operations, or some of them, are tasks. There is one for each route, on the iothread of the route.
 pub(crate) trait TaskNode {
+    /// Memory that carrying the request out needs, beside that of the request: for this node's own I/O, and
+    /// [below it](crate::Route::buffer_bytes). The task has it before it is first polled.
+    fn buffer_bytes(&self, _request: &Request) -> usize {
+        0
+    }
+
     /// Carries a request out. What is done before the future is made happens in the order in which requests are
     /// admitted; the future is polled later, in no particular order. The token of the request has no meaning here.
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>>;

@@ -60,6 +60,10 @@ struct FilterTask {
 }
 
 impl TaskNode for FilterTask {
+    fn buffer_bytes(&self, request: &Request) -> usize {
+        self.below.buffer_bytes(request)
+    }
+
     fn run(
         self: Rc<Self>,
         cx: TaskContext,

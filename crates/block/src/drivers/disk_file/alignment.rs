@@ -74,7 +74,7 @@ impl Alignment {
     }
 }
 
-/// Memory that any direct I/O accepts. For workers only.
+/// Memory that any direct I/O accepts.
 pub(crate) struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
