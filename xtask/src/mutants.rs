@@ -22,10 +22,12 @@ was not, 3 if tests ran out of time; 124 when the time was over, which says noth
 ";
 
 /// Where it makes mistakes.
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     "crates/virtqueue/src/**/*.rs",
     "crates/virtio-blk/src/**/*.rs",
     "crates/data-plane/src/*recover*.rs",
+    "crates/data-plane/src/device.rs",
+    "crates/data-plane/src/device/*.rs",
     "crates/data-plane/src/vring*.rs",
     "crates/data-plane/src/vring/*.rs",
 ];
