@@ -27,6 +27,8 @@ mod route;
 mod simulation;
 mod submits;
 mod task;
+#[cfg(test)]
+mod testing;
 
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use allocation::Allocation;

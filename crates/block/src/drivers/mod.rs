@@ -1,6 +1,6 @@
-//! Drivers: what kinds of nodes there are.
+//! Drivers, one for each kind of node.
 //!
-//! A driver is a file or folder here. It opens nodes, and implements [`Driver`] for what stands behind one of its nodes.
+//! A driver is a file or folder here. It opens nodes, and implements [`Driver`] for them.
 
 pub(crate) mod blkdebug;
 pub(crate) mod disk_file;
@@ -21,7 +21,7 @@ use crate::engines::AttachContext;
 use crate::node::Node;
 use crate::route::Route;
 
-/// What stands behind a node.
+/// The part of a node that its driver implements.
 pub(crate) trait Driver: Send + Sync {
     /// The node that this one shows a part of, or filters, and where it begins there in bytes.
     fn below(&self) -> Option<(&Arc<Node>, u64)> {

@@ -70,10 +70,7 @@ mod tests {
     use crate::request::{Op, Request};
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{
-        Aio, EngineSettings, FaultRules, Faults, FileOptions, Locking, Node, NodeOptions,
-        NullOptions,
-    };
+    use crate::{Aio, EngineSettings, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
     use engine::Errno;
     use std::future::poll_fn;
     use std::pin::pin;
@@ -81,7 +78,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
     use std::task::{Context, Poll, Wake, Waker};
-    use std::time::{Duration, Instant};
 
     const CLUSTER_BYTES: usize = 4096;
     const CLUSTER: u64 = CLUSTER_BYTES as u64;
@@ -195,17 +191,7 @@ mod tests {
     fn image(places: &[Place]) -> (Arc<Node>, Arc<Mapping>) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let clusters = (0..8u8).flat_map(|number| [number; CLUSTER_BYTES]);
-        std::fs::write(file.path(), clusters.collect::<Vec<_>>()).unwrap();
-        let options = FileOptions {
-            path: file.path().to_owned(),
-            direct: false,
-            no_flush: false,
-            unmap: true,
-            aio: Aio::Threads,
-            aio_max_batch: 0,
-            locking: Locking::Off,
-        };
-        let below = Node::open("file", false, &NodeOptions::File(options)).unwrap();
+        let below = testing::file(file.path(), &clusters.collect::<Vec<_>>(), Aio::Threads);
         let map = Arc::new(Mapping {
             places: Mutex::new(places.to_vec()),
             ..Mapping::default()
@@ -262,13 +248,7 @@ mod tests {
 
     /// Waits until so many requests have completed; tokens and results, in order of the tokens.
     fn wait(engines: &mut Engines, count: usize) -> Vec<(u64, Result<(), Errno>)> {
-        let (begin, mut done) = (Instant::now(), Vec::new());
-        while done.len() < count {
-            assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
-            engines.flush_batch();
-            engines.reap(&mut done);
-            std::thread::yield_now();
-        }
+        let done = testing::run_until_completed(engines, count);
         let mut done: Vec<_> = done.iter().map(|done| (done.token, done.result)).collect();
         done.sort_unstable_by_key(|(token, _)| *token);
         done

@@ -125,13 +125,10 @@ mod tests {
     use crate::request::{Op, Request};
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{
-        Aio, EngineSettings, Engines, FaultRules, Faults, FileOptions, Locking, Node, NodeOptions,
-    };
+    use crate::{Aio, EngineSettings, Engines, FaultRules, Faults, Node, testing};
     use engine::Errno;
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
 
     const BLOCK_BYTES: usize = 4096;
     const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -186,18 +183,7 @@ mod tests {
     }
 
     fn disk(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Arc<Node> {
-        let path = folder.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        let options = FileOptions {
-            path,
-            direct: false,
-            no_flush: false,
-            unmap: true,
-            aio: Aio::Threads,
-            aio_max_batch: 0,
-            locking: Locking::Off,
-        };
-        Node::open(name, false, &NodeOptions::File(options)).unwrap()
+        testing::file(&folder.path().join(name), bytes, Aio::Threads)
     }
 
     fn copy_before_write(below: &Arc<Node>, copies: &Arc<Node>) -> Arc<Node> {
@@ -239,13 +225,7 @@ mod tests {
         };
         // SAFETY: the loop below waits for its end; list and memory are kept beyond it.
         unsafe { engines.submit(&route, request) }.unwrap();
-        let (begin, mut done) = (Instant::now(), Vec::new());
-        while done.is_empty() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
-            engines.flush_batch();
-            engines.reap(&mut done);
-            std::thread::yield_now();
-        }
+        let done = testing::run_until_completed(&mut engines, 1);
         assert_eq!(done[0].result, Ok(()));
         let mut new = old.clone();
         new[BLOCK_BYTES + 512..][..memory.len()].fill(9);

@@ -1,4 +1,4 @@
-//! What a task can ask for.
+//! The interface of a task to its iothread: other nodes, backends, workers, the clock.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -68,7 +68,7 @@ impl TaskContext {
     ) -> Result<(), Errno> {
         let target = target.clone();
         let outgoing = |request| Outgoing::Request(target, request);
-        // SAFETY: who has made the request keeps its segments as long as this is awaited.
+        // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::of_request(&self.shared, request, lease, outgoing) }.await
     }
 
@@ -86,7 +86,7 @@ impl TaskContext {
             let job = unsafe { Job::new(target, request) };
             Outgoing::Work(Work::Request(job))
         };
-        // SAFETY: who has made the request keeps its segments as long as this is awaited.
+        // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::of_request(&self.shared, request, None, outgoing) }.await
     }
 

@@ -30,8 +30,6 @@ pub(super) struct Shared {
     /// The task that is polled.
     pub current: Cell<u32>,
     pub io: RefCell<IoTable>,
-    /// By task: how much of its I/O is out.
-    pub out_of_task: RefCell<Vec<u32>>,
     pub timers: RefCell<Timers>,
     pub buffers: RefCell<Buffers>,
     /// Places of sources that want to end.
@@ -79,7 +77,6 @@ impl Executor {
             shared: Rc::new(Shared {
                 current: Cell::new(NONE),
                 io: RefCell::default(),
-                out_of_task: RefCell::default(),
                 timers: RefCell::default(),
                 buffers: RefCell::default(),
                 stopping: RefCell::default(),
@@ -200,8 +197,7 @@ impl Executor {
 
     /// Completes a task that has ended, if none of its I/O is out.
     fn end_if_quiet(&mut self, task: u32) {
-        let out = self.shared.out_of_task.borrow().get(task as usize).copied();
-        if out.unwrap_or(0) > 0 {
+        if self.shared.io.borrow().out_of(task) > 0 {
             return;
         }
         let slot = &mut self.tasks[task as usize];
@@ -242,7 +238,6 @@ impl Executor {
             let Some((task, waker)) = ours else {
                 return true;
             };
-            self.shared.out_of_task.borrow_mut()[task as usize] -= 1;
             if let Some(waker) = waker {
                 waker.wake();
             }

@@ -3,7 +3,6 @@
 //! Each has a place in a table from when it is asked for until its result is taken. The backends know it by a token with
 //! that place in the lower half, and [`TASK_SOURCE`] in the upper one, which no queue has.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -55,8 +54,9 @@ struct Entry {
 pub(super) struct IoTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// So many are out.
+    /// So many are out, of all tasks and by task.
     out: usize,
+    out_by_task: Vec<u32>,
     /// What was not handed to a backend yet, in order.
     pub outbox: VecDeque<Outgoing>,
 }
@@ -64,6 +64,11 @@ pub(super) struct IoTable {
 impl IoTable {
     fn begin(&mut self, task: u32) -> u32 {
         self.out += 1;
+        let index = task as usize;
+        if self.out_by_task.len() <= index {
+            self.out_by_task.resize(index + 1, 0);
+        }
+        self.out_by_task[index] += 1;
         if let Some(place) = self.free.pop() {
             let entry = &mut self.entries[place as usize];
             entry.state = State::Out(None);
@@ -89,6 +94,11 @@ impl IoTable {
         self.out > 0
     }
 
+    /// How much of a task's is.
+    pub fn out_of(&self, task: u32) -> u32 {
+        self.out_by_task.get(task as usize).copied().unwrap_or(0)
+    }
+
     /// A backend has answered: the task, and whom to wake of it. `None`: it is nothing of a task's.
     pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
@@ -97,6 +107,7 @@ impl IoTable {
         self.out -= 1;
         entry.lease = None;
         let task = entry.task;
+        self.out_by_task[task as usize] -= 1;
         let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
             State::Out(waker) => waker,
             State::Abandoned => {
@@ -162,21 +173,11 @@ impl IoFuture {
         let outgoing = outgoing(TASK_SOURCE | u64::from(place), entry);
         io.outbox.push_back(outgoing);
         drop(io);
-        add(&shared.out_of_task, task);
         IoFuture {
             shared: shared.clone(),
             place,
         }
     }
-}
-
-fn add(out_of_task: &RefCell<Vec<u32>>, task: u32) {
-    let mut out = out_of_task.borrow_mut();
-    let index = task as usize;
-    if out.len() <= index {
-        out.resize(index + 1, 0);
-    }
-    out[index] += 1;
 }
 
 impl Future for IoFuture {
@@ -215,9 +216,7 @@ mod tests {
     use super::*;
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{
-        Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, SECTOR_BYTES,
-    };
+    use crate::{Aio, EngineSettings, Engines, Node, Op, SECTOR_BYTES, testing};
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
 
@@ -243,18 +242,7 @@ mod tests {
     }
 
     fn disk(folder: &tempfile::TempDir, name: &str, byte: u8) -> Arc<Node> {
-        let path = folder.path().join(name);
-        std::fs::write(&path, [byte; LEN]).unwrap();
-        let options = FileOptions {
-            path,
-            direct: false,
-            no_flush: false,
-            unmap: true,
-            aio: Aio::IoUring,
-            aio_max_batch: 0,
-            locking: Locking::Off,
-        };
-        Node::open(name, false, &NodeOptions::File(options)).unwrap()
+        testing::file(&folder.path().join(name), &[byte; LEN], Aio::IoUring)
     }
 
     /// A file that has shrunk ends the first read early, for which its backend changes the list of segments.
@@ -297,13 +285,7 @@ mod tests {
         };
         // SAFETY: the loop below waits for its end; list, memory and nodes are kept beyond it.
         unsafe { engines.submit(&route, request) }.unwrap();
-        let (begin, mut done) = (std::time::Instant::now(), Vec::new());
-        while done.is_empty() {
-            assert!(begin.elapsed().as_secs() < 60, "it is not complete");
-            engines.flush_batch();
-            engines.reap(&mut done);
-            std::thread::yield_now();
-        }
+        let done = testing::run_until_completed(&mut engines, 1);
         assert_eq!(done[0].result, Ok(()));
         assert!(
             memory.iter().all(|byte| *byte == 2),

@@ -5,7 +5,7 @@
 //! no runtime: an iothread has one [`Executor`], which is woken by the loop's own wake-up, and tasks that
 //! wait cost the loop nothing.
 //!
-//! What holds for all tasks:
+//! Rules for all tasks:
 //! - A task is first polled in the submit phase, never while its request is admitted: admission has counted
 //!   on room that the task's own I/O might take.
 //! - Its I/O is put into an outbox, which the submit phase drains. What finds no room in a backend stays there.

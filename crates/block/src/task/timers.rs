@@ -1,4 +1,4 @@
-//! Tasks that wait for the clock.
+//! Timers of tasks.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

@@ -1,4 +1,4 @@
-//! Which tasks were woken, by any thread.
+//! The set of woken tasks, which any thread adds to.
 //!
 //! A bit for each task, and a flag that one of them may be set, so that a loop without woken tasks looks at one
 //! word. A waker sets its bit, then the flag, then wakes the loop; the executor clears the flag, then takes the bits.

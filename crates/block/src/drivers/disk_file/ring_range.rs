@@ -42,7 +42,7 @@ impl UnsupportedOps {
 
 /// What carries a discard or a write of zeroes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     Worker,
     /// No whole block is in it.
     Nothing,
@@ -56,11 +56,11 @@ pub(crate) struct RingRanges {
 }
 
 impl RingRanges {
-    fn way(&self, request: &Request) -> Way {
+    fn method(&self, request: &Request) -> Method {
         let backing = &self.target.file;
         // Small writes that rewrite their neighbours are kept away under a lock that blocks.
         if request.len == 0 || backing.block_mode.partial() {
-            return Way::Worker;
+            return Method::Worker;
         }
         let offset = request.offset + self.target.base;
         let (op, offset, len) = match (request.op, backing.device_block) {
@@ -68,7 +68,7 @@ impl RingRanges {
             (Op::Discard, Some(block)) => {
                 let whole = whole_blocks(offset, request.len, block);
                 if whole.is_empty() {
-                    return Way::Nothing;
+                    return Method::Nothing;
                 }
                 (RangeOp::DiscardDevice, whole.start, whole.end - whole.start)
             }
@@ -80,20 +80,20 @@ impl RingRanges {
                 };
                 (RangeOp::Fallocate { mode }, offset, request.len)
             }
-            _ => return Way::Worker,
+            _ => return Method::Worker,
         };
         if backing.unsupported.contains(op) {
-            Way::Worker
+            Method::Worker
         } else {
-            Way::Ring(op, offset, len)
+            Method::Ring(op, offset, len)
         }
     }
 
     async fn by_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
-        let (op, offset, len) = match self.way(&request) {
-            Way::Nothing => return Ok(()),
-            Way::Worker => return cx.offload(&self.target, request).await,
-            Way::Ring(op, offset, len) => (op, offset, len),
+        let (op, offset, len) = match self.method(&request) {
+            Method::Nothing => return Ok(()),
+            Method::Worker => return cx.offload(&self.target, request).await,
+            Method::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
         let range = |op, offset, len| RangeIo {
@@ -138,23 +138,12 @@ mod tests {
     use super::*;
     use crate::job::Work;
     use crate::task::{Executor, Outgoing};
-    use crate::{Aio, FileOptions, Locking, Node, NodeOptions};
+    use crate::{Aio, testing};
     use engine::Completion;
     use std::sync::Arc;
 
     fn ranges(folder: &tempfile::TempDir) -> Rc<RingRanges> {
-        let path = folder.path().join("disk");
-        std::fs::write(&path, [0; 8192]).unwrap();
-        let options = FileOptions {
-            path,
-            direct: false,
-            no_flush: false,
-            unmap: true,
-            aio: Aio::IoUring,
-            aio_max_batch: 0,
-            locking: Locking::Off,
-        };
-        let node = Node::open("disk", false, &NodeOptions::File(options)).unwrap();
+        let node = testing::file(&folder.path().join("disk"), &[0; 8192], Aio::IoUring);
         let ring = Carrier::Ring(File::Descriptor(-1));
         let file = node.driver.file().unwrap().clone();
         let target = Target {
