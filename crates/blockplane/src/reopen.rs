@@ -14,7 +14,7 @@ use crate::aio::AioChoices;
 use crate::faults;
 use crate::node;
 use crate::objects::{Export, Objects, OpenNode};
-use crate::shown::{Form, FrontEnds, Shown, ShownDisk, ShownNode};
+use crate::shown::{Form, FrontEnds, Shown, ShownDisk};
 
 /// Nodes that are to be opened anew: all of them or none. Nothing has changed yet.
 pub(crate) struct Opening {
@@ -193,11 +193,7 @@ impl Reopen {
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
                 match &export.front_ends {
-                    Some(front_ends) => {
-                        let shown = &export.node;
-                        let form = &export.form;
-                        front_ends.exchange(ShownNode { shown, form }, node);
-                    }
+                    Some(front_ends) => front_ends.exchange(&export.node, &export.form, node),
                     // What it still has to do it does with the old one.
                     None => export.node.set(node.clone()),
                 }

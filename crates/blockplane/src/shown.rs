@@ -153,12 +153,6 @@ impl Serving {
     }
 }
 
-/// A node that an export shows, and as what.
-pub(crate) struct ShownNode<'a> {
-    pub shown: &'a Shown,
-    pub form: &'a Form,
-}
-
 /// To reach those who use an export.
 pub(crate) enum FrontEnds {
     VhostUser(vhost_user::FrontEnds),
@@ -177,7 +171,7 @@ impl FrontEnds {
     /// Lets another node take the place of a disk's. Where both lead to the same opened disk, the queues of a virtio disk do not
     /// stop: what they have taken goes the old way while they take more. Else they first finish what they have taken. Returns
     /// when nothing uses the old node any more.
-    pub fn exchange(&self, ShownNode { shown, form }: ShownNode<'_>, node: &Arc<Node>) {
+    pub fn exchange(&self, shown: &Shown, form: &Form, node: &Arc<Node>) {
         let set = || shown.set(node.clone());
         match self {
             FrontEnds::VhostUser(front_ends)

@@ -1,4 +1,4 @@
-//! What queues of all devices share.
+//! Names, statistics, tokens and admission results that the queues of all devices share.
 //!
 //! virtio-blk, virtio-scsi and the LSI adapter count alike ([`QueueStats`]), are named alike ([`QueueName`]) and say the same to
 //! tracers ([`trace`]); those with rings end an admission alike ([`Admission`]).

@@ -1,4 +1,4 @@
-//! What tracepoints say of requests, in numbers of VIRTIO (section 5.2.6) for all devices.
+//! Request types in tracepoints, in the numbers of VIRTIO (section 5.2.6) for all devices.
 
 use block::Op;
 
