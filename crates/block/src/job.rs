@@ -1,10 +1,11 @@
 //! What goes to a worker thread: a request, or something else that may wait.
 
-use engine::{Completion, Errno};
+use std::sync::Arc;
 
+use engine::{Completion, Errno, Op, Request};
+
+use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::Segments;
-use crate::request::{Op, Request};
-use crate::route::Target;
 
 /// Most requests have no more.
 const FEW_SEGMENTS: usize = 8;
@@ -16,7 +17,7 @@ const NOTHING: libc::iovec = libc::iovec {
 
 /// Owns what it needs: the file stays open until the worker is done with it.
 pub(crate) struct Job {
-    target: Target,
+    file: Arc<DiskFile>,
     /// At its offset in the file.
     request: Request,
 }
@@ -26,21 +27,16 @@ pub(crate) struct Job {
 unsafe impl Send for Job {}
 
 impl Job {
+    /// Of a request at its offset in the file.
+    ///
     /// # Safety
     /// As for [`crate::Engines::submit`].
-    pub unsafe fn new(target: &Target, mut request: Request) -> Self {
-        request.offset += target.base;
-        if let Op::WriteZeroes { unmap } = &mut request.op {
-            *unmap &= target.unmap;
-        }
-        Job {
-            target: target.clone(),
-            request,
-        }
+    pub unsafe fn new(file: Arc<DiskFile>, request: Request) -> Self {
+        Job { file, request }
     }
 
     fn transfer(&self) -> Result<(), Errno> {
-        let file = &*self.target.file;
+        let file = &*self.file;
         #[cfg(feature = "simulation")]
         if let Some(disk) = &file.simulated {
             // SAFETY: `new`'s caller vouches for the segments.

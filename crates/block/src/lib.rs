@@ -20,7 +20,6 @@ mod lazy;
 mod lease;
 mod node;
 mod range_lock;
-mod request;
 mod resize;
 mod route;
 #[cfg(feature = "simulation")]
@@ -37,11 +36,11 @@ pub use drivers::disk_file::create::{Created, create_sparse};
 pub use drivers::disk_file::lock::{Locking, leave_locks};
 pub use drivers::file::FileOptions;
 pub use drivers::null_co::NullOptions;
+pub use engine::{Op, Request};
 pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;
 pub use job::Call;
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
-pub use request::{Op, Request};
 pub use resize::ResizeError;
 pub use route::Route;
 #[cfg(feature = "simulation")]

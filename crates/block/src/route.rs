@@ -12,8 +12,8 @@ use engine::uring::File;
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::null_co::NullOptions;
 use crate::lease::Lease;
-use crate::request::{Op, Request};
 use crate::task::TaskNode;
+use engine::{Op, Request};
 
 /// Which backend carries what it can of a file's requests; the worker threads do the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,25 @@ pub(crate) struct Target {
     pub base: u64,
     /// The space of zeroes may be given back.
     pub unmap: bool,
+}
+
+impl Target {
+    /// A request to the node, as it is at its offset in the file.
+    #[inline]
+    pub fn request(&self, request: &Request) -> Request {
+        let op = match request.op {
+            Op::WriteZeroes { unmap } => Op::WriteZeroes {
+                unmap: unmap && self.unmap,
+            },
+            op => op,
+        };
+        Request {
+            op,
+            fua: request.fua && !self.file.no_flush,
+            offset: request.offset + self.base,
+            ..*request
+        }
+    }
 }
 
 /// What carries out an operation of a route.

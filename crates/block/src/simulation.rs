@@ -23,8 +23,8 @@ use crate::error::NodeError;
 use crate::job::Work;
 use crate::node::{Geometry, Node};
 use crate::range_lock::RangeLock;
-use crate::request::Request;
 use crate::task::Wake;
+use engine::Request;
 
 pub use ring::SimulatedRing;
 pub(crate) use ring::Uring;

@@ -1,43 +1,52 @@
-//! What is asked of an engine: one transfer or flush, and the refusal of it.
-
-use std::os::fd::RawFd;
+//! Requests: what is asked of a backend, and the refusal of it.
 
 use libc::iovec;
 
-/// What a request does.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Read; what lies past the end of the file reads as zeros.
+    /// Read `len` bytes at `offset` into the segments; what lies past the end of a file reads as zeroes.
     Read,
-    /// Write.
-    Write {
-        /// The data is durable when the write completes (`RWF_DSYNC`, what disks call FUA).
-        dsync: bool,
-    },
-    /// fdatasync(2): offset, buffers and length are ignored. Linux AIO needs
-    /// [`supports_fdsync`](crate::LinuxAio::supports_fdsync) for it.
+    /// Write the segments to `offset`. With `fua` the data is on stable storage when it completes.
+    Write,
+    /// All writes that completed before are on stable storage when it completes (fdatasync(2)).
     Flush,
+    /// The data of the range is no longer needed. May do nothing.
+    Discard,
+    /// The range reads as zeroes afterwards, on stable storage with `fua`.
+    WriteZeroes {
+        /// The space may be given back.
+        unmap: bool,
+    },
 }
 
-/// One request for [`LinuxAio::push`](crate::LinuxAio::push), or with a file of its own kind for
-/// [`Uring::push`](crate::Uring::push).
+impl Op {
+    /// Whether both ask for the same, but for its details.
+    #[must_use]
+    pub fn is_kind_of(self, other: Op) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
+/// One request, from a source of requests to the backend that carries it out. Layers between the two change the offset.
 #[derive(Clone, Copy, Debug)]
-pub struct Io<F = RawFd> {
+pub struct Request {
     /// What to do.
     pub op: Op,
-    /// With which file.
-    pub fd: F,
-    /// From where in the file, bytes; over `i64::MAX` the kernel says `EINVAL`.
+    /// Force unit access: stable when complete (`RWF_DSYNC`). For writes and write-zeroes.
+    pub fua: bool,
+    /// First byte. Whoever submits the request has checked that the range lies within the disk.
     pub offset: u64,
-    /// The buffers: `iov_count` of them, which the engine may trim in place when a transfer was
-    /// short. May be dangling if there are none.
-    pub iov: *mut iovec,
-    /// How many buffers; over 1024 (`UIO_MAXIOV`) the kernel says `EINVAL`.
-    pub iov_count: u32,
-    /// Sum of the buffers' lengths, bytes. The kernel moves at most 0x7ffff000 at once; more
-    /// takes several rounds.
+    /// Bytes; for reads and writes the sum of the segments, at most 2^32 - 1. The kernel moves at most 0x7ffff000 at once;
+    /// more takes several rounds.
     pub len: u64,
-    /// The submitter's name for the request.
+    /// Data segments in host memory, for reads and writes; may dangle if there are none. A backend may change the list itself
+    /// (not what it points to, but for reads) until the request completes. After an error the segments are those that are
+    /// left: what is missing at their beginning was transferred.
+    pub iov: *mut iovec,
+    /// How many segments; the kernel takes up to 1024 (`UIO_MAXIOV`).
+    pub iov_count: u32,
+    /// The submitter's name for it, given back with its completion.
     pub token: u64,
 }
 

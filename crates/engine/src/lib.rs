@@ -25,7 +25,7 @@ pub mod uring;
 
 pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
 pub use batch::{DEFAULT_MAX_BATCH, FIRST_BATCH};
-pub use io::{Full, Io, Op};
+pub use io::{Full, Op, Request};
 pub use pool::{Job, Pool, PoolError, PoolSettings};
 /// An error number of the kernel, see errno(3).
 pub use rustix::io::Errno;

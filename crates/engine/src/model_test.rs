@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::aio::LinuxAio;
 use crate::testing::{FakeKernel, FakeRing, Outcome};
-use crate::{Completion, Errno, Full, Io, Op, Uring};
+use crate::{Completion, Errno, Full, Op, Request, Uring};
 
 /// What the model knows of an engine and the kernel under it.
 pub(crate) trait Subject {
@@ -18,7 +18,7 @@ pub(crate) trait Subject {
     const ERRORS_REFUSE: bool;
     /// # Safety
     /// As for the engine's.
-    unsafe fn push(&mut self, io: Io) -> Result<(), Full>;
+    unsafe fn push(&mut self, request: &Request) -> Result<(), Full>;
     fn submit(&mut self);
     fn reap(&mut self, out: &mut Vec<Completion>);
     fn set_max_batch(&mut self, max_batch: u32);
@@ -112,7 +112,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A request on its way.
-struct Request {
+struct OnItsWay {
     kind: Kind,
     region: usize,
     /// Buffers and the guards around them.
@@ -122,9 +122,9 @@ struct Request {
     _iov: Vec<libc::iovec>,
 }
 
-impl Request {
+impl OnItsWay {
     /// Cuts a region into buffers with guards between them.
-    fn new(kind: Kind, region: usize, mut cuts: Vec<usize>, token: u64) -> (Self, Io) {
+    fn new(kind: Kind, region: usize, mut cuts: Vec<usize>, token: u64) -> (Self, Request) {
         cuts.extend([0, REGION_BYTES]);
         cuts.sort_unstable();
         let parts: Vec<_> = cuts
@@ -149,15 +149,13 @@ impl Request {
                 iov_len: len,
             })
             .collect();
-        let io = Io {
+        let io = Request {
             op: match kind {
                 Kind::Read => Op::Read,
-                Kind::Write(seed) => Op::Write {
-                    dsync: seed & 1 == 1,
-                },
+                Kind::Write(_) => Op::Write,
                 Kind::Flush => Op::Flush,
             },
-            fd: 3,
+            fua: matches!(kind, Kind::Write(seed) if seed & 1 == 1),
             offset: (region * REGION_BYTES) as u64,
             iov: iov.as_mut_ptr(),
             iov_count: u32::try_from(iov.len()).unwrap(),
@@ -203,7 +201,7 @@ fn pattern(seed: u8) -> Vec<u8> {
 struct World<S> {
     aio: S,
     model: Vec<u8>,
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, OnItsWay>,
     next_token: u64,
     /// Errors that the kernel was told to give, by kind; each must come out once.
     io_errors: usize,
@@ -255,11 +253,11 @@ impl<S: Subject> World<S> {
             return;
         }
         let token = self.next_token;
-        let (request, io) = Request::new(kind, region, cuts, token);
+        let (request, io) = OnItsWay::new(kind, region, cuts, token);
         let room = self.aio.room();
         self.counting_bad_fds(|aio| {
             // SAFETY: `requests` keeps the buffers until the completion was seen.
-            let taken = unsafe { aio.push(io) };
+            let taken = unsafe { aio.push(&io) };
             assert_eq!(taken.is_ok(), room > 0);
         });
         if room > 0 {
@@ -301,7 +299,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn check(&mut self, request: &Request, result: Result<(), Errno>) {
+    fn check(&mut self, request: &OnItsWay, result: Result<(), Errno>) {
         let start = request.region * REGION_BYTES;
         let range = start..DISK_BYTES.min(start + REGION_BYTES);
         match result {

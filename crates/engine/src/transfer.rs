@@ -5,7 +5,7 @@ use std::slice;
 use libc::iovec;
 use rustix::io::Errno;
 
-use crate::io::{Io, Op};
+use crate::io::{Op, Request};
 use crate::iov;
 
 /// What to do with a request that the kernel has ended.
@@ -31,18 +31,18 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// All of `io`.
+    /// All of a request.
     ///
     /// # Safety
     /// As for [`push`](crate::LinuxAio::push); the promise then holds for the request's life.
-    pub(crate) unsafe fn new<F>(io: &Io<F>) -> Self {
-        let mut transfer = match io.op {
-            Op::Flush => return Self::nothing(),
-            Op::Read | Op::Write { .. } => Self {
-                iov: io.iov,
-                iov_count: io.iov_count,
-                write: io.op != Op::Read,
-                remaining: io.len,
+    pub(crate) unsafe fn new(request: &Request) -> Self {
+        let mut transfer = match request.op {
+            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => return Self::nothing(),
+            Op::Read | Op::Write => Self {
+                iov: request.iov,
+                iov_count: request.iov_count,
+                write: request.op == Op::Write,
+                remaining: request.len,
             },
         };
         debug_assert_eq!(
@@ -68,7 +68,7 @@ impl Transfer {
     }
 
     /// No data: done with any success.
-    pub(crate) fn nothing() -> Self {
+    fn nothing() -> Self {
         Self {
             iov: std::ptr::null_mut(),
             iov_count: 0,

@@ -6,10 +6,10 @@ mod kernel;
 mod support;
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use engine::{AioSettings, Completion, Errno, Io, LinuxAio, Op};
+use engine::{AioSettings, Completion, Errno, LinuxAio, Op, Request};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use kernel::MaybeRing;
@@ -27,10 +27,10 @@ fn engine(ring: bool) -> Engine {
     aio
 }
 
-fn push(aio: &mut Engine, io: Io) {
+fn push(aio: &mut Engine, (fd, request): (RawFd, Request)) {
     // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
     // dropped.
-    unsafe { aio.push(io) }.unwrap();
+    unsafe { aio.push(fd, &request) }.unwrap();
 }
 
 /// Submits and waits like an event loop that does not poll, until nothing is under way.
@@ -70,10 +70,9 @@ fn hundreds_in_flight_write_and_read_back() {
             .map(|token| Buffers::new(2, parts(token), fill_of(token)))
             .collect();
         for (token, buffers) in (0..).zip(&mut written) {
-            let op = Op::Write {
-                dsync: token % 50 == 0,
-            };
-            push(&mut aio, buffers.io(op, temp.fd(), offset(token), token));
+            let (file, mut write) = buffers.io(Op::Write, temp.fd(), offset(token), token);
+            write.fua = token % 50 == 0;
+            push(&mut aio, (file, write));
         }
         assert_eq!(run(&mut aio), ok(0..REQUESTS));
 
@@ -139,10 +138,7 @@ fn flush_and_dsync_work() {
     let mut aio = engine(true);
     assert!(aio.supports_fdsync(), "every kernel since 4.18 has it");
     let mut buffers = Buffers::new(1, 2, 3);
-    push(
-        &mut aio,
-        buffers.io(Op::Write { dsync: true }, temp.fd(), 0, 0),
-    );
+    push(&mut aio, buffers.durable(temp.fd(), 0));
     push(&mut aio, buffers.io(Op::Flush, temp.fd(), 77, 1));
     assert_eq!(run(&mut aio), ok(0..2));
 }
@@ -196,7 +192,7 @@ fn a_bad_request_fails_alone() {
     );
     push(
         &mut aio,
-        buffers[4].io(Op::Write { dsync: false }, read_only.as_raw_fd(), 0, 5),
+        buffers[4].io(Op::Write, read_only.as_raw_fd(), 0, 5),
     );
     push(&mut aio, buffers[5].io(Op::Read, temp.fd(), 0, 6));
     let results: Vec<_> = run(&mut aio)
@@ -228,10 +224,7 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
         .collect();
     for (token, buffers) in (0..).zip(&mut buffers) {
         let offset = token * BLOCK as u64;
-        push(
-            &mut aio,
-            buffers.io(Op::Write { dsync: false }, temp.fd(), offset, token),
-        );
+        push(&mut aio, buffers.io(Op::Write, temp.fd(), offset, token));
     }
     aio.submit();
     assert_eq!(aio.in_flight(), 256);
@@ -257,10 +250,7 @@ fn an_engine_can_move_to_another_thread() {
     let temp = TempFile::new(BLOCK as u64);
     let mut aio = engine(true);
     let mut buffers = Buffers::new(1, 1, 4);
-    push(
-        &mut aio,
-        buffers.io(Op::Write { dsync: false }, temp.fd(), 0, 0),
-    );
+    push(&mut aio, buffers.io(Op::Write, temp.fd(), 0, 0));
     aio.submit();
     let done = std::thread::spawn(move || run(&mut aio)).join().unwrap();
     assert_eq!(done, ok(0..1));

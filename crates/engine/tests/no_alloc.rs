@@ -6,8 +6,8 @@ mod kernel;
 
 use std::os::fd::AsRawFd;
 
-use engine::uring::{File, RangeIo, RangeOp};
-use engine::{AioSettings, Io, LinuxAio, Op, Uring, UringSettings};
+use engine::uring::File;
+use engine::{AioSettings, LinuxAio, Op, Request, Uring, UringSettings};
 use test_report::has_io_uring;
 
 use kernel::MaybeRing;
@@ -60,10 +60,11 @@ fn linux_aio_allocates_nothing() {
             iov.copy_from_slice(&fresh);
             for (token, buffers) in (0_u64..).zip(&mut iov) {
                 let count = 1 + u32::from(token % 2 == 0);
-                let io = Io {
+                // Some are refused by io_submit.
+                let fd = if token % 7 == 0 { -1 } else { file.as_raw_fd() };
+                let request = Request {
                     op: if token % 9 == 0 { Op::Flush } else { Op::Read },
-                    // Some are refused by io_submit.
-                    fd: if token % 7 == 0 { -1 } else { file.as_raw_fd() },
+                    fua: false,
                     offset: (round * 128 + token) * 100 % 6000,
                     iov: buffers.as_mut_ptr(),
                     iov_count: count,
@@ -72,7 +73,7 @@ fn linux_aio_allocates_nothing() {
                 };
                 // SAFETY: buffers and arrays live to the end of the round, when nothing is in
                 // flight any more.
-                unsafe { aio.push(io) }.unwrap();
+                unsafe { aio.push(fd, &request) }.unwrap();
             }
             aio.submit();
             while aio.in_flight() + aio.pending() > 0 || aio.has_completions() {
@@ -117,25 +118,15 @@ fn io_uring_allocates_nothing() {
     for round in 0..50 {
         iov.copy_from_slice(&fresh);
         for (token, buffers) in (0_u64..).zip(&mut iov) {
-            if token % 10 == 9 {
-                let flush = RangeIo {
-                    op: RangeOp::Flush,
-                    file: File::Registered(0),
-                    offset: 0,
-                    len: 0,
-                    token,
-                };
-                ring.push_range(flush).unwrap();
-                continue;
-            }
             let count = 1 + u32::from(token % 2 == 0);
-            let io = Io {
+            let name = match token % 7 {
+                0 => File::Descriptor(-1),
+                1 => File::Descriptor(file.as_raw_fd()),
+                _ => File::Registered(0),
+            };
+            let request = Request {
                 op: if token % 9 == 0 { Op::Flush } else { Op::Read },
-                fd: match token % 7 {
-                    0 => File::Descriptor(-1),
-                    1 => File::Descriptor(file.as_raw_fd()),
-                    _ => File::Registered(0),
-                },
+                fua: false,
                 offset: (round * 128 + token) * 100 % 6000,
                 iov: buffers.as_mut_ptr(),
                 iov_count: count,
@@ -144,7 +135,7 @@ fn io_uring_allocates_nothing() {
             };
             // SAFETY: buffers and arrays live to the end of the round, when nothing is in flight
             // any more.
-            unsafe { ring.push(io) }.unwrap();
+            unsafe { ring.push(name, &request) }.unwrap();
         }
         ring.submit();
         while ring.in_flight() + ring.pending() > 0 || ring.has_completions() {

@@ -7,8 +7,8 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use engine::uring::{BufferError, File, RangeIo, RangeOp};
-use engine::{Completion, Errno, Io, Op, Uring, UringError, UringSettings};
+use engine::uring::{BufferError, File};
+use engine::{Completion, Errno, Op, Request, Uring, UringError, UringSettings};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use test_report::has_io_uring;
@@ -25,10 +25,10 @@ fn engine() -> Uring {
     Uring::new(SETTINGS).unwrap()
 }
 
-fn push(ring: &mut Uring, io: Io<File>) {
+fn push(ring: &mut Uring, (file, request): (File, Request)) {
     // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
     // dropped.
-    unsafe { ring.push(io) }.unwrap();
+    unsafe { ring.push(file, &request) }.unwrap();
 }
 
 /// An event loop that does not poll: it blocks whenever it may.
@@ -102,10 +102,9 @@ fn hundreds_in_flight_write_and_read_back() {
             .map(|token| Buffers::new(2, parts(token), fill_of(token)))
             .collect();
         for (token, buffers) in (0..).zip(&mut written) {
-            let op = Op::Write {
-                dsync: token % 50 == 0,
-            };
-            push(&mut ring, buffers.io(op, file, offset(token), token));
+            let (file, mut write) = buffers.io(Op::Write, file, offset(token), token);
+            write.fua = token % 50 == 0;
+            push(&mut ring, (file, write));
         }
         assert_eq!(run(&mut ring), ok(0..REQUESTS));
 
@@ -185,7 +184,7 @@ fn flush_and_dsync_work() {
     let mut ring = engine();
     let file = File::Descriptor(temp.fd());
     let mut buffers = Buffers::new(1, 2, 3);
-    push(&mut ring, buffers.io(Op::Write { dsync: true }, file, 0, 0));
+    push(&mut ring, buffers.durable(file, 0));
     push(&mut ring, buffers.io(Op::Flush, file, 77, 1));
     assert_eq!(run(&mut ring), ok(0..2));
 }
@@ -235,7 +234,7 @@ fn a_bad_request_fails_alone() {
         1025
     ];
     many.iov[0].iov_len = BLOCK;
-    let write = Op::Write { dsync: false };
+    let write = Op::Write;
     let read_only = File::Descriptor(read_only.as_raw_fd());
     push(&mut ring, buffers[0].io(Op::Read, file, 0, 0));
     push(
@@ -286,27 +285,27 @@ fn holes_are_punched_and_a_file_that_cannot_says_so() {
     temp.cached().sync_all().unwrap();
     let before = temp.name.as_file().metadata().unwrap().blocks();
     let mut ring = engine();
-    let range = |fd, op, token| RangeIo {
+    let range = |op, token| Request {
         op,
-        file: File::Descriptor(fd),
+        fua: false,
         offset: 4 * BLOCK as u64,
         len: 8 * BLOCK as u64,
+        iov: std::ptr::null_mut(),
+        iov_count: 0,
         token,
     };
-    let punch = RangeOp::Fallocate {
-        mode: libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-    };
+    let punch = Op::WriteZeroes { unmap: true };
     let null = fs::OpenOptions::new()
         .write(true)
         .open("/dev/null")
         .unwrap();
     for (token, fd, op) in [
         (0, temp.fd(), punch),
-        (1, temp.fd(), RangeOp::Flush),
-        (2, temp.fd(), RangeOp::DiscardDevice),
+        (1, temp.fd(), Op::Flush),
+        (2, temp.fd(), Op::Discard),
         (3, null.as_raw_fd(), punch),
     ] {
-        ring.push_range(range(fd, op, token)).unwrap();
+        push(&mut ring, (File::Descriptor(fd), range(op, token)));
     }
     let done = run(&mut ring);
     let mut done: Vec<_> = done.iter().map(|c| (c.token, c.result)).collect();
@@ -339,7 +338,7 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
         .collect();
     for (token, buffers) in (0..).zip(&mut buffers) {
         let offset = token * BLOCK as u64;
-        let write = Op::Write { dsync: false };
+        let write = Op::Write;
         push(&mut ring, buffers.io(write, file, offset, token));
     }
     ring.submit();
@@ -370,7 +369,7 @@ fn dropping_the_engine_forgets_what_was_not_submitted() {
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
     let mut buffers = Buffers::new(1, 1, 7);
-    let write = Op::Write { dsync: false };
+    let write = Op::Write;
     push(
         &mut ring,
         buffers.io(write, File::Descriptor(temp.fd()), 0, 0),
@@ -517,7 +516,7 @@ fn known_memory_is_written_and_read_in_place() {
                 register(&mut ring, &buffers.blocks).unwrap();
             }
         }
-        for op in [Op::Write { dsync: false }, Op::Read] {
+        for op in [Op::Write, Op::Read] {
             for (token, buffers) in (0..).zip(&mut all) {
                 push(&mut ring, buffers.io(op, file, offset(token), token));
             }

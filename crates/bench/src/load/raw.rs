@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::{AioSettings, Completion, Io, LinuxAio, Op, Uring, UringSettings, uring::File};
+use engine::{AioSettings, Completion, LinuxAio, Op, Request, Uring, UringSettings, uring::File};
 use rustix::fs::{Mode, OFlags, SeekFrom, open, seek};
 
 use super::driver::{ANSWER_LIMIT, Waiting};
@@ -162,20 +162,12 @@ impl Engine {
     /// # Safety
     /// As for [`LinuxAio::push`], and the file stays open until then.
     #[inline]
-    unsafe fn push(&mut self, io: Io<RawFd>) -> Result<()> {
+    unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<()> {
         // SAFETY: our caller's promise is the one that both want.
         let pushed = unsafe {
             match self {
-                Engine::Aio(aio) => aio.push(io),
-                Engine::Uring(uring) => uring.push(Io {
-                    op: io.op,
-                    fd: File::Descriptor(io.fd),
-                    offset: io.offset,
-                    iov: io.iov,
-                    iov_count: io.iov_count,
-                    len: io.len,
-                    token: io.token,
-                }),
+                Engine::Aio(aio) => aio.push(fd, request),
+                Engine::Uring(uring) => uring.push(File::Descriptor(fd), request),
             }
         };
         pushed.map_err(|full| Error::Requests(full.to_string()))
@@ -237,12 +229,12 @@ fn submitting(
     let mut send = |engine: &mut Engine, slot: usize, now_ns: u64, sent: &mut [(Kind, u64)]| {
         let (block, kind) = walk.step();
         sent[slot] = (kind, now_ns);
-        let io = Io {
+        let request = Request {
             op: match kind {
-                Kind::Write => Op::Write { dsync: false },
+                Kind::Write => Op::Write,
                 _ => Op::Read,
             },
-            fd,
+            fua: false,
             offset: block * u64::from(load.block_bytes),
             iov: iovecs.wrapping_add(slot),
             iov_count: 1,
@@ -251,7 +243,7 @@ fn submitting(
         };
         // SAFETY: the array and the buffers outlive the engine, whose end waits for its requests; each slot has one request at a time, so nobody else uses its entry; the
         // caller's file stays open.
-        unsafe { engine.push(io) }
+        unsafe { engine.push(fd, &request) }
     };
     let now_ns = meter.begin();
     for slot in 0..depth {

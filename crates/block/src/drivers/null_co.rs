@@ -8,8 +8,8 @@ use engine::{Completion, Full};
 use crate::drivers::Driver;
 use crate::engines::AttachContext;
 use crate::node::{DiscardLimits, Geometry, Node};
-use crate::request::{Op, Request};
 use crate::route::{Path, Route};
+use engine::{Op, Request};
 
 /// How a null disk behaves.
 #[derive(Clone, Copy, Debug)]

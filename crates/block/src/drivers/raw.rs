@@ -9,9 +9,9 @@ use crate::drivers::Driver;
 use crate::engines::AttachContext;
 use crate::error::NodeError;
 use crate::node::{Node, Span};
-use crate::request::{Op, Request};
 use crate::route::{Lookup, Mapped, Path, Route, Target};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
+use engine::{Op, Request};
 
 /// A window onto a node.
 pub(crate) struct Window {

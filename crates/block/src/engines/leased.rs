@@ -67,11 +67,11 @@ mod tests {
     use crate::drivers::Driver;
     use crate::engines::{AttachContext, Engines};
     use crate::lease::Leases;
-    use crate::request::{Op, Request};
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
     use crate::{Aio, EngineSettings, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
     use engine::Errno;
+    use engine::{Op, Request};
     use std::future::poll_fn;
     use std::pin::pin;
     use std::rc::Rc;

@@ -2,14 +2,13 @@
 
 use std::rc::Rc;
 
-use engine::{Full, Io, Op as IoOp};
+use engine::{Full, Op, Request};
 
 use super::{Engines, LinuxAio, Uring};
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::IOV_MAX;
 use crate::drivers::null_co::fill_with_zeroes;
 use crate::job::{Job, Work};
-use crate::request::{Op, Request};
 use crate::route::{Carrier, Lookup, Mapped, Path, Route, Target};
 use crate::task::Outgoing;
 
@@ -102,15 +101,15 @@ impl Engines {
     /// # Safety
     /// As for [`submit`](Self::submit).
     unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
-        let file = &*target.file;
-        if let Some(op) = carried_op(file, target.base, request) {
+        let (file, request) = (&*target.file, &target.request(request));
+        if is_carried(file, request) {
             match target.carrier {
                 Carrier::Native => {
                     if let Some(aio) = self.aio.get_mut()
-                        && (op != IoOp::Flush || aio.supports_fdsync())
+                        && (request.op != Op::Flush || aio.supports_fdsync())
                     {
                         // SAFETY: our caller promises more than `push` asks for.
-                        unsafe { aio.push(io(op, file.raw_fd(), target.base, request)) }?;
+                        unsafe { aio.push(file.raw_fd(), request) }?;
                         if is_full_batch(file, aio.pending()) {
                             aio.submit();
                         }
@@ -120,7 +119,7 @@ impl Engines {
                 Carrier::Ring(registered) => {
                     if let Some(ring) = self.ring.get_mut() {
                         // SAFETY: our caller promises more than `push` asks for.
-                        unsafe { ring.push(io(op, registered, target.base, request)) }?;
+                        unsafe { ring.push(registered, request) }?;
                         if is_full_batch(file, ring.pending()) {
                             ring.submit();
                         }
@@ -131,7 +130,7 @@ impl Engines {
             }
         }
         // SAFETY: our caller promises the same.
-        let job = unsafe { Job::new(target, *request) };
+        let job = unsafe { Job::new(target.file.clone(), *request) };
         self.pool.push(Work::Request(job));
         Ok(())
     }
@@ -147,8 +146,9 @@ impl Engines {
                 Outgoing::Request(target, request) => unsafe {
                     self.submit_to_file(target, request)
                 },
-                Outgoing::Range(range) => match self.ring.get_mut() {
-                    Some(ring) => ring.push_range(*range),
+                Outgoing::Ring(file, request) => match self.ring.get_mut() {
+                    // SAFETY: there are no segments, and the route of the task keeps the file.
+                    Some(ring) => unsafe { ring.push(*file, request) },
                     None => unreachable!("a file is carried by the ring that there is"),
                 },
                 Outgoing::Work(_) => Ok(()),
@@ -169,37 +169,22 @@ fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
     max_batch != 0 && pending >= max_batch
 }
 
+/// Whether Linux AIO or the ring takes a request, which is at its offset in the file. What they cannot do without blocking
+/// is for workers.
 #[inline]
-fn io<F>(op: IoOp, fd: F, base: u64, request: &Request) -> Io<F> {
-    Io {
-        op,
-        fd,
-        offset: request.offset + base,
-        iov: request.iov,
-        iov_count: request.iov_count,
-        len: request.len,
-        token: request.token,
-    }
-}
-
-/// What Linux AIO or the ring is to do; `None` when it cannot without blocking.
-#[inline]
-fn carried_op(file: &DiskFile, base: u64, request: &Request) -> Option<IoOp> {
-    let op = match request.op {
-        Op::Read => IoOp::Read,
+fn is_carried(file: &DiskFile, request: &Request) -> bool {
+    match request.op {
+        Op::Read => is_aligned(file, request),
         // Beside writes of partial blocks every write is done by a worker, under the range lock.
-        Op::Write if !file.block_mode.partial() => IoOp::Write {
-            dsync: request.fua && !file.no_flush,
-        },
-        Op::Flush => return Some(IoOp::Flush),
-        Op::Write | Op::Discard | Op::WriteZeroes { .. } => return None,
-    };
-    is_aligned(file, base, request).then_some(op)
+        Op::Write => !file.block_mode.partial() && is_aligned(file, request),
+        Op::Flush => true,
+        Op::Discard | Op::WriteZeroes { .. } => false,
+    }
 }
 
 /// Whether the kernel takes a transfer as it is.
 #[inline]
-fn is_aligned(file: &DiskFile, base: u64, request: &Request) -> bool {
+fn is_aligned(file: &DiskFile, request: &Request) -> bool {
     if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
         return false;
     }
@@ -209,5 +194,5 @@ fn is_aligned(file: &DiskFile, base: u64, request: &Request) -> bool {
     };
     // SAFETY: the caller of `Engines::submit` vouches for the list.
     let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
-    direct.fits(base + request.offset, request.len, iov)
+    direct.fits(request.offset, request.len, iov)
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::drivers::disk_file::alignment::AlignedBuffer;
-use crate::request::{Op, Request};
+use engine::{Op, Request};
 
 /// All tasks of an iothread have so many bytes at most, unless a single one needs more.
 pub(super) const MAX_BYTES: usize = 16 << 20;
@@ -122,11 +122,11 @@ impl Buffer {
 mod tests {
     use crate::drivers::Driver;
     use crate::engines::AttachContext;
-    use crate::request::{Op, Request};
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
     use crate::{Aio, EngineSettings, Engines, FaultRules, Faults, Node, testing};
     use engine::Errno;
+    use engine::{Op, Request};
     use std::rc::Rc;
     use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use engine::Errno;
-use engine::uring::RangeIo;
+use engine::uring::File;
+use engine::{Errno, Request};
 
 use super::buffers::Buffer;
 use super::executor::Shared;
@@ -14,7 +14,6 @@ use super::timers::TimerKey;
 use crate::drivers::null_co::{fill_with_zeroes, now_ns};
 use crate::job::{Job, Work};
 use crate::lease::Lease;
-use crate::request::Request;
 use crate::route::{Mapped, Path, Route, Target};
 
 /// The surroundings of one task.
@@ -69,25 +68,27 @@ impl TaskContext {
         let target = target.clone();
         let outgoing = |request| Outgoing::Request(target, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
-        unsafe { IoFuture::of_request(&self.shared, request, lease, outgoing) }.await
+        unsafe { IoFuture::new(&self.shared, request, lease, outgoing) }.await
     }
 
-    /// Has the ring work on a range of a file. The token is not needed.
-    pub async fn range(&self, range: RangeIo) -> Result<(), Errno> {
-        let outgoing = |token| Outgoing::Range(RangeIo { token, ..range });
-        IoFuture::new(&self.shared, outgoing).await
+    /// Has the ring carry out a request without data, at its offset in the file.
+    pub async fn ring(&self, file: File, request: Request) -> Result<(), Errno> {
+        let outgoing = |request| Outgoing::Ring(file, request);
+        // SAFETY: there are no segments.
+        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
 
     /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
     pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        let file = target.file.clone();
         let outgoing = |request| {
             // SAFETY: the source of the request keeps its memory until the task has completed, which is not
             // before this has; the list stays as long as this is out.
-            let job = unsafe { Job::new(target, request) };
+            let job = unsafe { Job::new(file, request) };
             Outgoing::Work(Work::Request(job))
         };
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
-        unsafe { IoFuture::of_request(&self.shared, request, None, outgoing) }.await
+        unsafe { IoFuture::new(&self.shared, target.request(&request), None, outgoing) }.await
     }
 
     /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.

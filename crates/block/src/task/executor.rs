@@ -14,7 +14,7 @@ use super::timers::Timers;
 use super::woken::Woken;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::drivers::null_co::now_ns;
-use crate::request::Request;
+use engine::Request;
 
 /// Tasks of one iothread at most: what is over it stays in the guests' rings.
 const MAX_TASKS: u32 = 4096;
@@ -294,13 +294,14 @@ fn source_of(token: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::buffers::MAX_BYTES;
+    use super::super::io::IoFuture;
     use super::*;
     use crate::job::Work;
     use std::future::poll_fn;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use crate::request::Op;
+    use engine::Op;
 
     /// A node whose requests do what a function says.
     struct Does<F>(F);
@@ -363,9 +364,12 @@ mod tests {
         }
     }
 
-    /// Something for a worker, by its token.
-    fn work(token: u64) -> Outgoing {
-        Outgoing::Work(Work::Call(Box::new(|| Ok(())), token))
+    /// Asks for something of a worker.
+    fn begin_io(cx: &TaskContext) -> IoFuture {
+        let work = |request: Request| Work::Call(Box::new(|| Ok(())), request.token);
+        let outgoing = |request| Outgoing::Work(work(request));
+        // SAFETY: there are no segments.
+        unsafe { IoFuture::new(&cx.shared, request(0, 0), None, outgoing) }
     }
 
     fn token(outgoing: &Outgoing) -> u64 {
@@ -413,7 +417,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.spawn(1, 5, |cx, _| {
             Box::pin(async move {
-                let io = super::super::io::IoFuture::new(&cx.shared, work);
+                let io = begin_io(&cx);
                 drop(io);
                 Ok(())
             })
@@ -452,7 +456,7 @@ mod tests {
         let mut spawn = |slot, bytes| {
             let run = |cx: TaskContext, _| -> LocalFuture<Result<(), Errno>> {
                 Box::pin(async move {
-                    drop(super::super::io::IoFuture::new(&cx.shared, work));
+                    drop(begin_io(&cx));
                     Ok(())
                 })
             };
@@ -599,8 +603,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.spawn(1, 1, |cx, _| {
             Box::pin(async move {
-                let [one, two] =
-                    [(); 2].map(|()| super::super::io::IoFuture::new(&cx.shared, work));
+                let [one, two] = [(); 2].map(|()| begin_io(&cx));
                 one.await.and(two.await)
             })
         });

@@ -8,13 +8,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use engine::uring::RangeIo;
-use engine::{Completion, Errno};
+use engine::uring::File;
+use engine::{Completion, Errno, Request};
 
 use super::executor::Shared;
 use crate::job::Work;
 use crate::lease::Lease;
-use crate::request::Request;
 use crate::route::Target;
 
 /// Upper half of the tokens of tasks' I/O: no place of a queue.
@@ -24,8 +23,8 @@ pub(super) const TASK_SOURCE: u64 = (u32::MAX as u64) << 32;
 pub(crate) enum Outgoing {
     /// A request to a file, by whatever carries that.
     Request(Target, Request),
-    /// A range of a file that the ring works on.
-    Range(RangeIo),
+    /// A request at its offset in a file that the ring knows as this.
+    Ring(File, Request),
     /// What may block.
     Work(Work),
 }
@@ -130,47 +129,35 @@ pub(super) struct IoFuture {
 }
 
 impl IoFuture {
-    /// Asks for it, in the name of the task that runs. `outgoing` makes what is asked for, with this token.
-    pub fn new(shared: &Rc<Shared>, outgoing: impl FnOnce(u64) -> Outgoing) -> Self {
-        Self::begin(shared, |token, _| outgoing(token))
-    }
-
-    /// The same of a request. `outgoing` makes what is asked for of the request with a token and segments of its own: those
-    /// of `request` are not used after this.
+    /// Asks for it, in the name of the task that runs. `outgoing` makes what is asked for of the request with a token and
+    /// segments of its own: those of `request` are not used after this.
     ///
     /// # Safety
     /// The list of segments has as many as it says.
-    pub unsafe fn of_request(
+    pub unsafe fn new(
         shared: &Rc<Shared>,
         request: Request,
         lease: Option<Lease>,
         outgoing: impl FnOnce(Request) -> Outgoing,
     ) -> Self {
-        Self::begin(shared, |token, entry| {
-            entry.lease = lease;
-            let segments = &mut entry.segments;
-            segments.clear();
-            if request.iov_count > 0 {
-                let count = request.iov_count as usize;
-                // SAFETY: our caller's promise.
-                segments
-                    .extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
-            }
-            outgoing(Request {
-                iov: segments.as_mut_ptr(),
-                token,
-                ..request
-            })
-        })
-    }
-
-    fn begin(shared: &Rc<Shared>, outgoing: impl FnOnce(u64, &mut Entry) -> Outgoing) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
         let place = io.begin(task);
         // The list stays where it is until the place is used again, even if the table grows.
         let entry = &mut io.entries[place as usize];
-        let outgoing = outgoing(TASK_SOURCE | u64::from(place), entry);
+        entry.lease = lease;
+        let segments = &mut entry.segments;
+        segments.clear();
+        if request.iov_count > 0 {
+            let count = request.iov_count as usize;
+            // SAFETY: our caller's promise.
+            segments.extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
+        }
+        let outgoing = outgoing(Request {
+            iov: segments.as_mut_ptr(),
+            token: TASK_SOURCE | u64::from(place),
+            ..request
+        });
         io.outbox.push_back(outgoing);
         drop(io);
         IoFuture {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::request::Request;
+use engine::Request;
 
 pub(crate) use context::TaskContext;
 pub(crate) use executor::Executor;

@@ -83,6 +83,8 @@ pub const IOCB_CMD_PREAD: u16 = 0;
 pub const IOCB_CMD_PWRITE: u16 = 1;
 /// fdatasync(2); Linux 4.18.
 pub const IOCB_CMD_FDSYNC: u16 = 3;
+/// Nothing, which io_submit(2) refuses.
+pub const IOCB_CMD_NOOP: u16 = 6;
 /// Read into an array of buffers.
 pub const IOCB_CMD_PREADV: u16 = 7;
 /// Write from an array of buffers.

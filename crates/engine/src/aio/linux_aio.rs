@@ -21,12 +21,12 @@ use super::abi::{IoEvent, Iocb};
 use super::error::AioError;
 use super::in_call::InCall;
 use super::kernel::{AioKernel, ContextId, Kernel};
-use super::request::Request;
+use super::request::Record;
 use super::settings::{AioSettings, AioStats, MAX_EVENTS_LIMIT};
 use super::source::Source;
 use crate::Completion;
 use crate::batch::BatchLimit;
-use crate::io::{Full, Io};
+use crate::io::{Full, Request};
 use crate::slots::Slots;
 use crate::transfer::Progress;
 
@@ -43,7 +43,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     context: ContextId,
     source: Source,
     event_fd: OwnedFd,
-    slots: Slots<Request>,
+    slots: Slots<Record>,
     /// Slots that wait for io_submit(2), in order.
     pending: VecDeque<u32>,
     /// Slots with a rest after a short transfer; empty between calls.
@@ -136,7 +136,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.in_call.unwatch(fd);
     }
 
-    /// Queues a request. If that makes a full batch, or takes the last room, then everything
+    /// Queues a read, write or flush of file `fd`. If that makes a full batch, or takes the last room, then everything
     /// pending is submitted at once, unless the kernel said `EAGAIN` and has not completed
     /// anything since.
     ///
@@ -145,15 +145,15 @@ impl<K: AioKernel> LinuxAio<K> {
     ///
     /// # Safety
     /// Until the completion of the request was reaped, or the engine was dropped: the array at
-    /// `io.iov` holds `io.iov_count` entries, stays where it is, and is not accessed by anyone
+    /// `iov` holds `iov_count` entries, stays where it is, and is not accessed by anyone
     /// else, as the engine changes it; the buffers that it names stay valid for the kernel to
     /// write (read) or read (write); and all of it may be used from whatever thread owns the
     /// engine. Buffers that lie in guest memory may be accessed by the guest at any time.
     #[inline(always)]
-    pub unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
+    pub unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<(), Full> {
         let event_fd = self.event_fd.as_raw_fd();
-        // SAFETY: our caller's promise is the one that `Request::new` wants.
-        let make = |slot| unsafe { Request::new(&io, slot, event_fd) };
+        // SAFETY: our caller's promise is the one that `Record::new` wants.
+        let make = |slot| unsafe { Record::new(fd, request, slot, event_fd) };
         let slot = self.slots.take(make).ok_or(Full)?;
         self.pending.push_back(slot);
         if !self.blocked && (self.pending.len() >= self.batch() || self.room() == 0) {

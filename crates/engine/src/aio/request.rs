@@ -1,52 +1,53 @@
-//! One request: from what the submitter wants to the kernel's control block, and on from where a
-//! short transfer ended.
+//! The record of one request: the kernel's control block, and where a short transfer has ended.
 
 use std::os::fd::RawFd;
 
 use super::abi::{
-    IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV,
-    IOCB_FLAG_RESFD, Iocb, RWF_DSYNC,
+    IOCB_CMD_FDSYNC, IOCB_CMD_NOOP, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE,
+    IOCB_CMD_PWRITEV, IOCB_FLAG_RESFD, Iocb, RWF_DSYNC,
 };
-use crate::io::{Io, Op};
+use crate::io::{Op, Request};
 use crate::transfer::{Progress, Transfer};
 
-/// A request and its control block.
+/// A request that was taken, and its control block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct Record {
     pub(super) iocb: Iocb,
     pub(super) token: u64,
     transfer: Transfer,
 }
 
-impl Request {
-    /// A control block for `io`; `slot` comes back in the event, `event_fd` is signalled.
+impl Record {
+    /// A control block for a request to file `fd`; `slot` comes back in the event, `event_fd` is signalled.
     ///
     /// # Safety
     /// As for [`push`](super::LinuxAio::push); the promise then holds for this request's life.
     #[inline(always)]
-    pub(super) unsafe fn new(io: &Io, slot: u32, event_fd: RawFd) -> Self {
-        let mut request = Self {
+    pub(super) unsafe fn new(fd: RawFd, request: &Request, slot: u32, event_fd: RawFd) -> Self {
+        let mut record = Self {
             iocb: Iocb {
                 data: u64::from(slot),
-                fildes: io.fd.cast_unsigned(),
+                fildes: fd.cast_unsigned(),
                 flags: IOCB_FLAG_RESFD,
                 resfd: event_fd.cast_unsigned(),
                 ..Iocb::default()
             },
-            token: io.token,
+            token: request.token,
             // SAFETY: our caller promises the same.
-            transfer: unsafe { Transfer::new(io) },
+            transfer: unsafe { Transfer::new(request) },
         };
-        match io.op {
+        match request.op {
             // The kernel wants every other field of a flush to be zero.
-            Op::Flush => request.iocb.opcode = IOCB_CMD_FDSYNC,
-            Op::Read => request.aim(io.offset.cast_signed()),
-            Op::Write { dsync } => {
-                request.iocb.rw_flags = if dsync { RWF_DSYNC } else { 0 };
-                request.aim(io.offset.cast_signed());
+            Op::Flush => record.iocb.opcode = IOCB_CMD_FDSYNC,
+            Op::Read => record.aim(request.offset.cast_signed()),
+            Op::Write => {
+                record.iocb.rw_flags = if request.fua { RWF_DSYNC } else { 0 };
+                record.aim(request.offset.cast_signed());
             }
+            // The kernel refuses it (EINVAL).
+            Op::Discard | Op::WriteZeroes { .. } => record.iocb.opcode = IOCB_CMD_NOOP,
         }
-        request
+        record
     }
 
     /// The file.

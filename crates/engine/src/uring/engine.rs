@@ -19,12 +19,12 @@ use tracepoints::IO_URING;
 
 use super::buffers::{BufferError, Buffers};
 use super::error::UringError;
-use super::request::{File, Next, RangeIo, Request};
+use super::request::{File, Next, Record};
 use super::ring::{KernelRing, MAX_BUFFERS, Ring};
 use super::settings::{UringSettings, UringStats};
 use crate::Completion;
 use crate::batch::BatchLimit;
-use crate::io::{Full, Io};
+use crate::io::{Full, Request};
 use crate::slots::Slots;
 use crate::traced;
 
@@ -41,7 +41,7 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Uring<R: Ring = KernelRing> {
     ring: R,
-    slots: Slots<Request>,
+    slots: Slots<Record>,
     /// Slots to be submitted again; empty between calls.
     again: Vec<u32>,
     /// The memory that the ring knows.
@@ -156,9 +156,9 @@ impl<R: Ring> Uring<R> {
         self.slots.room()
     }
 
-    /// Queues a request. If that makes a full batch, or takes the last room, then everything
+    /// Queues a request to a file. If that makes a full batch, or takes the last room, then everything
     /// pending is submitted at once, unless the kernel has refused for now and has not completed
-    /// anything since.
+    /// anything since. A discard is that of a block device (Linux 6.12); a file's is to write zeroes and unmap them.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -166,21 +166,18 @@ impl<R: Ring> Uring<R> {
     /// # Safety
     /// As for [`LinuxAio::push`](crate::LinuxAio::push), and the file stays open until then.
     #[inline]
-    pub unsafe fn push(&mut self, io: Io<File>) -> Result<(), Full> {
+    pub unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller's promise is the one that is wanted.
-        let mut request = unsafe { Request::transfer(&io) };
+        let mut record = unsafe { Record::new(file, request) };
         if self.buffers.any() {
-            request.place = self.place_of(&request);
+            record.place = self.place_of(&record);
         }
-        self.add(request)
-    }
-
-    /// Queues a request without data.
-    ///
-    /// # Errors
-    /// As for [`push`](Self::push).
-    pub fn push_range(&mut self, io: RangeIo) -> Result<(), Full> {
-        self.add(Request::range(&io))
+        let slot = self.slots.take(|_| record).ok_or(Full)?;
+        self.enqueue(slot);
+        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
+            self.submit_pending();
+        }
+        Ok(())
     }
 
     /// The submit phase: hands everything pending to the kernel, at most one batch per
@@ -321,18 +318,8 @@ impl<R: Ring> Uring<R> {
         }
     }
 
-    #[inline]
-    fn add(&mut self, request: Request) -> Result<(), Full> {
-        let slot = self.slots.take(|_| request).ok_or(Full)?;
-        self.enqueue(slot);
-        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
-            self.submit_pending();
-        }
-        Ok(())
-    }
-
-    fn place_of(&mut self, request: &Request) -> Option<u16> {
-        let buffers = request.buffers();
+    fn place_of(&mut self, record: &Record) -> Option<u16> {
+        let buffers = record.buffers();
         if buffers.len() > 1 && !self.vectored_fixed {
             return None;
         }

@@ -24,6 +24,6 @@ mod setup;
 pub use buffers::BufferError;
 pub use engine::Uring;
 pub use error::UringError;
-pub use request::{File, RangeIo, RangeOp};
+pub use request::File;
 pub use ring::{KernelRing, Ring};
 pub use settings::{MAX_RING_EVENTS, UringSettings, UringStats};

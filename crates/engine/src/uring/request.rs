@@ -1,5 +1,4 @@
-//! One request: from what the submitter wants to the kernel's submission entry, and on from where
-//! a short transfer ended.
+//! The record of one request: what its submission entry says, and where a short transfer has ended.
 
 use std::os::fd::RawFd;
 
@@ -7,7 +6,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use rustix::io::Errno;
 
-use crate::io::{Io, Op};
+use crate::io::{Op, Request};
 use crate::transfer::{Progress, Transfer};
 
 /// A file as a ring knows it.
@@ -19,35 +18,6 @@ pub enum File {
     Registered(u32),
 }
 
-/// What is done to a range of a file, without data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RangeOp {
-    /// fallocate(2).
-    Fallocate {
-        /// `FALLOC_FL_*`.
-        mode: i32,
-    },
-    /// What the ioctl `BLKDISCARD` does to a block device (Linux 6.12).
-    DiscardDevice,
-    /// fdatasync(2) of all the file.
-    Flush,
-}
-
-/// One request for [`push_range`](super::Uring::push_range).
-#[derive(Clone, Copy, Debug)]
-pub struct RangeIo {
-    /// What to do.
-    pub op: RangeOp,
-    /// With which file.
-    pub file: File,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The submitter's name for the request.
-    pub token: u64,
-}
-
 /// How often a request that the kernel gives back undone (`EAGAIN`, `EINTR`) is submitted again.
 const MAX_RETRIES: u8 = 16;
 
@@ -55,23 +25,17 @@ const MAX_RETRIES: u8 = 16;
 /// where its length would not fit an entry.
 const MAX_RW_COUNT: u32 = 0x7fff_f000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write { rw_flags: i32 },
-    Flush,
-    Fallocate { mode: i32, len: u64 },
-    DiscardDevice { len: u64 },
-}
-
 /// A request that is under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct Record {
     pub(super) token: u64,
     transfer: Transfer,
+    op: Op,
+    fua: bool,
     offset: u64,
+    /// Of what has no data.
+    len: u64,
     file: File,
-    kind: Kind,
     /// The place in the ring's table of the memory that all its buffers are in.
     pub(super) place: Option<u16>,
     retries: u8,
@@ -87,42 +51,20 @@ pub(super) enum Next {
     Retry,
 }
 
-impl Request {
+impl Record {
     /// # Safety
     /// As for [`push`](super::Uring::push); the promise then holds for this request's life.
-    pub(super) unsafe fn transfer(io: &Io<File>) -> Self {
-        let kind = match io.op {
-            Op::Read => Kind::Read,
-            Op::Write { dsync } => Kind::Write {
-                rw_flags: if dsync { libc::RWF_DSYNC } else { 0 },
-            },
-            Op::Flush => Kind::Flush,
-        };
+    pub(super) unsafe fn new(file: File, request: &Request) -> Self {
         Self {
-            token: io.token,
+            token: request.token,
             // SAFETY: our caller promises the same.
-            transfer: unsafe { Transfer::new(io) },
+            transfer: unsafe { Transfer::new(request) },
+            op: request.op,
+            fua: request.fua,
             // All ones would mean the position of the file. Both are refused by the kernel.
-            offset: io.offset.min(u64::MAX - 1),
-            file: io.fd,
-            kind,
-            place: None,
-            retries: 0,
-        }
-    }
-
-    pub(super) fn range(io: &RangeIo) -> Self {
-        let kind = match io.op {
-            RangeOp::Fallocate { mode } => Kind::Fallocate { mode, len: io.len },
-            RangeOp::DiscardDevice => Kind::DiscardDevice { len: io.len },
-            RangeOp::Flush => Kind::Flush,
-        };
-        Self {
-            token: io.token,
-            transfer: Transfer::nothing(),
-            offset: io.offset,
-            file: io.file,
-            kind,
+            offset: request.offset.min(u64::MAX - 1),
+            len: request.len,
+            file,
             place: None,
             retries: 0,
         }
@@ -173,8 +115,8 @@ impl Request {
         {
             return entry;
         }
-        match self.kind {
-            Kind::Read => match self.transfer.single() {
+        match self.op {
+            Op::Read => match self.transfer.single() {
                 // One buffer goes without its array: the kernel need not copy and check the array.
                 Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), len(&buffer))
                     .offset(offset)
@@ -183,52 +125,59 @@ impl Request {
                     .offset(offset)
                     .build(),
             },
-            Kind::Write { rw_flags } => match self.transfer.single() {
+            Op::Write => match self.transfer.single() {
                 Some(buffer) => {
                     opcode::Write::new(file, buffer.iov_base.cast_const().cast(), len(&buffer))
                         .offset(offset)
-                        .rw_flags(rw_flags)
+                        .rw_flags(self.rw_flags())
                         .build()
                 }
                 None => opcode::Writev::new(file, self.transfer.iov(), self.transfer.iov_count())
                     .offset(offset)
-                    .rw_flags(rw_flags)
+                    .rw_flags(self.rw_flags())
                     .build(),
             },
-            Kind::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-            Kind::Fallocate { mode, len } => opcode::Fallocate::new(file, len)
+            Op::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            Op::WriteZeroes { unmap } => opcode::Fallocate::new(file, self.len)
                 .offset(offset)
-                .mode(mode)
+                .mode(match unmap {
+                    true => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    false => libc::FALLOC_FL_ZERO_RANGE,
+                })
                 .build(),
-            Kind::DiscardDevice { len } => discard_entry(fd, offset, len),
+            Op::Discard => discard_entry(fd, offset, self.len),
         }
+    }
+
+    fn rw_flags(&self) -> i32 {
+        if self.fua { libc::RWF_DSYNC } else { 0 }
     }
 }
 
-impl Request {
+impl Record {
     /// A transfer whose buffers are in memory that the ring knows.
     fn fixed_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
         let (single, offset) = (self.transfer.single(), self.offset);
         let (iov, count) = (self.transfer.iov(), self.transfer.iov_count());
-        Some(match (self.kind, single) {
-            (Kind::Read, Some(buffer)) => {
+        Some(match (self.op, single) {
+            (Op::Read, Some(buffer)) => {
                 opcode::ReadFixed::new(file, buffer.iov_base.cast(), len(&buffer), place)
                     .offset(offset)
                     .build()
             }
-            (Kind::Read, None) => opcode::ReadvFixed::new(file, iov, count, place)
+            (Op::Read, None) => opcode::ReadvFixed::new(file, iov, count, place)
                 .offset(offset)
                 .build(),
-            (Kind::Write { rw_flags }, Some(buffer)) => {
+            (Op::Write, Some(buffer)) => {
                 let data = buffer.iov_base.cast_const().cast();
                 opcode::WriteFixed::new(file, data, len(&buffer), place)
                     .offset(offset)
-                    .rw_flags(rw_flags)
+                    .rw_flags(self.rw_flags())
                     .build()
             }
-            (Kind::Write { rw_flags }, None) => opcode::WritevFixed::new(file, iov, count, place)
+            (Op::Write, None) => opcode::WritevFixed::new(file, iov, count, place)
                 .offset(offset)
-                .rw_flags(rw_flags)
+                .rw_flags(self.rw_flags())
                 .build(),
             _ => return None,
         })

@@ -123,7 +123,7 @@ mod tests {
     use super::super::ring::KernelRing;
     use super::super::{File, Uring, UringSettings};
     use super::*;
-    use crate::{Completion, Io, Op};
+    use crate::{Completion, Op, Request};
 
     /// A kernel that knows nothing better than `best`.
     fn older(best: Kind) -> impl FnMut(Kind, u32) -> std::io::Result<IoUring> {
@@ -139,14 +139,14 @@ mod tests {
     }
 
     /// Does one request as a loop does that sleeps until it is told.
-    fn run(ring: &mut Uring, op: Op, fd: i32, memory: &mut [u8]) -> Vec<Completion> {
+    fn run(ring: &mut Uring, (op, fua): (Op, bool), fd: i32, memory: &mut [u8]) -> Vec<Completion> {
         let mut iov = libc::iovec {
             iov_base: memory.as_mut_ptr().cast(),
             iov_len: memory.len(),
         };
-        let io = Io {
+        let request = Request {
             op,
-            fd: File::Descriptor(fd),
+            fua,
             offset: 0,
             iov: &raw mut iov,
             iov_count: 1,
@@ -154,7 +154,7 @@ mod tests {
             token: 5,
         };
         // SAFETY: the buffer and its array outlive the loop, which ends with the completion.
-        unsafe { ring.push(io) }.unwrap();
+        unsafe { ring.push(File::Descriptor(fd), &request) }.unwrap();
         ring.submit();
         let mut out = Vec::new();
         while out.is_empty() {
@@ -204,12 +204,16 @@ mod tests {
             // More rounds than the ring has places.
             for round in 0..20 {
                 memory.fill(round);
-                let write = Op::Write { dsync: round == 3 };
+                let write = (Op::Write, round == 3);
                 assert_eq!(run(&mut ring, write, fd, &mut memory), [done], "{best:?}");
-                assert_eq!(run(&mut ring, Op::Flush, fd, &mut []), [done], "{best:?}");
+                assert_eq!(
+                    run(&mut ring, (Op::Flush, false), fd, &mut []),
+                    [done],
+                    "{best:?}"
+                );
                 memory.fill(0xee);
                 assert_eq!(
-                    run(&mut ring, Op::Read, fd, &mut memory),
+                    run(&mut ring, (Op::Read, false), fd, &mut memory),
                     [done],
                     "{best:?}"
                 );

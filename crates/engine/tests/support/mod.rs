@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use engine::{Completion, Io, Op};
+use engine::{Completion, Op, Request};
 
 pub const BLOCK: usize = 4096;
 
@@ -74,16 +74,25 @@ impl Buffers {
         Self { blocks, iov }
     }
 
-    pub fn io<F>(&mut self, op: Op, fd: F, offset: u64, token: u64) -> Io<F> {
-        Io {
+    /// A request to a file.
+    pub fn io<F>(&mut self, op: Op, file: F, offset: u64, token: u64) -> (F, Request) {
+        let request = Request {
             op,
-            fd,
+            fua: false,
             offset,
             iov: self.iov.as_mut_ptr(),
             iov_count: u32::try_from(self.iov.len()).unwrap(),
             len: (self.blocks.len() * BLOCK) as u64,
             token,
-        }
+        };
+        (file, request)
+    }
+
+    /// A write from the start that is stable when it completes.
+    pub fn durable<F>(&mut self, file: F, token: u64) -> (F, Request) {
+        let (file, request) = self.io(Op::Write, file, 0, token);
+        let fua = true;
+        (file, Request { fua, ..request })
     }
 
     pub fn bytes(&self) -> impl Iterator<Item = u8> {

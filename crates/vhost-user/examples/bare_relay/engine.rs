@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use engine::{AioSettings, Completion, Full, Io, LinuxAio, Op, Uring, UringSettings, uring};
+use engine::{AioSettings, Completion, Full, LinuxAio, Op, Request, Uring, UringSettings, uring};
 use libc::iovec;
 
 pub enum Engine {
@@ -42,28 +42,21 @@ impl Engine {
         len: u64,
         token: u64,
     ) -> Result<(), Full> {
-        let io = Io {
+        let request = Request {
             op: Op::Read,
-            fd: file.as_raw_fd(),
+            fua: false,
             offset,
             iov: buffer,
             iov_count: 1,
             len,
             token,
         };
+        let fd = file.as_raw_fd();
         // SAFETY: our caller's promise is the one that both want.
         unsafe {
             match self {
-                Engine::Aio(aio) => aio.push(io),
-                Engine::Uring(uring) => uring.push(Io {
-                    op: io.op,
-                    fd: uring::File::Descriptor(io.fd),
-                    offset,
-                    iov: io.iov,
-                    iov_count: io.iov_count,
-                    len,
-                    token,
-                }),
+                Engine::Aio(aio) => aio.push(fd, &request),
+                Engine::Uring(uring) => uring.push(uring::File::Descriptor(fd), &request),
             }
         }
     }

@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 
 use engine::Errno;
 
-use crate::request::{Op, Request};
+use engine::{Op, Request};
 
 /// What becomes of a request that a rule hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use self::faults::{FaultOutcome, Faults, Hold, Verdict};
 use crate::drivers::Driver;
 use crate::engines::AttachContext;
 use crate::node::Node;
-use crate::request::{Op, Request};
 use crate::route::{Path, Route};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
+use engine::{Op, Request};
 
 /// What stands behind a filter node.
 pub(crate) struct Filter {

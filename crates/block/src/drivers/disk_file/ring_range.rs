@@ -6,36 +6,32 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use engine::Errno;
-use engine::uring::{File, RangeIo, RangeOp};
+use engine::uring::File;
+use engine::{Errno, Op, Request};
 
 use crate::drivers::disk_file::discard::whole_blocks;
-use crate::request::{Op, Request};
 use crate::route::{Carrier, Target};
 use crate::task::{LocalFuture, TaskContext, TaskNode};
-
-const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 /// What a backing was found not to do in a ring. (Several iothreads may find out.)
 #[derive(Default)]
 pub(crate) struct UnsupportedOps(AtomicU8);
 
 impl UnsupportedOps {
-    fn bit(op: RangeOp) -> u8 {
+    fn bit(op: Op) -> u8 {
         match op {
-            RangeOp::Fallocate { mode: PUNCH_HOLE } => 1,
-            RangeOp::Fallocate { .. } => 2,
-            RangeOp::DiscardDevice => 4,
-            RangeOp::Flush => 0,
+            Op::WriteZeroes { unmap: true } => 1,
+            Op::WriteZeroes { unmap: false } => 2,
+            Op::Discard => 4,
+            Op::Flush | Op::Read | Op::Write => 0,
         }
     }
 
-    fn contains(&self, op: RangeOp) -> bool {
+    fn contains(&self, op: Op) -> bool {
         self.0.load(Ordering::Relaxed) & Self::bit(op) != 0
     }
 
-    fn insert(&self, op: RangeOp) {
+    fn insert(&self, op: Op) {
         self.0.fetch_or(Self::bit(op), Ordering::Relaxed);
     }
 }
@@ -47,7 +43,7 @@ enum Method {
     /// No whole block is in it.
     Nothing,
     /// The ring does it, to so many bytes from an offset in the file.
-    Ring(RangeOp, u64, u64),
+    Ring(Op, u64, u64),
 }
 
 /// Discards and zeroes of one file, on one route.
@@ -62,24 +58,20 @@ impl RingRanges {
         if request.len == 0 || backing.block_mode.partial() {
             return Method::Worker;
         }
-        let offset = request.offset + self.target.base;
-        let (op, offset, len) = match (request.op, backing.device_block) {
-            (Op::Discard, None) => (RangeOp::Fallocate { mode: PUNCH_HOLE }, offset, request.len),
+        let Request {
+            op, offset, len, ..
+        } = self.target.request(request);
+        let (op, offset, len) = match (op, backing.device_block) {
+            // To a file this is the same.
+            (Op::Discard, None) => (Op::WriteZeroes { unmap: true }, offset, len),
             (Op::Discard, Some(block)) => {
-                let whole = whole_blocks(offset, request.len, block);
+                let whole = whole_blocks(offset, len, block);
                 if whole.is_empty() {
                     return Method::Nothing;
                 }
-                (RangeOp::DiscardDevice, whole.start, whole.end - whole.start)
+                (Op::Discard, whole.start, whole.end - whole.start)
             }
-            (Op::WriteZeroes { unmap }, None) => {
-                let mode = if unmap && self.target.unmap {
-                    PUNCH_HOLE
-                } else {
-                    ZERO_RANGE
-                };
-                (RangeOp::Fallocate { mode }, offset, request.len)
-            }
+            (Op::WriteZeroes { .. }, None) => (op, offset, len),
             _ => return Method::Worker,
         };
         if backing.unsupported.contains(op) {
@@ -96,17 +88,18 @@ impl RingRanges {
             Method::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
-        let range = |op, offset, len| RangeIo {
-            op,
-            file,
-            offset,
-            len,
-            token: 0,
+        let ring = |op, offset, len| {
+            let whole = Request {
+                op,
+                fua: false,
+                offset,
+                len,
+                ..request
+            };
+            cx.ring(file, whole)
         };
-        match cx.range(range(op, offset, len)).await {
-            Ok(()) if request.fua && !backing.no_flush => {
-                cx.range(range(RangeOp::Flush, 0, 0)).await
-            }
+        match ring(op, offset, len).await {
+            Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
             // A kernel without the operation calls it invalid, like one that does not like the range: the worker's
             // attempt tells.
             Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
@@ -114,9 +107,7 @@ impl RingRanges {
                 cx.offload(&self.target, request).await
             }
             // Another user of the page cache has the same pages: the ioctl waits for them.
-            Err(Errno::BUSY) if op == RangeOp::DiscardDevice => {
-                cx.offload(&self.target, request).await
-            }
+            Err(Errno::BUSY) if op == Op::Discard => cx.offload(&self.target, request).await,
             result => result,
         }
     }
@@ -183,14 +174,15 @@ mod tests {
                 break;
             };
             let (name, token) = match &outgoing {
-                Outgoing::Range(range) => {
-                    let name = match range.op {
-                        RangeOp::Fallocate { mode: PUNCH_HOLE } => "punch",
-                        RangeOp::Fallocate { .. } => "zero",
-                        RangeOp::DiscardDevice => "discard",
-                        RangeOp::Flush => "flush",
+                Outgoing::Ring(_, request) => {
+                    let name = match request.op {
+                        Op::WriteZeroes { unmap: true } => "punch",
+                        Op::WriteZeroes { unmap: false } => "zero",
+                        Op::Discard => "discard",
+                        Op::Flush => "flush",
+                        Op::Read | Op::Write => "transfer",
                     };
-                    (name, range.token)
+                    (name, request.token)
                 }
                 Outgoing::Work(work @ Work::Request(_)) => ("worker", engine::Job::token(work)),
                 _ => panic!("neither the ring nor a worker"),

@@ -6,7 +6,10 @@ use super::*;
 use crate::Op;
 use crate::testing::{FakeKernel, Outcome};
 
-const WRITE: Op = Op::Write { dsync: false };
+const WRITE: Op = Op::Write;
+
+/// The file of requests unless a test says otherwise.
+const FILE: RawFd = 7;
 
 type Fake = LinuxAio<FakeKernel>;
 
@@ -45,15 +48,24 @@ impl Buffers {
         Self::new(sizes.iter().map(|&len| vec![fill; len]).collect())
     }
 
-    fn io(&mut self, op: Op, offset: u64, token: u64) -> Io {
-        Io {
+    fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
+        Request {
             op,
-            fd: 7,
+            fua: false,
             offset,
             iov: self.iov.as_mut_ptr(),
             iov_count: u32::try_from(self.iov.len()).unwrap(),
             len: self.memory.iter().map(|b| b.len() as u64).sum(),
             token,
+        }
+    }
+
+    /// A write that is stable when it completes.
+    fn durable(&mut self, offset: u64, token: u64) -> Request {
+        let fua = true;
+        Request {
+            fua,
+            ..self.io(WRITE, offset, token)
         }
     }
 
@@ -63,9 +75,13 @@ impl Buffers {
 }
 
 impl Fake {
-    fn put(&mut self, io: Io) -> Result<(), Full> {
+    fn put(&mut self, request: Request) -> Result<(), Full> {
+        self.put_to(FILE, request)
+    }
+
+    fn put_to(&mut self, fd: RawFd, request: Request) -> Result<(), Full> {
         // SAFETY: the tests keep buffers until their requests are completed.
-        unsafe { self.push(io) }
+        unsafe { self.push(fd, &request) }
     }
 
     fn put_flush(&mut self, token: u64) -> Result<(), Full> {
@@ -117,9 +133,9 @@ impl crate::model_test::Subject for Fake {
 
     const ERRORS_REFUSE: bool = true;
 
-    unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
+    unsafe fn push(&mut self, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller's promise.
-        unsafe { self.push(io) }
+        unsafe { self.push(3, request) }
     }
 
     fn submit(&mut self) {

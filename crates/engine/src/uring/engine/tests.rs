@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::*;
 use crate::Op;
 use crate::testing::{FakeRing, Outcome};
-use crate::uring::RangeOp;
 
 type Fake = Uring<FakeRing>;
 
@@ -38,10 +37,10 @@ impl Buffer {
         Box::new(Self { memory, iov })
     }
 
-    fn io(&mut self, op: Op, offset: u64, token: u64) -> Io<File> {
-        Io {
+    fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
+        Request {
             op,
-            fd: File::Registered(5),
+            fua: false,
             offset,
             iov: &raw mut self.iov,
             iov_count: 1,
@@ -51,27 +50,22 @@ impl Buffer {
     }
 }
 
-const FLUSH: RangeIo = RangeIo {
-    op: RangeOp::Flush,
-    file: File::Descriptor(7),
-    offset: 0,
-    len: 0,
-    token: 0,
-};
+const FILE: File = File::Registered(5);
 
 impl Fake {
-    fn put(&mut self, io: Io<File>) {
+    fn put(&mut self, request: Request) {
         // SAFETY: the tests keep buffers until their requests are completed.
-        unsafe { self.push(io) }.unwrap();
+        unsafe { self.push(FILE, &request) }.unwrap();
     }
 
     fn put_flush(&mut self, token: u64) -> Result<(), Full> {
-        let io = Io {
-            op: Op::Flush,
-            ..Buffer::new(0).io(Op::Flush, 0, token)
-        };
-        // SAFETY: a flush has no buffers.
-        unsafe { self.push(io) }
+        self.put_without_data(Op::Flush, token)
+    }
+
+    fn put_without_data(&mut self, op: Op, token: u64) -> Result<(), Full> {
+        let request = Buffer::new(0).io(op, 0, token);
+        // SAFETY: it has no buffers.
+        unsafe { self.push(FILE, &request) }
     }
 
     fn reaped(&mut self) -> Vec<(u64, Result<(), Errno>)> {
@@ -199,7 +193,10 @@ fn what_the_kernel_gives_back_is_submitted_again_in_order_and_not_for_ever() {
 fn durable_writes_stay_durable_when_they_are_resumed() {
     let mut ring = engine(8, 0);
     let mut buffer = Buffer::new(11);
-    ring.put(buffer.io(Op::Write { dsync: true }, 20, 1));
+    ring.put(Request {
+        fua: true,
+        ..buffer.io(Op::Write, 20, 1)
+    });
     ring.submit();
     ring.ring.complete(0, Outcome::Short(5));
     assert_eq!(ring.reaped(), []);
@@ -215,8 +212,9 @@ fn durable_writes_stay_durable_when_they_are_resumed() {
 fn ranges_complete_as_other_requests_do() {
     let mut ring = engine(8, 0);
     ring.put_flush(1).unwrap();
-    ring.push_range(RangeIo { token: 2, ..FLUSH }).unwrap();
-    ring.push_range(RangeIo { token: 3, ..FLUSH }).unwrap();
+    ring.put_without_data(Op::Discard, 2).unwrap();
+    let zeroes = Op::WriteZeroes { unmap: true };
+    ring.put_without_data(zeroes, 3).unwrap();
     ring.submit();
     ring.ring.complete(1, Outcome::Error(Errno::OPNOTSUPP));
     ring.ring.complete(0, Outcome::Whole);
@@ -315,18 +313,9 @@ impl crate::model_test::Subject for Fake {
 
     const ERRORS_REFUSE: bool = false;
 
-    unsafe fn push(&mut self, io: Io) -> Result<(), Full> {
-        let io = Io {
-            op: io.op,
-            fd: File::Descriptor(io.fd),
-            offset: io.offset,
-            iov: io.iov,
-            iov_count: io.iov_count,
-            len: io.len,
-            token: io.token,
-        };
+    unsafe fn push(&mut self, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller's promise.
-        unsafe { self.push(io) }
+        unsafe { self.push(File::Descriptor(3), request) }
     }
 
     fn submit(&mut self) {

@@ -98,7 +98,7 @@ fn completions_of_other_disks_do_not_hide_that_it_answered() {
     for _ in 0..ENTER_AFTER {
         aio.kernel.keeps = None;
         let io = other.io(Op::Read, 0, 9);
-        aio.put(Io { fd: 3, ..io }).unwrap();
+        aio.put_to(3, io).unwrap();
         aio.submit();
         let mut mine = Buffers::sized(&[4], 0);
         aio.put(mine.io(Op::Read, 0, 5)).unwrap();
@@ -154,8 +154,7 @@ fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place
     let mut last = Buffers::sized(&[1], 4);
     aio.put(single.io(WRITE, 0, 0)).unwrap();
     aio.put(several.io(WRITE, 3, 1)).unwrap();
-    aio.put(durable.io(Op::Write { dsync: true }, 8, 2))
-        .unwrap();
+    aio.put(durable.durable(8, 2)).unwrap();
     aio.put_flush(3).unwrap();
     aio.put(last.io(WRITE, 10, 4)).unwrap();
     aio.submit();
@@ -176,7 +175,7 @@ fn other_files_are_submitted_in_between() {
     for (token, buffers) in (0..).zip(&mut buffers) {
         let fd = if [2, 3, 5].contains(&token) { 3 } else { FD };
         let io = buffers.io(Op::Read, token, token);
-        aio.put(Io { fd, ..io }).unwrap();
+        aio.put_to(fd, io).unwrap();
     }
     aio.submit();
     assert_eq!(
@@ -196,7 +195,7 @@ fn what_the_kernel_has_no_room_for_keeps_its_place() {
     for (token, buffers) in (0..).zip(&mut buffers) {
         let io = buffers.io(Op::Read, token, token);
         let fd = if token == 1 { 3 } else { FD };
-        aio.put(Io { fd, ..io }).unwrap();
+        aio.put_to(fd, io).unwrap();
     }
     aio.submit();
     assert_eq!(
@@ -272,7 +271,7 @@ fn a_disk_that_has_become_slow_keeps_the_loop_for_one_step() {
     let mut other = Buffers::sized(&[1], 0);
     for token in 100..130 {
         let io = other.io(Op::Read, 0, token);
-        aio.put(Io { fd: 3, ..io }).unwrap();
+        aio.put_to(3, io).unwrap();
     }
     aio.submit();
     aio.kernel.calls.clear();

@@ -14,7 +14,7 @@ fn control_blocks_say_what_the_kernel_expects() {
     aio.put(one.io(Op::Read, 100, 0)).unwrap();
     aio.put(two.io(Op::Read, 100, 1)).unwrap();
     aio.put(one.io(WRITE, 100, 2)).unwrap();
-    aio.put(two.io(Op::Write { dsync: true }, 100, 3)).unwrap();
+    aio.put(two.durable(100, 3)).unwrap();
     // A flush must be clean whatever the submitter left in the other fields.
     aio.put(two.io(Op::Flush, 100, 4)).unwrap();
     aio.submit();
@@ -78,8 +78,7 @@ fn a_short_write_is_resumed_wherever_it_ended_with_its_flags() {
         let mut rest = data.as_slice();
         let memory = SIZES.map(|len| rest.split_off(..len).unwrap().to_vec());
         let mut buffers = Buffers::new(memory.to_vec());
-        aio.put(buffers.io(Op::Write { dsync: true }, 20, 0))
-            .unwrap();
+        aio.put(buffers.durable(20, 0)).unwrap();
         aio.submit();
         aio.kernel.complete(0, Outcome::Short(first));
         assert_eq!(aio.iterate(), []);
