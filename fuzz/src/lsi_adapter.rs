@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use block::Request;
+use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
-use lsi_adapter::{Adapter, Disk, Sink};
-use scsi::{Chore, Unit};
+use lsi_adapter::{Adapter, Disk};
+use scsi::Unit;
 use vfio_user::PciDevice;
 use vfio_user::wire::{CONFIG_REGION, command};
 
@@ -37,7 +37,7 @@ const EVENTS: usize = 300;
 /// What a slot waits for.
 enum Waits {
     Disk(usize, Request),
-    Chore(Chore),
+    Call(DiskCall),
 }
 
 /// What disks have not yet done.
@@ -49,21 +49,22 @@ struct Disks {
     room: usize,
 }
 
-impl Sink for Disks {
-    fn room(&self, _: usize) -> usize {
+impl DiskIo for Disks {
+    fn room(&self, _: u32) -> usize {
         self.room.saturating_sub(self.waiting.len())
     }
 
-    unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
         assert!(self.waiting.len() < self.room, "there is room");
+        let slot = u32::try_from(request.token).expect("a number of the adapter's");
         assert!(self.slots.insert(slot), "one request of a slot");
         check(&request);
-        self.waiting.push((slot, Waits::Disk(disk, request)));
+        self.waiting.push((slot, Waits::Disk(disk as usize, request)));
     }
 
-    fn call(&mut self, _: usize, slot: u32, chore: Chore) {
+    fn call(&mut self, _: u32, call: DiskCall, slot: u32) {
         assert!(self.slots.insert(slot), "one request of a slot");
-        self.waiting.push((slot, Waits::Chore(chore)));
+        self.waiting.push((slot, Waits::Call(call)));
     }
 }
 
@@ -293,7 +294,7 @@ impl Machine {
         self.disks.slots.remove(&slot);
         let result = match waits {
             _ if fails => Err(Errno::IO),
-            Waits::Chore(chore) => chore.run_with(allocations),
+            Waits::Call(call) => call.run_with(allocations),
             Waits::Disk(disk, request) => {
                 self.disks.contents[disk].carry_out(&request);
                 Ok(())

@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use block::{Op, Request};
+use block::{DiskCall, DiskIo, Op, Request};
 use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
-use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Sink, Status};
+use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Status};
 use virtqueue::{Chain, RingFeatures};
 
 use crate::disk::{Contents, DISK, check, geometry};
@@ -30,12 +30,12 @@ struct Disk {
     read_only: bool,
 }
 
-impl Sink for Disk {
-    fn room(&self) -> usize {
+impl DiskIo for Disk {
+    fn room(&self, _: u32) -> usize {
         self.room.saturating_sub(self.waiting.len())
     }
 
-    unsafe fn submit(&mut self, request: Request) {
+    unsafe fn submit(&mut self, _: u32, request: Request) {
         assert!(self.waiting.len() < self.room, "there is room");
         assert!(self.tokens.insert(request.token), "one request of a slot");
         assert!(
@@ -44,6 +44,10 @@ impl Sink for Disk {
         );
         check(&request);
         self.waiting.push(request);
+    }
+
+    fn call(&mut self, _: u32, _: DiskCall, _: u32) {
+        unreachable!("virtio-blk calls nothing");
     }
 }
 
@@ -98,7 +102,7 @@ impl Rig {
         ring.chains().on_push = has_status;
         let stats = QueueStats::new();
         Rig {
-            queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, 7, &stats),
+            queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, &stats),
             disk: Disk {
                 contents: Contents::new(),
                 waiting: Vec::new(),
@@ -323,7 +327,6 @@ impl Rig {
             QueueName::new("fuzz", 0),
             self.device.clone(),
             size,
-            7,
             &self.stats,
         );
         self.is_broken = false;

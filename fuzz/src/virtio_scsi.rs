@@ -71,7 +71,7 @@ fn disks() -> [QueueDisk; 3] {
 fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, EventQueue) {
     let stats = Arc::new(QueueStats::new());
     let name = QueueName::new("fuzz", 2);
-    let mut queue = Queue::new(name, device.clone(), SIZE, 7, rings[0].mail.clone(), stats);
+    let mut queue = Queue::new(name, device.clone(), SIZE, rings[0].mail.clone(), stats);
     queue.set_disks(&disks());
     let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
     (
@@ -273,7 +273,7 @@ impl Rig {
             self.disks.tokens.remove(&token);
             let result = match waits {
                 _ if fails && other % 2 == 0 => Err(Errno::IO),
-                Waits::Chore(chore) => chore.run_with(allocations),
+                Waits::Call(call) => call.run_with(allocations),
                 Waits::Disk(disk, request) => {
                     self.disks.contents[disk].carry_out(&request);
                     Ok(())

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use block::{Aio, DiscardLimits, EngineSettings, Engines, Geometry, Node};
+use block::{Aio, DiscardLimits, IoSettings, IoContext, Geometry, Node};
 use data_plane::{
     DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, StoragePlane,
     VringSetup, mailbox,
@@ -102,7 +102,7 @@ impl Daemon {
         kernel.state().uring = None;
         if config.io_uring {
             let ring = Ring::new(kernel, config.max_events);
-            daemon.engines().simulate_ring(Box::new(ring));
+            daemon.io().simulate_ring(Box::new(ring));
         }
         daemon
     }
@@ -114,7 +114,7 @@ impl Daemon {
             max_ns: 0,
             ..PollSettings::default()
         };
-        let settings = EngineSettings {
+        let settings = IoSettings {
             aio: AioSettings {
                 max_events: config.max_events,
                 ..AioSettings::default()
@@ -127,9 +127,9 @@ impl Daemon {
                 waker.wake();
                 mail.state().wake();
             });
-            let mut engines = Engines::new(settings, wake).map_err(std::io::Error::other)?;
-            engines.simulate(kernel);
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
+            let mut io = IoContext::new(settings, wake).map_err(std::io::Error::other)?;
+            io.simulate(kernel);
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
         });
         let io = io.expect("an iothread");
         let options = DeviceOptions {
@@ -265,7 +265,7 @@ impl Daemon {
     }
 
     /// Its engines.
-    pub fn engines(&mut self) -> &mut Engines {
-        self.io.plane().engines_mut()
+    pub fn io(&mut self) -> &mut IoContext {
+        self.io.plane().io_mut()
     }
 }

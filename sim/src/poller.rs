@@ -41,13 +41,13 @@ impl State {
 
     /// The kernel has completed something.
     pub fn completed(&mut self) {
-        let engines: Vec<_> = self
+        let io: Vec<_> = self
             .watched
             .iter()
             .filter(|(fd, cookie)| **cookie != WAKE_COOKIE && !self.kicks.contains(fd))
             .map(|(fd, _)| *fd)
             .collect();
-        for fd in engines {
+        for fd in io {
             self.is_ready(fd);
         }
     }

@@ -190,9 +190,9 @@ impl Load {
         let begun = Instant::now();
         while !self.guest.asked.is_empty() {
             self.turn()?;
-            while self.daemon.engines().jobs() > 0 {
+            while self.daemon.io().jobs() > 0 {
                 self.unfit = true;
-                self.daemon.engines().run_job(0, None);
+                self.daemon.io().run_job(0, None);
             }
             if begun.elapsed() > PATIENCE {
                 return Err("the disk does not answer".to_owned());

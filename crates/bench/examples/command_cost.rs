@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::client::lsi::{Bus, ChipQueue, ControlBlocks, MAX_DEPTH, Slot};
 use bench::client::{Commands, Kind, Queue, SECTOR_BYTES, SharedMemory, introduce};
-use block::{DiscardLimits, Geometry, Request};
-use lsi_adapter::{Adapter, Disk, Sink};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Request, token};
+use lsi_adapter::{Adapter, Disk};
 use lsi_driver::program::program;
-use scsi::{Chore, Unit, UnitOptions};
+use scsi::{Unit, UnitOptions};
 use vfio_user::Server;
 
 const USAGE: &str = "usage: command_cost DEPTH COMMANDS [writes]
@@ -42,16 +42,16 @@ struct Done {
     slots: Vec<u32>,
 }
 
-impl Sink for Done {
-    fn room(&self, _: usize) -> usize {
+impl DiskIo for Done {
+    fn room(&self, _: u32) -> usize {
         usize::MAX
     }
 
-    unsafe fn submit(&mut self, _: usize, slot: u32, _: Request) {
-        self.slots.push(slot);
+    unsafe fn submit(&mut self, _: u32, request: Request) {
+        self.slots.push(token::number(request.token));
     }
 
-    fn call(&mut self, _: usize, _: u32, _: Chore) {
+    fn call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("a driver that reads and writes asks for nothing that takes its time");
     }
 }

@@ -1,7 +1,7 @@
 //! Block nodes, requests, and their way to an engine.
 //!
 //! A [`Node`] is an opened disk: a file, a block device, nothing at all. A [`Request`] is what a
-//! device wants of it. [`Engines`] belongs to one iothread and takes requests to whatever can do
+//! device wants of it. [`IoContext`] belongs to one iothread and takes requests to whatever can do
 //! them without blocking the loop: Linux AIO or io_uring where they are asynchronous, worker threads for
 //! the rest.
 //!
@@ -9,13 +9,9 @@
 
 mod aio;
 mod allocation;
-mod attached;
 mod drivers;
-mod engines;
 mod error;
-mod job;
-mod known_memory;
-mod lazy;
+mod io;
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 mod lease;
 mod node;
@@ -24,7 +20,6 @@ mod resize;
 mod route;
 #[cfg(feature = "simulation")]
 mod simulation;
-mod submits;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -37,15 +32,15 @@ pub use drivers::disk_file::lock::{Locking, leave_locks};
 pub use drivers::file::FileOptions;
 pub use drivers::null_co::NullOptions;
 pub use engine::{Op, Request};
-pub use engines::{EngineSettings, Engines};
 pub use error::NodeError;
-pub use job::Call;
+pub use io::{
+    AllocationQuery, AttachedDisk, Call, DiskCall, DiskIo, IoContext, IoSettings, SourceIo,
+    Submits, token,
+};
 pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
 pub use resize::ResizeError;
-pub use route::Route;
 #[cfg(feature = "simulation")]
 pub use simulation::{SimulatedDisk, SimulatedRing};
-pub use submits::Submits;
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

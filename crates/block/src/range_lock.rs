@@ -134,9 +134,7 @@ impl Drop for RangeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, Op, Request,
-    };
+    use crate::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, Op, Request};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, mpsc};
     use std::task::Wake;
@@ -321,8 +319,8 @@ mod tests {
             iov_base: memory[start..].as_mut_ptr().cast(),
             iov_len: 4096,
         };
-        let mut engines = Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap();
-        let route = engines.attach(&node, &mut |_| Ok(()));
+        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
+        let route = io.attach(&node, &mut |_| Ok(()));
         for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
             let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };
             let request = Request {
@@ -335,11 +333,11 @@ mod tests {
                 token,
             };
             // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
-            unsafe { engines.submit(&route, request) }.unwrap();
-            engines.flush_batch();
+            unsafe { io.submit(&route, request) }.unwrap();
+            io.flush_batch();
             let (begin, mut done) = (Instant::now(), Vec::new());
             while done.is_empty() && begin.elapsed().as_secs() < 60 {
-                engines.reap(&mut done);
+                io.reap(&mut done);
                 std::thread::yield_now();
             }
             // Before anything ends the test: the end of the engines waits for workers.

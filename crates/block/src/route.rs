@@ -2,7 +2,7 @@
 //!
 //! A source (a queue, a host adapter) attaches to its node on its iothread and gets a [`Route`]: for each operation what
 //! carries it out. So nothing on a request's way walks the graph or asks what kind of node there is. A route lasts
-//! until it is [detached](crate::Engines::detach); the nodes stay open at least as long.
+//! until it is [detached](crate::IoContext::detach); the nodes stay open at least as long.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub(crate) trait Lookup: TaskNode {
 }
 
 /// The way of one source's requests, on the iothread of that.
-pub struct Route {
+pub(crate) struct Route {
     pub(crate) read: Path,
     pub(crate) write: Path,
     pub(crate) zeroes: Path,
@@ -100,6 +100,7 @@ pub struct Route {
     pub(crate) flush: Path,
     /// Files that this route has attached, for the end of it.
     pub(crate) files: Vec<Arc<DiskFile>>,
+    /// Whether one request costs less than two for neighbours: not where none costs anything.
     pub(crate) merging_helps: bool,
     /// The disk under all filters; `None`: a null disk.
     pub(crate) disk: Option<Target>,
@@ -124,12 +125,5 @@ impl Route {
             Path::Lookup(node) => node.buffer_bytes(request),
             Path::Task(node) => node.buffer_bytes(request),
         }
-    }
-
-    /// Whether one request costs less than two for neighbours: not where none costs anything.
-    #[inline]
-    #[must_use]
-    pub fn merging_helps(&self) -> bool {
-        self.merging_helps
     }
 }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use engine::aio::ContextId;
 use engine::aio::abi::{IoEvent, Iocb, RingHeader};
-use engine::{AioKernel, Completion, Errno, Job, PoolError, PoolSettings, UringSettings};
+use engine::{
+    AioKernel, Completion, Errno, Full, IoBackend, Job, PoolError, PoolSettings, RequestJob,
+    UringSettings,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
@@ -18,9 +21,9 @@ use crate::drivers::disk_file::backing_id::BackingId;
 use crate::drivers::disk_file::lock::{LockedFd, Locking};
 use crate::drivers::disk_file::ring_range::UnsupportedOps;
 use crate::drivers::disk_file::{BlockMode, DiskFile};
-use crate::engines::Engines;
 use crate::error::NodeError;
-use crate::job::Work;
+use crate::io::IoContext;
+use crate::io::job::Work;
 use crate::node::{Geometry, Node};
 use crate::range_lock::RangeLock;
 use crate::task::Wake;
@@ -106,16 +109,8 @@ impl Workers {
         })
     }
 
-    pub fn push(&mut self, work: Work) {
+    pub fn add(&mut self, work: Work) {
         self.jobs.push(work);
-    }
-
-    pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        out.append(&mut self.finished);
-    }
-
-    pub fn has_completions(&self) -> bool {
-        !self.finished.is_empty()
     }
 
     pub fn set_limits(&mut self, _: u32, _: u32) -> Result<(), PoolError> {
@@ -123,6 +118,30 @@ impl Workers {
     }
 
     pub fn set_cpus(&mut self, _: CpuSet) {}
+}
+
+impl IoBackend for Workers {
+    type File = Arc<DiskFile>;
+
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        self.add(unsafe { Work::of_request(file, *request) });
+        Ok(())
+    }
+
+    fn submit(&mut self) {}
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.finished);
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.finished.is_empty()
+    }
 }
 
 /// The kernel that was given: Linux AIO is made once.
@@ -143,7 +162,7 @@ pub(crate) fn make_ring(
     Uring::on(given.take().ok_or(Errno::NOSYS)?, settings)
 }
 
-impl Engines {
+impl IoContext {
     /// The ring is this one.
     pub fn simulate_ring(&mut self, ring: Box<dyn SimulatedRing>) {
         self.simulated_ring = Some(ring);
@@ -157,12 +176,12 @@ impl Engines {
     /// How many jobs the workers have.
     #[must_use]
     pub fn jobs(&self) -> usize {
-        self.pool.jobs.len()
+        self.workers.jobs.len()
     }
 
     /// A worker does the job with this number, or fails.
     pub fn run_job(&mut self, index: usize, fails: Option<Errno>) {
-        let work = self.pool.jobs.remove(index);
+        let work = self.workers.jobs.remove(index);
         let completion = match fails {
             Some(errno) => Completion {
                 token: work.token(),
@@ -170,8 +189,8 @@ impl Engines {
             },
             None => work.run(),
         };
-        self.pool.finished.push(completion);
-        (self.pool.wake)();
+        self.workers.finished.push(completion);
+        (self.workers.wake)();
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use engine::Completion;
 
-use crate::{Aio, Engines, FileOptions, Locking, Node, NodeOptions};
+use crate::route::{Carrier, Target};
+use crate::{Aio, FileOptions, IoContext, Locking, Node, NodeOptions};
 
 /// A file with this content, through the page cache and without a lock.
 pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
@@ -23,13 +24,24 @@ pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
     Node::open("file", false, &NodeOptions::File(options)).unwrap()
 }
 
+/// All of a file that is carried so.
+pub(crate) fn target(path: &Path, carrier: Carrier) -> Target {
+    let node = file(path, &[0; 8192], Aio::IoUring);
+    Target {
+        file: node.driver.file().unwrap().clone(),
+        carrier,
+        base: 0,
+        unmap: true,
+    }
+}
+
 /// Runs the phases of an iothread until so many requests have completed.
-pub(crate) fn run_until_completed(engines: &mut Engines, count: usize) -> Vec<Completion> {
+pub(crate) fn run_until_completed(io: &mut IoContext, count: usize) -> Vec<Completion> {
     let (begin, mut done) = (Instant::now(), Vec::new());
     while done.len() < count {
         assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
-        engines.flush_batch();
-        engines.reap(&mut done);
+        io.flush_batch();
+        io.reap(&mut done);
         std::thread::yield_now();
     }
     done

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use std::sync::mpsc::channel;
 
-use block::{Aio, EngineSettings, Engines, FileOptions, Locking, Node, NodeOptions, NullOptions};
+use block::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions};
 use data_plane::{DeviceSetup, Message, ScsiDisk, ScsiSetup, StoragePlane, VringSetup};
 use device_queue::QueueName;
 use event_loop::poller::Event;
@@ -335,9 +335,9 @@ fn main() -> Result<(), Error> {
     };
     let mut iothread = IoThread::<StoragePlane>::new(poller, polling, |_, remote| {
         let waker = remote.waker();
-        let engines = Engines::new(EngineSettings::default(), Arc::new(move || waker.wake()))
+        let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;
-        Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
+        Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
     })?;
     let node = Node::open("disk", false, &load.node)?;
     let device = if load.scsi {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use block::{EngineSettings, Engines, Node};
+use block::{IoContext, IoSettings, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use sandbox::Thread;
@@ -114,7 +114,7 @@ impl DataThread {
             aio_max_batch,
             ..
         } = settings;
-        let mut engine_settings = EngineSettings {
+        let mut engine_settings = IoSettings {
             aio: AioSettings {
                 max_events: aio_max_events,
                 max_batch: aio_max_batch,
@@ -138,8 +138,8 @@ impl DataThread {
             confine(Thread::Iothread);
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
-            let engines = Engines::new(engine_settings, Arc::new(move || waker.wake()))?;
-            let mut plane = StoragePlane::new(remote, engines);
+            let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
+            let mut plane = StoragePlane::new(remote, io);
             plane.set_unbound(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {

@@ -10,7 +10,7 @@ mod scsi;
 
 use std::sync::Arc;
 
-use block::{Engines, Node, Route};
+use block::{AttachedDisk, IoContext, Node};
 use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::Remote;
@@ -21,7 +21,6 @@ use crate::parked_requests::Resume;
 use crate::reports::QueueReports;
 
 use blk::BlkQueue;
-pub(crate) use scsi::AttachedDisk;
 use scsi::ScsiQueue;
 pub use scsi::{ScsiDisk, ScsiMessage, ScsiSetup};
 
@@ -42,7 +41,9 @@ pub enum DeviceSetup {
 pub(crate) struct QueueContext<'a> {
     pub ring: &'a mut virtqueue::Queue,
     pub memory: &'a Arc<GuestMemory>,
-    pub engines: &'a mut Engines,
+    pub io: &'a mut IoContext,
+    /// Its place on its iothread.
+    pub place: u32,
     /// Where failed requests are reported, beside the log.
     pub reports: Option<&'a QueueReports>,
     /// Whether the queue may take requests.
@@ -78,8 +79,8 @@ pub(crate) trait QueueDevice: Sized {
 
     fn stats(&self) -> &QueueStats;
 
-    /// The routes of its requests, when it ends.
-    fn into_routes(self) -> Vec<Route>;
+    /// Its disks, when it ends.
+    fn into_disks(self) -> Vec<AttachedDisk>;
 
     fn in_flight(&self) -> InFlight;
 
@@ -134,18 +135,18 @@ pub(crate) trait QueueDevice: Sized {
     /// Reports requests that were admitted in this time and are not done; parked ones were reported.
     fn report_late(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
 
-    /// The route whose backend may have the guest's memory registered.
-    fn registered_route(&self) -> Option<&Route> {
+    /// The disk whose backend may have the guest's memory registered.
+    fn registered_disk(&self) -> Option<&AttachedDisk> {
         None
     }
 
-    /// Another route takes the place of the one that it has, which is returned. Requests may be in flight.
-    fn set_route(&mut self, route: Route) -> Route {
-        route
+    /// Another disk takes the place of the one that it has, which is returned. Requests may be in flight.
+    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
+        disk
     }
 
     /// Other disks take the place of those that it has, which are returned. Nothing is in flight.
-    fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+    fn set_disks(&mut self, _: Vec<ScsiDisk>, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         disks
     }
 
@@ -174,11 +175,11 @@ impl DeviceQueue {
         place: u32,
         stats: Arc<QueueStats>,
         remote: &Remote<Message>,
-        mut attach: impl FnMut(&Node) -> Route,
+        mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
     ) -> Self {
         match setup {
             DeviceSetup::Blk { device, node } => {
-                let queue = virtio_blk::Queue::new(name, device, size, place, &stats);
+                let queue = virtio_blk::Queue::new(name, device, size, &stats);
                 DeviceQueue::Blk(BlkQueue::new(queue, attach(&node)))
             }
             DeviceSetup::Scsi(setup) => {
@@ -207,10 +208,10 @@ impl QueueDevice for DeviceQueue {
         forward!(self.stats())
     }
 
-    fn into_routes(self) -> Vec<Route> {
+    fn into_disks(self) -> Vec<AttachedDisk> {
         match self {
-            DeviceQueue::Blk(queue) => queue.into_routes(),
-            DeviceQueue::Scsi(queue) => queue.into_routes(),
+            DeviceQueue::Blk(queue) => queue.into_disks(),
+            DeviceQueue::Scsi(queue) => queue.into_disks(),
         }
     }
 
@@ -279,16 +280,20 @@ impl QueueDevice for DeviceQueue {
         forward!(self.report_late(after, until, now, reports))
     }
 
-    fn registered_route(&self) -> Option<&Route> {
-        forward!(self.registered_route())
+    fn registered_disk(&self) -> Option<&AttachedDisk> {
+        forward!(self.registered_disk())
     }
 
-    fn set_route(&mut self, route: Route) -> Route {
-        forward!(self.set_route(route))
+    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
+        forward!(self.set_disk(disk))
     }
 
-    fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
-        forward!(self.set_disks(disks))
+    fn set_disks(
+        &mut self,
+        disks: Vec<ScsiDisk>,
+        attached: Vec<AttachedDisk>,
+    ) -> Vec<AttachedDisk> {
+        forward!(self.set_disks(disks, attached))
     }
 
     fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {

@@ -1,7 +1,6 @@
 //! Dispatch of completions to the queues that their requests came from.
 
-use block::Engines;
-use device_queue::token;
+use block::{IoContext, token};
 use engine::Completion;
 
 use crate::lists::Lists;
@@ -10,7 +9,7 @@ use crate::vrings::Vrings;
 
 /// Dispatches the completions of a phase.
 pub(crate) struct CompletionDispatcher<'a> {
-    pub engines: &'a mut Engines,
+    pub io: &'a mut IoContext,
     pub vrings: &'a mut Vrings,
     pub lists: &'a mut Lists,
     pub trace: &'a mut Trace,
@@ -29,7 +28,7 @@ impl CompletionDispatcher<'_> {
         let Some(vring) = self.vrings.get_mut(place) else {
             return self.dispatch_to_socket_device(place, run);
         };
-        vring.complete(run, self.engines, now);
+        vring.complete(run, self.io, now);
         self.trace.completed(place);
         if self.lists.unpublished.insert(place) {
             // Its guest is likely to ask again: it need not kick for that.
@@ -62,7 +61,7 @@ fn place_of(completion: &Completion) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use device_queue::token;
+    use block::token;
     use engine::{Completion, Errno};
 
     use super::runs;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::Route;
+use block::AttachedDisk;
 use device_queue::AdmitTime;
 use virtqueue::GuestMemory;
 
@@ -14,7 +14,7 @@ use virtqueue::GuestMemory;
 pub(crate) struct Used {
     pub memory: Arc<GuestMemory>,
     /// If the queue continues with another one.
-    pub route: Option<Route>,
+    pub disk: Option<AttachedDisk>,
 }
 
 /// An older generation that has requests in flight.

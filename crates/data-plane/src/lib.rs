@@ -41,6 +41,6 @@ pub use plane::StoragePlane;
 pub use reports::{
     DroppedReports, ExportReports, IoErrors, QueueReports, Report, Reports, mailbox,
 };
-pub use socket_device::{DeviceIo, SOURCES, SocketDevice};
+pub use socket_device::{SOURCES, SocketDevice};
 pub use submits::SubmitTotals;
 pub use vring::{StartError, VringSetup};

@@ -10,7 +10,7 @@
 //!
 //! Socket devices have places as well, and are in the last two.
 
-use block::Engines;
+use block::IoContext;
 use device_queue::Admission;
 use virtqueue::planted::{Mistake, is_planted};
 
@@ -86,18 +86,18 @@ impl Lists {
     /// Something has completed, so there is room again: what waited for it goes first. True when
     /// something did.
     #[inline]
-    pub fn resume_stalled(&mut self, vrings: &mut Vrings, engines: &mut Engines, now: u64) -> bool {
+    pub fn resume_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if is_planted(Mistake::StalledForgotten) {
             return false;
         }
         if waited {
-            self.resume(vrings, engines, now);
+            self.resume(vrings, io, now);
         }
         waited
     }
 
-    fn resume(&mut self, vrings: &mut Vrings, engines: &mut Engines, now: u64) {
+    fn resume(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
         let Lists {
             active,
             stalled,
@@ -111,7 +111,7 @@ impl Lists {
                 unpublished.insert(place);
                 return false;
             };
-            let stays = !vring.submit_deferred(engines, now);
+            let stays = !vring.submit_deferred(io, now);
             if !stays && vring.runs() {
                 vring.empty_looks = 0;
                 active.insert(place);

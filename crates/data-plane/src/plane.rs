@@ -6,7 +6,7 @@ mod socket_devices;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::{Engines, Node, Route};
+use block::{AttachedDisk, IoContext, Node};
 use counters::Clock;
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
@@ -17,7 +17,7 @@ use virtqueue::Chain;
 use std::os::fd::OwnedFd;
 
 use crate::affinity::{AffinityError, bind, unbind};
-use crate::device::{AttachedDisk, ScsiDisk, ScsiMessage};
+use crate::device::{ScsiDisk, ScsiMessage};
 use crate::dispatch::CompletionDispatcher;
 use crate::lists::Lists;
 use crate::message::Message;
@@ -57,7 +57,7 @@ pub enum Handler {
 /// What an iothread runs.
 pub struct StoragePlane {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
-    engines: Engines,
+    io: IoContext,
     vrings: Vrings,
     /// The way to itself, for messages between queues.
     remote: Remote<Message>,
@@ -86,9 +86,9 @@ pub struct StoragePlane {
 impl StoragePlane {
     /// Around its engines, at the end of `remote`.
     #[must_use]
-    pub fn new(remote: &Remote<Message>, engines: Engines) -> Self {
+    pub fn new(remote: &Remote<Message>, io: IoContext) -> Self {
         StoragePlane {
-            engines,
+            io,
             remote: remote.clone(),
             vrings: Vrings::default(),
             lists: Lists::default(),
@@ -109,14 +109,14 @@ impl StoragePlane {
 
     /// Its engines, for tests to ask what they have counted.
     #[must_use]
-    pub fn engines(&self) -> &Engines {
-        &self.engines
+    pub fn io(&self) -> &IoContext {
+        &self.io
     }
 
     /// Its engines, for the simulator to be their worker threads.
     #[cfg(feature = "simulation")]
-    pub fn engines_mut(&mut self) -> &mut Engines {
-        &mut self.engines
+    pub fn io_mut(&mut self) -> &mut IoContext {
+        &mut self.io
     }
 
     /// What it has handed over to the kernel so far.
@@ -142,7 +142,7 @@ impl StoragePlane {
         let begin = self.dispatched;
         let end = self.completions.len().min(begin + COMPLETE_BUDGET);
         let mut dispatcher = CompletionDispatcher {
-            engines: &mut self.engines,
+            io: &mut self.io,
             vrings: &mut self.vrings,
             lists: &mut self.lists,
             trace: &mut self.trace,
@@ -156,13 +156,13 @@ impl StoragePlane {
         // Behind the admissions it is the next iteration that has work.
         self.more |= self
             .lists
-            .resume_stalled(&mut self.vrings, &mut self.engines, now);
+            .resume_stalled(&mut self.vrings, &mut self.io, now);
     }
 
     /// What was carried out while it was handed over is answered without another iteration.
     #[inline(never)]
     fn answer_at_once(&mut self) {
-        self.engines.reap(&mut self.completions);
+        self.io.reap(&mut self.completions);
         self.dispatch_completions();
         self.publish();
         // Reaping may have found what is to go on: a short transfer, a flush behind a discard.
@@ -172,7 +172,7 @@ impl StoragePlane {
     /// Hands what is pending to the kernel, if anything does that here.
     #[inline(always)]
     fn flush_batch(&mut self) {
-        if self.engines.submits_anything() {
+        if self.io.submits_anything() {
             self.flush_carriers();
         }
     }
@@ -180,8 +180,8 @@ impl StoragePlane {
     /// And tells other threads, also of full batches that were handed over before.
     #[inline(never)]
     fn flush_carriers(&mut self) {
-        self.engines.flush_batch();
-        self.submits.update(&self.engines);
+        self.io.flush_batch();
+        self.submits.update(&self.io);
     }
 
     /// Each queue with something to publish does so once, and signals at most once.
@@ -214,7 +214,7 @@ impl StoragePlane {
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
-        let attach = |node: &Node| self.attach(cx, node);
+        let attach = |node: &Arc<Node>| self.attach(cx, node);
         let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
             match watch(cx, place, kick) {
@@ -230,7 +230,7 @@ impl StoragePlane {
             Ok(mut vring) => {
                 vring.registration = reports
                     .map(|export| QueueRegistration::new(export, &self.remote, place, stats));
-                vring.join_memory(&mut self.engines);
+                vring.join_memory(&mut self.io);
                 self.vrings.put(place, vring);
                 self.lists.make_room(self.vrings.count());
                 self.trace.make_room(self.vrings.count());
@@ -245,34 +245,34 @@ impl StoragePlane {
     }
 
     /// Makes what the requests of a queue need, and room for their completions.
-    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Node) -> Route {
+    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Arc<Node>) -> AttachedDisk {
         self.renew_engines(cx);
         let StoragePlane {
-            engines,
+            io,
             engine_handlers,
             ..
         } = self;
-        let route = engines.attach(node, &mut |eventfd| {
+        let disk = io.attach(node, &mut |eventfd| {
             let eventfd = eventfd.try_clone_to_owned()?;
             engine_handlers.push(cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?);
             Ok(())
         });
-        let most = self.engines.most_completions() + WORKER_COMPLETIONS;
+        let most = self.io.most_completions() + WORKER_COMPLETIONS;
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
-        route
+        disk
     }
 
     /// A queue ends, with nothing in flight.
     fn detach(&mut self, vring: Vring) {
-        for route in vring.into_routes() {
-            self.engines.detach(route);
+        for disk in vring.into_disks() {
+            self.io.detach(disk);
         }
     }
 
     /// Settings that only new engines can have become those of the next ones.
     fn renew_engines(&mut self, cx: &mut PlaneContext<Self>) {
-        if self.engines.renew() {
+        if self.io.renew() {
             for handler in self.engine_handlers.drain(..) {
                 cx.delete(handler);
             }
@@ -287,7 +287,7 @@ impl StoragePlane {
             _ => {
                 let before = bind(iothread, cpus)?;
                 let unbound = *self.unbound.get_or_insert(before);
-                self.engines.set_worker_cpus(unbound);
+                self.io.set_worker_cpus(unbound);
             }
         }
         Ok(())
@@ -301,7 +301,7 @@ impl StoragePlane {
         }
         let new = self.attach(cx, &node);
         if let Some(vring) = self.vrings.get_mut(place) {
-            vring.set_route(new, &mut self.engines);
+            vring.set_disk(new, &mut self.io);
         }
     }
 
@@ -310,16 +310,15 @@ impl StoragePlane {
         if self.vrings.get_mut(place).is_none() {
             return;
         }
-        let attached = |disk: ScsiDisk| AttachedDisk {
-            route: self.attach(cx, &disk.node),
-            disk,
-        };
-        let mut disks: Vec<_> = disks.into_iter().map(attached).collect();
+        let mut attached = disks
+            .iter()
+            .map(|disk| self.attach(cx, &disk.node))
+            .collect();
         if let Some(vring) = self.vrings.get_mut(place) {
-            disks = vring.set_disks(disks);
+            attached = vring.set_disks(disks, attached);
         }
-        for old in disks {
-            self.engines.detach(old.route);
+        for old in attached {
+            self.io.detach(old);
         }
     }
 
@@ -327,7 +326,7 @@ impl StoragePlane {
     fn handle_queue_message(&mut self, place: u32, message: ScsiMessage) {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
-            && vring.handle_queue_message(message, &mut self.engines, now)
+            && vring.handle_queue_message(message, &mut self.io, now)
         {
             // It may have answered something by itself.
             self.lists.unpublished.insert(place);
@@ -343,7 +342,7 @@ impl StoragePlane {
             cx.delete(kick);
         }
         vring.begin_stop(reply);
-        self.engines.stop_source(place);
+        self.io.stop_source(place);
         if vring.runs() {
             self.lists.activate(vring, place);
         } else {
@@ -390,8 +389,8 @@ impl StoragePlane {
         if let Some(reply) = vring.stopping.take() {
             // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
             // that nothing else holds them.
-            let base = vring.end(&mut self.engines, self.clock.now());
-            self.engines.source_ended(place);
+            let base = vring.end(&mut self.io, self.clock.now());
+            self.io.source_ended(place);
             if let Some(vring) = self.vrings.remove(place) {
                 self.detach(*vring);
             }
@@ -404,7 +403,7 @@ impl StoragePlane {
     /// A timer for what no descriptor will announce.
     fn arm_timer(&mut self, cx: &mut PlaneContext<Self>) {
         let retry = || cx.now_ns() + RETRY_NS;
-        let deadline = match (self.engines.next_deadline_ns(), self.engines.needs_retry()) {
+        let deadline = match (self.io.next_deadline_ns(), self.io.needs_retry()) {
             (deadline, false) => deadline,
             (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
         };
@@ -489,7 +488,7 @@ impl Plane for StoragePlane {
             }
             Message::SetMemory(place, memory, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_memory(memory, &mut self.engines);
+                    vring.set_memory(memory, &mut self.io);
                 }
                 let _ = reply.send(());
             }
@@ -501,7 +500,7 @@ impl Plane for StoragePlane {
             }
             Message::Settle(place, reply) => {
                 if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.settle(reply, &mut self.engines);
+                    vring.settle(reply, &mut self.io);
                 } else {
                     self.settle_socket_device(cx, place, reply);
                 }
@@ -542,10 +541,10 @@ impl Plane for StoragePlane {
                     vring.set_err(err);
                 }
             }
-            Message::SetAioMaxBatch(max_batch) => self.engines.set_aio_max_batch(max_batch),
-            Message::SetAioMaxEvents(events) => self.engines.set_aio_max_events(events),
+            Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
+            Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
             Message::SetThreadPool(min, max, reply) => {
-                let _ = reply.send(self.engines.set_worker_limits(min, max));
+                let _ = reply.send(self.io.set_worker_limits(min, max));
             }
             Message::SetCpuAffinity(iothread, cpus, reply) => {
                 let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
@@ -559,7 +558,7 @@ impl Plane for StoragePlane {
 
     fn reap(&mut self, _: &mut PlaneContext<Self>) {
         if self.completions.is_empty() {
-            self.engines.reap(&mut self.completions);
+            self.io.reap(&mut self.completions);
         }
     }
 
@@ -576,19 +575,19 @@ impl Plane for StoragePlane {
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
         let StoragePlane {
-            engines,
+            io,
             vrings,
             lists,
             chain,
             clock,
             ..
         } = self;
-        self.more = lists.admit(vrings, |vring| vring.admit(chain, engines, || clock.now()));
+        self.more = lists.admit(vrings, |vring| vring.admit(chain, io, || clock.now()));
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {
         self.flush_batch();
-        if !self.has_dispatched && self.engines.has_completions() {
+        if !self.has_dispatched && self.io.has_completions() {
             self.answer_at_once();
         }
         if self.vrings.socket_devices.any_wants_loop() {
@@ -601,11 +600,11 @@ impl Plane for StoragePlane {
         self.more
             || !self.lists.unpublished.is_empty()
             || !self.completions.is_empty()
-            || self.engines.has_completions()
+            || self.io.has_completions()
     }
 
     fn poll(&mut self) -> bool {
-        self.engines.has_completions()
+        self.io.has_completions()
             || self.lists.active.iter().any(|place| {
                 self.vrings
                     .get(place)
@@ -620,7 +619,7 @@ impl Plane for StoragePlane {
             let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
             self.arm_timer_for(cx, look_ns);
         }
-        self.engines.prepare_to_block() || parked.found
+        self.io.prepare_to_block() || parked.found
     }
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
@@ -650,6 +649,6 @@ impl Plane for StoragePlane {
     fn stopped(&mut self, _: &mut PlaneContext<Self>) {
         self.trace.print();
         tracing::debug!("iothread stopped");
-        totals::log(&self.engines);
+        totals::log(&self.io);
     }
 }

@@ -1,11 +1,9 @@
 //! A device that has no virtqueues and speaks to its front-end by itself, as an iothread sees it.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use block::{Engines, Node, Request, Route};
-use device_queue::token;
-use engine::{Completion, Errno};
+use block::SourceIo;
+use engine::Completion;
 use event_loop::Interest;
 
 /// Descriptors that a socket device may have watched.
@@ -35,7 +33,7 @@ pub trait SocketDevice: Send {
     fn deadline_ns(&mut self) -> Option<u64>;
 
     /// Hands over what requests it has. False: some wait for room, and this is called again.
-    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool;
+    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool;
 
     /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
     fn complete(&mut self, done: &[Completion]);
@@ -54,49 +52,4 @@ pub trait SocketDevice: Send {
 
     /// The same, and no other is taken. No request is asked for any more.
     fn stop(&mut self);
-}
-
-/// A disk of a socket device, with the way of its requests there.
-pub(crate) struct DeviceDisk {
-    pub node: Arc<Node>,
-    pub route: Route,
-}
-
-/// The engines as a socket device sees them: its disks have the places that they were given in.
-pub struct DeviceIo<'a> {
-    pub(crate) engines: &'a mut Engines,
-    pub(crate) disks: &'a [DeviceDisk],
-    /// The device's place on its iothread.
-    pub(crate) place: u32,
-}
-
-impl DeviceIo<'_> {
-    /// How many requests to this disk are taken for sure.
-    #[must_use]
-    pub fn room(&self, disk: usize) -> usize {
-        self.engines.room(&self.disks[disk].route)
-    }
-
-    /// Takes a request, which [`SocketDevice::complete`] names by its slot. There was room.
-    ///
-    /// # Safety
-    /// Until then the segments are valid, and nobody else touches their list.
-    pub unsafe fn submit(&mut self, disk: usize, slot: u32, mut request: Request) {
-        request.token = token::new(self.place, slot);
-        // SAFETY: as promised to us; the plane keeps the route, attached, while requests are in flight.
-        let taken = unsafe { self.engines.submit(&self.disks[disk].route, request) };
-        assert!(taken.is_ok(), "there was room");
-    }
-
-    /// Has something done with a disk, on a thread that may wait. [`SocketDevice::complete`] names it by its slot, as a request.
-    pub fn call(
-        &mut self,
-        disk: usize,
-        slot: u32,
-        call: impl FnOnce(&Node) -> Result<(), Errno> + Send + 'static,
-    ) {
-        let node = self.disks[disk].node.clone();
-        let token = token::new(self.place, slot);
-        self.engines.call(Box::new(move || call(&node)), token);
-    }
 }

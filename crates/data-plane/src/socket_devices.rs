@@ -10,11 +10,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
-use block::{Engines, Route};
+use block::{AttachedDisk, IoContext, SourceIo};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
-use crate::socket_device::{DeviceDisk, DeviceIo, SOURCES, SocketDevice};
+use crate::socket_device::{SOURCES, SocketDevice};
 
 /// Turns of a socket device in a row, before others have theirs.
 const TURNS: usize = 4;
@@ -22,7 +22,7 @@ const TURNS: usize = 4;
 /// A socket device and what is watched for it.
 pub(crate) struct Running {
     device: Box<dyn SocketDevice>,
-    disks: Vec<DeviceDisk>,
+    disks: Vec<AttachedDisk>,
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
@@ -44,7 +44,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub fn new(device: Box<dyn SocketDevice>, disks: Vec<DeviceDisk>, place: u32) -> Self {
+    pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, place: u32) -> Self {
         Running {
             generation: device.generation(),
             device,
@@ -66,9 +66,9 @@ impl Running {
         self.place
     }
 
-    /// The ways of its requests to disks, when it ends.
-    pub fn into_routes(self) -> Vec<Route> {
-        self.disks.into_iter().map(|disk| disk.route).collect()
+    /// Its disks, when it ends.
+    pub fn into_disks(self) -> Vec<AttachedDisk> {
+        self.disks
     }
 
     pub fn disconnect(&mut self) {
@@ -135,11 +135,11 @@ impl Running {
     }
 
     /// Its turn. False: requests wait for room.
-    pub fn run(&mut self, engines: &mut Engines, now_ns: u64) -> bool {
+    pub fn run(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..TURNS {
             self.more = self.device.run(now_ns);
-            has_room = self.submit(engines);
+            has_room = self.submit(io);
             if !self.more {
                 break;
             }
@@ -148,7 +148,7 @@ impl Running {
     }
 
     /// Hands over what one turn has brought, before the next one brings more. False: requests wait for room.
-    fn submit(&mut self, engines: &mut Engines) -> bool {
+    fn submit(&mut self, io: &mut IoContext) -> bool {
         if self.device.in_flight() == 0 {
             for reply in self.settling.drain(..) {
                 // Whoever asked may have stopped waiting.
@@ -158,8 +158,8 @@ impl Running {
         if self.disabled || !self.settling.is_empty() || self.stopping.is_some() {
             return true;
         }
-        self.device.submit(&mut DeviceIo {
-            engines,
+        self.device.submit(&mut SourceIo {
+            io,
             disks: &self.disks,
             place: self.place,
         })
@@ -226,8 +226,8 @@ impl Running {
 
     /// Another opening of a disk takes the place of the one that has its name; gives the old one, or the new one back if there
     /// is none. Nothing is in flight.
-    pub fn set_disk(&mut self, new: DeviceDisk) -> DeviceDisk {
-        let same = |old: &&mut DeviceDisk| old.node.name() == new.node.name();
+    pub fn set_disk(&mut self, new: AttachedDisk) -> AttachedDisk {
+        let same = |old: &&mut AttachedDisk| old.node().name() == new.node().name();
         match self.disks.iter_mut().find(same) {
             Some(old) => std::mem::replace(old, new),
             None => new,

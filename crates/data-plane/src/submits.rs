@@ -1,6 +1,6 @@
 //! What an iothread hands over to the kernel.
 
-use block::{Engines, Submits};
+use block::{IoContext, Submits};
 use counters::Counter;
 
 /// Kept by the iothread, read by any thread: as of the last submit phase. On cache lines of its own.
@@ -19,12 +19,12 @@ pub struct SubmitTotals {
 impl SubmitTotals {
     /// As the engines have it now.
     #[inline]
-    pub(crate) fn update(&self, engines: &Engines) {
+    pub(crate) fn update(&self, io: &IoContext) {
         let Submits {
             requests,
             calls,
             largest_batch,
-        } = engines.submits();
+        } = io.submits();
         if self.calls.get() != calls {
             self.calls.set(calls);
             self.requests.set(requests);

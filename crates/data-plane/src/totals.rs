@@ -1,6 +1,6 @@
 //! What the engines of an iothread did in all, logged at its end as `name=value`.
 
-use block::Engines;
+use block::IoContext;
 
 /// Both engines count the same; `$also` are names that only this one has.
 macro_rules! log {
@@ -21,7 +21,7 @@ macro_rules! log {
 }
 
 /// One line for each engine that was made.
-pub fn log(engines: &Engines) {
-    log!(engines.aio_stats(), "Linux AIO", synchronous);
-    log!(engines.ring_stats(), "io_uring", retried, fixed);
+pub fn log(io: &IoContext) {
+    log!(io.aio_stats(), "Linux AIO", synchronous);
+    log!(io.ring_stats(), "io_uring", retried, fixed);
 }

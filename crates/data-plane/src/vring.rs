@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use block::{Engines, Node, Route};
+use block::{AttachedDisk, IoContext, Node};
 use device_queue::{Admission, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
@@ -16,7 +16,7 @@ use virtqueue::{
 
 use crate::descriptors::{Descriptors, duplicate};
 use crate::device::{
-    AttachedDisk, DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiMessage, Stop,
+    DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiDisk, ScsiMessage, Stop,
 };
 use crate::epochs::{Epochs, Used};
 use crate::lists::EMPTY_LOOKS;
@@ -81,6 +81,8 @@ pub enum StartError {
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
     device: DeviceQueue,
+    /// On its iothread.
+    place: u32,
     memory: Arc<GuestMemory>,
     epochs: Epochs,
     /// Its memory is registered with the iothread's ring, each generation for itself.
@@ -110,7 +112,7 @@ impl Vring {
         setup: VringSetup,
         place: u32,
         remote: &Remote<Message>,
-        attach: impl FnMut(&Node) -> Route,
+        attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
     ) -> Result<(Self, Option<OwnedFd>), RingError> {
         let VringSetup {
             name,
@@ -142,6 +144,7 @@ impl Vring {
         let vring = Vring {
             ring,
             device: DeviceQueue::new(device, name, layout.size, place, stats, remote, attach),
+            place,
             memory,
             epochs: Epochs::default(),
             fixed_buffers,
@@ -164,13 +167,14 @@ impl Vring {
     #[inline]
     fn device<'a>(
         &'a mut self,
-        engines: &'a mut Engines,
+        io: &'a mut IoContext,
         now: u64,
     ) -> (&'a mut DeviceQueue, QueueContext<'a>) {
         let cx = QueueContext {
             ring: &mut self.ring,
             memory: &self.memory,
-            engines,
+            io,
+            place: self.place,
             reports: self.reports.as_ref(),
             enabled: self.enabled,
             now,
@@ -178,9 +182,9 @@ impl Vring {
         (&mut self.device, cx)
     }
 
-    /// The routes of its requests, when it ends.
-    pub fn into_routes(self) -> Vec<Route> {
-        self.device.into_routes()
+    /// Its disks, when it ends.
+    pub fn into_disks(self) -> Vec<AttachedDisk> {
+        self.device.into_disks()
     }
 
     /// Whether requests may be taken from it.
@@ -287,16 +291,16 @@ impl Vring {
     pub fn admit(
         &mut self,
         chain: &mut Chain,
-        engines: &mut Engines,
+        io: &mut IoContext,
         now: impl FnOnce() -> u64,
     ) -> Option<Admission> {
         // An active queue is empty in every other iteration: one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        let (device, cx) = self.device(engines, now());
+        let (device, cx) = self.device(io, now());
         let admission = device.admit(cx, chain, ADMIT_BUDGET);
-        self.release_old(engines);
+        self.release_old(io);
         self.end_admissions_if_finished();
         match admission {
             Ok(admission) => Some(admission),
@@ -314,10 +318,10 @@ impl Vring {
     }
 
     /// Phase 2: block requests of this queue are done, `now` in ticks.
-    pub fn complete(&mut self, done: &[Completion], engines: &mut Engines, now: u64) {
-        let (device, cx) = self.device(engines, now);
+    pub fn complete(&mut self, done: &[Completion], io: &mut IoContext, now: u64) {
+        let (device, cx) = self.device(io, now);
         device.complete(done, cx);
-        self.release_old(engines);
+        self.release_old(io);
     }
 
     /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. True if requests wait for room in an
@@ -362,14 +366,14 @@ impl Vring {
     pub fn handle_queue_message(
         &mut self,
         message: ScsiMessage,
-        engines: &mut Engines,
+        io: &mut IoContext,
         now: u64,
     ) -> bool {
-        let (device, cx) = self.device(engines, now);
+        let (device, cx) = self.device(io, now);
         let handled = device.handle_message(message, cx);
         // The notify phase follows in any case.
         self.take_answered();
-        self.release_old(engines);
+        self.release_old(io);
         if self.broken {
             self.device.end_admissions(&mut self.ring);
         }
@@ -378,40 +382,40 @@ impl Vring {
     }
 
     /// Submits what waited for room in an engine. True: nothing waits any more.
-    pub fn submit_deferred(&mut self, engines: &mut Engines, now: u64) -> bool {
-        let (device, cx) = self.device(engines, now);
+    pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
+        let (device, cx) = self.device(io, now);
         let done = device.submit_deferred(cx);
-        self.publish_answers(engines);
+        self.publish_answers(io);
         done
     }
 
     /// Parked requests are retried or answered. True: all of them were, or wait for the queue to be enabled.
     #[must_use]
-    pub fn resume_parked(&mut self, how: Resume, engines: &mut Engines, now: u64) -> bool {
-        let (device, cx) = self.device(engines, now);
+    pub fn resume_parked(&mut self, how: Resume, io: &mut IoContext, now: u64) -> bool {
+        let (device, cx) = self.device(io, now);
         let done = device.resume_parked(how, cx);
-        self.publish_answers(engines);
+        self.publish_answers(io);
         done
     }
 
     /// The queue may have been enabled. As for [`resume_parked`](Self::resume_parked).
     #[must_use]
-    pub fn resume_if_enabled(&mut self, engines: &mut Engines, now: u64) -> bool {
+    pub fn resume_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
         if !self.enabled {
             return true;
         }
-        let (device, cx) = self.device(engines, now);
+        let (device, cx) = self.device(io, now);
         let done = device.enabled(cx);
-        self.publish_answers(engines);
+        self.publish_answers(io);
         done
     }
 
     /// Parked requests were answered: seldom enough to be published at once, in whatever phase the loop is.
-    fn publish_answers(&mut self, engines: &mut Engines) {
+    fn publish_answers(&mut self, io: &mut IoContext) {
         if self.take_answered() {
             self.publish(|| ());
         }
-        self.release_old(engines);
+        self.release_old(io);
     }
 
     /// Reports requests that were admitted in this time and are not done.
@@ -422,11 +426,11 @@ impl Vring {
     }
 
     /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
-    pub fn set_memory(&mut self, memory: Arc<GuestMemory>, engines: &mut Engines) {
+    pub fn set_memory(&mut self, memory: Arc<GuestMemory>, io: &mut IoContext) {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
-        self.join_memory(engines);
-        self.begin_generation(old, None, engines);
+        self.join_memory(io);
+        self.begin_generation(old, None, io);
         if let Err(error) = remapped {
             self.break_down(&error);
         }
@@ -437,78 +441,82 @@ impl Vring {
         self.ring.set_log(log, &self.memory);
     }
 
-    /// What it takes from now on goes this way to its disk. What it has taken goes the old one to its end.
-    pub fn set_route(&mut self, new: Route, engines: &mut Engines) {
-        let old = self.device.set_route(new);
-        self.join_memory(engines);
+    /// What it takes from now on goes to this disk. What it has taken goes to the old one, to its end.
+    pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
+        let old = self.device.set_disk(new);
+        self.join_memory(io);
         // Parked requests go the new way, if they are retried.
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
-            engines.detach(old);
-            self.begin_generation(self.memory.clone(), None, engines);
+            io.detach(old);
+            self.begin_generation(self.memory.clone(), None, io);
         } else {
-            self.begin_generation(self.memory.clone(), Some(old), engines);
+            self.begin_generation(self.memory.clone(), Some(old), io);
         }
     }
 
     /// The device's disks are others; returns those that were. Nothing is in flight.
-    pub fn set_disks(&mut self, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+    pub fn set_disks(
+        &mut self,
+        disks: Vec<ScsiDisk>,
+        attached: Vec<AttachedDisk>,
+    ) -> Vec<AttachedDisk> {
         let in_flight = self.device.in_flight().requests;
         debug_assert_eq!(in_flight, 0, "commands name disks by their places");
-        self.device.set_disks(disks)
+        self.device.set_disks(disks, attached)
     }
 
     /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
-    pub fn settle(&mut self, reply: Sender<()>, engines: &mut Engines) {
-        self.join_memory(engines);
-        self.begin_generation(self.memory.clone(), None, engines);
+    pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
+        self.join_memory(io);
+        self.begin_generation(self.memory.clone(), None, io);
         self.epochs.settle(reply);
-        self.release_old(engines);
+        self.release_old(io);
     }
 
     /// What is taken from now on is told apart from what is in flight, which uses `memory` and, if the queue continues with another
-    /// one, `route`.
+    /// one, `disk`.
     fn begin_generation(
         &mut self,
         memory: Arc<GuestMemory>,
-        route: Option<Route>,
-        engines: &mut Engines,
+        disk: Option<AttachedDisk>,
+        io: &mut IoContext,
     ) {
         let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
         let end = self.device.begin_generation();
-        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, route }) {
-            self.leave(unused, engines);
+        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disk }) {
+            self.leave(unused, io);
         }
     }
 
     /// No request uses this any more.
-    fn leave(&self, unused: Used, engines: &mut Engines) {
-        self.leave_memory(&unused.memory, engines);
-        if let Some(route) = unused.route {
-            engines.detach(route);
+    fn leave(&self, unused: Used, io: &mut IoContext) {
+        self.leave_memory(&unused.memory, io);
+        if let Some(disk) = unused.disk {
+            io.detach(disk);
         }
     }
 
     /// Requests of older generations may have left the queue, or been parked.
     #[inline]
-    fn release_old(&mut self, engines: &mut Engines) {
+    fn release_old(&mut self, io: &mut IoContext) {
         if !self.epochs.are_over() {
-            self.release_epochs(engines);
+            self.release_epochs(io);
         }
     }
 
-    fn release_epochs(&mut self, engines: &mut Engines) {
+    fn release_epochs(&mut self, io: &mut IoContext) {
         while let Some((admitted, requests)) = self.device.take_old() {
             if let Some(unused) = self.epochs.release(admitted, requests) {
-                self.leave(unused, engines);
+                self.leave(unused, io);
             }
         }
         self.epochs.end_settling(self.device.parked_of_old());
     }
 
     /// The current generation begins to use its memory.
-    pub fn join_memory(&self, engines: &mut Engines) {
-        let Some(route) = self.device.registered_route() else {
+    pub fn join_memory(&self, io: &mut IoContext) {
+        let Some(disk) = self.device.registered_disk() else {
             return;
         };
         if !self.fixed_buffers {
@@ -520,27 +528,27 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { engines.join_memory(route, key(&self.memory), ranges) };
+        unsafe { io.join_memory(disk, key(&self.memory), ranges) };
     }
 
-    fn leave_memory(&self, memory: &Arc<GuestMemory>, engines: &mut Engines) {
+    fn leave_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
         if self.fixed_buffers {
-            engines.leave_memory(key(memory));
+            io.leave_memory(key(memory));
         }
     }
 
     /// It has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any more. Returns where
     /// it stands.
-    pub fn end(&mut self, engines: &mut Engines, now: u64) -> u32 {
+    pub fn end(&mut self, io: &mut IoContext, now: u64) -> u32 {
         let how = self.stop;
-        let (device, cx) = self.device(engines, now);
+        let (device, cx) = self.device(io, now);
         device.stop(how, cx);
-        self.publish_answers(engines);
+        self.publish_answers(io);
         // Whoever uses the rings next expects to be kicked.
         self.ring.enable_kicks();
         debug_assert_eq!(self.epochs.in_flight(), 0, "they end with their requests");
         self.device.stats().size().set(0);
-        self.leave_memory(&self.memory, engines);
+        self.leave_memory(&self.memory, io);
         self.ring.base()
     }
 

@@ -10,7 +10,6 @@ mod histograms;
 mod name;
 mod stats;
 mod tally;
-pub mod token;
 pub mod trace;
 pub mod zero_pages;
 

@@ -10,6 +10,7 @@
 //! event loops: it hands out a descriptor to wait on and a peek to poll, and never waits itself.
 
 pub mod aio;
+mod backend;
 mod batch;
 mod io;
 mod iov;
@@ -24,9 +25,10 @@ mod transfer;
 pub mod uring;
 
 pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
+pub use backend::IoBackend;
 pub use batch::{DEFAULT_MAX_BATCH, FIRST_BATCH};
 pub use io::{Full, Op, Request};
-pub use pool::{Job, Pool, PoolError, PoolSettings};
+pub use pool::{Job, Pool, PoolError, PoolSettings, RequestJob};
 /// An error number of the kernel, see errno(3).
 pub use rustix::io::Errno;
 pub use uring::{Uring, UringError, UringSettings, UringStats};

@@ -8,25 +8,28 @@ use proptest::prelude::*;
 
 use crate::aio::LinuxAio;
 use crate::testing::{FakeKernel, FakeRing, Outcome};
-use crate::{Completion, Errno, Full, Op, Request, Uring};
+use crate::{Completion, Errno, IoBackend, Op, Request, Uring};
 
 /// What the model knows of an engine and the kernel under it.
-pub(crate) trait Subject {
+pub(crate) trait Subject: IoBackend<File: Copy> {
     /// An engine with room for `max_events` requests over this disk; `plain` is one of its two forms.
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self;
     /// Whether an error of a submission is one of its first request.
     const ERRORS_REFUSE: bool;
-    /// # Safety
-    /// As for the engine's.
-    unsafe fn push(&mut self, request: &Request) -> Result<(), Full>;
-    fn submit(&mut self);
-    fn reap(&mut self, out: &mut Vec<Completion>);
+    /// A file that it knows.
+    const FILE: Self::File;
+    /// Reaps until there is nothing more.
+    fn reap_all(&mut self, out: &mut Vec<Completion>) {
+        self.reap(out);
+    }
+    /// Whether polling sees completions that are there.
+    fn sees_completions(&self) -> bool {
+        self.has_completions()
+    }
     fn set_max_batch(&mut self, max_batch: u32);
-    fn room(&self) -> usize;
     fn pending(&self) -> usize;
     fn in_flight(&self) -> usize;
     fn blocked(&self) -> bool;
-    fn has_completions(&self) -> bool;
     /// From now on the disk answers within the submission, or no longer; transfers that need no
     /// completion then end as `outcome` says.
     fn answer_within(&mut self, within: bool, outcome: Outcome);
@@ -257,7 +260,7 @@ impl<S: Subject> World<S> {
         let room = self.aio.room();
         self.counting_bad_fds(|aio| {
             // SAFETY: `requests` keeps the buffers until the completion was seen.
-            let taken = unsafe { aio.push(&io) };
+            let taken = unsafe { aio.push(S::FILE, &io) };
             assert_eq!(taken.is_ok(), room > 0);
         });
         if room > 0 {
@@ -277,14 +280,14 @@ impl<S: Subject> World<S> {
         if held > 0 {
             self.io_errors += usize::from(matches!(outcome, Outcome::Error(_)));
             self.aio.complete(pick % held, outcome);
-            assert!(self.aio.has_completions(), "polling would not see it");
+            assert!(self.aio.sees_completions(), "polling would not see it");
         }
     }
 
     fn reap(&mut self) {
         let mut out = Vec::new();
         self.counting_bad_fds(|aio| {
-            aio.reap(&mut out);
+            aio.reap_all(&mut out);
         });
         for Completion { token, result } in out {
             let request = self

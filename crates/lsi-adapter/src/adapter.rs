@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use block::DiskIo;
 use engine::Errno;
 use lsi53c895a::{Chip, Fault, Limits, Run};
 use vfio_user::wire::CONFIG_REGION;
@@ -9,7 +10,7 @@ use vfio_user::{ConfigSpace, DmaId, Host, PciDevice};
 use virtqueue::GuestMemory;
 
 use crate::bus::{Asked, World};
-use crate::disks::{Disks, Sink};
+use crate::disks::Disks;
 use crate::memory::Memory;
 use crate::{Disk, DiskError, pci};
 
@@ -83,8 +84,8 @@ impl Adapter {
     }
 
     /// Hands requests to the engines, after a turn, or when there is room again. False: some wait for room.
-    pub fn submit(&mut self, sink: &mut dyn Sink) -> bool {
-        self.disks.submit(sink)
+    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+        self.disks.submit(io)
     }
 
     /// Requests that engines have.

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::Request;
+use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
 use lsi53c895a::{
     Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
 };
 use scsi::{
-    Admission, Chore, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
+    Admission, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
 };
 
 use crate::memory::Memory;
@@ -26,25 +26,10 @@ const REQUEST_SENSE: u8 = 0x03;
 
 const CHECK_CONDITION: u8 = Status::CheckCondition as u8;
 
-/// Where requests go.
-pub trait Sink {
-    /// How many requests to this disk are taken for sure: by its place in what [`crate::Adapter::new`] was given.
-    fn room(&self, disk: usize) -> usize;
-
-    /// Takes a request; there was room. The slot in it comes back with [`crate::Adapter::completed`].
-    ///
-    /// # Safety
-    /// The request's segments are valid, and stay so until then.
-    unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request);
-
-    /// Has something done for a unit that shows this disk, on a thread that may wait. The slot comes back in the same way.
-    fn call(&mut self, disk: usize, slot: u32, chore: Chore);
-}
-
 /// What a task wants to be done.
 enum Ask {
     Request(Request),
-    Chore(Chore),
+    Call(DiskCall),
 }
 
 /// A disk with what is under way on it.
@@ -157,30 +142,32 @@ impl Disks {
     }
 
     /// Hands requests to the engines. False: some wait for room.
-    pub fn submit(&mut self, sink: &mut dyn Sink) -> bool {
+    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         for _ in 0..self.asks.len() {
             let Some((index, ask)) = self.asks.pop_front() else {
                 break;
             };
-            let Some(disk) = self.slots[usize::from(index)].disk else {
+            let disk = self.slots[usize::from(index)].disk;
+            let Some(Ok(disk)) = disk.map(u32::try_from) else {
                 continue;
             };
-            let request = match ask {
+            let mut request = match ask {
                 Ask::Request(request) => request,
-                Ask::Chore(chore) => {
+                Ask::Call(call) => {
                     self.with_engines += 1;
-                    sink.call(disk, index.into(), chore);
+                    io.call(disk, call, index.into());
                     continue;
                 }
             };
-            if sink.room(disk) == 0 {
+            if io.room(disk) == 0 {
                 self.asks.push_back((index, Ask::Request(request)));
                 continue;
             }
             self.with_engines += 1;
+            request.token = index.into();
             // SAFETY: the task has made the request of segments that are its own or the chip's, and keeps its stage, and
             // so its slot, until `completed`.
-            unsafe { sink.submit(disk, index.into(), request) };
+            unsafe { io.submit(disk, request) };
         }
         self.asks.is_empty()
     }
@@ -301,7 +288,7 @@ impl Disks {
                     return;
                 }
                 scsi::Step::Chore => match slot.task.chore() {
-                    Some(chore) => return self.ask(index, Ask::Chore(chore)),
+                    Some(chore) => return self.ask(index, Ask::Call(chore)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is one initiator, and nobody whose tasks it could end but itself.

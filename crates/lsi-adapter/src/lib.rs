@@ -28,7 +28,6 @@ mod slot;
 mod woken;
 
 pub use adapter::Adapter;
-pub use disks::Sink;
 pub use error::DiskError;
 
 use std::sync::Arc;

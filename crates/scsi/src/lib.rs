@@ -71,7 +71,6 @@ mod unit;
 mod vpd;
 
 pub use asked::Asked;
-pub use chore::Chore;
 pub use exclusive::{Resume, Waker};
 pub use hand_over::UnitState;
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};

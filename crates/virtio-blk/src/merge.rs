@@ -68,6 +68,7 @@ const _: () = assert!(MAX_QUEUE_SIZE.is_power_of_two());
 /// Requests that wait for neighbours.
 pub(crate) struct MergeBuffer {
     limits: MergeLimits,
+    on: bool,
     op: Op,
     /// First sector, and slot in the lower bits: one number to sort by. (A disk beyond 2^63 bytes would
     /// lose upper bits of the sector here, and with them neighbours to join, nothing else.)
@@ -81,6 +82,7 @@ impl MergeBuffer {
     pub fn new() -> Self {
         MergeBuffer {
             limits: MergeLimits::OFF,
+            on: false,
             op: Op::Read,
             waiting: [0; MAX_MERGED_REQUESTS],
             count: 0,
@@ -88,12 +90,18 @@ impl MergeBuffer {
         }
     }
 
-    /// What counts for the next batch; nothing waits. True: requests are to wait here at all.
+    /// What counts for the next batch; nothing waits. `helps`: one request costs the disk less than two for neighbours.
     #[inline]
-    pub fn begin(&mut self, limits: MergeLimits) -> bool {
+    pub fn begin(&mut self, limits: MergeLimits, helps: bool) {
         debug_assert_eq!(self.count, 0, "a batch ends with an empty buffer");
         self.limits = limits;
-        limits.requests > 1
+        self.on = helps && limits.requests > 1;
+    }
+
+    /// Whether requests are to wait here at all.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on
     }
 
     #[inline]
@@ -131,38 +139,42 @@ impl MergeBuffer {
         self.count += 1;
     }
 
-    /// Empties the buffer: joins neighbours and gives each resulting request's first slot to `out`.
+    /// Empties the buffer: joins neighbours. Returns how many requests that makes, whose slots are [here](Self::joined).
     #[inline]
-    pub fn drain(&mut self, slots: &mut Slots, mut out: impl FnMut(&mut Slots, Op, u32)) {
-        let waiting = &mut self.waiting[..std::mem::take(&mut self.count)];
+    pub fn join(&mut self, slots: &mut Slots) -> usize {
+        let count = std::mem::take(&mut self.count);
         if !self.sorted {
-            waiting.sort_unstable();
+            self.waiting[..count].sort_unstable();
         }
-        let mut leader = NONE;
-        let mut last = NONE;
-        // Where the leader's request ends, and its neighbour would begin.
+        let (mut joined, mut last) = (0, NONE);
+        // Where the last of the requests ends, and its neighbour would begin.
         let mut end = 0;
-        for entry in waiting.iter() {
-            let slot = (entry & SLOT_MASK) as u32;
+        for index in 0..count {
+            let slot = (self.waiting[index] & SLOT_MASK) as u32;
             let (offset, len) = {
                 let slot = slots.get(slot);
                 (slot.offset, slot.len)
             };
-            if leader != NONE && offset == end && fits(self.limits, slots, leader, slot) {
-                slots.join(leader, slot);
+            if joined > 0
+                && offset == end
+                && fits(self.limits, slots, self.joined(joined - 1), slot)
+            {
+                slots.join(self.joined(joined - 1), slot);
                 slots.set_next(last, slot);
             } else {
-                if leader != NONE {
-                    out(slots, self.op, leader);
-                }
-                leader = slot;
+                self.waiting[joined] = self.waiting[index];
+                joined += 1;
             }
             end = offset + len;
             last = slot;
         }
-        if leader != NONE {
-            out(slots, self.op, leader);
-        }
+        joined
+    }
+
+    /// The slot of a request that [was joined](Self::join) of neighbours, or had none.
+    #[inline]
+    pub fn joined(&self, index: usize) -> u32 {
+        (self.waiting[index] & SLOT_MASK) as u32
     }
 }
 

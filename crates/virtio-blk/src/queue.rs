@@ -4,8 +4,8 @@ mod retry;
 
 use std::sync::Arc;
 
-use block::{Op, Request};
-use device_queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats, token};
+use block::{DiskIo, Op, Request, token};
+use device_queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
 use virtqueue::planted::{Mistake, is_planted};
@@ -25,23 +25,8 @@ pub use retry::Retried;
 /// border, hardly any meets more.
 const BORDER_SEGMENTS: u32 = 8;
 
-/// Where block requests go.
-pub trait Sink {
-    /// How many requests are taken for sure.
-    fn room(&self) -> usize;
-
-    /// Whether one request costs it less than two for neighbours.
-    fn merging_helps(&self) -> bool {
-        true
-    }
-
-    /// Takes a request; there was room.
-    ///
-    /// # Safety
-    /// The request's segments are valid, and stay so until [`Queue::complete`] was called with
-    /// the slot in its token.
-    unsafe fn submit(&mut self, request: Request);
-}
+/// The place of the disk among those of its queue, which has one.
+const DISK: u32 = 0;
 
 /// The guest broke the queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +42,6 @@ pub enum AdmitError {
 /// The requests of one virtqueue.
 pub struct Queue {
     name: QueueName,
-    /// Its place among the queues of its iothread.
-    place: u32,
     checks: Checks,
     slots: Slots,
     /// Used entries were pushed by admitting.
@@ -84,21 +67,12 @@ struct Source<'a> {
 }
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. `place` is its place among the queues of its
-    /// iothread, which is in the tokens of block requests. What it does is counted in `stats`, which no
-    /// other running queue has.
+    /// Called `name`, for a ring of `size` entries. What it does is counted in `stats`, which no other running queue has.
     #[must_use]
-    pub fn new(
-        name: QueueName,
-        device: Arc<Device>,
-        size: u16,
-        place: u32,
-        stats: &QueueStats,
-    ) -> Self {
+    pub fn new(name: QueueName, device: Arc<Device>, size: u16, stats: &QueueStats) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             name,
-            place,
             checks: device.checks(),
             slots,
             answered: false,
@@ -137,7 +111,7 @@ impl Queue {
     }
 
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the sink.
+    /// ring, the rest goes to the disk.
     ///
     /// # Errors
     /// When the guest broke the queue. Requests before the breaking one were submitted.
@@ -147,7 +121,7 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         memory: &GuestMemory,
         chain: &mut Chain,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
@@ -157,11 +131,10 @@ impl Queue {
             memory,
             chain,
         };
-        let merging = self.merge.begin(self.device.merging()) && sink.merging_helps();
-        let admission = self.drain(&mut source, sink, budget, merging);
-        if merging {
-            self.submit_merged(sink);
-        }
+        let merges = io.merging_helps(DISK);
+        self.merge.begin(self.device.merging(), merges);
+        let admission = self.drain(&mut source, io, budget);
+        self.submit_merged(io);
         self.stats.end_turn(self.in_flight());
         admission
     }
@@ -170,16 +143,15 @@ impl Queue {
     fn drain(
         &mut self,
         source: &mut Source<'_>,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
         budget: usize,
-        merging: bool,
     ) -> Result<Admission, AdmitError> {
-        // What the sink takes for sure, beside what waits to be merged. A request takes one place at
-        // most, so that the sink is asked again only when all of it could be used up.
+        // What the disk takes for sure, beside what waits to be merged. A request takes one place at
+        // most, so that the disk is asked again only when all of it could be used up.
         let mut room = 0;
         for _ in 0..budget {
             if room == 0 {
-                room = sink.room().saturating_sub(self.merge.len());
+                room = io.room(DISK).saturating_sub(self.merge.len());
                 if room == 0 {
                     return Ok(Admission::Stalled);
                 }
@@ -187,7 +159,7 @@ impl Queue {
             let Some(id) = source.ring.pop(source.memory, source.chain)? else {
                 return Ok(Admission::Drained);
             };
-            self.start(source, id, sink, merging)?;
+            self.start(source, id, io)?;
             room -= 1;
         }
         Ok(Admission::Budget)
@@ -198,53 +170,37 @@ impl Queue {
         &mut self,
         source: &mut Source<'_>,
         id: ChainId,
-        sink: &mut impl Sink,
-        merging: bool,
+        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         if tracepoints::request_start::enabled() {
             probes::started(&self.name, source.chain, id);
         }
         let frame = Frame::of(source.chain)?;
-        let (ring, sector) = (&mut *source.ring, frame.header.sector);
+        let (ring, sector, reply) = (&mut *source.ring, frame.header.sector, frame.reply);
         match frame.header.kind & !T_BARRIER {
             T_IN => {
                 let range = (sector, frame.read_len);
-                self.transfer(
-                    Op::Read,
-                    ring,
-                    id,
-                    frame.reply,
-                    range,
-                    frame.read,
-                    sink,
-                    merging,
-                )
+                self.transfer(Op::Read, ring, (id, reply), range, frame.read, io)
             }
             T_OUT if !self.checks.read_only => {
                 let range = (sector, frame.readable_len - HEADER_BYTES as u64);
                 let data = without_header(frame.readable);
-                self.transfer(Op::Write, ring, id, frame.reply, range, data, sink, merging)
+                self.transfer(Op::Write, ring, (id, reply), range, data, io)
             }
-            _ => self.start_other(ring, id, frame, sink, merging),
+            _ => self.start_other(ring, id, frame, io),
         }
     }
 
     /// A read, or a write.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "inlined: code for each of the two"
-    )]
     fn transfer(
         &mut self,
         op: Op,
         ring: &mut virtqueue::Queue,
-        id: ChainId,
-        reply: Reply,
+        (id, reply): (ChainId, Reply),
         (sector, len): (u64, u64),
         data: &[iovec],
-        sink: &mut impl Sink,
-        merging: bool,
+        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         let kind = Kind::of(op);
         let range = self.checks.checked_range(sector, len);
@@ -262,13 +218,13 @@ impl Queue {
         let Some(slot) = self.take_slot(id, kind, reply, (offset, len), data) else {
             return Err(self.too_many());
         };
-        if merging {
+        if self.merge.is_on() {
             if !self.merge.takes(op) {
-                self.submit_merged(sink);
+                self.submit_merged(io);
             }
             self.merge.push(op, offset, slot);
         } else {
-            self.submit(op, slot, sink);
+            self.submit(op, slot, io);
         }
         Ok(())
     }
@@ -279,8 +235,7 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         id: ChainId,
         frame: Frame<'_>,
-        sink: &mut impl Sink,
-        merging: bool,
+        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         let Frame { header, reply, .. } = frame;
         let kind = header.kind & !T_BARRIER;
@@ -296,10 +251,10 @@ impl Queue {
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
-                if merging && self.merge.holds_writes() {
-                    self.submit_merged(sink);
+                if self.merge.holds_writes() {
+                    self.submit_merged(io);
                 }
-                self.submit(op, slot, sink);
+                self.submit(op, slot, io);
             }
             Parsed::Done { kind, status } => {
                 if let Some(kind) = kind {
@@ -360,44 +315,52 @@ impl Queue {
     }
 
     /// Submits what waits to be merged.
-    fn submit_merged(&mut self, sink: &mut impl Sink) {
-        let Queue {
-            name,
-            merge,
-            slots,
-            device,
-            place,
-            stats,
-            ..
-        } = self;
-        let (kind, waited) = (Kind::of(merge.op()), merge.len());
-        let mut left = 0;
-        merge.drain(slots, |slots, op, slot| {
-            left += 1;
-            if tracepoints::request_submit::enabled() {
-                probes::submitted(name, slots, op, slot);
-            }
-            submit_to(slots, op, slot, device, *place, stats, sink);
-        });
-        if left < waited {
-            stats.of(kind).merged.add((waited - left) as u64);
+    fn submit_merged(&mut self, io: &mut impl DiskIo) {
+        if self.merge.len() == 0 {
+            return;
+        }
+        let (op, waited) = (self.merge.op(), self.merge.len());
+        let joined = self.merge.join(&mut self.slots);
+        for index in 0..joined {
+            self.submit(op, self.merge.joined(index), io);
+        }
+        if joined < waited {
+            let merged = &self.stats.of(Kind::of(op)).merged;
+            merged.add((waited - joined) as u64);
         }
     }
 
     #[inline(always)]
-    fn submit(&mut self, op: Op, slot: u32, sink: &mut impl Sink) {
+    fn submit(&mut self, op: Op, slot: u32, io: &mut impl DiskIo) {
         if tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, &self.slots, op, slot);
         }
-        submit_to(
-            &mut self.slots,
+        let request = self.request(op, slot);
+        if is_write(op) {
+            let end = request.offset + request.len;
+            self.stats.highest_offset().raise(end);
+        }
+        // SAFETY: the segments are checked guest memory, held until the request
+        // is finished; the list lies in the
+        // slot, which is not given back before `complete`.
+        unsafe { io.submit(DISK, request) };
+    }
+
+    /// What is asked of the disk for a slot.
+    #[inline(always)]
+    fn request(&mut self, op: Op, slot: u32) -> Request {
+        let fua = is_write(op) && !self.device.write_cache() && !is_planted(Mistake::FuaForgotten);
+        let (offset, len, iov) = self.slots.with_segments(slot);
+        Request {
             op,
-            slot,
-            &self.device,
-            self.place,
-            &self.stats,
-            sink,
-        );
+            fua,
+            offset,
+            len,
+            // A request has at most a ring's worth of segments.
+            iov_count: u32::try_from(iov.len()).unwrap_or(u32::MAX),
+            iov: iov.as_mut_ptr(),
+            token: slot.into(),
+        }
     }
 
     fn get_id(&self, data: &[iovec]) {
@@ -439,7 +402,7 @@ impl Queue {
         mut failed: impl FnMut(&Queue, u32, Errno) -> Option<Status>,
     ) {
         for completion in done {
-            let slot = token::slot(completion.token);
+            let slot = token::number(completion.token);
             let status = match completion.result {
                 Ok(()) => Some(Status::Ok),
                 Err(errno) => failed(self, slot, errno),
@@ -512,46 +475,9 @@ impl Queue {
     }
 }
 
-#[inline(always)]
-fn submit_to(
-    slots: &mut Slots,
-    op: Op,
-    slot: u32,
-    device: &Device,
-    place: u32,
-    stats: &QueueStats,
-    sink: &mut impl Sink,
-) {
-    let fua = match op {
-        Op::Write | Op::WriteZeroes { .. } => writes(slots, slot, device, stats),
-        Op::Read | Op::Flush | Op::Discard => false,
-    };
-    let (offset, len, iov) = slots.with_segments(slot);
-    // A request has at most a ring's worth of segments.
-    let iov_count = u32::try_from(iov.len()).unwrap_or(u32::MAX);
-    let iov = iov.as_mut_ptr();
-    let token = token::new(place, slot);
-    // SAFETY: the segments are checked guest memory, held until the request
-    // is finished; the list lies in the
-    // slot, which is not given back before `complete`.
-    unsafe {
-        sink.submit(Request {
-            op,
-            fua,
-            offset,
-            len,
-            iov,
-            iov_count,
-            token,
-        })
-    };
-}
-
-/// A write is submitted: how far it reaches counts. Returns whether it is to be stable when it completes.
-fn writes(slots: &Slots, slot: u32, device: &Device, stats: &QueueStats) -> bool {
-    let slot = slots.get(slot);
-    stats.highest_offset().raise(slot.offset + slot.len);
-    !device.write_cache() && !is_planted(Mistake::FuaForgotten)
+#[inline]
+fn is_write(op: Op) -> bool {
+    matches!(op, Op::Write | Op::WriteZeroes { .. })
 }
 
 #[inline]

@@ -1,7 +1,7 @@
 //! The virtio SCSI host device (VIRTIO 1.3, section 5.6) as a pure state machine.
 //!
 //! What commands mean is the `scsi` crate's; here is how they come and go. A [`Queue`] takes descriptor chains off a virtqueue,
-//! hands their CDBs to tasks and what these ask of a disk to a [`Sink`], and turns completions into responses and used
+//! hands their CDBs to tasks and what these ask of a disk to [its disks](block::DiskIo), and turns completions into responses and used
 //! entries. The data stays where the guest has it. A [`ControlQueue`] ends commands, whichever queue has them; an
 //! [`EventQueue`] tells of units that come, go, and change their size.
 //!
@@ -34,7 +34,5 @@ pub use error::{AdmitError, RequestError};
 pub use event::{Event, EventQueue};
 pub use hand_over::DeviceState;
 pub use port::{Port, ToQueue};
-pub use queue::{Batch, Queue, QueueDisk, Sink};
-/// What [`Sink::call`] takes.
-pub use scsi::Chore;
+pub use queue::{Batch, Queue, QueueDisk};
 pub use wire::Response;

@@ -11,10 +11,9 @@ mod transfer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::Request;
-use device_queue::{Admission, AdmitTime, Kind, QueueName, QueueStats, token};
+use block::{DiskIo, Request, token};
+use device_queue::{Admission, AdmitTime, Kind, QueueName, QueueStats};
 use engine::{Completion, Errno};
-use scsi::Chore;
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
@@ -29,22 +28,6 @@ use cancelling::Fence;
 use stats::Counts;
 use together::{Done, Run};
 
-/// Where block requests go.
-pub trait Sink {
-    /// How many requests this disk takes for sure: by its place in what [`Queue::set_disks`] was told.
-    fn room(&self, disk: u32) -> usize;
-
-    /// Takes a request; there was room.
-    ///
-    /// # Safety
-    /// The request's segments are valid, and stay so until [`Queue::complete`] was called with
-    /// the slot in its token.
-    unsafe fn submit(&mut self, disk: u32, request: Request);
-
-    /// Has something done on a thread that may wait, for a unit that shows this disk. It ends as a request does.
-    fn call(&mut self, disk: u32, chore: Chore, token: u64);
-}
-
 /// A disk as a queue knows it.
 #[derive(Clone)]
 pub struct QueueDisk {
@@ -58,8 +41,6 @@ pub struct QueueDisk {
 /// The commands of one virtqueue.
 pub struct Queue {
     name: QueueName,
-    /// Its place among the queues of its iothread.
-    place: u32,
     device: Arc<Device>,
     port: Arc<dyn Port>,
     sizes: Sizes,
@@ -102,22 +83,19 @@ pub struct Batch<'a> {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. `place` is its place among the queues of its
-    /// iothread, which is in the tokens of block requests. `port` leads to it. What it does is counted in
+    /// Called `name`, for a ring of `size` entries. `port` leads to it. What it does is counted in
     /// `stats`, which no other running queue has.
     #[must_use]
     pub fn new(
         name: QueueName,
         device: Arc<Device>,
         size: u16,
-        place: u32,
         port: Arc<dyn Port>,
         stats: Arc<QueueStats>,
     ) -> Self {
         device.open_queue(port.clone());
         Queue {
             name,
-            place,
             sizes: device.sizes(),
             usual: UsualSizes::new(device.sizes()),
             table: Table::new(&device, []),
@@ -185,7 +163,7 @@ impl Queue {
     }
 
     /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the sink.
+    /// ring, the rest goes to the io.
     ///
     /// # Errors
     /// When the guest broke the queue. Commands before the breaking one were taken.
@@ -195,7 +173,7 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         batch: Batch<'_>,
         chain: &mut Chain,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
@@ -206,7 +184,7 @@ impl Queue {
         if taken > self.taken {
             self.taken = taken;
         }
-        let admission = self.drain(ring, batch, chain, sink, budget);
+        let admission = self.drain(ring, batch, chain, io, budget);
         self.end_run();
         self.counts.end_turn(self.in_flight());
         admission
@@ -218,24 +196,24 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         batch: Batch<'_>,
         chain: &mut Chain,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // Neither begins in the middle of an admission.
         let plain = self.fences.is_empty() && !probes::wanted();
         for _ in 0..budget {
-            if !self.deferred.is_empty() && !self.submit_deferred(sink) {
+            if !self.deferred.is_empty() && !self.submit_deferred(io) {
                 return Ok(Admission::Stalled);
             }
             let Some(id) = ring.pop(batch.memory, chain)? else {
                 self.fences.clear();
                 return Ok(Admission::Drained);
             };
-            if !(plain && self.begin_transfer(id, chain, sink)) {
-                self.start(ring, id, chain, sink)?;
+            if !(plain && self.begin_transfer(id, chain, io)) {
+                self.start(ring, id, chain, io)?;
             }
         }
-        if !self.deferred.is_empty() && !self.submit_deferred(sink) {
+        if !self.deferred.is_empty() && !self.submit_deferred(io) {
             return Ok(Admission::Stalled);
         }
         Ok(Admission::Budget)
@@ -243,12 +221,12 @@ impl Queue {
 
     /// Hands over what waited for room. False: something still does, or again.
     #[cold]
-    pub fn submit_deferred(&mut self, sink: &mut impl Sink) -> bool {
+    pub fn submit_deferred(&mut self, io: &mut impl DiskIo) -> bool {
         for _ in 0..self.deferred.len() {
             if let Some((slot, request)) = self.deferred.pop_front()
                 && let Some(disk) = self.slots.get(slot).place.disk
             {
-                self.submit(slot, disk, request, sink);
+                self.submit(slot, disk, request, io);
             }
         }
         self.deferred.is_empty()
@@ -261,20 +239,20 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         done: &[Completion],
         now: u64,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
         mut failed: impl FnMut(&Queue, u32, Errno),
     ) {
         // Tracers see the ends of commands with tasks.
         let plain = !probes::end_wanted();
         for completion in done {
-            let (slot, result) = (token::slot(completion.token), completion.result);
+            let (slot, result) = (token::number(completion.token), completion.result);
             if plain && result.is_ok() && self.complete_transfer(ring, slot, now) {
                 continue;
             }
             if let Err(errno) = result {
                 failed(self, slot, errno);
             }
-            self.complete_command(ring, slot, result, now, sink);
+            self.complete_command(ring, slot, result, now, io);
         }
     }
 

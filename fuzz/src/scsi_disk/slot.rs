@@ -1,8 +1,8 @@
 //! A task of an initiator's, and what must hold at its end.
 
-use block::Request;
+use block::{DiskCall, Request};
 use libc::iovec;
-use scsi::{Chore, Phase, Status, Task};
+use scsi::{Phase, Status, Task};
 
 use super::UNTOUCHED;
 
@@ -10,7 +10,7 @@ use super::UNTOUCHED;
 pub enum Waits {
     Idle,
     Disk(Request),
-    Chore(Chore),
+    Chore(DiskCall),
     /// Its turn.
     Turn,
 }

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use block::Request;
-use scsi::Chore;
-use virtio_scsi::Sink;
+use block::{DiskCall, DiskIo, Request};
 
 use crate::disk::{Contents, check};
 
 /// What a slot waits for.
 pub enum Waits {
     Disk(usize, Request),
-    Chore(Chore),
+    Call(DiskCall),
 }
 
 pub struct Disks {
@@ -32,7 +30,7 @@ impl Disks {
     }
 }
 
-impl Sink for Disks {
+impl DiskIo for Disks {
     fn room(&self, _: u32) -> usize {
         self.room.saturating_sub(self.waiting.len())
     }
@@ -45,8 +43,9 @@ impl Sink for Disks {
             .push((request.token, Waits::Disk(disk as usize, request)));
     }
 
-    fn call(&mut self, _: u32, chore: Chore, token: u64) {
+    fn call(&mut self, _: u32, call: DiskCall, number: u32) {
+        let token = u64::from(number);
         assert!(self.tokens.insert(token), "one request of a slot");
-        self.waiting.push((token, Waits::Chore(chore)));
+        self.waiting.push((token, Waits::Call(call)));
     }
 }

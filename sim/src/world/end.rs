@@ -79,7 +79,7 @@ impl World {
         if self
             .daemon
             .as_mut()
-            .is_some_and(|daemon| daemon.engines().jobs() > 0)
+            .is_some_and(|daemon| daemon.io().jobs() > 0)
         {
             self.work(0, false);
             return true;

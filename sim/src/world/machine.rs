@@ -215,8 +215,8 @@ impl World {
         let Some(daemon) = &mut self.daemon else {
             return;
         };
-        let engines = daemon.engines();
-        let count = engines.jobs();
+        let io = daemon.io();
+        let count = io.jobs();
         if count == 0 {
             return;
         }
@@ -233,6 +233,6 @@ impl World {
             guest.failed(true, false, 0..u64::MAX);
             guest.failed(false, true, 0..u64::MAX);
         }
-        engines.run_job(pick % count, fails.then_some(Errno::IO));
+        io.run_job(pick % count, fails.then_some(Errno::IO));
     }
 }

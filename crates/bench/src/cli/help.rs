@@ -156,7 +156,7 @@ them once. By default blockplane is compared with the same file read without any
 with qemu-storage-daemon if that is installed; both servers get the same command line.
 
 raw is what a program on the host gets at best: one thread with all requests in flight, through the \
-engines that blockplane itself uses, on the processor where the servers run.
+io that blockplane itself uses, on the processor where the servers run.
 
 Needs two processors that have nothing else to do: one for the servers, one for the client. With \
 several iothreads, see --no-pinning.";

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::{AioSettings, Completion, LinuxAio, Op, Request, Uring, UringSettings, uring::File};
+use engine::{
+    AioSettings, Completion, IoBackend, LinuxAio, Op, Request, Uring, UringSettings, uring::File,
+};
 use rustix::fs::{Mode, OFlags, SeekFrom, open, seek};
 
 use super::driver::{ANSWER_LIMIT, Waiting};
@@ -198,10 +200,10 @@ impl Engine {
     }
 
     /// The thread is about to sleep; true: better not.
-    fn arm(&mut self) -> bool {
+    fn prepare_to_block(&mut self) -> bool {
         match self {
             Engine::Aio(aio) => aio.has_completions(),
-            Engine::Uring(uring) => uring.arm(),
+            Engine::Uring(uring) => uring.prepare_to_block(),
         }
     }
 }
@@ -287,7 +289,7 @@ fn wait(
 ) -> Result<()> {
     let lost = || Error::Requests(format!("the host has not answered for {ANSWER_LIMIT:?}"));
     if waiting == Waiting::Blocking {
-        if !engine.arm() && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
+        if !engine.prepare_to_block() && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
             return Err(lost());
         }
         return Ok(());

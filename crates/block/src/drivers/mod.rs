@@ -17,7 +17,7 @@ use engine::Errno;
 use self::blkdebug::faults::Faults;
 use self::disk_file::DiskFile;
 use crate::allocation::Allocation;
-use crate::engines::AttachContext;
+use crate::io::AttachContext;
 use crate::node::Node;
 use crate::route::Route;
 

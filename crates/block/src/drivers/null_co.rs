@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use engine::{Completion, Full};
+use engine::{Completion, Full, IoBackend};
 
 use crate::drivers::Driver;
-use crate::engines::AttachContext;
+use crate::io::AttachContext;
 use crate::node::{DiscardLimits, Geometry, Node};
 use crate::route::{Path, Route};
 use engine::{Op, Request};
@@ -88,33 +88,14 @@ impl NullQueue {
         }
     }
 
-    /// How many requests that take `latency_ns` are taken before the next reap.
+    /// How many requests to such a null disk are taken before the next reap.
     #[inline]
-    pub fn room(&self, latency_ns: u64) -> usize {
-        let taken = match latency_ns {
+    pub fn room_for(&self, options: &NullOptions) -> usize {
+        let taken = match options.latency_ns {
             0 => self.done.len(),
             _ => self.delayed.len(),
         };
         CAPACITY - taken
-    }
-
-    /// Takes a request to a null disk.
-    ///
-    /// # Safety
-    /// The segments of a read are valid and writable.
-    #[inline]
-    pub unsafe fn push(&mut self, options: &NullOptions, request: &Request) -> Result<(), Full> {
-        if self.room(options.latency_ns) == 0 {
-            return Err(Full);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { options.carry_out(request) };
-        if options.latency_ns == 0 {
-            self.done.push(success(request.token));
-        } else {
-            self.delay(options.latency_ns, request.token);
-        }
-        Ok(())
     }
 
     #[cold]
@@ -127,39 +108,65 @@ impl NullQueue {
 
     /// A request that needs nothing done is complete at the next reap.
     pub fn complete(&mut self, token: u64) -> Result<(), Full> {
-        if self.room(0) == 0 {
+        if self.room() == 0 {
             return Err(Full);
         }
         self.done.push(success(token));
         Ok(())
     }
 
+    #[cold]
+    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
+        let now_ns = now_ns();
+        while self.deadline_ns().is_some_and(|due| due <= now_ns)
+            && let Some(Reverse((_, _, token))) = self.delayed.pop()
+        {
+            out.push(success(token));
+        }
+    }
+}
+
+impl IoBackend for NullQueue {
+    type File = NullOptions;
+
+    /// For a request that needs nothing done.
     #[inline]
-    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+    fn room(&self) -> usize {
+        CAPACITY - self.done.len()
+    }
+
+    #[inline]
+    unsafe fn push(&mut self, options: NullOptions, request: &Request) -> Result<(), Full> {
+        if self.room_for(&options) == 0 {
+            return Err(Full);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { options.carry_out(request) };
+        if options.latency_ns == 0 {
+            self.done.push(success(request.token));
+        } else {
+            self.delay(options.latency_ns, request.token);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) {}
+
+    #[inline]
+    fn reap(&mut self, out: &mut Vec<Completion>) {
         out.append(&mut self.done);
         if !self.delayed.is_empty() {
             self.reap_delayed(out);
         }
     }
 
-    #[cold]
-    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
-        let now_ns = now_ns();
-        while self.next_deadline_ns().is_some_and(|due| due <= now_ns)
-            && let Some(Reverse((_, _, token))) = self.delayed.pop()
-        {
-            out.push(success(token));
-        }
+    #[inline]
+    fn has_completions(&self) -> bool {
+        !self.done.is_empty() || self.deadline_ns().is_some_and(|due| due <= now_ns())
     }
 
     #[inline]
-    pub fn has_completions(&self) -> bool {
-        !self.done.is_empty() || self.next_deadline_ns().is_some_and(|due| due <= now_ns())
-    }
-
-    /// When the next request is complete by the clock.
-    #[inline]
-    pub fn next_deadline_ns(&self) -> Option<u64> {
+    fn deadline_ns(&self) -> Option<u64> {
         self.delayed
             .peek()
             .map(|Reverse((deadline_ns, ..))| *deadline_ns)
@@ -217,7 +224,7 @@ mod tests {
             token,
         };
         // SAFETY: our caller's promise.
-        unsafe { queue.push(options, &request) }
+        unsafe { queue.push(*options, &request) }
     }
 
     #[test]
@@ -262,12 +269,12 @@ mod tests {
         }
         // SAFETY: as above.
         assert!(unsafe { push(&mut queue, &slow, Op::Read, 0, &[]) }.is_err());
-        assert_eq!(queue.room(slow.latency_ns), 0);
-        assert_eq!(queue.room(0), CAPACITY, "others do not wait for the clock");
+        assert_eq!(queue.room_for(&slow), 0);
+        assert_eq!(queue.room(), CAPACITY, "others do not wait for the clock");
         let mut out = Vec::new();
         queue.reap(&mut out);
         assert!(out.is_empty(), "none is due within the hour");
         assert!(!queue.has_completions());
-        assert!(queue.next_deadline_ns().unwrap() > now_ns());
+        assert!(queue.deadline_ns().unwrap() > now_ns());
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::Errno;
 
 use crate::drivers::Driver;
-use crate::engines::AttachContext;
 use crate::error::NodeError;
+use crate::io::AttachContext;
 use crate::node::{Node, Span};
 use crate::route::{Lookup, Mapped, Path, Route, Target};
 use crate::task::{LocalFuture, TaskContext, TaskNode};

@@ -118,16 +118,8 @@ impl Uring {
         self.eventfd.as_fd()
     }
 
-    pub fn room(&self) -> usize {
-        self.engine.room()
-    }
-
     pub fn max_events(&self) -> u32 {
         self.engine.max_events()
-    }
-
-    pub fn has_completions(&self) -> bool {
-        self.engine.has_completions()
     }
 
     pub fn stats(&self) -> UringStats {

@@ -121,10 +121,10 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use crate::drivers::Driver;
-    use crate::engines::AttachContext;
+    use crate::io::AttachContext;
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, EngineSettings, Engines, FaultRules, Faults, Node, testing};
+    use crate::{Aio, FaultRules, Faults, IoContext, IoSettings, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::rc::Rc;
@@ -207,8 +207,8 @@ mod tests {
         let faults = Faults::new(FaultRules::default());
         let node = Node::filtered("filter", &node, faults, false, true);
         let node = Node::window("window", &node, BLOCK, None, false, true).unwrap();
-        let mut engines = Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap();
-        let route = engines.attach(&node, &mut |_| Ok(()));
+        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
+        let route = io.attach(&node, &mut |_| Ok(()));
         let mut memory = [9_u8; 2 * BLOCK_BYTES];
         let mut segment = libc::iovec {
             iov_base: memory.as_mut_ptr().cast(),
@@ -224,8 +224,8 @@ mod tests {
             token: 7,
         };
         // SAFETY: the loop below waits for its end; list and memory are kept beyond it.
-        unsafe { engines.submit(&route, request) }.unwrap();
-        let done = testing::run_until_completed(&mut engines, 1);
+        unsafe { io.submit(&route, request) }.unwrap();
+        let done = testing::run_until_completed(&mut io, 1);
         assert_eq!(done[0].result, Ok(()));
         let mut new = old.clone();
         new[BLOCK_BYTES + 512..][..memory.len()].fill(9);

@@ -12,7 +12,6 @@ use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
 use super::timers::TimerKey;
 use crate::drivers::null_co::{fill_with_zeroes, now_ns};
-use crate::job::{Job, Work};
 use crate::lease::Lease;
 use crate::route::{Mapped, Path, Route, Target};
 
@@ -80,15 +79,10 @@ impl TaskContext {
 
     /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
     pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
-        let file = target.file.clone();
-        let outgoing = |request| {
-            // SAFETY: the source of the request keeps its memory until the task has completed, which is not
-            // before this has; the list stays as long as this is out.
-            let job = unsafe { Job::new(file, request) };
-            Outgoing::Work(Work::Request(job))
-        };
+        let (file, request) = (target.file.clone(), target.request(&request));
+        let outgoing = |request| Outgoing::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
-        unsafe { IoFuture::new(&self.shared, target.request(&request), None, outgoing) }.await
+        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
 
     /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.

@@ -260,9 +260,14 @@ impl Executor {
         self.shared.io.borrow_mut().outbox.pop_front()
     }
 
-    /// The backend had no room for it: it is the next one again.
+    /// How much is asked of backends.
+    pub fn outgoing(&self) -> usize {
+        self.shared.io.borrow().outbox.len()
+    }
+
+    /// The backend had no room for it: it is asked again after all others.
     pub fn put_back(&mut self, outgoing: Outgoing) {
-        self.shared.io.borrow_mut().outbox.push_front(outgoing);
+        self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 
     /// The source at this place wants to end: its tasks wait for nothing that may take for ever, until
@@ -296,7 +301,8 @@ mod tests {
     use super::super::buffers::MAX_BYTES;
     use super::super::io::IoFuture;
     use super::*;
-    use crate::job::Work;
+    use crate::route::Carrier;
+    use crate::testing;
     use std::future::poll_fn;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -366,16 +372,17 @@ mod tests {
 
     /// Asks for something of a worker.
     fn begin_io(cx: &TaskContext) -> IoFuture {
-        let work = |request: Request| Work::Call(Box::new(|| Ok(())), request.token);
-        let outgoing = |request| Outgoing::Work(work(request));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let target = testing::target(file.path(), Carrier::Workers);
+        let outgoing = |request| Outgoing::Worker(target.file, request);
         // SAFETY: there are no segments.
         unsafe { IoFuture::new(&cx.shared, request(0, 0), None, outgoing) }
     }
 
     fn token(outgoing: &Outgoing) -> u64 {
         match outgoing {
-            Outgoing::Work(work) => engine::Job::token(work),
-            _ => panic!("work"),
+            Outgoing::Worker(_, request) => request.token,
+            _ => panic!("for a worker"),
         }
     }
 
@@ -599,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backend_refuses_is_the_next_again() {
+    fn what_backends_refuse_is_asked_again_in_the_same_order() {
         let mut rig = Rig::new();
         rig.spawn(1, 1, |cx, _| {
             Box::pin(async move {
@@ -608,11 +615,13 @@ mod tests {
             })
         });
         rig.tasks.run();
-        let first = rig.tasks.next_outgoing().unwrap();
-        let first_token = token(&first);
-        rig.tasks.put_back(first);
-        let tokens = [(); 2].map(|()| token(&rig.tasks.next_outgoing().unwrap()));
-        assert_eq!(tokens[0], first_token);
+        let refused = [(); 2].map(|()| rig.tasks.next_outgoing().unwrap());
+        let tokens = refused.each_ref().map(token);
+        for outgoing in refused {
+            rig.tasks.put_back(outgoing);
+        }
+        let again = [(); 2].map(|()| token(&rig.tasks.next_outgoing().unwrap()));
+        assert_eq!(again, tokens);
         // In the other order.
         rig.tasks.take_io(&mut done(tokens[1]));
         assert_eq!(rig.completed(), [0; 0]);

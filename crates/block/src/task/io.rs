@@ -1,32 +1,31 @@
 //! I/O that tasks wait for.
 //!
 //! Each has a place in a table from when it is asked for until its result is taken. The backends know it by a token with
-//! that place in the lower half, and [`TASK_SOURCE`] in the upper one, which no queue has.
+//! that place in the lower half, and [`token::TASKS`] in the upper one, which no queue has.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use engine::uring::File;
 use engine::{Completion, Errno, Request};
 
 use super::executor::Shared;
-use crate::job::Work;
+use crate::drivers::disk_file::DiskFile;
+use crate::io::token;
 use crate::lease::Lease;
 use crate::route::Target;
 
-/// Upper half of the tokens of tasks' I/O: no place of a queue.
-pub(super) const TASK_SOURCE: u64 = (u32::MAX as u64) << 32;
-
 /// What a task asks of the backends.
 pub(crate) enum Outgoing {
-    /// A request to a file, by whatever carries that.
+    /// A request to a node's part of a file, by whatever carries that.
     Request(Target, Request),
     /// A request at its offset in a file that the ring knows as this.
     Ring(File, Request),
-    /// What may block.
-    Work(Work),
+    /// A request at its offset in a file, by a worker, which may block.
+    Worker(Arc<DiskFile>, Request),
 }
 
 enum State {
@@ -101,7 +100,7 @@ impl IoTable {
     /// A backend has answered: the task, and whom to wake of it. `None`: it is nothing of a task's.
     pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
-        let place = u32::try_from(token.checked_sub(TASK_SOURCE)?).ok()?;
+        let place = (token::place(token) == token::TASKS).then(|| token::number(token))?;
         let entry = self.entries.get_mut(place as usize)?;
         self.out -= 1;
         entry.lease = None;
@@ -155,7 +154,7 @@ impl IoFuture {
         }
         let outgoing = outgoing(Request {
             iov: segments.as_mut_ptr(),
-            token: TASK_SOURCE | u64::from(place),
+            token: token::new(token::TASKS, place),
             ..request
         });
         io.outbox.push_back(outgoing);
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, EngineSettings, Engines, Node, Op, SECTOR_BYTES, testing};
+    use crate::{Aio, IoContext, IoSettings, Node, Op, SECTOR_BYTES, testing};
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
 
@@ -242,19 +241,17 @@ mod tests {
             .write(true)
             .open(folder.path().join("short"));
         file.unwrap().set_len(5 * SECTOR_BYTES).unwrap();
-        let mut engines = Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap();
+        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
         let mut watched: Vec<OwnedFd> = Vec::new();
-        let mut attach = |node: &Node| {
-            engines.attach(node, &mut |fd| {
+        let mut attach = |node: &Arc<Node>| {
+            io.attach(node, &mut |fd| {
                 watched.push(fd.as_fd().try_clone_to_owned()?);
                 Ok(())
             })
         };
-        let [first, second, outer] = [&short, &whole, &whole].map(|node| attach(node));
-        let route = Route {
-            read: Path::Task(Rc::new(ReadTwice { first, second })),
-            ..outer
-        };
+        let [first, second, mut disk] = [&short, &whole, &whole].map(&mut attach);
+        let (first, second) = (first.route, second.route);
+        disk.route.read = Path::Task(Rc::new(ReadTwice { first, second }));
         let mut memory = [0xee_u8; LEN];
         let (head, tail) = memory.split_at_mut(1000);
         let mut segments = [head, tail].map(|part| libc::iovec {
@@ -271,8 +268,8 @@ mod tests {
             token: 5,
         };
         // SAFETY: the loop below waits for its end; list, memory and nodes are kept beyond it.
-        unsafe { engines.submit(&route, request) }.unwrap();
-        let done = testing::run_until_completed(&mut engines, 1);
+        unsafe { io.submit(&disk, request) }.unwrap();
+        let done = testing::run_until_completed(&mut io, 1);
         assert_eq!(done[0].result, Ok(()));
         assert!(
             memory.iter().all(|byte| *byte == 2),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use block::{Node, NodeOptions, NullOptions};
 
@@ -9,7 +10,7 @@ use crate::storage::{LoopDevice, device, file, folder, image, options, ways};
 
 const MIB: u64 = 1 << 20;
 
-fn pieces(node: &Node, offset: u64, len: u64, most: usize) -> Vec<(u64, bool)> {
+fn pieces(node: &Arc<Node>, offset: u64, len: u64, most: usize) -> Vec<(u64, bool)> {
     let found = node.allocations(offset, len, most).unwrap();
     let pairs = found.iter().map(|piece| (piece.len, piece.allocated));
     pairs.collect()

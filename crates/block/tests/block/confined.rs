@@ -1,4 +1,4 @@
-//! Engines and nodes in the daemon's sandbox: what iothreads, their workers and control threads do with disks, under the filter
+//! IoContext and nodes in the daemon's sandbox: what iothreads, their workers and control threads do with disks, under the filter
 //! of each kind of thread.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{EngineSettings, FileOptions, Node};
+use block::{FileOptions, IoSettings, Node};
 use engine::{AioSettings, Errno, PoolSettings};
 use limited_host::confined::{
     Operation, all_are_allowed, confine, enter, is_inside, not_missed, on_an_iothread, on_thread,
@@ -80,8 +80,8 @@ fn calls_that_no_operation_makes() {
     }
 }
 
-fn settings() -> EngineSettings {
-    EngineSettings {
+fn settings() -> IoSettings {
+    IoSettings {
         aio: AioSettings::default(),
         pool: PoolSettings {
             name: "worker io0".to_owned(),
@@ -273,9 +273,9 @@ fn workers_come_and_go() {
         |disks| {
             let (node, mut rig) = (&disks[0].1, rig());
             let cpus = rustix::thread::sched_getaffinity(None).unwrap();
-            rig.engines.set_worker_cpus(cpus);
+            rig.io.set_worker_cpus(cpus);
             for (min, max) in [(4, 8), (1, 1), (0, 64)] {
-                rig.engines.set_worker_limits(min, max).unwrap();
+                rig.io.set_worker_limits(min, max).unwrap();
                 let calls = (0..128).map(|at| Call::write(at * 4096, &[7; 4096]));
                 for outcome in rig.all(node, calls.collect()) {
                     assert_eq!(outcome.result, Ok(()));
@@ -370,7 +370,7 @@ fn iothreads_use_linux_aio() {
         |disks| {
             let mut rig = rig();
             transfers(&mut rig, &disks[0].1);
-            let stats = rig.engines.aio_stats().unwrap();
+            let stats = rig.io.aio_stats().unwrap();
             assert!(stats.submitted > 0);
         },
     );
@@ -386,8 +386,8 @@ fn iothreads_use_io_uring() {
                 let mut rig = rig();
                 transfers(&mut rig, &node);
                 zeroes_are_read(&mut rig, &node);
-                rig.engines.set_worker_limits(0, 8).unwrap();
-                if rig.engines.ring_stats().is_none() {
+                rig.io.set_worker_limits(0, 8).unwrap();
+                if rig.io.ring_stats().is_none() {
                     test_report::not_run("no io_uring");
                 }
             }
@@ -407,7 +407,7 @@ fn iothreads_transfer_in_the_call() {
             // It must have answered at once for a while.
             for _ in 0..2000 {
                 transfers(&mut rig, node);
-                let stats = rig.engines.aio_stats().unwrap();
+                let stats = rig.io.aio_stats().unwrap();
                 if stats.synchronous > 100 {
                     return;
                 }

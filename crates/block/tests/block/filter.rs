@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{
-    FaultAction, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Op, Route,
+    AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Op,
 };
 use engine::Errno;
 
@@ -179,7 +179,7 @@ fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
     faults.set(Some(rules(&[rule(Op::Write, FaultAction::Delay(HOUR_NS))])));
     let memory = hold(&mut rig, &node, 7);
     rig.ok(&below, Call::flush());
-    assert!(rig.engines.next_deadline_ns().is_some());
+    assert!(rig.io.next_deadline_ns().is_some());
     end(rig, memory);
 }
 
@@ -219,13 +219,13 @@ fn what_hangs_is_carried_out_when_it_is_released() {
 
 /// A request that is held back, with the memory that it names.
 struct Held {
-    route: Route,
+    route: AttachedDisk,
     _bytes: Vec<u8>,
     _iov: Box<libc::iovec>,
 }
 
 /// Submits a write of the queue at `place`, which is held back.
-fn hold(rig: &mut Rig, node: &Node, place: u32) -> Held {
+fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> Held {
     let route = rig.attach(node);
     let mut bytes = vec![0; 8192];
     let start = bytes.as_mut_ptr().align_offset(4096);
@@ -243,11 +243,11 @@ fn hold(rig: &mut Rig, node: &Node, place: u32) -> Held {
         token: u64::from(place) << 32 | 1,
     };
     // SAFETY: what is returned outlives the request, which `end` waits for.
-    unsafe { rig.engines.submit(&route, request) }.unwrap();
+    unsafe { rig.io.submit(&route, request) }.unwrap();
     let mut out = Vec::new();
-    rig.engines.flush_batch();
-    rig.engines.reap(&mut out);
-    assert!(out.is_empty() && !rig.engines.has_completions());
+    rig.io.flush_batch();
+    rig.io.reap(&mut out);
+    assert!(out.is_empty() && !rig.io.has_completions());
     Held {
         route,
         _bytes: bytes,
@@ -257,20 +257,20 @@ fn hold(rig: &mut Rig, node: &Node, place: u32) -> Held {
 
 /// The queue at place 7 ends, and the one request that it has in flight with it.
 fn end(mut rig: Rig, held: Held) {
-    rig.engines.stop_source(8);
+    rig.io.stop_source(8);
     let mut out = Vec::new();
-    rig.engines.reap(&mut out);
+    rig.io.reap(&mut out);
     assert!(out.is_empty(), "that was another queue");
-    rig.engines.stop_source(7);
+    rig.io.stop_source(7);
     while out.is_empty() {
-        rig.engines.reap(&mut out);
-        rig.engines.flush_batch();
+        rig.io.reap(&mut out);
+        rig.io.flush_batch();
         std::thread::yield_now();
     }
     assert_eq!((out[0].token, out[0].result), (7 << 32 | 1, Ok(())));
     drop(held._bytes);
-    rig.engines.source_ended(7);
-    rig.engines.detach(held.route);
+    rig.io.source_ended(7);
+    rig.io.detach(held.route);
 }
 
 /// Errors by chance: what failed is not on the disk, all else is, and nothing is lost.

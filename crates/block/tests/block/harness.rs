@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use block::{EngineSettings, Engines, Node, Op, Request, Route};
+use block::{AttachedDisk, IoContext, IoSettings, Node, Op, Request};
 use engine::{AioSettings, Completion, Errno};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -166,9 +166,9 @@ impl Placed {
     }
 }
 
-/// Engines and the loop around them.
+/// IoContext and the loop around them.
 pub struct Rig {
-    pub engines: Engines,
+    pub io: IoContext,
     woken: Arc<OwnedFd>,
     /// Descriptors of engines.
     watched: Vec<OwnedFd>,
@@ -180,16 +180,16 @@ impl Rig {
     }
 
     pub fn with_max_events(max_events: u32) -> Self {
-        Rig::with_settings(EngineSettings {
+        Rig::with_settings(IoSettings {
             aio: AioSettings {
                 max_events,
                 ..AioSettings::default()
             },
-            ..EngineSettings::default()
+            ..IoSettings::default()
         })
     }
 
-    pub fn with_settings(settings: EngineSettings) -> Self {
+    pub fn with_settings(settings: IoSettings) -> Self {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).unwrap());
         let wake = woken.clone();
@@ -197,16 +197,16 @@ impl Rig {
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
         };
         Rig {
-            engines: Engines::new(settings, Arc::new(wake)).unwrap(),
+            io: IoContext::new(settings, Arc::new(wake)).unwrap(),
             woken,
             watched: Vec::new(),
         }
     }
 
     /// A queue of the node's starts.
-    pub fn attach(&mut self, node: &Node) -> Route {
+    pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
         let watched = &mut self.watched;
-        self.engines.attach(node, &mut |fd| {
+        self.io.attach(node, &mut |fd| {
             watched.push(fd.try_clone_to_owned()?);
             Ok(())
         })
@@ -214,56 +214,56 @@ impl Rig {
 
     /// Requests that the kernel took of Linux AIO and the ring.
     pub fn submitted(&self) -> u64 {
-        let aio = self.engines.aio_stats();
+        let aio = self.io.aio_stats();
         let aio = aio.map_or(0, |stats| stats.submitted + stats.synchronous);
-        let ring = self.engines.ring_stats();
+        let ring = self.io.ring_stats();
         aio + ring.map_or(0, |stats| stats.submitted)
     }
 
     /// Runs one request to its end.
-    pub fn one(&mut self, node: &Node, call: Call) -> Outcome {
+    pub fn one(&mut self, node: &Arc<Node>, call: Call) -> Outcome {
         self.all(node, vec![call]).remove(0)
     }
 
     /// Runs one request that must succeed.
-    pub fn ok(&mut self, node: &Node, call: Call) -> Vec<u8> {
+    pub fn ok(&mut self, node: &Arc<Node>, call: Call) -> Vec<u8> {
         let outcome = self.one(node, call);
         assert_eq!(outcome.result, Ok(()));
         outcome.data
     }
 
-    pub fn read(&mut self, node: &Node, offset: u64, len: usize) -> Vec<u8> {
+    pub fn read(&mut self, node: &Arc<Node>, offset: u64, len: usize) -> Vec<u8> {
         self.ok(node, Call::read(offset, len))
     }
 
     /// Runs requests to their end, as many at once as there is room for: each completes once.
-    pub fn all(&mut self, node: &Node, calls: Vec<Call>) -> Vec<Outcome> {
+    pub fn all(&mut self, node: &Arc<Node>, calls: Vec<Call>) -> Vec<Outcome> {
         self.each(calls.into_iter().map(|call| (node, call)).collect())
     }
 
     /// The same, with a node for each.
-    pub fn each(&mut self, calls: Vec<(&Node, Call)>) -> Vec<Outcome> {
-        let (nodes, mut placed): (Vec<&Node>, Vec<Placed>) = calls
+    pub fn each(&mut self, calls: Vec<(&Arc<Node>, Call)>) -> Vec<Outcome> {
+        let (nodes, mut placed): (Vec<&Arc<Node>>, Vec<Placed>) = calls
             .into_iter()
             .map(|(node, call)| (node, Placed::new(call)))
             .unzip();
-        let routes: Vec<Route> = nodes.iter().map(|node| self.attach(node)).collect();
+        let routes: Vec<AttachedDisk> = nodes.iter().map(|node| self.attach(node)).collect();
         let mut results = vec![None; placed.len()];
         let mut next = 0;
         let mut left = placed.len();
         let mut out = Vec::new();
         while left > 0 {
-            while next < placed.len() && self.engines.room(&routes[next]) > 0 {
+            while next < placed.len() && self.io.room(&routes[next]) > 0 {
                 let request = placed[next].request(next as u64);
                 // SAFETY: `placed` and the nodes outlive the loop, which ends when all requests
                 // have completed; nothing in `placed` is touched before.
-                let taken = unsafe { self.engines.submit(&routes[next], request) };
+                let taken = unsafe { self.io.submit(&routes[next], request) };
                 assert!(taken.is_ok(), "there was room");
                 next += 1;
             }
-            self.engines.flush_batch();
+            self.io.flush_batch();
             self.wait();
-            self.engines.reap(&mut out);
+            self.io.reap(&mut out);
             for Completion { token, result } in out.drain(..) {
                 let before = results[usize::try_from(token).unwrap()].replace(result);
                 assert_eq!(before, None, "request {token} completed twice");
@@ -271,10 +271,10 @@ impl Rig {
             }
         }
         // A ring may say that there is something to finish when that has just been done.
-        self.engines.reap(&mut out);
+        self.io.reap(&mut out);
         assert!(out.is_empty(), "a completion of nothing: {out:?}");
         for route in routes {
-            self.engines.detach(route);
+            self.io.detach(route);
         }
         let outcomes = placed.into_iter().zip(results);
         outcomes
@@ -287,21 +287,21 @@ impl Rig {
         &mut self,
         call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
     ) -> Result<(), Errno> {
-        self.engines.call(Box::new(call), 0);
+        self.io.call(Box::new(call), 0);
         let mut out = Vec::new();
         while out.is_empty() {
             self.wait();
-            self.engines.reap(&mut out);
+            self.io.reap(&mut out);
         }
         out[0].result
     }
 
     /// Sleeps until something may have completed.
     fn wait(&mut self) {
-        if self.engines.prepare_to_block() {
+        if self.io.prepare_to_block() {
             return;
         }
-        let by_clock = self.engines.next_deadline_ns().is_some() || self.engines.needs_retry();
+        let by_clock = self.io.next_deadline_ns().is_some() || self.io.needs_retry();
         let timeout = rustix::event::Timespec {
             tv_sec: if by_clock { 0 } else { 60 },
             tv_nsec: if by_clock { 1_000_000 } else { 0 },

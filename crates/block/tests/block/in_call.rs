@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::Arc;
 
-use block::{Node, Route};
+use block::{AttachedDisk, Node};
 use engine::Errno;
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ fn disk(folder: &TempDir) -> (std::path::PathBuf, Arc<Node>) {
 }
 
 /// Writes all blocks and reads them back, many at once; `round` is in the bytes.
-fn fill_and_check(rig: &mut Rig, node: &Node, round: u64) {
+fn fill_and_check(rig: &mut Rig, node: &Arc<Node>, round: u64) {
     let blocks = (0..BLOCKS).map(|block| {
         let offset = block * BLOCK as u64;
         (offset, pattern(round * BLOCKS + block + 1, BLOCK))
@@ -40,11 +40,11 @@ fn fill_and_check(rig: &mut Rig, node: &Node, round: u64) {
 }
 
 fn synchronous(rig: &Rig) -> u64 {
-    rig.engines.aio_stats().unwrap().synchronous
+    rig.io.aio_stats().unwrap().synchronous
 }
 
 /// A disk in memory, and an iothread that carries its requests out at once. None where there is none.
-fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig, Route)> {
+fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig, AttachedDisk)> {
     let folder = tmpfs_folder()?;
     let (path, node) = disk(&folder);
     let mut rig = Rig::new();
@@ -77,7 +77,7 @@ fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
     rig.ok(&node, Call::write(0, &pattern(7, BLOCK)).fua());
     assert!(rig.read(&node, 0, BLOCK) == pattern(7, BLOCK));
     // Another disk with the same number begins anew.
-    rig.engines.detach(route);
+    rig.io.detach(route);
     let before = synchronous(&rig);
     rig.ok(&node, Call::read(0, BLOCK));
     assert_eq!(synchronous(&rig), before);

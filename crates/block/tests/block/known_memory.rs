@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use block::{Node, Op, Request, Route};
+use block::{AttachedDisk, Node, Op, Request};
 
 use crate::harness::{Rig, pattern};
 use crate::storage::{file, folder, image, options, ring};
@@ -30,16 +30,16 @@ fn disk(path: &Path, seed: u64) -> Arc<Node> {
     file(&ring(options(path)))
 }
 
-fn join(rig: &mut Rig, route: &Route, key: usize, pages: &[&Page]) {
+fn join(rig: &mut Rig, route: &AttachedDisk, key: usize, pages: &[&Page]) {
     let ranges = pages.iter().map(|page| page.range());
     // SAFETY: every test keeps its pages until all users have left, or the engines are dropped.
-    unsafe { rig.engines.join_memory(route, key, ranges) };
+    unsafe { rig.io.join_memory(route, key, ranges) };
 }
 
 /// Reads a page of a disk into memory, where it must be right; whether the ring knew the memory.
-fn known(rig: &mut Rig, route: &Route, seed: u64, page: &mut Page) -> bool {
+fn known(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page) -> bool {
     page.0.fill(0xee);
-    let fixed = |rig: &Rig| rig.engines.ring_stats().unwrap().fixed;
+    let fixed = |rig: &Rig| rig.io.ring_stats().unwrap().fixed;
     let before = fixed(rig);
     let mut iov = libc::iovec {
         iov_base: page.0.as_mut_ptr().cast(),
@@ -55,11 +55,11 @@ fn known(rig: &mut Rig, route: &Route, seed: u64, page: &mut Page) -> bool {
         token: 0,
     };
     // SAFETY: the page and the segment outlive the loop, which ends with the completion.
-    unsafe { rig.engines.submit(route, request) }.unwrap();
-    rig.engines.flush_batch();
+    unsafe { rig.io.submit(route, request) }.unwrap();
+    rig.io.flush_batch();
     let mut out = Vec::new();
     while out.is_empty() {
-        rig.engines.reap(&mut out);
+        rig.io.reap(&mut out);
         std::thread::yield_now();
     }
     assert_eq!(out[0].result, Ok(()));
@@ -84,12 +84,12 @@ fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
     join(&mut rig, &disks[1], 2, &[&two]);
     assert!(known(&mut rig, &disks[0], 1, &mut one));
     assert!(known(&mut rig, &disks[1], 2, &mut two));
-    rig.engines.leave_memory(1);
+    rig.io.leave_memory(1);
     assert!(known(&mut rig, &disks[0], 1, &mut one), "it has a user");
-    rig.engines.leave_memory(1);
+    rig.io.leave_memory(1);
     assert!(!known(&mut rig, &disks[0], 1, &mut one), "it has none");
     assert!(known(&mut rig, &disks[1], 2, &mut two), "another's");
-    rig.engines.leave_memory(2);
+    rig.io.leave_memory(2);
     assert!(!known(&mut rig, &disks[1], 2, &mut two));
     // And once more, in the places that are free again.
     join(&mut rig, &disks[1], 3, &[&two]);
@@ -109,10 +109,10 @@ fn a_region_of_two_maps_is_known_until_both_are_gone() {
     let route = rig.attach(&node);
     join(&mut rig, &route, 1, &[&shared]);
     join(&mut rig, &route, 2, &[&shared, &new]);
-    rig.engines.leave_memory(1);
+    rig.io.leave_memory(1);
     assert!(known(&mut rig, &route, 1, &mut shared));
     assert!(known(&mut rig, &route, 1, &mut new));
-    rig.engines.leave_memory(2);
+    rig.io.leave_memory(2);
     assert!(!known(&mut rig, &route, 1, &mut shared));
     assert!(!known(&mut rig, &route, 1, &mut new));
 }

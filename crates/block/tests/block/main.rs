@@ -1,4 +1,4 @@
-//! What a device relies on when it hands requests to [`block::Engines`]: driven with real files,
+//! What a device relies on when it hands requests to [`block::IoContext`]: driven with real files,
 //! tmpfs and loop devices, through Linux AIO and worker threads.
 //!
 //! Loop devices need root, and some tests need QEMU's tools. Where they cannot be had a test
@@ -8,12 +8,12 @@
 mod allocation;
 mod confined;
 mod discard;
-mod engines;
 mod errors;
 mod filter;
 mod flush;
 mod harness;
 mod in_call;
+mod io_context;
 mod known_memory;
 mod locking;
 mod model;

@@ -58,20 +58,20 @@ fn the_soonest_completes_first_and_equals_in_order() {
         .map(|latency_ns| rig.attach(&null(latency_ns, false)));
     for (token, route) in [(0, &slow), (1, &fast), (2, &never), (3, &slow), (4, &fast)] {
         // SAFETY: a flush names no memory, and the nodes outlive the engines' use of them.
-        unsafe { rig.engines.submit(route, request(token)) }.unwrap();
+        unsafe { rig.io.submit(route, request(token)) }.unwrap();
     }
     let mut out = Vec::new();
     let mut deadlines = Vec::new();
     while out.len() < 4 {
-        deadlines.extend(rig.engines.next_deadline_ns());
-        rig.engines.reap(&mut out);
+        deadlines.extend(rig.io.next_deadline_ns());
+        rig.io.reap(&mut out);
         std::thread::yield_now();
     }
     let order: Vec<_> = out.iter().map(|completion| completion.token).collect();
     assert_eq!(order, [1, 4, 0, 3]);
     assert!(deadlines.is_sorted());
-    assert!(!rig.engines.has_completions());
-    assert!(rig.engines.next_deadline_ns() > deadlines.last().copied());
+    assert!(!rig.io.has_completions());
+    assert!(rig.io.next_deadline_ns() > deadlines.last().copied());
 }
 
 /// A slow disk that is full of waiting requests does not stop the others of its iothread.
@@ -81,14 +81,14 @@ fn a_slow_disk_fills_only_itself() {
     let path = image(&folder, "disk", 1 << 20);
     let mut rig = Rig::new();
     let never = rig.attach(&null(3_600_000_000_000, false));
-    let room = rig.engines.room(&never);
+    let room = rig.io.room(&never);
     for token in 0..room as u64 {
         // SAFETY: as above.
-        unsafe { rig.engines.submit(&never, request(token)) }.unwrap();
+        unsafe { rig.io.submit(&never, request(token)) }.unwrap();
     }
-    assert_eq!(rig.engines.room(&never), 0);
+    assert_eq!(rig.io.room(&never), 0);
     // SAFETY: as above.
-    assert!(unsafe { rig.engines.submit(&never, request(0)) }.is_err());
+    assert!(unsafe { rig.io.submit(&never, request(0)) }.is_err());
     rig.ok(&null(0, true), Call::read(0, 512));
     let unflushed = |how| block::FileOptions {
         no_flush: true,

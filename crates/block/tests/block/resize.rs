@@ -12,7 +12,7 @@ use crate::storage::{LoopDevice, device, file, folder, image, options, try_file,
 const LEN: u64 = 1 << 20;
 
 /// Both halves of it, without a guest to think of.
-fn resize(node: &Node, size: u64) -> Result<(), ResizeError> {
+fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
     let end = node.end_for(size)?;
     let size = node.size_within(end)?;
     node.move_end(end)?;

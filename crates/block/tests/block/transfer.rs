@@ -82,10 +82,7 @@ fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
             let shown = format!("{how:?} {call:?}");
             assert_eq!(submitted(&mut rig, call), expected, "{shown}");
         }
-        let made = (
-            rig.engines.aio_stats().is_some(),
-            rig.engines.ring_stats().is_some(),
-        );
+        let made = (rig.io.aio_stats().is_some(), rig.io.ring_stats().is_some());
         assert_eq!(made, (carrier == Aio::Native, ring), "made when wanted");
     }
 }

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use block::Request;
-use data_plane::{Completion, DeviceIo, ExportReports, SOURCES, SocketDevice};
-use device_queue::{Kind, QueueStats, token};
+use block::{DiskCall, DiskIo, Request, SourceIo, token};
+use data_plane::{Completion, ExportReports, SOURCES, SocketDevice};
+use device_queue::{Kind, QueueStats};
 use event_loop::Interest;
 use listener::Listener;
-use lsi_adapter::{Adapter, Sink};
+use lsi_adapter::Adapter;
 use qmp::Handle;
 use vfio_user::{PciDevice, Server};
 
@@ -108,27 +108,27 @@ impl LsiController {
     }
 }
 
-/// The engines, and what is kept of each request.
+/// The disks, and what is kept of each request.
 struct Counted<'a, 'b> {
-    io: &'a mut DeviceIo<'b>,
+    io: &'a mut SourceIo<'b>,
     requests: &'a mut Requests,
     /// In ticks.
     now: u64,
 }
 
-impl Sink for Counted<'_, '_> {
-    fn room(&self, disk: usize) -> usize {
+impl DiskIo for Counted<'_, '_> {
+    fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }
 
-    unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
-        self.requests.submitted(disk, slot, &request, self.now);
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
+        self.requests.submitted(disk, &request, self.now);
         // SAFETY: as promised to us.
-        unsafe { self.io.submit(disk, slot, request) };
+        unsafe { self.io.submit(disk, request) };
     }
 
-    fn call(&mut self, disk: usize, slot: u32, chore: scsi::Chore) {
-        self.io.call(disk, slot, |node| chore.run(node));
+    fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
+        self.io.call(disk, call, number);
     }
 }
 
@@ -181,7 +181,7 @@ impl SocketDevice for LsiController {
         deadlines.into_iter().flatten().min()
     }
 
-    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool {
+    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool {
         let now = self.requests.now();
         let stats = &self.told.figures.queues[0].stats;
         let adapter = self.server.device().0;
@@ -201,7 +201,7 @@ impl SocketDevice for LsiController {
     fn complete(&mut self, done: &[Completion]) {
         let adapter = self.server.device().0;
         for &Completion { token, result } in done {
-            let slot = token::slot(token);
+            let slot = token::number(token);
             let asked = self.requests.completed(slot, result.is_ok());
             if let (Some(asked), Err(errno)) = (asked, result) {
                 self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);

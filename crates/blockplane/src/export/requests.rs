@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use block::{Op, Request, SECTOR_BYTES};
+use block::{Op, Request, SECTOR_BYTES, token};
 use counters::{Clock, Scale};
 use device_queue::trace::{self, request_type};
 use device_queue::{Kind, QueueName, QueueStats, Tally};
@@ -51,7 +51,8 @@ impl Requests {
     }
 
     /// One goes to its disk, `now` in ticks.
-    pub fn submitted(&mut self, disk: usize, slot: u32, request: &Request, now: u64) {
+    pub fn submitted(&mut self, disk: u32, request: &Request, now: u64) {
+        let (disk, slot) = (disk as usize, token::number(request.token));
         let kind = Kind::of(request.op);
         let figures = &self.disks[disk];
         figures.in_flight().add(1);

@@ -1,6 +1,6 @@
 //! A virtio-blk queue on an iothread.
 
-use block::{Engines, Request, Route};
+use block::{AttachedDisk, SourceIo};
 use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use virtio_blk::{Retried, Status};
@@ -15,45 +15,15 @@ use crate::reports::QueueReports;
 /// The queue, its disk, and the requests that the disk has failed and the error policy keeps.
 pub(crate) struct BlkQueue {
     queue: virtio_blk::Queue,
-    /// The way of its requests to the disk.
-    route: Route,
+    disk: [AttachedDisk; 1],
     parked: ParkedRequests,
 }
 
-/// The disk, as the device sees it.
-struct RouteSink<'a> {
-    engines: &'a mut Engines,
-    route: &'a Route,
-}
-
-impl virtio_blk::Sink for RouteSink<'_> {
-    #[inline]
-    fn room(&self) -> usize {
-        self.engines.room(self.route)
-    }
-
-    #[inline]
-    fn merging_helps(&self) -> bool {
-        self.route.merging_helps()
-    }
-
-    #[inline(always)]
-    unsafe fn submit(&mut self, request: Request) {
-        // SAFETY: the device's promise reaches to the completion; the vring keeps the route, and the
-        // memory map by its epoch, until then (`stopping` waits for all completions).
-        let taken = unsafe { self.engines.submit(self.route, request) };
-        assert!(
-            taken.is_ok(),
-            "the device asked for room before it took the request"
-        );
-    }
-}
-
 impl BlkQueue {
-    pub fn new(queue: virtio_blk::Queue, route: Route) -> Self {
+    pub fn new(queue: virtio_blk::Queue, disk: AttachedDisk) -> Self {
         BlkQueue {
             queue,
-            route,
+            disk: [disk],
             parked: ParkedRequests::default(),
         }
     }
@@ -66,17 +36,18 @@ impl BlkQueue {
                 self.parked.retry_when_enabled();
                 return true;
             }
-            if cx.engines.room(&self.route) == 0 {
+            if cx.io.room(&self.disk[0]) == 0 {
                 return false;
             }
             let Some(parked) = self.parked.pop(cx.reports) else {
                 return true;
             };
-            let sink = &mut RouteSink {
-                engines: cx.engines,
-                route: &self.route,
+            let io = &mut SourceIo {
+                io: cx.io,
+                disks: &self.disk,
+                place: cx.place,
             };
-            if self.queue.retry(parked.slot, sink) == Retried::Beyond {
+            if self.queue.retry(parked.slot, io) == Retried::Beyond {
                 self.give_up(&parked, cx);
             }
         }
@@ -129,8 +100,8 @@ impl QueueDevice for BlkQueue {
         self.queue.stats()
     }
 
-    fn into_routes(self) -> Vec<Route> {
-        vec![self.route]
+    fn into_disks(self) -> Vec<AttachedDisk> {
+        self.disk.into()
     }
 
     fn in_flight(&self) -> InFlight {
@@ -146,12 +117,13 @@ impl QueueDevice for BlkQueue {
         chain: &mut Chain,
         budget: usize,
     ) -> Result<Admission, Broken> {
-        let sink = &mut RouteSink {
-            engines: cx.engines,
-            route: &self.route,
+        let io = &mut SourceIo {
+            io: cx.io,
+            disks: &self.disk,
+            place: cx.place,
         };
         self.queue.begin_batch(cx.now);
-        let admission = self.queue.admit(cx.ring, cx.memory, chain, sink, budget);
+        let admission = self.queue.admit(cx.ring, cx.memory, chain, io, budget);
         Ok(admission?)
     }
 
@@ -255,11 +227,11 @@ impl QueueDevice for BlkQueue {
         }
     }
 
-    fn registered_route(&self) -> Option<&Route> {
-        Some(&self.route)
+    fn registered_disk(&self) -> Option<&AttachedDisk> {
+        Some(&self.disk[0])
     }
 
-    fn set_route(&mut self, route: Route) -> Route {
-        std::mem::replace(&mut self.route, route)
+    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
+        std::mem::replace(&mut self.disk[0], disk)
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{Engines, Node, Request, Route};
+use block::{AttachedDisk, Node, SourceIo};
 use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use event_loop::Remote;
@@ -80,6 +80,8 @@ enum Role {
     Commands {
         queue: Queue,
         disks: Vec<AttachedDisk>,
+        /// Of each disk.
+        reports: Vec<Option<Arc<ExportReports>>>,
     },
     Control(ControlQueue),
     Events(EventQueue),
@@ -91,44 +93,6 @@ pub(crate) struct ScsiQueue {
     stats: Arc<QueueStats>,
     number: u64,
     role: Role,
-}
-
-/// The disks, as the device sees them.
-struct DisksSink<'a> {
-    engines: &'a mut Engines,
-    disks: &'a [AttachedDisk],
-}
-
-/// A disk, with the way of the queue's requests to it.
-pub(crate) struct AttachedDisk {
-    pub disk: ScsiDisk,
-    pub route: Route,
-}
-
-impl virtio_scsi::Sink for DisksSink<'_> {
-    #[inline(always)]
-    fn room(&self, disk: u32) -> usize {
-        self.engines.room(&self.disks[disk as usize].route)
-    }
-
-    #[inline(always)]
-    unsafe fn submit(&mut self, disk: u32, request: Request) {
-        // SAFETY: the device's promise reaches to the completion; the queue keeps its disks, and the vring
-        // the memory map by its epoch, until then.
-        let taken = unsafe {
-            self.engines
-                .submit(&self.disks[disk as usize].route, request)
-        };
-        assert!(
-            taken.is_ok(),
-            "the device asked for room before it submitted the request"
-        );
-    }
-
-    fn call(&mut self, disk: u32, chore: virtio_scsi::Chore, token: u64) {
-        let node = self.disks[disk as usize].disk.node.clone();
-        self.engines.call(Box::new(move || chore.run(&node)), token);
-    }
 }
 
 impl ScsiQueue {
@@ -144,7 +108,7 @@ impl ScsiQueue {
         place: u32,
         stats: Arc<QueueStats>,
         remote: Remote<Message>,
-        mut attach: impl FnMut(&Node) -> Route,
+        mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
     ) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = Arc::new(RemoteQueuePort {
@@ -156,15 +120,14 @@ impl ScsiQueue {
             CONTROL_QUEUE => Role::Control(ControlQueue::new(device, size, port)),
             EVENT_QUEUE => Role::Events(EventQueue::new(device, port)),
             _ => {
-                let attached = |disk: ScsiDisk| AttachedDisk {
-                    route: attach(&disk.node),
-                    disk,
-                };
-                let disks: Vec<_> = disks.into_iter().map(attached).collect();
                 let (name, stats) = (name.clone(), stats.clone());
-                let mut queue = Queue::new(name, device, size, place, port, stats);
+                let mut queue = Queue::new(name, device, size, port, stats);
                 queue.set_disks(&counted(&disks));
-                Role::Commands { queue, disks }
+                Role::Commands {
+                    queue,
+                    reports: reports_of(&disks),
+                    disks: disks.iter().map(|disk| attach(&disk.node)).collect(),
+                }
             }
         };
         ScsiQueue {
@@ -185,9 +148,9 @@ impl QueueDevice for ScsiQueue {
         &self.stats
     }
 
-    fn into_routes(self) -> Vec<Route> {
+    fn into_disks(self) -> Vec<AttachedDisk> {
         match self.role {
-            Role::Commands { disks, .. } => disks.into_iter().map(|disk| disk.route).collect(),
+            Role::Commands { disks, .. } => disks,
             Role::Control(_) | Role::Events(_) => Vec::new(),
         }
     }
@@ -211,15 +174,16 @@ impl QueueDevice for ScsiQueue {
         let QueueContext {
             ring,
             memory,
-            engines,
+            io,
+            place,
             now,
             ..
         } = cx;
         let batch = Batch { memory, now };
         let admission = match &mut self.role {
-            Role::Commands { queue, disks } => {
-                let sink = &mut DisksSink { engines, disks };
-                queue.admit(ring, batch, chain, sink, budget)
+            Role::Commands { queue, disks, .. } => {
+                let io = &mut SourceIo { io, disks, place };
+                queue.admit(ring, batch, chain, io, budget)
             }
             Role::Control(queue) => queue.admit(ring, memory, chain, budget),
             Role::Events(queue) => queue.admit(ring, batch, chain),
@@ -236,17 +200,22 @@ impl QueueDevice for ScsiQueue {
     }
 
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
-        let Role::Commands { queue, disks } = &mut self.role else {
+        let Role::Commands {
+            queue,
+            disks,
+            reports,
+        } = &mut self.role
+        else {
             debug_assert!(false, "these queues have no block requests");
             return;
         };
-        let disks: &[AttachedDisk] = disks;
-        let sink = &mut DisksSink {
-            engines: cx.engines,
+        let io = &mut SourceIo {
+            io: cx.io,
             disks,
+            place: cx.place,
         };
-        queue.complete(cx.ring, done, cx.now, sink, |queue, slot, errno| {
-            report_failed(queue, disks, slot, errno);
+        queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
+            report_failed(queue, reports, slot, errno);
         });
     }
 
@@ -262,9 +231,10 @@ impl QueueDevice for ScsiQueue {
 
     fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
         match &mut self.role {
-            Role::Commands { queue, disks } => queue.submit_deferred(&mut DisksSink {
-                engines: cx.engines,
+            Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
+                io: cx.io,
                 disks,
+                place: cx.place,
             }),
             Role::Control(_) | Role::Events(_) => true,
         }
@@ -308,13 +278,18 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    fn set_disks(&mut self, new: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+    fn set_disks(&mut self, new: Vec<ScsiDisk>, attached: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         match &mut self.role {
-            Role::Commands { queue, disks } => {
+            Role::Commands {
+                queue,
+                disks,
+                reports,
+            } => {
                 queue.set_disks(&counted(&new));
-                std::mem::replace(disks, new)
+                *reports = reports_of(&new);
+                std::mem::replace(disks, attached)
             }
-            Role::Control(_) | Role::Events(_) => new,
+            Role::Control(_) | Role::Events(_) => attached,
         }
     }
 
@@ -322,16 +297,18 @@ impl QueueDevice for ScsiQueue {
         if message.queue != self.number {
             return false;
         }
-        let QueueContext { ring, engines, .. } = cx;
+        let QueueContext {
+            ring, io, place, ..
+        } = cx;
         match (&mut self.role, message.message) {
-            (Role::Commands { queue, disks }, ToQueue::Resume(token)) => {
-                let sink = &mut DisksSink { engines, disks };
-                queue.resume(ring, token, sink);
+            (Role::Commands { queue, disks, .. }, ToQueue::Resume(token)) => {
+                let io = &mut SourceIo { io, disks, place };
+                queue.resume(ring, token, io);
             }
-            (Role::Commands { queue, disks }, ToQueue::Cancel(cancel)) => {
-                let sink = &mut DisksSink { engines, disks };
+            (Role::Commands { queue, disks, .. }, ToQueue::Cancel(cancel)) => {
+                let io = &mut SourceIo { io, disks, place };
                 let empty = !ring.has_available();
-                queue.cancel(ring, &cancel, sink);
+                queue.cancel(ring, &cancel, io);
                 if empty {
                     queue.end_admissions();
                 }
@@ -347,19 +324,23 @@ impl QueueDevice for ScsiQueue {
     }
 }
 
-fn counted(disks: &[AttachedDisk]) -> Vec<QueueDisk> {
-    let disk = |AttachedDisk { disk, .. }: &AttachedDisk| QueueDisk {
+fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+    let disk = |disk: &ScsiDisk| QueueDisk {
         address: disk.address,
         stats: disk.stats.clone(),
     };
     disks.iter().map(disk).collect()
 }
 
+fn reports_of(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
+    disks.iter().map(|disk| disk.reports.clone()).collect()
+}
+
 /// The disk has failed a block request.
 #[cold]
-fn report_failed(queue: &Queue, disks: &[AttachedDisk], slot: u32, errno: Errno) {
-    let disk = queue.disk(slot).and_then(|disk| disks.get(disk as usize));
-    if let Some(reports) = disk.and_then(|disk| disk.disk.reports.as_ref()) {
+fn report_failed(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
+    let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));
+    if let Some(Some(reports)) = reports {
         reports.failed(queue.is_read(slot), errno);
     }
 }

@@ -10,7 +10,7 @@ impl StoragePlane {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
             && vring.stopping.is_none()
-            && !vring.resume_parked(how, &mut self.engines, now)
+            && !vring.resume_parked(how, &mut self.io, now)
         {
             self.lists.stall(place);
         }
@@ -22,7 +22,7 @@ impl StoragePlane {
         let now = self.clock.now();
         if let Some(vring) = self.vrings.get_mut(place)
             && vring.stopping.is_none()
-            && !vring.resume_if_enabled(&mut self.engines, now)
+            && !vring.resume_if_enabled(&mut self.io, now)
         {
             self.lists.stall(place);
         }

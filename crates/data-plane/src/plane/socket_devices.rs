@@ -7,7 +7,7 @@ use block::Node;
 use event_loop::iothread::PlaneContext;
 
 use super::{Handler, StoragePlane};
-use crate::socket_device::{DeviceDisk, SocketDevice};
+use crate::socket_device::SocketDevice;
 use crate::socket_devices::{Running, now_ns};
 
 /// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
@@ -21,11 +21,8 @@ impl StoragePlane {
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
         let place = self.vrings.reserve();
-        let disks = nodes.into_iter().map(|node| DeviceDisk {
-            route: self.attach(cx, &node),
-            node,
-        });
-        let running = Running::new(device, disks.collect(), place);
+        let disks = nodes.iter().map(|node| self.attach(cx, node)).collect();
+        let running = Running::new(device, disks, place);
         self.vrings.socket_devices.put(running);
         self.lists.make_room(self.vrings.count());
         self.trace.make_room(self.vrings.count());
@@ -39,7 +36,7 @@ impl StoragePlane {
         let Some(running) = self.vrings.socket_devices.get_mut(place) else {
             return;
         };
-        if !running.run(&mut self.engines, now_ns()) {
+        if !running.run(&mut self.io, now_ns()) {
             self.lists.stall(place);
         }
         if running.wants_loop() {
@@ -149,7 +146,7 @@ impl StoragePlane {
     ) {
         if let Some(running) = self.vrings.socket_devices.get_mut(place) {
             running.stop(reply);
-            self.engines.stop_source(place);
+            self.io.stop_source(place);
             self.tend(cx, place);
         }
     }
@@ -201,10 +198,10 @@ impl StoragePlane {
         }
         self.lists.forget(place);
         // Before the answer: whoever gets it may close the disk and finds that nobody else holds it.
-        for route in running.into_routes() {
-            self.engines.detach(route);
+        for disk in running.into_disks() {
+            self.io.detach(disk);
         }
-        self.engines.source_ended(place);
+        self.io.source_ended(place);
         self.vrings.remove(place);
         let _ = reply.send(0);
     }
@@ -219,15 +216,12 @@ impl StoragePlane {
         if self.vrings.socket_devices.get_mut(place).is_none() {
             return;
         }
-        let new = DeviceDisk {
-            route: self.attach(cx, node),
-            node: node.clone(),
-        };
+        let new = self.attach(cx, node);
         let old = match self.vrings.socket_devices.get_mut(place) {
             Some(running) => running.set_disk(new),
             None => new,
         };
-        self.engines.detach(old.route);
+        self.io.detach(old);
     }
 
     /// It hands requests over, or does not.

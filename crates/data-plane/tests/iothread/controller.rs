@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use block::{Node, NodeOptions, NullOptions, Op, Request};
+use block::{DiskIo, Node, NodeOptions, NullOptions, Op, Request, SourceIo, token};
 use data_plane::{
-    Completion, DataThread, DataThreadSettings, DeviceIo, SOURCES, SocketDevice, SocketDeviceHandle,
+    Completion, DataThread, DataThreadSettings, SOURCES, SocketDevice, SocketDeviceHandle,
 };
-use device_queue::token;
 use event_loop::Interest;
 
 use crate::guest::{add_one, event};
@@ -83,7 +82,7 @@ impl SocketDevice for Flushes {
             .then_some(self.now_ns + 100_000)
     }
 
-    fn submit(&mut self, io: &mut DeviceIo<'_>) -> bool {
+    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool {
         while self.wanted > 0 {
             if io.room(0) == 0 {
                 return false;
@@ -95,13 +94,12 @@ impl SocketDevice for Flushes {
                 len: 0,
                 iov: std::ptr::null_mut(),
                 iov_count: 0,
-                token: 0,
+                token: self.seen.asked.fetch_add(1, Ordering::Relaxed) as u64,
             };
             self.wanted -= 1;
             self.in_flight += 1;
-            let slot = self.seen.asked.fetch_add(1, Ordering::Relaxed);
             // SAFETY: a flush has no segments.
-            unsafe { io.submit(0, u32::try_from(slot).unwrap(), request) };
+            unsafe { io.submit(0, request) };
         }
         true
     }
@@ -109,7 +107,7 @@ impl SocketDevice for Flushes {
     fn complete(&mut self, done: &[Completion]) {
         for completion in done {
             assert_eq!(completion.result, Ok(()));
-            let slot = token::slot(completion.token) as usize;
+            let slot = token::number(completion.token) as usize;
             assert!(slot < self.seen.asked.load(Ordering::Relaxed));
         }
         self.in_flight -= done.len();

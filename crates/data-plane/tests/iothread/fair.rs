@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use block::{EngineSettings, Engines, Node};
+use block::{IoContext, IoSettings, Node};
 use data_plane::{Message, StoragePlane};
 use engine::AioSettings;
 use event_loop::poller::Event;
@@ -42,18 +42,18 @@ struct Loop(IoThread<StoragePlane>);
 
 impl Loop {
     fn new(aio_max_events: u32) -> Loop {
-        let settings = EngineSettings {
+        let settings = IoSettings {
             aio: AioSettings {
                 max_events: aio_max_events,
                 ..AioSettings::default()
             },
-            ..EngineSettings::default()
+            ..IoSettings::default()
         };
         let poller = Box::new(Looks(Epoll::new().unwrap()));
         let made = IoThread::new(poller, PollSettings::default(), |_, remote| {
             let waker = remote.waker();
-            let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
+            let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
         });
         Loop(made.unwrap())
     }

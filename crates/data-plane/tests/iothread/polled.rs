@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use block::{EngineSettings, Engines};
-use data_plane::{Completion, DeviceIo, Message, SOURCES, SocketDevice, StoragePlane};
+use block::{IoContext, IoSettings, SourceIo};
+use data_plane::{Completion, Message, SOURCES, SocketDevice, StoragePlane};
 use event_loop::testing::FakePoller;
 use event_loop::{Interest, IoThread, PollSettings};
 
@@ -102,7 +102,7 @@ impl SocketDevice for Talks {
         None
     }
 
-    fn submit(&mut self, _: &mut DeviceIo<'_>) -> bool {
+    fn submit(&mut self, _: &mut SourceIo<'_>) -> bool {
         self.seen.kept.store(0, Ordering::Relaxed);
         true
     }
@@ -138,8 +138,8 @@ impl Rig {
         let polling = PollSettings::default();
         let iothread = IoThread::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
-            let engines = Engines::new(EngineSettings::default(), Arc::new(move || waker.wake()));
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines.unwrap()))
+            let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()));
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io.unwrap()))
         });
         let seen = Arc::new(Seen::default());
         let mut rig = Rig {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use block::{Aio, EngineSettings, Engines};
+use block::{Aio, IoContext, IoSettings};
 use data_plane::{Message, StoragePlane};
 use engine::PoolSettings;
 use event_loop::{Epoll, IoThread, PollSettings, Remote};
@@ -122,18 +122,18 @@ fn supervise(shared: &Shared) {
 
 /// An iothread, as `IoThread::spawn` runs it, that measures itself between two phases.
 fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
-    let settings = EngineSettings {
+    let settings = IoSettings {
         pool: PoolSettings {
             name: "pool quiet".to_owned(),
             ..PoolSettings::default()
         },
-        ..EngineSettings::default()
+        ..IoSettings::default()
     };
     let poller = Box::new(Epoll::new().unwrap());
     let mut iothread = IoThread::new(poller, PollSettings::default(), |_, remote| {
         let waker = remote.waker();
-        let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-        Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
+        let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+        Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
     })
     .unwrap();
     remote.send(iothread.remote()).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
-use block::{Aio, EngineSettings, Engines, Node};
+use block::{Aio, IoContext, IoSettings, Node};
 use data_plane::{Message, StartError, StoragePlane, VringSetup};
 use device_queue::Kind;
 use engine::AioSettings;
@@ -31,9 +31,9 @@ impl Steps {
     }
 
     pub fn with(aio: AioSettings) -> Steps {
-        let settings = EngineSettings {
+        let settings = IoSettings {
             aio,
-            ..EngineSettings::default()
+            ..IoSettings::default()
         };
         let poller = FakePoller::default();
         let polling = PollSettings {
@@ -42,8 +42,8 @@ impl Steps {
         };
         let iothread = IoThread::new(Box::new(poller.clone()), polling, move |_, remote| {
             let waker = remote.waker();
-            let engines = Engines::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, engines))
+            let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
         });
         Steps {
             iothread: iothread.unwrap(),

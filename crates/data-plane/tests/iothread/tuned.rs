@@ -33,19 +33,19 @@ fn calls_for(requests: u64, batch: u32) -> u64 {
 
 /// Calls to the kernel so far that submitted something.
 fn calls(steps: &mut Steps, aio: Aio) -> u64 {
-    let engines = steps.iothread.plane().engines();
+    let io = steps.iothread.plane().io();
     match aio {
-        Aio::IoUring => engines.ring_stats().unwrap().submit_calls,
-        _ => engines.aio_stats().unwrap().submit_calls,
+        Aio::IoUring => io.ring_stats().unwrap().submit_calls,
+        _ => io.aio_stats().unwrap().submit_calls,
     }
 }
 
 /// The most requests of the next call.
 fn limit(steps: &mut Steps, aio: Aio) -> u32 {
-    let engines = steps.iothread.plane().engines();
+    let io = steps.iothread.plane().io();
     match aio {
-        Aio::IoUring => engines.ring_stats().unwrap().max_batch,
-        _ => engines.aio_stats().unwrap().max_batch,
+        Aio::IoUring => io.ring_stats().unwrap().max_batch,
+        _ => io.aio_stats().unwrap().max_batch,
     }
 }
 

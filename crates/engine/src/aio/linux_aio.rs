@@ -25,6 +25,7 @@ use super::request::Record;
 use super::settings::{AioSettings, AioStats, MAX_EVENTS_LIMIT};
 use super::source::Source;
 use crate::Completion;
+use crate::backend::IoBackend;
 use crate::batch::BatchLimit;
 use crate::io::{Full, Request};
 use crate::slots::Slots;
@@ -32,7 +33,7 @@ use crate::transfer::Progress;
 
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
-/// A loop calls [`reap`](Self::reap) and [`submit`](Self::submit) once per iteration, and before
+/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration, and before
 /// it blocks, it looks at [`blocked`](Self::blocked).
 ///
 /// Dropping the engine waits in io_destroy(2) until the kernel has ended every request in flight;
@@ -117,12 +118,6 @@ impl<K: AioKernel> LinuxAio<K> {
         Ok(engine)
     }
 
-    /// How many more requests [`push`](Self::push) takes now.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.slots.room()
-    }
-
     /// Looks from now on whether the disk in file `fd` answers within io_submit(2), and while it does,
     /// carries out its reads and writes at once: the submit phase blocks as long as before, and each
     /// request costs less. For files whose disk cannot say when it would have to wait; one that
@@ -136,85 +131,6 @@ impl<K: AioKernel> LinuxAio<K> {
         self.in_call.unwatch(fd);
     }
 
-    /// Queues a read, write or flush of file `fd`. If that makes a full batch, or takes the last room, then everything
-    /// pending is submitted at once, unless the kernel said `EAGAIN` and has not completed
-    /// anything since.
-    ///
-    /// # Errors
-    /// [`Full`] if there is no room; the request was not taken.
-    ///
-    /// # Safety
-    /// Until the completion of the request was reaped, or the engine was dropped: the array at
-    /// `iov` holds `iov_count` entries, stays where it is, and is not accessed by anyone
-    /// else, as the engine changes it; the buffers that it names stay valid for the kernel to
-    /// write (read) or read (write); and all of it may be used from whatever thread owns the
-    /// engine. Buffers that lie in guest memory may be accessed by the guest at any time.
-    #[inline(always)]
-    pub unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<(), Full> {
-        let event_fd = self.event_fd.as_raw_fd();
-        // SAFETY: our caller's promise is the one that `Record::new` wants.
-        let make = |slot| unsafe { Record::new(fd, request, slot, event_fd) };
-        let slot = self.slots.take(make).ok_or(Full)?;
-        self.pending.push_back(slot);
-        if !self.blocked && (self.pending.len() >= self.batch() || self.room() == 0) {
-            self.submit_pending();
-        }
-        Ok(())
-    }
-
-    /// The submit phase: hands everything pending to the kernel, at most one batch per
-    /// io_submit(2).
-    ///
-    /// After an `EAGAIN` it does nothing until a completion was reaped, unless nothing is in
-    /// flight: then it tries again. A request that the kernel refuses with any other error is
-    /// completed with it by the next [`reap`](Self::reap); the others go on.
-    pub fn submit(&mut self) {
-        if self.blocked && self.in_flight > 0 {
-            return;
-        }
-        self.submit_pending();
-    }
-
-    /// The reap phase: appends all completions that are there to `out` and returns how many.
-    ///
-    /// Nothing is submitted here: the guest hears of what was reaped before the next submission. The
-    /// rest of a short transfer, and after a completion what `EAGAIN` had blocked, goes with the next
-    /// [`submit`](Self::submit). Give `out` room for `max_events` completions, and it never grows.
-    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
-        let before = out.len();
-        for (slot, result) in self.finished.drain(..) {
-            out.push(Completion {
-                token: self.slots.release(slot).token,
-                result,
-            });
-        }
-        let in_flight_before = self.in_flight;
-        self.reap_events(out);
-        if in_flight_before != self.in_flight {
-            self.blocked = false;
-        }
-        while let Some(slot) = self.resumed.pop() {
-            self.pending.push_front(slot);
-        }
-        let count = out.len() - before;
-        self.stats.completed += count as u64;
-        count
-    }
-
-    /// Whether [`reap`](Self::reap) would find something: a few loads, no system call, made for
-    /// polling. Without the completion ring it only knows of refused requests.
-    ///
-    /// A loop that [watches](Self::watch) a file must look here before it blocks: requests that were carried
-    /// out at once write no eventfd.
-    #[must_use]
-    pub fn has_completions(&self) -> bool {
-        let in_ring = match &self.source {
-            Source::Ring(ring) => ring.has_events(),
-            Source::Syscall(_) => false,
-        };
-        in_ring || !self.finished.is_empty()
-    }
-
     /// Written by the kernel for every completion, for a poller that watches it for edges: then it
     /// never needs to be read. Non-blocking.
     #[must_use]
@@ -224,7 +140,7 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Whether the kernel said `EAGAIN` and requests wait for it to accept more. While
     /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
-    /// nothing will, and the loop must come back to [`submit`](Self::submit) by itself, for
+    /// nothing will, and the loop must come back to [`submit`](IoBackend::submit) by itself, for
     /// instance after a short timer.
     #[must_use]
     pub fn blocked(&self) -> bool {
@@ -335,6 +251,77 @@ impl<K: AioKernel> LinuxAio<K> {
                 self.resumed.push(slot);
             }
         }
+    }
+}
+
+/// Requests are reads, writes and flushes. If a push makes a full batch, or takes the last room, then everything
+/// pending is submitted at once, unless the kernel said `EAGAIN` and has not completed anything since.
+///
+/// After an `EAGAIN` the submit phase does nothing until a completion was reaped, unless nothing is in
+/// flight: then it tries again. A request that the kernel refuses with any other error is
+/// completed with it by the next reap; the others go on. The rest of a short transfer, and after a completion what `EAGAIN` had
+/// blocked, goes with the next submit phase.
+///
+/// A loop that [watches](LinuxAio::watch) a file must look for completions before it blocks: requests that were carried
+/// out at once write no eventfd. Without the completion ring `has_completions` only knows of refused requests.
+impl<K: AioKernel> IoBackend for LinuxAio<K> {
+    type File = RawFd;
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.slots.room()
+    }
+
+    #[inline(always)]
+    unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<(), Full> {
+        let event_fd = self.event_fd.as_raw_fd();
+        // SAFETY: our caller's promise is the one that `Record::new` wants.
+        let make = |slot| unsafe { Record::new(fd, request, slot, event_fd) };
+        let slot = self.slots.take(make).ok_or(Full)?;
+        self.pending.push_back(slot);
+        if !self.blocked && (self.pending.len() >= self.batch() || self.room() == 0) {
+            self.submit_pending();
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) {
+        if self.pending.is_empty() || self.blocked && self.in_flight > 0 {
+            return;
+        }
+        self.submit_pending();
+    }
+
+    /// With room for `max_events` completions `out` never grows.
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        let before = out.len();
+        for (slot, result) in self.finished.drain(..) {
+            out.push(Completion {
+                token: self.slots.release(slot).token,
+                result,
+            });
+        }
+        let in_flight_before = self.in_flight;
+        self.reap_events(out);
+        if in_flight_before != self.in_flight {
+            self.blocked = false;
+        }
+        while let Some(slot) = self.resumed.pop() {
+            self.pending.push_front(slot);
+        }
+        self.stats.completed += (out.len() - before) as u64;
+    }
+
+    fn has_completions(&self) -> bool {
+        let in_ring = match &self.source {
+            Source::Ring(ring) => ring.has_events(),
+            Source::Syscall(_) => false,
+        };
+        in_ring || !self.finished.is_empty()
+    }
+
+    fn needs_retry(&self) -> bool {
+        self.blocked && self.in_flight == 0
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use error::PoolError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{Completion, Errno};
+use crate::{Completion, Errno, Full, IoBackend, Request};
 use shared::Shared;
 
 /// Most threads of a pool, unless told otherwise.
@@ -44,6 +44,45 @@ pub trait Job: Send + 'static {
 
     /// Does it, on a worker. If it panics, the completion is [`Errno::IO`].
     fn run(self) -> Completion;
+}
+
+/// A job that carries a request out.
+pub trait RequestJob: Job {
+    /// How it is told of a file.
+    type File;
+
+    /// Of a request at its offset in the file.
+    ///
+    /// # Safety
+    /// As for [`IoBackend::push`].
+    unsafe fn of_request(file: Self::File, request: Request) -> Self;
+}
+
+/// Worker threads take everything, and are told at once. Their list is bounded by what sources have in flight.
+impl<J: RequestJob> IoBackend for Pool<J> {
+    type File = J::File;
+
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn push(&mut self, file: J::File, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        self.add(unsafe { J::of_request(file, *request) });
+        Ok(())
+    }
+
+    fn submit(&mut self) {}
+
+    #[inline]
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        self.take_finished(out);
+    }
+
+    #[inline]
+    fn has_completions(&self) -> bool {
+        self.has_finished()
+    }
 }
 
 /// Called by a worker when the list of completions stops being empty.
@@ -96,7 +135,7 @@ pub struct Pool<J: Job> {
 
 impl<J: Job> Pool<J> {
     /// A pool with its `min_threads` running. `wake` must be cheap and must not panic: it makes
-    /// the owner come to [`reap`](Self::reap), for instance through an eventfd. The owner itself
+    /// the owner come to [`take_finished`](Self::take_finished), for instance through an eventfd. The owner itself
     /// may be the caller.
     ///
     /// # Errors
@@ -136,7 +175,7 @@ impl<J: Job> Pool<J> {
     /// Queues a job. Starts a thread if none is free for it and there are fewer than
     /// `max_threads`. If there is no thread at all and none can be started, the job completes
     /// with [`Errno::AGAIN`] and is not run.
-    pub fn push(&mut self, job: J) {
+    pub fn add(&mut self, job: J) {
         self.in_flight += 1;
         if self.shared.queue(job) && self.start().is_err() {
             self.shared.start_failed();
@@ -145,8 +184,8 @@ impl<J: Job> Pool<J> {
 
     /// Appends all completions that are there to `out` and returns how many. Without any, this is
     /// one atomic load.
-    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
-        if !self.has_completions() {
+    pub fn take_finished(&mut self, out: &mut Vec<Completion>) -> usize {
+        if !self.has_finished() {
             return 0;
         }
         self.shared.take_finished(&mut self.spare);
@@ -156,9 +195,9 @@ impl<J: Job> Pool<J> {
         count
     }
 
-    /// Whether [`reap`](Self::reap) would find something: one atomic load, made for polling.
+    /// Whether [`take_finished`](Self::take_finished) would find something: one atomic load, made for polling.
     #[must_use]
-    pub fn has_completions(&self) -> bool {
+    pub fn has_finished(&self) -> bool {
         self.shared.has_finished()
     }
 

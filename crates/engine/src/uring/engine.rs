@@ -23,6 +23,7 @@ use super::request::{File, Next, Record};
 use super::ring::{KernelRing, MAX_BUFFERS, Ring};
 use super::settings::{UringSettings, UringStats};
 use crate::Completion;
+use crate::backend::IoBackend;
 use crate::batch::BatchLimit;
 use crate::io::{Full, Request};
 use crate::slots::Slots;
@@ -33,8 +34,8 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 
 /// One ring with its requests. Belongs to the thread that made it.
 ///
-/// A loop calls [`reap`](Self::reap) and [`submit`](Self::submit) once per iteration. Before it
-/// blocks it calls [`arm`](Self::arm), and looks at [`blocked`](Self::blocked).
+/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
+/// blocks it calls [`arm`](IoBackend::prepare_to_block), and looks at [`blocked`](Self::blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -76,7 +77,7 @@ impl Uring<KernelRing> {
         Ok(engine)
     }
 
-    /// Becomes readable when something has completed since [`arm`](Self::arm), for a poller that
+    /// Becomes readable when something has completed since [`arm`](IoBackend::prepare_to_block), for a poller that
     /// watches it for edges: then it never needs to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
@@ -149,130 +150,9 @@ impl<R: Ring> Uring<R> {
         }
     }
 
-    /// How many more requests are taken now.
-    #[inline]
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.slots.room()
-    }
-
-    /// Queues a request to a file. If that makes a full batch, or takes the last room, then everything
-    /// pending is submitted at once, unless the kernel has refused for now and has not completed
-    /// anything since. A discard is that of a block device (Linux 6.12); a file's is to write zeroes and unmap them.
-    ///
-    /// # Errors
-    /// [`Full`] if there is no room; the request was not taken.
-    ///
-    /// # Safety
-    /// As for [`LinuxAio::push`](crate::LinuxAio::push), and the file stays open until then.
-    #[inline]
-    pub unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
-        // SAFETY: our caller's promise is the one that is wanted.
-        let mut record = unsafe { Record::new(file, request) };
-        if self.buffers.any() {
-            record.place = self.place_of(&record);
-        }
-        let slot = self.slots.take(|_| record).ok_or(Full)?;
-        self.enqueue(slot);
-        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
-            self.submit_pending();
-        }
-        Ok(())
-    }
-
-    /// The submit phase: hands everything pending to the kernel, at most one batch per
-    /// io_uring_enter(2).
-    ///
-    /// After a refusal it does nothing until a completion was reaped, unless nothing is in flight:
-    /// then it tries again.
-    pub fn submit(&mut self) {
-        if self.blocked && self.in_flight > 0 {
-            return;
-        }
-        self.submit_pending();
-    }
-
-    /// The reap phase: appends all completions that are there to `out` and returns how many.
-    ///
-    /// Nothing is submitted here: the guest hears of what was reaped before the next submission.
-    /// Give `out` room for `max_events` completions, and it never grows.
-    pub fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
-        if self.armed {
-            self.armed = false;
-            self.ring.set_quiet(true);
-        }
-        if self.in_flight > 0 && self.ring.unfinished() {
-            self.stats.getevents_calls += 1;
-            // What fails leaves the flag, and is tried again at the next reap.
-            let _ = self.ring.finish(false);
-        }
-        let before = out.len();
-        let Self {
-            ring,
-            slots,
-            again,
-            in_flight,
-            stats,
-            blocked,
-            ..
-        } = self;
-        ring.drain(|user_data, res| {
-            let Some((slot, request)) = slots.take_back(user_data) else {
-                debug_assert!(false, "a completion of nothing: {user_data}, {res}");
-                return;
-            };
-            *in_flight -= 1;
-            *blocked = false;
-            match request.advance(res) {
-                Next::Done(result) => {
-                    let token = slots.release(slot).token;
-                    out.push(Completion { token, result });
-                    stats.completed += 1;
-                }
-                Next::Resume => {
-                    stats.resumed += 1;
-                    again.push(slot);
-                }
-                Next::Retry => {
-                    stats.retried += 1;
-                    again.push(slot);
-                }
-            }
-        });
-        for index in 0..self.again.len() {
-            self.enqueue(self.again[index]);
-        }
-        self.again.clear();
-        out.len() - before
-    }
-
-    /// Whether [`reap`](Self::reap) may find something: a few loads, no system call, made for
-    /// polling. It may be nothing: the kernel hands work over and sets its flag after that, when we
-    /// may have taken the work already. Only the next work clears the flag then, so that it says nothing
-    /// while there is none.
-    #[inline]
-    #[must_use]
-    pub fn has_completions(&self) -> bool {
-        self.ring.has_completions() || self.in_flight > 0 && self.ring.unfinished()
-    }
-
-    /// The loop is about to block: from now to the next [`reap`](Self::reap), completions are told
-    /// of at the descriptor. True: there are some already.
-    pub fn arm(&mut self) -> bool {
-        if !self.armed && self.in_flight > 0 && self.ring.can_be_quiet() {
-            self.armed = true;
-            self.ring.set_quiet(false);
-            if !self.has_completions() {
-                self.stats.getevents_calls += 1;
-                let _ = self.ring.finish(false);
-            }
-        }
-        self.has_completions()
-    }
-
     /// Whether the kernel refused for now and requests wait for it to accept more. While
     /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
-    /// nothing will, and the loop must come back to [`submit`](Self::submit) by itself.
+    /// nothing will, and the loop must come back to [`submit`](IoBackend::submit) by itself.
     #[must_use]
     pub fn blocked(&self) -> bool {
         self.blocked
@@ -387,6 +267,117 @@ impl<R: Ring> Uring<R> {
                 "io_uring_enter refuses to submit: requests wait and are tried again"
             );
         }
+    }
+}
+
+/// If a push makes a full batch, or takes the last room, then everything pending is submitted at once, unless the kernel has
+/// refused for now and has not completed anything since. A discard is that of a block device (Linux 6.12); a file's is to write
+/// zeroes and unmap them.
+///
+/// After a refusal the submit phase does nothing until a completion was reaped, unless nothing is in flight:
+/// then it tries again.
+impl<R: Ring> IoBackend for Uring<R> {
+    type File = File;
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.slots.room()
+    }
+
+    #[inline]
+    unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller's promise is the one that is wanted.
+        let mut record = unsafe { Record::new(file, request) };
+        if self.buffers.any() {
+            record.place = self.place_of(&record);
+        }
+        let slot = self.slots.take(|_| record).ok_or(Full)?;
+        self.enqueue(slot);
+        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
+            self.submit_pending();
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) {
+        if self.pending == 0 || self.blocked && self.in_flight > 0 {
+            return;
+        }
+        self.submit_pending();
+    }
+
+    /// With room for `max_events` completions `out` never grows.
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        if self.armed {
+            self.armed = false;
+            self.ring.set_quiet(true);
+        }
+        if self.in_flight > 0 && self.ring.unfinished() {
+            self.stats.getevents_calls += 1;
+            // What fails leaves the flag, and is tried again at the next reap.
+            let _ = self.ring.finish(false);
+        }
+        let Self {
+            ring,
+            slots,
+            again,
+            in_flight,
+            stats,
+            blocked,
+            ..
+        } = self;
+        ring.drain(|user_data, res| {
+            let Some((slot, record)) = slots.take_back(user_data) else {
+                debug_assert!(false, "a completion of nothing: {user_data}, {res}");
+                return;
+            };
+            *in_flight -= 1;
+            *blocked = false;
+            match record.advance(res) {
+                Next::Done(result) => {
+                    let token = slots.release(slot).token;
+                    out.push(Completion { token, result });
+                    stats.completed += 1;
+                }
+                Next::Resume => {
+                    stats.resumed += 1;
+                    again.push(slot);
+                }
+                Next::Retry => {
+                    stats.retried += 1;
+                    again.push(slot);
+                }
+            }
+        });
+        for index in 0..self.again.len() {
+            self.enqueue(self.again[index]);
+        }
+        self.again.clear();
+    }
+
+    /// It may be that there is nothing: the kernel hands work over and sets its flag after that, when we
+    /// may have taken the work already. Only the next work clears the flag then, so that it says nothing
+    /// while there is none.
+    #[inline]
+    fn has_completions(&self) -> bool {
+        self.ring.has_completions() || self.in_flight > 0 && self.ring.unfinished()
+    }
+
+    /// From now to the next reap, completions are told of at the descriptor.
+    fn prepare_to_block(&mut self) -> bool {
+        if !self.armed && self.in_flight > 0 && self.ring.can_be_quiet() {
+            self.armed = true;
+            self.ring.set_quiet(false);
+            if !self.has_completions() {
+                self.stats.getevents_calls += 1;
+                let _ = self.ring.finish(false);
+            }
+        }
+        self.has_completions()
+    }
+
+    fn needs_retry(&self) -> bool {
+        self.blocked && self.in_flight == 0
     }
 }
 

@@ -123,7 +123,7 @@ mod tests {
     use super::super::ring::KernelRing;
     use super::super::{File, Uring, UringSettings};
     use super::*;
-    use crate::{Completion, Op, Request};
+    use crate::{Completion, IoBackend, Op, Request};
 
     /// A kernel that knows nothing better than `best`.
     fn older(best: Kind) -> impl FnMut(Kind, u32) -> std::io::Result<IoUring> {
@@ -158,7 +158,7 @@ mod tests {
         ring.submit();
         let mut out = Vec::new();
         while out.is_empty() {
-            if !ring.arm() {
+            if !ring.prepare_to_block() {
                 let minute = Timespec {
                     tv_sec: 60,
                     tv_nsec: 0,

@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use block::{DiscardLimits, Geometry, Op, Request};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use engine::Errno;
-use lsi_adapter::{Adapter, Disk, Sink};
+use lsi_adapter::{Adapter, Disk};
 use lsi53c895a::Bars;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use scsi::{Chore, Unit, UnitOptions};
+use scsi::{Unit, UnitOptions};
 use vfio_user::wire::{self, command};
 
 use crate::assemble::Program;
@@ -43,17 +43,21 @@ pub struct Disks {
     pub error: Option<Errno>,
 }
 
-impl Sink for Disks {
-    fn room(&self, disk: usize) -> usize {
-        let taken = self.waiting.iter().filter(|(other, ..)| *other == disk);
+impl DiskIo for Disks {
+    fn room(&self, disk: u32) -> usize {
+        let taken = self
+            .waiting
+            .iter()
+            .filter(|(other, ..)| *other == disk as usize);
         self.room - taken.count()
     }
 
-    unsafe fn submit(&mut self, disk: usize, slot: u32, request: Request) {
-        self.waiting.push((disk, slot, request));
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
+        let slot = u32::try_from(request.token).unwrap();
+        self.waiting.push((disk as usize, slot, request));
     }
 
-    fn call(&mut self, _: usize, _: u32, _: Chore) {
+    fn call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("nobody asks for what takes its time");
     }
 }

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::Allocation;
+use block::{Allocation, AllocationQuery, DiskCall};
 
 use super::{Extent, Io, Next};
 use crate::bytes::{low32, put};
-use crate::chore::{Chore, Look, What};
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
@@ -22,7 +21,7 @@ pub(crate) struct LbaStatus {
     first: u64,
     block_shift: u32,
     allocation: usize,
-    look: Look,
+    query: AllocationQuery,
     asked: bool,
 }
 
@@ -35,8 +34,9 @@ impl LbaStatus {
             first,
             block_shift,
             allocation,
-            look: Look {
-                extent,
+            query: AllocationQuery {
+                offset: extent.offset,
+                len: extent.len,
                 // What begins or ends within a block is no descriptor of its own.
                 most: 2 * room.clamp(1, MAX_DESCRIPTORS),
                 found: Arc::new(Mutex::default()),
@@ -56,8 +56,8 @@ impl LbaStatus {
         self.allocation.min(most) as u64
     }
 
-    pub fn chore(&self) -> Chore {
-        Chore(What::Look(self.look.clone()))
+    pub fn chore(&self) -> DiskCall {
+        DiskCall::Allocations(self.query.clone())
     }
 
     pub fn next(&mut self, io: &mut Io<'_>) -> Next {
@@ -65,7 +65,7 @@ impl LbaStatus {
             return Next::Chore;
         }
         let found = self
-            .look
+            .query
             .found
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ impl LbaStatus {
     }
 
     fn answer(&self, found: &[Allocation]) -> Vec<u8> {
-        let room = self.look.most / 2;
+        let room = self.query.most / 2;
         let mut answer = vec![0; HEADER_BYTES];
         for (lba, blocks, status) in self.runs(found).into_iter().take(room) {
             let mut descriptor = [0; DESCRIPTOR_BYTES];
@@ -122,7 +122,7 @@ impl LbaStatus {
         let end = self.first + (bytes.next_multiple_of(block) >> self.block_shift);
         add(next, end, MAPPED);
         if runs.is_empty() {
-            let blocks = self.look.extent.len >> self.block_shift;
+            let blocks = self.query.len >> self.block_shift;
             runs.push((self.first, blocks, MAPPED));
         }
         runs

@@ -1,11 +1,11 @@
 //! PERSISTENT RESERVE OUT: what is to change is decided, saved if it is to be kept, and only then so; at last
 //! the tasks of those who lost their registration end. One change at a time.
 
+use block::DiskCall;
 use engine::Errno;
 
 use super::{Io, Next};
 use crate::cdb::Cdb;
-use crate::chore::{Chore, What};
 use crate::exclusive::Line;
 use crate::nexus::Nexus;
 use crate::persistent_out::{self, Change};
@@ -78,12 +78,13 @@ impl Reserve {
     }
 
     /// What is to be saved now.
-    pub fn chore(&self, unit: &Unit) -> Option<Chore> {
+    pub fn chore(&self, unit: &Unit) -> Option<DiskCall> {
         let Stage::Saves(change) = &self.stage else {
             return None;
         };
         let keeper = unit.options.keeper.clone()?;
-        Some(Chore(What::Keep(keeper, change.text())))
+        let text = change.text();
+        Some(DiskCall::Other(Box::new(move || keeper.keep(&text))))
     }
 
     /// It was saved, and nobody wants to hear of it any more: so it is, nevertheless.

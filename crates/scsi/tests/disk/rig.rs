@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{Allocation, DiscardLimits, Geometry, Op, Request};
+use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Chore, Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId,
-    Unit, UnitOptions, View, Waker,
+    Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
+    UnitOptions, View, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -207,7 +207,7 @@ impl Rig {
                 }
             }
             done += segment.iov_len;
-            // Engines may do so.
+            // IoContext may do so.
             segment.iov_len = 0;
             segment.iov_base = std::ptr::null_mut();
         }
@@ -232,7 +232,7 @@ impl Rig {
     }
 
     /// What a worker does.
-    pub fn carry_out(&self, chore: Chore) -> Result<(), Errno> {
+    pub fn carry_out(&self, chore: DiskCall) -> Result<(), Errno> {
         chore.run_with(|offset, len, most| match self.error {
             Some(error) => Err(error),
             None => Ok(self.allocations(offset, len, most)),

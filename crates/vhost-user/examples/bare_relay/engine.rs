@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use engine::{AioSettings, Completion, Full, LinuxAio, Op, Request, Uring, UringSettings, uring};
+use engine::{
+    AioSettings, Completion, Full, IoBackend, LinuxAio, Op, Request, Uring, UringSettings, uring,
+};
 use libc::iovec;
 
 pub enum Engine {
@@ -86,10 +88,10 @@ impl Engine {
     }
 
     /// The thread is about to sleep; true: better not.
-    pub fn arm(&mut self) -> bool {
+    pub fn prepare_to_block(&mut self) -> bool {
         match self {
             Engine::Aio(aio) => aio.has_completions(),
-            Engine::Uring(uring) => uring.arm(),
+            Engine::Uring(uring) => uring.prepare_to_block(),
         }
     }
 }

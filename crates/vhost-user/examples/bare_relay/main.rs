@@ -135,7 +135,7 @@ impl<'q> Relay<'q> {
                 continue;
             }
             // In this order: what comes after a look is told of by a descriptor.
-            if !self.ring.enable_kicks() && !self.engine.arm() {
+            if !self.ring.enable_kicks() && !self.engine.prepare_to_block() {
                 let mut events = Vec::with_capacity(4);
                 // Interrupted is as good as woken.
                 let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), None);

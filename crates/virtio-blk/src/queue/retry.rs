@@ -1,11 +1,11 @@
 //! Parked requests: block requests that the disk has failed, and that are not answered yet. They keep their slots until they are
 //! submitted once more, answered, or taken back.
 
-use block::{Op, Request};
-use device_queue::{Kind, token};
+use block::{DiskIo, Op};
+use device_queue::Kind;
 use virtqueue::ChainId;
 
-use super::{Queue, Sink};
+use super::{DISK, Queue};
 use crate::slots::NONE;
 use crate::wire::Status;
 
@@ -48,33 +48,22 @@ impl Queue {
     }
 
     /// Hands over what the disk has not done of a block request, which it has failed. There is room.
-    pub fn retry(&mut self, slot: u32, sink: &mut impl Sink) -> Retried {
+    pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> Retried {
         let op = self.op(slot);
-        let (offset, len, iov) = self.slots.with_segments(slot);
-        let left = match op {
-            // What is missing at the front is done.
-            Op::Read | Op::Write => iov.iter().map(|segment| segment.iov_len as u64).sum(),
-            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => len,
-        };
-        if offset.saturating_add(len) > self.device.capacity_bytes() && op != Op::Flush {
+        let mut request = self.request(op, slot);
+        let end = request.offset.saturating_add(request.len);
+        if end > self.device.capacity_bytes() && op != Op::Flush {
             return Retried::Beyond;
         }
-        let fua = match op {
-            Op::Write | Op::WriteZeroes { .. } => !self.device.write_cache(),
-            Op::Read | Op::Flush | Op::Discard => false,
-        };
-        let request = Request {
-            op,
-            fua,
-            offset: offset + (len - left),
-            len: left,
-            iov_count: u32::try_from(iov.len()).unwrap_or(u32::MAX),
-            iov: iov.as_mut_ptr(),
-            token: token::new(self.place, slot),
-        };
+        if matches!(op, Op::Read | Op::Write) {
+            // What is missing at the front is done.
+            let (_, len, iov) = self.slots.with_segments(slot);
+            request.len = iov.iter().map(|segment| segment.iov_len as u64).sum();
+            request.offset += len - request.len;
+        }
         // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
         // yet; the list lies in the slot, which is not given back before `complete`.
-        unsafe { sink.submit(request) };
+        unsafe { io.submit(DISK, request) };
         Retried::Submitted
     }
 

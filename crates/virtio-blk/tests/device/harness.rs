@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use block::{DiscardLimits, Geometry, Op, Request, SECTOR_BYTES};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request, SECTOR_BYTES};
 use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
-use virtio_blk::{AdmitError, Device, DeviceOptions, Queue, Sink, Status};
+use virtio_blk::{AdmitError, Device, DeviceOptions, Queue, Status};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
 
@@ -27,8 +27,6 @@ pub const UNTOUCHED: u8 = 0x55;
 
 pub const CAPACITY_SECTORS: u64 = 2048;
 pub const MAX_DISCARD_SECTORS: u32 = 1024;
-/// Upper half of all tokens.
-pub const QUEUE_TOKEN: u32 = 7;
 
 /// What the sink was given.
 #[derive(Clone, Debug)]
@@ -49,16 +47,16 @@ pub struct FakeSink {
     pub submitted: Vec<Submitted>,
 }
 
-impl Sink for FakeSink {
-    fn room(&self) -> usize {
+impl DiskIo for FakeSink {
+    fn room(&self, _: u32) -> usize {
         self.room
     }
 
-    fn merging_helps(&self) -> bool {
+    fn merging_helps(&self, _: u32) -> bool {
         self.merging_helps
     }
 
-    unsafe fn submit(&mut self, request: Request) {
+    unsafe fn submit(&mut self, _: u32, request: Request) {
         assert!(self.room > 0, "a request beyond the room");
         self.room -= 1;
         // SAFETY: the queue promises a valid list.
@@ -69,15 +67,18 @@ impl Sink for FakeSink {
             _ => assert_eq!(bytes, 0, "no data"),
         }
         assert!(request.offset + request.len <= self.disk_bytes);
-        assert_eq!(request.token >> 32, u64::from(QUEUE_TOKEN));
         self.submitted.push(Submitted {
             op: request.op,
             fua: request.fua,
             offset: request.offset,
             len: request.len,
             segments: list.to_vec(),
-            slot: u32::try_from(request.token & u64::from(u32::MAX)).unwrap(),
+            slot: u32::try_from(request.token).unwrap(),
         });
+    }
+
+    fn call(&mut self, _: u32, _: DiskCall, _: u32) {
+        unreachable!("a virtio-blk device calls nothing");
     }
 }
 
@@ -150,13 +151,7 @@ impl Rig {
         let ring = driver.device_queue().into();
         let stats = Arc::new(QueueStats::new());
         Rig {
-            queue: Queue::new(
-                QueueName::new("test", 0),
-                device.clone(),
-                size,
-                QUEUE_TOKEN,
-                &stats,
-            ),
+            queue: Queue::new(QueueName::new("test", 0), device.clone(), size, &stats),
             device,
             memory,
             driver,

@@ -1,10 +1,11 @@
 //! Commands that somebody ends.
 
+use block::DiskIo;
 use std::sync::Arc;
 
 use engine::Errno;
 
-use super::{Queue, Sink};
+use super::Queue;
 use crate::address::Address;
 use crate::cancel::Cancel;
 use crate::slots::State;
@@ -23,7 +24,7 @@ impl Queue {
         &mut self,
         ring: &mut virtqueue::Queue,
         cancel: &Arc<Cancel>,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) {
         let meant: Vec<u32> = self
             .slots
@@ -48,7 +49,7 @@ impl Queue {
             cancel: cancel.clone(),
             chains_left: self.slots.size(),
         });
-        self.go_on(ring, sink);
+        self.go_on(ring, io);
     }
 
     fn cancel_one(

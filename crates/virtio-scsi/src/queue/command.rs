@@ -1,12 +1,11 @@
 //! A command's way by its task: any that is no plain read or write, and of these what is not as usual.
 
-use block::Request;
-use device_queue::token;
+use block::{DiskIo, Request};
 use engine::Errno;
 use scsi::{Phase, Step};
 use virtqueue::{Chain, ChainId};
 
-use super::{Queue, Sink, probes};
+use super::{Queue, probes};
 use crate::address::Address;
 use crate::device::NEXUS;
 use crate::error::RequestError;
@@ -22,7 +21,7 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         id: ChainId,
         chain: &Chain,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         self.end_run();
         let parse = Parse::new(chain, self.sizes)?;
@@ -64,15 +63,15 @@ impl Queue {
             self.slots.get_mut(index).state = State::Waits;
             return Ok(());
         }
-        if self.go(ring, index, sink) {
+        if self.go(ring, index, io) {
             self.answered = true;
-            self.go_on(ring, sink);
+            self.go_on(ring, io);
         }
         Ok(())
     }
 
     /// Carries a command out whose turn it is. True: it is finished already.
-    fn go(&mut self, ring: &mut virtqueue::Queue, index: u32, sink: &mut impl Sink) -> bool {
+    fn go(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
         let slot = self.slots.get_mut(index);
         slot.state = State::Runs;
         let view = self.table.view(slot.place);
@@ -93,7 +92,7 @@ impl Queue {
         // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
         // slot, which is not given back before the task is finished.
         let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
-        self.carry_out(ring, index, step, sink)
+        self.carry_out(ring, index, step, io)
     }
 
     /// What a task asks for. True: it is finished.
@@ -102,7 +101,7 @@ impl Queue {
         ring: &mut virtqueue::Queue,
         index: u32,
         mut step: Step,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) -> bool {
         loop {
             let slot = self.slots.get_mut(index);
@@ -110,7 +109,7 @@ impl Queue {
             match step {
                 Step::Submit(request) => match slot.place.disk {
                     Some(disk) => {
-                        self.submit(index, disk, request, sink);
+                        self.submit(index, disk, request, io);
                         return false;
                     }
                     // A unit that came after the disks were said.
@@ -123,7 +122,7 @@ impl Queue {
                 Step::Wait => return false,
                 Step::Chore => match (slot.place.disk, task.chore()) {
                     (Some(disk), Some(chore)) => {
-                        sink.call(disk, chore, token::new(self.place, index));
+                        io.call(disk, chore, index);
                         return false;
                     }
                     _ => step = task.completed(Err(Errno::NODEV)),
@@ -139,9 +138,9 @@ impl Queue {
         index: u32,
         disk: u32,
         mut request: Request,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) {
-        if sink.room(disk) == 0 {
+        if io.room(disk) == 0 {
             self.deferred.push_back((index, request));
             return;
         }
@@ -150,9 +149,9 @@ impl Queue {
         if tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, slot, &request);
         }
-        request.token = token::new(self.place, index);
+        request.token = index.into();
         // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
-        unsafe { sink.submit(disk, request) };
+        unsafe { io.submit(disk, request) };
     }
 
     /// A block request is done that is no plain read or write, or is unusual otherwise.
@@ -163,7 +162,7 @@ impl Queue {
         slot: u32,
         result: Result<(), Errno>,
         now: u64,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) {
         self.end_done();
         self.now = now;
@@ -174,31 +173,31 @@ impl Queue {
             self.counts.failed(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.completed(result);
-        if self.carry_out(ring, slot, step, sink) {
-            self.go_on(ring, sink);
+        if self.carry_out(ring, slot, step, io) {
+            self.go_on(ring, io);
         }
     }
 
     /// A command that waited for another's is told to go on.
-    pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, sink: &mut impl Sink) {
+    pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, io: &mut impl DiskIo) {
         let known = u32::try_from(token)
             .ok()
             .filter(|index| self.slots.used().any(|(used, _)| used == *index));
         if let Some(index) = known
             && self.slots.get(index).state == State::Runs
             && let Some(step) = self.slots.get_mut(index).task.resumed()
-            && self.carry_out(ring, index, step, sink)
+            && self.carry_out(ring, index, step, io)
         {
             self.answered = true;
-            self.go_on(ring, sink);
+            self.go_on(ring, io);
         }
     }
 
     /// Commands that waited for what was finished now.
     #[inline(never)]
-    pub(super) fn go_on(&mut self, ring: &mut virtqueue::Queue, sink: &mut impl Sink) {
+    pub(super) fn go_on(&mut self, ring: &mut virtqueue::Queue, io: &mut impl DiskIo) {
         while let Some(index) = self.ready.pop_front() {
-            self.go(ring, index, sink);
+            self.go(ring, index, io);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Plain reads and writes that go to one disk together, or come back together: what is the same for all of them is done once.
 
+use block::DiskIo;
 use device_queue::AdmitTime;
 
-use super::{Queue, Sink};
+use super::Queue;
 
 /// Those that go to the same disk, one after the other within one turn.
 #[derive(Default)]
@@ -30,7 +31,7 @@ pub(super) struct Done {
 impl Queue {
     /// What comes now is for this address. False: there is no disk, or it takes nothing, or something has to wait.
     #[inline(never)]
-    pub(super) fn begin_run(&mut self, lun: u64, sink: &impl Sink) -> bool {
+    pub(super) fn begin_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
         self.end_run();
         let Some((place, disk)) = self.table.disk(lun) else {
             return false;
@@ -38,7 +39,7 @@ impl Queue {
         if !disk.view.look_at(disk.address.lun) || !disk.tasks.is_open() {
             return false;
         }
-        let room = u32::try_from(sink.room(place)).unwrap_or(u32::MAX);
+        let room = u32::try_from(io.room(place)).unwrap_or(u32::MAX);
         if room == 0 {
             return false;
         }

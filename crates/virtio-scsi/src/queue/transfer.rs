@@ -1,13 +1,13 @@
 //! Plain reads and writes: most of what a disk is asked. From the ring to the disk and back there is nothing but them, and no
 //! task. What is unusual about one is left to the commands' own way, before it has begun or later.
 
-use block::Request;
-use device_queue::{Kind, token};
+use block::{DiskIo, Request};
+use device_queue::Kind;
 use libc::iovec;
 use scsi::{Attribute, Transfer};
 use virtqueue::{Chain, ChainId};
 
-use super::{Queue, Sink};
+use super::Queue;
 use crate::device::NEXUS;
 use crate::slots::{Slot, State};
 use crate::table::Disk;
@@ -22,14 +22,14 @@ impl Queue {
         &mut self,
         id: ChainId,
         chain: &Chain,
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) -> bool {
         let Some(usual) = Usual::of(chain, self.usual) else {
             return false;
         };
         match usual.data {
-            Direction::Reads(data, len) => self.begin::<false>(id, &usual, (data, len), sink),
-            Direction::Writes(data, len) => self.begin::<true>(id, &usual, (data, len), sink),
+            Direction::Reads(data, len) => self.begin::<false>(id, &usual, (data, len), io),
+            Direction::Writes(data, len) => self.begin::<true>(id, &usual, (data, len), io),
         }
     }
 
@@ -40,11 +40,11 @@ impl Queue {
         id: ChainId,
         usual: &Usual<'_>,
         (data, data_len): (&[iovec], u64),
-        sink: &mut impl Sink,
+        io: &mut impl DiskIo,
     ) -> bool {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         let head = unsafe { usual.head() };
-        if (head.lun != self.run.lun || self.run.room == 0) && !self.begin_run(head.lun, sink) {
+        if (head.lun != self.run.lun || self.run.room == 0) && !self.begin_run(head.lun, io) {
             return false;
         }
         let disk = self.run.disk;
@@ -86,11 +86,11 @@ impl Queue {
             len: transfer.len,
             iov,
             iov_count,
-            token: token::new(self.place, free),
+            token: free.into(),
         };
         // SAFETY: the segments are checked guest memory, held for the slot's stamp; their list stays in the slot, which is not
         // given back before the request is completed.
-        unsafe { sink.submit(disk, request) };
+        unsafe { io.submit(disk, request) };
         true
     }
 

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{DiscardLimits, Geometry, Op, Request};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
-use scsi::{Chore, Identity, TransportId, Unit, UnitOptions};
+use scsi::{Identity, TransportId, Unit, UnitOptions};
 use virtio_scsi::{
     Address, AdmitError, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue,
-    QueueDisk, Sink, ToQueue,
+    QueueDisk, ToQueue,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -21,8 +21,6 @@ pub const RESPONSE: usize = 12 + SENSE;
 /// What a response holds before the device has answered.
 pub const UNANSWERED: u8 = 0xaa;
 
-/// The queue's, in its requests' tokens.
-pub const TOKEN: u32 = 7;
 
 pub const READ: u8 = 0x28;
 pub const WRITE: u8 = 0x2a;
@@ -63,10 +61,10 @@ pub struct Disks {
     pub room: usize,
     pub bytes: Vec<Vec<u8>>,
     pub submitted: Vec<(usize, Request)>,
-    pub called: Vec<(usize, Chore, u64)>,
+    pub called: Vec<(usize, DiskCall, u64)>,
 }
 
-impl Sink for Disks {
+impl DiskIo for Disks {
     fn room(&self, _: u32) -> usize {
         self.room
     }
@@ -77,8 +75,8 @@ impl Sink for Disks {
         self.submitted.push((disk as usize, request));
     }
 
-    fn call(&mut self, disk: u32, chore: Chore, token: u64) {
-        self.called.push((disk as usize, chore, token));
+    fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
+        self.called.push((disk as usize, call, number.into()));
     }
 }
 
@@ -225,7 +223,6 @@ impl Rig {
                 name,
                 device.clone(),
                 128,
-                TOKEN,
                 mail.clone(),
                 stats.clone(),
             );
@@ -467,17 +464,13 @@ impl Requests {
         self.complete_these(&[Completion { token, result }]);
     }
 
-    /// Completes the block requests among these that are of this queue.
+    /// Completes block requests of this queue.
     pub fn complete_these(&mut self, completions: &[Completion]) {
-        let own = completions.iter().copied();
-        let own: Vec<_> = own
-            .filter(|one| one.token >> 32 == u64::from(TOKEN))
-            .collect();
-        self.disks.room = self.disks.room.saturating_add(own.len());
+        self.disks.room = self.disks.room.saturating_add(completions.len());
         let Requests {
             queue, ring, disks, ..
         } = self;
-        queue.complete(ring, &own, self.now, disks, |_, _, _| {});
+        queue.complete(ring, completions, self.now, disks, |_, _, _| {});
         queue.end_batch();
     }
 

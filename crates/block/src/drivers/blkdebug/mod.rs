@@ -9,7 +9,7 @@ use engine::Errno;
 
 use self::faults::{FaultOutcome, Faults, Hold, Verdict};
 use crate::drivers::Driver;
-use crate::engines::AttachContext;
+use crate::io::AttachContext;
 use crate::node::Node;
 use crate::route::{Path, Route};
 use crate::task::{LocalFuture, TaskContext, TaskNode};

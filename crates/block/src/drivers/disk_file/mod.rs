@@ -28,7 +28,7 @@ use self::ring_range::{RingRanges, UnsupportedOps};
 use crate::aio::Aio;
 use crate::allocation::Allocation;
 use crate::drivers::Driver;
-use crate::engines::AttachContext;
+use crate::io::AttachContext;
 use crate::node::Node;
 use crate::range_lock::RangeLock;
 use crate::route::{Carrier, Path, Route, Target};
@@ -141,7 +141,13 @@ impl Driver for Arc<DiskFile> {
             write: path(),
             zeroes: range(),
             discard: if node.unmap() { range() } else { Path::Nothing },
-            flush: if has_cache { path() } else { Path::Nothing },
+            flush: match has_cache {
+                true => Path::File(Target {
+                    carrier: cx.carrier_of_flushes(carrier),
+                    ..target.clone()
+                }),
+                false => Path::Nothing,
+            },
             files: vec![self.clone()],
             merging_helps: true,
             disk: Some(target.clone()),

@@ -127,22 +127,14 @@ impl TaskNode for RingRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Work;
     use crate::task::{Executor, Outgoing};
-    use crate::{Aio, testing};
+    use crate::testing;
     use engine::Completion;
     use std::sync::Arc;
 
     fn ranges(folder: &tempfile::TempDir) -> Rc<RingRanges> {
-        let node = testing::file(&folder.path().join("disk"), &[0; 8192], Aio::IoUring);
         let ring = Carrier::Ring(File::Descriptor(-1));
-        let file = node.driver.file().unwrap().clone();
-        let target = Target {
-            file,
-            carrier: ring,
-            base: 0,
-            unmap: true,
-        };
+        let target = testing::target(&folder.path().join("disk"), ring);
         Rc::new(RingRanges { target })
     }
 
@@ -184,7 +176,7 @@ mod tests {
                     };
                     (name, request.token)
                 }
-                Outgoing::Work(work @ Work::Request(_)) => ("worker", engine::Job::token(work)),
+                Outgoing::Worker(_, request) => ("worker", request.token),
                 _ => panic!("neither the ring nor a worker"),
             };
             asked.push(name);

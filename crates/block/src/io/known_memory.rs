@@ -4,7 +4,7 @@
 //! no request in it any more: the queues say when that is. What the ring does not take stays
 //! unknown, which is said once, and its requests go as they would without all this.
 
-use crate::engines::Uring;
+use crate::io::Uring;
 
 /// One memory map.
 struct Map {

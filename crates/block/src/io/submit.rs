@@ -2,39 +2,39 @@
 
 use std::rc::Rc;
 
-use engine::{Full, Op, Request};
+use engine::{Full, IoBackend, Op, Request};
 
-use super::{Engines, LinuxAio, Uring};
+use super::{AttachedDisk, IoContext, LinuxAio};
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::IOV_MAX;
 use crate::drivers::null_co::fill_with_zeroes;
-use crate::job::{Job, Work};
-use crate::route::{Carrier, Lookup, Mapped, Path, Route, Target};
+use crate::route::{Carrier, Lookup, Mapped, Path, Target};
 use crate::task::Outgoing;
 
-impl Engines {
-    /// How many requests of a route are taken for sure before the next reap. The source asks before it takes a request
+impl IoContext {
+    /// How many requests to a disk are taken for sure before the next reap. The source asks before it takes a request
     /// out of the guest's ring.
     #[inline]
     #[must_use]
-    pub fn room(&self, route: &Route) -> usize {
-        let room = match &route.read {
-            Path::Null(options) => return self.null.room(options.latency_ns),
-            Path::File(target) => self.room_of(target),
-            Path::Lookup(node) => self.room_of(node.target()),
-            Path::Task(_) | Path::Nothing => None,
+    pub fn room(&self, disk: &AttachedDisk) -> usize {
+        let room = match &disk.route.read {
+            Path::Null(options) => return self.null.room_for(options),
+            Path::File(target) => self.room_of(target.carrier),
+            Path::Lookup(node) => self.room_of(node.target().carrier),
+            Path::Task(_) | Path::Nothing => usize::MAX,
         };
-        let others = self.null.room(0).min(self.tasks.room());
-        room.unwrap_or(usize::MAX).min(others)
+        // Its other operations may be tasks, or need nothing done.
+        room.min(self.null.room()).min(self.tasks.room())
     }
 
     #[inline]
-    fn room_of(&self, target: &Target) -> Option<usize> {
-        match target.carrier {
+    fn room_of(&self, carrier: Carrier) -> usize {
+        let room = match carrier {
             Carrier::Native => self.aio.get().map(LinuxAio::room),
-            Carrier::Ring(_) => self.ring.get().map(Uring::room),
-            Carrier::Workers => None,
-        }
+            Carrier::Ring(_) => self.ring.get().map(|ring| ring.room()),
+            Carrier::Workers => Some(self.workers.room()),
+        };
+        room.unwrap_or(0)
     }
 
     /// Takes a request. [`Full`]: come again after the next completion.
@@ -43,15 +43,15 @@ impl Engines {
     /// [`Full`], and nothing was taken.
     ///
     /// # Safety
-    /// Until the completion with the request's token has been reaped: the route is kept attached, the list of segments
+    /// Until the completion with the request's token has been reaped: the disk is kept attached, the list of segments
     /// stays in place and is touched by nobody else, and the memory that it names stays mapped (writable, for reads).
     #[inline]
-    pub unsafe fn submit(&mut self, route: &Route, request: Request) -> Result<(), Full> {
-        match route.path(request.op) {
+    pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
+        match disk.route.path(request.op) {
             // SAFETY: our caller promises the same.
             Path::File(target) => unsafe { self.submit_to_file(target, &request) },
             // SAFETY: our caller promises that the segments are valid.
-            Path::Null(options) => unsafe { self.null.push(options, &request) },
+            Path::Null(options) => unsafe { self.null.push(*options, &request) },
             Path::Nothing => self.null.complete(request.token),
             // SAFETY: our caller promises the same.
             Path::Lookup(node) => unsafe { self.submit_to_lookup(node, request) },
@@ -100,63 +100,57 @@ impl Engines {
 
     /// # Safety
     /// As for [`submit`](Self::submit).
+    #[inline]
     unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
-        let (file, request) = (&*target.file, &target.request(request));
-        if is_carried(file, request) {
-            match target.carrier {
-                Carrier::Native => {
-                    if let Some(aio) = self.aio.get_mut()
-                        && (request.op != Op::Flush || aio.supports_fdsync())
-                    {
-                        // SAFETY: our caller promises more than `push` asks for.
-                        unsafe { aio.push(file.raw_fd(), request) }?;
-                        if is_full_batch(file, aio.pending()) {
-                            aio.submit();
-                        }
-                        return Ok(());
-                    }
+        let (file, request) = (&target.file, &target.request(request));
+        let carrier = match is_carried(file, request) {
+            true => target.carrier,
+            false => Carrier::Workers,
+        };
+        match (carrier, self.aio.get_mut(), self.ring.get_mut()) {
+            (Carrier::Native, Some(aio), _) => {
+                // SAFETY: our caller promises the same, and that the target keeps the file open.
+                unsafe { aio.push(file.raw_fd(), request) }?;
+                if is_full_batch(file, aio.pending()) {
+                    aio.submit();
                 }
-                Carrier::Ring(registered) => {
-                    if let Some(ring) = self.ring.get_mut() {
-                        // SAFETY: our caller promises more than `push` asks for.
-                        unsafe { ring.push(registered, request) }?;
-                        if is_full_batch(file, ring.pending()) {
-                            ring.submit();
-                        }
-                        return Ok(());
-                    }
-                }
-                Carrier::Workers => {}
+                Ok(())
             }
+            (Carrier::Ring(name), _, Some(ring)) => {
+                // SAFETY: as above.
+                unsafe { ring.push(name, request) }?;
+                if is_full_batch(file, ring.pending()) {
+                    ring.submit();
+                }
+                Ok(())
+            }
+            // SAFETY: our caller promises the same.
+            _ => unsafe { self.workers.push(file.clone(), request) },
         }
-        // SAFETY: our caller promises the same.
-        let job = unsafe { Job::new(target.file.clone(), *request) };
-        self.pool.push(Work::Request(job));
-        Ok(())
     }
 
-    /// Polls tasks that were woken, and hands over what they ask for.
+    /// Polls tasks that were woken, and hands over what they ask for. What a full backend refuses waits, in order.
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
         self.tasks.run();
-        while let Some(outgoing) = self.tasks.next_outgoing() {
-            let taken = match &outgoing {
-                // SAFETY: a task is complete, and its source told so, only when this has been reaped; until then the
-                // source keeps the segments.
-                Outgoing::Request(target, request) => unsafe {
-                    self.submit_to_file(target, request)
-                },
-                Outgoing::Ring(file, request) => match self.ring.get_mut() {
-                    // SAFETY: there are no segments, and the route of the task keeps the file.
-                    Some(ring) => unsafe { ring.push(*file, request) },
-                    None => unreachable!("a file is carried by the ring that there is"),
-                },
-                Outgoing::Work(_) => Ok(()),
+        for _ in 0..self.tasks.outgoing() {
+            let Some(outgoing) = self.tasks.next_outgoing() else {
+                return;
             };
-            match (taken, outgoing) {
-                (Ok(()), Outgoing::Work(work)) => self.pool.push(work),
-                (Ok(()), _) => {}
-                (Err(Full), outgoing) => return self.tasks.put_back(outgoing),
+            // SAFETY: a task is complete, and its source told so, only when this has been reaped; until then the
+            // source keeps the segments, and the route of the task the file.
+            let taken = unsafe {
+                match &outgoing {
+                    Outgoing::Request(target, request) => self.submit_to_file(target, request),
+                    Outgoing::Ring(file, request) => match self.ring.get_mut() {
+                        Some(ring) => ring.push(*file, request),
+                        None => unreachable!("a file is carried by the ring that there is"),
+                    },
+                    Outgoing::Worker(file, request) => self.workers.push(file.clone(), request),
+                }
+            };
+            if taken.is_err() {
+                self.tasks.put_back(outgoing);
             }
         }
     }
@@ -192,7 +186,7 @@ fn is_aligned(file: &DiskFile, request: &Request) -> bool {
     let Some(direct) = file.direct else {
         return true;
     };
-    // SAFETY: the caller of `Engines::submit` vouches for the list.
+    // SAFETY: the caller of `IoContext::submit` vouches for the list.
     let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
     direct.fits(request.offset, request.len, iov)
 }

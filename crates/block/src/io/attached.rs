@@ -14,9 +14,9 @@ struct Attachment {
 
 /// By the number of the backing.
 #[derive(Default)]
-pub(crate) struct Attached(Vec<Option<Attachment>>);
+pub(crate) struct AttachedFiles(Vec<Option<Attachment>>);
 
-impl Attached {
+impl AttachedFiles {
     /// No file has a source on this iothread.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)

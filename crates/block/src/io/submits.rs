@@ -1,6 +1,6 @@
 //! What engines have handed over to the kernel, those that are gone included.
 
-use crate::engines::{LinuxAio, Uring};
+use crate::io::{LinuxAio, Uring};
 
 /// Sums over engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

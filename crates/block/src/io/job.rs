@@ -23,14 +23,14 @@ pub(crate) struct Job {
 }
 
 // SAFETY: the pointers of a request are only used by the one worker that runs the job, and its
-// submitter keeps what they point to in place until the completion arrives (`Engines::submit`).
+// submitter keeps what they point to in place until the completion arrives (`IoContext::submit`).
 unsafe impl Send for Job {}
 
 impl Job {
     /// Of a request at its offset in the file.
     ///
     /// # Safety
-    /// As for [`crate::Engines::submit`].
+    /// As for [`crate::IoContext::submit`].
     pub unsafe fn new(file: Arc<DiskFile>, request: Request) -> Self {
         Job { file, request }
     }
@@ -115,5 +115,14 @@ impl engine::Job for Work {
             Work::Call(call, _) => call(),
         };
         Completion { token, result }
+    }
+}
+
+impl engine::RequestJob for Work {
+    type File = Arc<DiskFile>;
+
+    unsafe fn of_request(file: Arc<DiskFile>, request: Request) -> Self {
+        // SAFETY: our caller promises the same.
+        Work::Request(unsafe { Job::new(file, request) })
     }
 }

@@ -1,4 +1,4 @@
-//! The I/O of one iothread: its backends, and the routes of its sources to them.
+//! The I/O context of one iothread: its backends, and the routes of its sources to them.
 //!
 //! - Reads and writes that are aligned, or go through the page cache in a ring, and flushes: Linux AIO or the ring,
 //!   whichever carries the disk.
@@ -13,23 +13,33 @@
 //! and the ring are made when the first disk wants them.
 
 mod attach;
+mod attached;
+mod call;
+pub(crate) mod job;
+mod known_memory;
+mod lazy;
 mod leased;
+mod settings;
+mod source;
 mod submit;
+mod submits;
+pub mod token;
 
 pub(crate) use attach::AttachContext;
-use leased::LeasedRequests;
+pub use call::{AllocationQuery, DiskCall};
+pub use job::Call;
+pub use settings::IoSettings;
+pub use source::{AttachedDisk, DiskIo, SourceIo};
+pub use submits::Submits;
 
-use engine::{
-    AioSettings, AioStats, Completion, PoolError, PoolSettings, UringSettings, UringStats,
-};
-use rustix::thread::CpuSet;
+use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
 
-use crate::attached::Attached;
+use self::attached::AttachedFiles;
+use self::job::Work;
+use self::known_memory::KnownMemory;
+use self::lazy::Lazy;
+use self::leased::LeasedRequests;
 use crate::drivers::null_co::{self, NullQueue};
-use crate::job::{Call, Work};
-use crate::known_memory::KnownMemory;
-use crate::lazy::Lazy;
-use crate::submits::Submits;
 use crate::task::{Executor, Wake};
 
 #[cfg(feature = "simulation")]
@@ -37,74 +47,65 @@ pub(crate) use crate::simulation::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use engine::{LinuxAio, Uring};
 #[cfg(not(feature = "simulation"))]
-type Workers = engine::Pool<Work>;
+pub(crate) type Workers = engine::Pool<Work>;
 
-/// How the engines of one iothread are made.
-#[derive(Clone, Debug, Default)]
-pub struct EngineSettings {
-    /// Linux AIO; its limits are the ring's as well.
-    pub aio: AioSettings,
-    /// The worker threads; the kernel's own for the ring are at most as many.
-    pub pool: PoolSettings,
-}
-
-/// The engines of one iothread.
-pub struct Engines {
+/// The I/O of one iothread.
+pub struct IoContext {
     aio: Lazy<LinuxAio>,
     ring: Lazy<Uring>,
-    /// What engines have handed over that are gone.
-    ended: Submits,
-    known_memory: KnownMemory,
-    attached: Attached,
-    pub(crate) pool: Workers,
+    /// Blocking work.
+    pub(crate) workers: Workers,
     pub(crate) null: NullQueue,
     tasks: Executor,
     leased: LeasedRequests,
+    files: AttachedFiles,
+    known_memory: KnownMemory,
+    /// What Linux AIO and rings have handed over that are gone.
+    ended: Submits,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
+    /// The settings are others than those that Linux AIO and the ring were made with.
+    outdated: bool,
     /// What Linux AIO is to be made on.
     #[cfg(feature = "simulation")]
     pub(crate) kernel: Option<crate::simulation::Kernel>,
     /// And the ring.
     #[cfg(feature = "simulation")]
     pub(crate) simulated_ring: Option<Box<dyn crate::SimulatedRing>>,
-    /// The settings are others than those that Linux AIO and the ring were made with.
-    outdated: bool,
 }
 
-impl Engines {
+impl IoContext {
     /// Makes them. `wake` is called by workers when they finished something.
     ///
     /// # Errors
     /// When the limits of the worker threads contradict each other.
-    pub fn new(settings: EngineSettings, wake: Wake) -> Result<Self, PoolError> {
+    pub fn new(settings: IoSettings, wake: Wake) -> Result<Self, PoolError> {
         let ring_settings = UringSettings {
             max_events: settings.aio.max_events,
             max_batch: settings.aio.max_batch,
             max_workers: settings.pool.max_threads,
         };
-        Ok(Engines {
+        Ok(IoContext {
             aio: Lazy::Unmade,
             ring: Lazy::Unmade,
-            ended: Submits::default(),
-            known_memory: KnownMemory::default(),
-            attached: Attached::default(),
-            pool: Workers::new(settings.pool, wake.clone())?,
+            workers: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             tasks: Executor::new(wake),
             leased: LeasedRequests::default(),
+            files: AttachedFiles::default(),
+            known_memory: KnownMemory::default(),
+            ended: Submits::default(),
             aio_settings: settings.aio,
             ring_settings,
+            outdated: false,
             #[cfg(feature = "simulation")]
             kernel: None,
             #[cfg(feature = "simulation")]
             simulated_ring: None,
-            outdated: false,
         })
     }
 
-    /// How many requests the engines that are there complete in one reap at most, workers not
-    /// counted.
+    /// How many requests complete in one reap at most, those of worker threads not counted.
     #[must_use]
     pub fn most_completions(&self) -> usize {
         let aio = self.aio.get().map_or(0, LinuxAio::max_events);
@@ -114,7 +115,7 @@ impl Engines {
 
     /// Has something done by a worker, which comes back as a request would. There is always room.
     pub fn call(&mut self, call: Call, token: u64) {
-        self.pool.push(Work::Call(call, token));
+        self.workers.add(Work::Call(call, token));
     }
 
     /// The submit phase: hands pending requests to the kernel.
@@ -123,14 +124,10 @@ impl Engines {
         if !self.tasks.is_empty() {
             self.run_tasks();
         }
-        if let Some(aio) = self.aio.get_mut()
-            && aio.pending() > 0
-        {
+        if let Some(aio) = self.aio.get_mut() {
             aio.submit();
         }
-        if let Some(ring) = self.ring.get_mut()
-            && ring.pending() > 0
-        {
+        if let Some(ring) = self.ring.get_mut() {
             ring.submit();
         }
     }
@@ -151,9 +148,7 @@ impl Engines {
         if let Some(ring) = self.ring.get_mut() {
             ring.reap(out);
         }
-        if self.pool.has_completions() {
-            self.pool.reap(out);
-        }
+        self.workers.reap(out);
         self.null.reap(out);
         if !self.leased.is_empty() {
             self.leased.end_those_of(out);
@@ -165,14 +160,14 @@ impl Engines {
         }
     }
 
-    /// Whether something has finished; no syscall.
+    /// Whether something has finished; no system call.
     #[inline]
     #[must_use]
     pub fn has_completions(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::has_completions)
-            || self.ring.get().is_some_and(Uring::has_completions)
+            || self.ring.get().is_some_and(|ring| ring.has_completions())
             || self.null.has_completions()
-            || self.pool.has_completions()
+            || self.workers.has_completions()
             || self.tasks.has_work()
     }
 
@@ -181,7 +176,7 @@ impl Engines {
     #[must_use]
     pub fn prepare_to_block(&mut self) -> bool {
         if let Some(ring) = self.ring.get_mut() {
-            ring.arm();
+            ring.prepare_to_block();
         }
         self.has_completions()
     }
@@ -189,74 +184,15 @@ impl Engines {
     /// When the next request completes by the clock alone (the loop's clock, nanoseconds).
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        let deadlines = [self.null.next_deadline_ns(), self.tasks.next_deadline_ns()];
+        let deadlines = [self.null.deadline_ns(), self.tasks.next_deadline_ns()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Whether requests wait that no completion will set going: the kernel was short of memory
-    /// when nothing was in flight. The loop comes back after a moment.
+    /// Whether requests wait that no completion will set going. The loop comes back after a moment.
     #[must_use]
     pub fn needs_retry(&self) -> bool {
-        let aio = self.aio.get();
-        let ring = self.ring.get();
-        aio.is_some_and(|aio| aio.blocked() && aio.in_flight() == 0)
-            || ring.is_some_and(|ring| ring.blocked() && ring.in_flight() == 0)
-    }
-
-    /// Changes the batch limit; 0 is the default.
-    pub fn set_aio_max_batch(&mut self, max_batch: u32) {
-        self.aio_settings.max_batch = max_batch;
-        self.ring_settings.max_batch = max_batch;
-        if let Some(aio) = self.aio.get_mut() {
-            aio.set_max_batch(max_batch);
-        }
-        if let Some(ring) = self.ring.get_mut() {
-            ring.set_max_batch(max_batch);
-        }
-    }
-
-    /// Changes how many requests Linux AIO and the ring have in flight, each. An engine that is there
-    /// keeps its number until it [is made anew](Self::renew).
-    pub fn set_aio_max_events(&mut self, max_events: u32) {
-        self.outdated |= self.aio_settings.max_events != max_events;
-        self.aio_settings.max_events = max_events;
-        self.ring_settings.max_events = max_events;
-    }
-
-    /// Ends Linux AIO and the ring if they are to be made anew, and no disk uses them: the next one that
-    /// [is attached](Self::attach) makes them. True: the descriptors that were watched are of no
-    /// use any more.
-    pub fn renew(&mut self) -> bool {
-        if !self.outdated || !self.attached.is_empty() {
-            return false;
-        }
-        self.outdated = false;
-        self.ended = self.submits();
-        self.aio = Lazy::Unmade;
-        self.ring = Lazy::Unmade;
-        true
-    }
-
-    /// Changes how many worker threads stay, and are there at most; of the kernel's own for the ring
-    /// there are at most as many. Threads that are too many end with their job.
-    ///
-    /// # Errors
-    /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
-    pub fn set_worker_limits(&mut self, min: u32, max: u32) -> Result<(), PoolError> {
-        let set = self.pool.set_limits(min, max);
-        if !matches!(set, Ok(()) | Err(PoolError::Start { .. })) {
-            return set;
-        }
-        self.ring_settings.max_workers = max;
-        if let Some(ring) = self.ring.get_mut() {
-            ring.set_max_workers(max);
-        }
-        set
-    }
-
-    /// Where worker threads may run that are started from now on.
-    pub fn set_worker_cpus(&mut self, cpus: CpuSet) {
-        self.pool.set_cpus(cpus);
+        self.aio.get().is_some_and(LinuxAio::needs_retry)
+            || self.ring.get().is_some_and(|ring| ring.needs_retry())
     }
 
     /// What Linux AIO and the ring have handed over to the kernel, together and since the beginning.

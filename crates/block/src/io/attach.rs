@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use engine::uring::File;
 
-use super::{Engines, LinuxAio, Uring};
+use super::{AttachedDisk, IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::no_wait::lacks_nowait;
 use crate::node::Node;
 use crate::route::{Carrier, Route};
 
-/// Watches the descriptor of an engine, see [`Engines::attach`].
+/// Watches the descriptor of an engine, see [`IoContext::attach`].
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
 
 /// What a node can do while a source attaches to it.
 pub(crate) struct AttachContext<'a> {
-    engines: &'a mut Engines,
+    io: &'a mut IoContext,
     watch: Watch<'a>,
 }
 
@@ -30,26 +30,39 @@ impl AttachContext<'_> {
 
     /// Which backend carries a file for this source, until that detaches.
     pub fn attach_file(&mut self, file: &Arc<DiskFile>) -> Carrier {
-        let AttachContext { engines, watch } = self;
-        if let Some(carrier) = engines.attached.add_source(file) {
+        let AttachContext { io, watch } = self;
+        if let Some(carrier) = io.files.add_source(file) {
             return carrier;
         }
-        let carrier = engines.choose_carrier(file, watch);
-        engines.attached.insert(file, carrier);
+        let carrier = io.choose_carrier(file, watch);
+        io.files.insert(file, carrier);
         carrier
+    }
+
+    /// What carries the flushes of a file: Linux AIO has none before Linux 4.18.
+    pub fn carrier_of_flushes(&self, carrier: Carrier) -> Carrier {
+        let aio = self.io.aio.get();
+        match carrier {
+            Carrier::Native if !aio.is_some_and(LinuxAio::supports_fdsync) => Carrier::Workers,
+            carrier => carrier,
+        }
     }
 }
 
-impl Engines {
+impl IoContext {
     /// A source of requests to `node` starts on this iothread: what its requests need is made. `watch` gets the
     /// descriptor of an engine that was made now. It becomes readable when the engine has completed something, is to be
     /// watched for edges, and never needs to be read.
     ///
     /// What cannot be had is no error: it is said once in the log, with what to do about it, and another backend carries
     /// the requests.
-    pub fn attach(&mut self, node: &Node, watch: Watch<'_>) -> Route {
-        let engines = self;
-        AttachContext { engines, watch }.attach(node)
+    pub fn attach(&mut self, node: &Arc<Node>, watch: Watch<'_>) -> AttachedDisk {
+        let io = self;
+        let route = AttachContext { io, watch }.attach(node);
+        AttachedDisk {
+            node: node.clone(),
+            route,
+        }
     }
 
     /// Which backend carries a file that has no source on this iothread yet.
@@ -70,9 +83,9 @@ impl Engines {
     }
 
     /// A source, with nothing in flight any more, leaves this iothread.
-    pub fn detach(&mut self, route: Route) {
-        for file in &route.files {
-            match self.attached.remove_source(file) {
+    pub fn detach(&mut self, disk: AttachedDisk) {
+        for file in &disk.route.files {
+            match self.files.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
                         aio.unwatch(file.raw_fd());
@@ -95,11 +108,11 @@ impl Engines {
     /// The `ranges` (address, length) stay mapped until as many users have left.
     pub unsafe fn join_memory(
         &mut self,
-        route: &Route,
+        disk: &AttachedDisk,
         key: usize,
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
-        let carrier = route.disk.as_ref().map(|disk| disk.carrier);
+        let carrier = disk.route.disk.as_ref().map(|disk| disk.carrier);
         let carried = matches!(carrier, Some(Carrier::Ring(_)));
         let ring = self.ring.get_mut().filter(|_| carried);
         // SAFETY: our caller promises the same.

@@ -48,7 +48,7 @@ fn room_keeps_its_word() {
         ] {
             let mut rig = Rig::with_max_events(64);
             let route = rig.attach(&node);
-            let room = rig.engines.room(&route);
+            let room = rig.io.room(&route);
             assert!(room >= 64);
             let base = memory.as_mut_ptr().wrapping_add(start);
             let mut iov: Vec<_> = (0..room)
@@ -70,13 +70,13 @@ fn room_keeps_its_word() {
                 };
                 // SAFETY: lists and memory outlive the loop below, which reaps every request;
                 // that all read into the same memory is no matter, nobody looks at it.
-                unsafe { rig.engines.submit(&route, request) }.unwrap();
+                unsafe { rig.io.submit(&route, request) }.unwrap();
             }
             let mut seen = vec![false; room];
             let mut out = Vec::new();
             while seen.contains(&false) {
-                rig.engines.flush_batch();
-                rig.engines.reap(&mut out);
+                rig.io.flush_batch();
+                rig.io.reap(&mut out);
                 for completion in out.drain(..) {
                     let index = usize::try_from(completion.token).unwrap();
                     assert!(!std::mem::replace(&mut seen[index], true), "twice");
@@ -84,7 +84,7 @@ fn room_keeps_its_word() {
                 }
                 std::thread::yield_now();
             }
-            assert_eq!(rig.engines.room(&route), room, "all of it comes back");
+            assert_eq!(rig.io.room(&route), room, "all of it comes back");
         }
     }
 }
@@ -98,7 +98,7 @@ fn without_an_engine_workers_carry_the_requests() {
         let node = file(&how);
         let mut rig = Rig::new();
         let mut refuse = |_: std::os::fd::BorrowedFd<'_>| Err(std::io::ErrorKind::Other.into());
-        let _route = rig.engines.attach(&node, &mut refuse);
+        let _route = rig.io.attach(&node, &mut refuse);
         rig.ok(&node, Call::write(512, &[7; 512]));
         assert_eq!(rig.read(&node, 512, 512), [7; 512]);
         rig.ok(&node, Call::flush());
@@ -124,9 +124,9 @@ fn an_iothread_lets_go_of_a_disk_with_its_last_queue() {
             let node = file(&how);
             let [first, second] = [rig.attach(&node), rig.attach(&node)];
             rig.read(&node, 0, 4096);
-            rig.engines.detach(first);
+            rig.io.detach(first);
             rig.read(&node, 0, 4096);
-            rig.engines.detach(second);
+            rig.io.detach(second);
             drop(node);
             assert_eq!(open(), 0);
             // Nor does the ring's table hold it, and with it the lock on the image.
@@ -184,7 +184,7 @@ fn a_nodes_own_batch_limit_submits_early() {
                 token,
             };
             // SAFETY: a flush names no memory; the node outlives the engines.
-            unsafe { rig.engines.submit(&route, request) }.unwrap();
+            unsafe { rig.io.submit(&route, request) }.unwrap();
             submitted.push(rig.submitted());
         }
         assert_eq!(submitted, *batches);

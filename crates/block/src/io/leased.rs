@@ -1,14 +1,12 @@
 //! Requests that hold a lease on the place that a lookup has found for them.
 //!
-//! Backends know them by a token with their place in this table in the lower half, and [`LEASED_SOURCE`] in the upper one;
+//! Backends know them by a token with their place in this table in the lower half, and [`token::LEASED`] in the upper one;
 //! neither sources nor backends know of leases.
 
 use engine::Completion;
 
+use super::token;
 use crate::lease::Lease;
-
-/// Upper half of their tokens: no place of a queue, and not that of tasks' I/O.
-const LEASED_SOURCE: u64 = (u32::MAX as u64 - 1) << 32;
 
 struct Entry {
     /// The request's own.
@@ -37,15 +35,19 @@ impl LeasedRequests {
         let entry = Entry { token, lease };
         if let Some(place) = self.free.pop() {
             self.entries[place as usize] = entry;
-            return LEASED_SOURCE | u64::from(place);
+            return token::new(token::LEASED, place);
         }
         self.entries.push(entry);
-        LEASED_SOURCE | (self.entries.len() as u64 - 1)
+        let place = u32::try_from(self.entries.len() - 1);
+        token::new(
+            token::LEASED,
+            place.unwrap_or_else(|_| unreachable!("memory ends before")),
+        )
     }
 
     /// Ends the lease of a request; its own token. `None`: it has no lease.
     pub fn end(&mut self, token: u64) -> Option<u64> {
-        let place = u32::try_from(token.checked_sub(LEASED_SOURCE)?).ok()?;
+        let place = (token::place(token) == token::LEASED).then(|| token::number(token))?;
         let entry = self.entries.get_mut(place as usize)?;
         entry.lease = None;
         self.free.push(place);
@@ -65,11 +67,11 @@ impl LeasedRequests {
 #[cfg(test)]
 mod tests {
     use crate::drivers::Driver;
-    use crate::engines::{AttachContext, Engines};
+    use crate::io::{AttachContext, AttachedDisk, IoContext};
     use crate::lease::Leases;
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, EngineSettings, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
+    use crate::{Aio, FaultRules, Faults, IoSettings, Node, NodeOptions, NullOptions, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::future::poll_fn;
@@ -211,7 +213,7 @@ mod tests {
     }
 
     impl Read {
-        fn submit(engines: &mut Engines, route: &Route, cluster: u64) -> Read {
+        fn submit(io: &mut IoContext, disk: &AttachedDisk, cluster: u64) -> Read {
             let memory = vec![0xee; CLUSTER_BYTES].leak();
             let segment = vec![libc::iovec {
                 iov_base: memory.as_mut_ptr().cast(),
@@ -226,9 +228,9 @@ mod tests {
                 iov_count: 1,
                 token: 100 + cluster,
             };
-            assert!(engines.room(route) > 0);
+            assert!(io.room(disk) > 0);
             // SAFETY: see above; nobody looks before the end of it.
-            unsafe { engines.submit(route, request) }.unwrap();
+            unsafe { io.submit(disk, request) }.unwrap();
             Read { memory }
         }
 
@@ -238,17 +240,17 @@ mod tests {
         }
     }
 
-    fn engines() -> Engines {
-        Engines::new(EngineSettings::default(), Arc::new(|| ())).unwrap()
+    fn io() -> IoContext {
+        IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap()
     }
 
-    fn attach(engines: &mut Engines, node: &Node) -> Route {
-        engines.attach(node, &mut |_| Ok(()))
+    fn attach(io: &mut IoContext, node: &Arc<Node>) -> AttachedDisk {
+        io.attach(node, &mut |_| Ok(()))
     }
 
     /// Waits until so many requests have completed; tokens and results, in order of the tokens.
-    fn wait(engines: &mut Engines, count: usize) -> Vec<(u64, Result<(), Errno>)> {
-        let done = testing::run_until_completed(engines, count);
+    fn wait(io: &mut IoContext, count: usize) -> Vec<(u64, Result<(), Errno>)> {
+        let done = testing::run_until_completed(io, count);
         let mut done: Vec<_> = done.iter().map(|done| (done.token, done.result)).collect();
         done.sort_unstable_by_key(|(token, _)| *token);
         done
@@ -277,11 +279,11 @@ mod tests {
         let faults = Faults::new(FaultRules::default());
         let filter = Node::filtered("filter", &window, faults, false, true);
         for (node, first) in [(&image, 1), (&window, 0), (&filter, 0)] {
-            let mut engines = engines();
-            let route = attach(&mut engines, node);
-            let reads = [first, first + 1, first + 2]
-                .map(|cluster| Read::submit(&mut engines, &route, cluster));
-            let done = wait(&mut engines, 3);
+            let mut io = io();
+            let route = attach(&mut io, node);
+            let reads =
+                [first, first + 1, first + 2].map(|cluster| Read::submit(&mut io, &route, cluster));
+            let done = wait(&mut io, 3);
             assert_eq!(
                 done,
                 [first, first + 1, first + 2].map(|cluster| (100 + cluster, Ok(())))
@@ -292,8 +294,8 @@ mod tests {
                 1,
                 "only what it declines"
             );
-            assert!(engines.leased.is_empty());
-            engines.detach(route);
+            assert!(io.leased.is_empty());
+            io.detach(route);
         }
     }
 
@@ -301,12 +303,12 @@ mod tests {
     #[test]
     fn settling_waits_for_mapped_requests_of_all_iothreads_and_no_later_ones() {
         let (image, map) = image(&[Place::At(3), Place::At(4)]);
-        let mut iothreads = [engines(), engines()];
+        let mut iothreads = [io(), io()];
         let mut routes = Vec::new();
         let mut reads = Vec::new();
-        for engines in &mut iothreads {
-            routes.push(attach(engines, &image));
-            reads.push(Read::submit(engines, &routes[routes.len() - 1], 0));
+        for io in &mut iothreads {
+            routes.push(attach(io, &image));
+            reads.push(Read::submit(io, &routes[routes.len() - 1], 0));
         }
         map.places.lock().unwrap()[0] = Place::Zeroes;
         let wakes = Arc::new(Wakes::default());
@@ -338,24 +340,22 @@ mod tests {
     #[test]
     fn a_task_that_leaves_a_mapped_request_keeps_its_lease() {
         let (image, map) = image(&[Place::At(3)]);
-        let mut engines = engines();
-        let below = attach(&mut engines, &image);
+        let mut io = io();
+        let below = attach(&mut io, &image);
         let null = NullOptions {
             size: 1 << 20,
             read_zeroes: false,
             latency_ns: 0,
         };
         let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
-        let route = Route {
-            read: Path::Task(Rc::new(LeavesIo(below))),
-            ..attach(&mut engines, &null)
-        };
-        let read = Read::submit(&mut engines, &route, 0);
-        engines.flush_batch();
+        let mut disk = attach(&mut io, &null);
+        disk.route.read = Path::Task(Rc::new(LeavesIo(below.route)));
+        let read = Read::submit(&mut io, &disk, 0);
+        io.flush_batch();
         let mut settled = pin!(map.leases.settle());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(wait(&mut engines, 1), [(100, Err(Errno::CANCELED))]);
+        assert_eq!(wait(&mut io, 1), [(100, Err(Errno::CANCELED))]);
         assert!(settled.as_mut().poll(&mut cx).is_ready());
         assert_eq!(read.byte(), 3);
     }

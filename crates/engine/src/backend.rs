@@ -1,0 +1,55 @@
+//! The seam between an iothread and what carries its requests out.
+
+use crate::{Completion, Full, Request};
+
+/// What carries requests out: Linux AIO, the ring, worker threads, null disks. It belongs to one iothread.
+///
+/// A backend keeps a record of each request that it has taken, in a bounded table of its own, and says when it has no room.
+/// Its completions carry the tokens of the requests. An iteration of the loop calls [`reap`](Self::reap) and then
+/// [`submit`](Self::submit) once, and no call waits.
+pub trait IoBackend {
+    /// How it is told of a file.
+    type File;
+
+    /// How many requests are taken for sure before the next reap.
+    fn room(&self) -> usize;
+
+    /// Takes a request, which is at its offset in the file.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// Until the completion of the request was reaped, or the backend was dropped: the array at
+    /// `iov` holds `iov_count` entries, stays where it is, and is not accessed by anyone
+    /// else, as the backend changes it; the buffers that it names stay valid for the kernel to
+    /// write (read) or read (write); the file stays open; and all of it may be used from whatever thread owns the
+    /// backend. Buffers that lie in guest memory may be accessed by the guest at any time.
+    unsafe fn push(&mut self, file: Self::File, request: &Request) -> Result<(), Full>;
+
+    /// The submit phase: hands over what was taken.
+    fn submit(&mut self);
+
+    /// The reap phase: appends what has finished to `out`. Nothing is submitted here.
+    fn reap(&mut self, out: &mut Vec<Completion>);
+
+    /// Whether [`reap`](Self::reap) may find something; no system call, made for polling.
+    fn has_completions(&self) -> bool;
+
+    /// The loop is about to block: from now to the next reap, completions are told of by a descriptor or a wake-up. True:
+    /// something has finished already.
+    fn prepare_to_block(&mut self) -> bool {
+        self.has_completions()
+    }
+
+    /// When the next request completes by the clock alone (the loop's clock, nanoseconds).
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether requests wait that no completion will set going: the kernel was short of memory when nothing was in flight.
+    /// The loop comes back to [`submit`](Self::submit) after a moment.
+    fn needs_retry(&self) -> bool {
+        false
+    }
+}
