@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use vhost_user::{Descriptors, QueueSetup, Server, StartError, StartedQueue, Target};
+use vhost_user::{Server, StartedQueue, Target};
+use virtqueue::control::{Descriptors, QueueSetup, StartError};
 use virtqueue::{Chain, GuestMemory, Queue, QueueLog};
 
 use crate::descriptors::{self, BYTES};
@@ -92,7 +93,7 @@ impl Target for Device {
 
     fn reset(&self) {}
 
-    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
+    fn start_queue(&self, _: u16, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         see(&setup.memory);
         let QueueSetup {
             memory,

@@ -15,7 +15,7 @@ use device_queue::{QueueName, QueueStats};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote};
 use virtio_blk::{Device, DeviceOptions};
-use virtqueue::{DirtyLog, InflightRegion, QueueLog, RingFeatures, RingLayout};
+use virtqueue::control::QueueSetup;
 
 use crate::guest::SERIAL;
 use crate::kernel::Kernel;
@@ -31,26 +31,6 @@ pub struct Running {
     pub place: u32,
     /// Where its kicks go.
     pub kick: RawFd,
-}
-
-/// What a queue is started with.
-pub struct Start {
-    /// Where its rings are.
-    pub layout: RingLayout,
-    /// What was chosen about them.
-    pub features: RingFeatures,
-    /// Where it stands.
-    pub base: u32,
-    /// Its record.
-    pub inflight: Option<InflightRegion>,
-    /// Where it logs what it writes to the guest's memory.
-    pub log: Option<Arc<DirtyLog>>,
-    /// For signals.
-    pub call: OwnedFd,
-    /// The guest's memory.
-    pub memory: Arc<virtqueue::GuestMemory>,
-    /// It takes requests from the start.
-    pub enabled: bool,
 }
 
 /// A running daemon.
@@ -192,22 +172,12 @@ impl Daemon {
         }
     }
 
-    /// Starts a queue and waits for that.
-    pub fn start(&mut self, index: usize, start: Start) {
-        let Start {
-            layout,
-            features,
-            base,
-            inflight,
-            log,
-            call,
-            memory,
-            enabled,
-        } = start;
-        let used = Some(layout.used);
+    /// Starts a queue and waits for that. Its kick descriptor is made here.
+    pub fn start(&mut self, index: usize, mut start: QueueSetup) {
         let kick = descriptor();
         let fd = kick.as_raw_fd();
         self.wakeups.state().new_kick(fd);
+        start.descriptors.kick = Some(kick);
         let queue = u16::try_from(index).expect("few");
         let setup = VringSetup {
             name: QueueName::new("sim", queue),
@@ -215,16 +185,7 @@ impl Daemon {
                 device: self.device.clone(),
                 node: self.node.clone(),
             },
-            memory,
-            layout,
-            features,
-            base,
-            inflight,
-            log: log.map(|log| QueueLog { log, used }),
-            kick: Some(kick),
-            call: Some(call),
-            err: None,
-            enabled,
+            queue: start,
             fixed_buffers: false,
             stats: Arc::new(QueueStats::new()),
             reports: Some(QueueReports {

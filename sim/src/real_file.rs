@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
 use data_plane::OnError;
+use virtqueue::control::{Descriptors, QueueSetup};
 
-use crate::daemon::{Daemon, Start};
+use crate::daemon::Daemon;
 use crate::disk::Does;
 use crate::guest::Guest;
 use crate::model::{Model, SECTOR};
@@ -121,13 +122,16 @@ struct Load {
 impl Load {
     fn start(&mut self) {
         let queue = &self.guest.queues[0];
-        let start = Start {
+        let start = QueueSetup {
             layout: queue.driver.layout(),
             features: self.guest.features(),
             base: queue.driver.base_after_crash(),
             inflight: None,
             log: None,
-            call: queue.call.try_clone().expect("a descriptor"),
+            descriptors: Descriptors {
+                call: Some(queue.call.try_clone().expect("a descriptor")),
+                ..Descriptors::default()
+            },
             memory: self.guest.memory.guest_memory(),
             enabled: true,
         };

@@ -16,8 +16,9 @@ use data_plane::{DeviceSetup, ErrorPolicy, ExportReports, OnError};
 use listener::{Listener, Peers};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use queues::Queues;
-use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
+use vhost_user::{StartedQueue, Target};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
+use virtqueue::control::{QueueSetup, StartError};
 
 use crate::Failure;
 use crate::figures::Figures;
@@ -235,13 +236,18 @@ impl Target for BlkTarget {
         self.device.reset();
     }
 
-    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
+    fn start_queue(
+        &self,
+        index: u16,
+        setup: QueueSetup,
+    ) -> Result<Box<dyn StartedQueue>, StartError> {
         let node = self.node.clone();
         let device = DeviceSetup::Blk {
             device: self.device.clone(),
             node: node.get(),
         };
-        self.queues
-            .start(setup, device, move |queue| queue.set_node(node.get()))
+        self.queues.start(index, setup, device, move |queue| {
+            queue.set_node(node.get())
+        })
     }
 }

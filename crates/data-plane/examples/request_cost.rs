@@ -31,6 +31,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use scsi::{TransportId, Unit, UnitOptions};
 use virtio_blk::{Device, DeviceOptions};
 use virtio_scsi::Address;
+use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 
@@ -353,16 +354,20 @@ fn main() -> Result<(), Error> {
     let setup = Box::new(VringSetup {
         name: QueueName::new("counted", 0),
         device,
-        memory: memory.guest_memory(),
-        layout: driver.layout(),
-        features,
-        base: 0,
-        inflight: load.recorded.then(record),
-        log: None,
-        kick: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
-        call: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
-        err: None,
-        enabled: true,
+        queue: QueueSetup {
+            memory: memory.guest_memory(),
+            layout: driver.layout(),
+            features,
+            base: 0,
+            inflight: load.recorded.then(record),
+            log: None,
+            descriptors: Descriptors {
+                kick: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+                call: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+                err: None,
+            },
+            enabled: true,
+        },
         fixed_buffers: load.fixed,
         stats: Arc::default(),
         reports: None,

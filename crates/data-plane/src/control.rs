@@ -8,6 +8,7 @@ use block::{IoContext, IoSettings, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
 use event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use sandbox::Thread;
+use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind};
 use crate::cpu_time::thread_cpu_time_ns;
@@ -16,7 +17,7 @@ use crate::message::Message;
 use crate::plane::StoragePlane;
 use crate::socket_device::SocketDevice;
 use crate::submits::SubmitTotals;
-use crate::vring::{StartError, VringSetup};
+use crate::vring::VringSetup;
 
 /// How an iothread is made; the names are those of its options.
 #[derive(Clone, Debug)]
@@ -259,7 +260,8 @@ impl DataThread {
     /// [`StartError`].
     pub fn start_vring(&self, setup: VringSetup) -> Result<VringHandle, StartError> {
         let message = |reply| Message::Start(Box::new(setup), reply);
-        let place = ask(&self.remote, message)??;
+        let started = ask(&self.remote, message);
+        let place = started.unwrap_or(Err(StartError::Stopped))?;
         Ok(VringHandle::new(self.remote.clone(), place))
     }
 }

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
 use event_loop::{Remote, Stopped};
+use virtqueue::control::{Descriptors, StartError};
 use virtqueue::{GuestMemory, QueueLog};
 
-use crate::descriptors::Descriptors;
 use crate::device::ScsiDisk;
 use crate::message::Message;
-use crate::vring::StartError;
 
 /// Sends a message to an iothread, and waits for the answer.
 pub(crate) fn ask<T>(
@@ -208,7 +207,7 @@ impl VringHandle {
     /// [`StartError::Kick`] when the descriptor cannot be watched; the old one still is then.
     pub fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
         let watched = self.ask(|place, reply| Message::SetKick(place, kick, reply));
-        watched.ok_or(Stopped)?
+        watched.unwrap_or(Err(StartError::Stopped))
     }
 
     /// Takes no more requests, waits for those in flight and says where the queue stands, as

@@ -7,7 +7,6 @@
 mod affinity;
 mod control;
 mod cpu_time;
-mod descriptors;
 mod device;
 mod dispatch;
 mod epochs;
@@ -30,7 +29,6 @@ mod vrings;
 pub use affinity::AffinityError;
 pub use control::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals};
 pub use cpu_time::thread_cpu_time_ns;
-pub use descriptors::Descriptors;
 pub use device::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup};
 pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
@@ -43,4 +41,4 @@ pub use reports::{
 };
 pub use socket_device::{SOURCES, SocketDevice};
 pub use submits::SubmitTotals;
-pub use vring::{StartError, VringSetup};
+pub use vring::VringSetup;

@@ -7,14 +7,14 @@ use std::sync::mpsc::Sender;
 
 use block::Node;
 use engine::PoolError;
+use virtqueue::control::{Descriptors, StartError};
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::affinity::AffinityError;
-use crate::descriptors::Descriptors;
 use crate::device::{ScsiDisk, ScsiMessage};
 use crate::parked_requests::Resume;
 use crate::socket_device::SocketDevice;
-use crate::vring::{StartError, VringSetup};
+use crate::vring::VringSetup;
 
 /// What the control plane sends. A `u32` is the place of a started queue.
 pub enum Message {

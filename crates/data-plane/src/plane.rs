@@ -13,6 +13,7 @@ use event_loop::iothread::PlaneContext;
 use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, Remote, TimerId};
 use rustix::thread::CpuSet;
 use virtqueue::Chain;
+use virtqueue::control::StartError;
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +26,7 @@ use crate::parked_requests::QueueRegistration;
 use crate::submits::SubmitTotals;
 use crate::totals;
 use crate::trace::Trace;
-use crate::vring::{StartError, Vring, VringSetup};
+use crate::vring::{Vring, VringSetup};
 use crate::vrings::Vrings;
 
 /// How long after the kernel had no memory for a request, with none in flight, it is asked again.

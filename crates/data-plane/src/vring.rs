@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -10,11 +10,9 @@ use block::{AttachedDisk, IoContext, Node};
 use device_queue::{Admission, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
-use virtqueue::{
-    Chain, GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout,
-};
+use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
 
-use crate::descriptors::{Descriptors, duplicate};
 use crate::device::{
     DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiDisk, ScsiMessage, Stop,
 };
@@ -34,46 +32,14 @@ pub struct VringSetup {
     pub name: QueueName,
     /// The device that it is a queue of.
     pub device: DeviceSetup,
-    /// The guest's memory.
-    pub memory: Arc<GuestMemory>,
-    /// Where its rings are.
-    pub layout: RingLayout,
-    /// What the driver chose.
-    pub features: RingFeatures,
-    /// Where it stands, as `SET_VRING_BASE` says.
-    pub base: u32,
-    /// Where it records what is in flight, and what was in flight when another process had it; `None`: nowhere.
-    pub inflight: Option<InflightRegion>,
-    /// Where it logs what it writes to the guest's memory; `None`: nowhere.
-    pub log: Option<QueueLog>,
-    /// Readable when the guest has added something; `None`: it will not kick.
-    pub kick: Option<OwnedFd>,
-    /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
-    pub call: Option<OwnedFd>,
-    /// To report that the queue is broken, an eventfd that is set not to block.
-    pub err: Option<OwnedFd>,
-    /// Whether requests are taken from the start.
-    pub enabled: bool,
+    /// Its rings and what is around them.
+    pub queue: QueueSetup,
     /// Whether the guest's memory is pinned and registered with the iothread's ring.
     pub fixed_buffers: bool,
     /// Its statistics. No other running queue has them.
     pub stats: Arc<QueueStats>,
     /// Where failed requests and a broken queue are reported, beside the log.
     pub reports: Option<QueueReports>,
-}
-
-/// Why a queue could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Its rings are not where they can be used.
-    #[error(transparent)]
-    Ring(#[from] RingError),
-    /// Its kick descriptor cannot be watched.
-    #[error("its kick descriptor cannot be watched: {0} (an eventfd is expected)")]
-    Kick(io::Error),
-    /// Its iothread is gone.
-    #[error(transparent)]
-    Stopped(#[from] event_loop::Stopped),
 }
 
 /// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
@@ -117,20 +83,21 @@ impl Vring {
         let VringSetup {
             name,
             device,
+            queue,
+            fixed_buffers,
+            stats,
+            reports,
+        } = setup;
+        let QueueSetup {
             memory,
             layout,
             features,
             base,
             inflight,
             log,
-            kick,
-            call,
-            err,
+            descriptors: Descriptors { kick, call, err },
             enabled,
-            fixed_buffers,
-            stats,
-            reports,
-        } = setup;
+        } = queue;
         let mut ring = match inflight {
             None => virtqueue::Queue::new(&memory, layout, features, base)?,
             Some(region) => {
@@ -592,6 +559,11 @@ impl Vring {
         }
         self.device.end_admissions(&mut self.ring);
     }
+}
+
+/// Another descriptor of the same file.
+fn duplicate(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
+    fd.map(|fd| fd.as_fd().try_clone_to_owned()).transpose()
 }
 
 /// A map's name, as long as it is kept.

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::thread::park;
 
 use listener::Listener;
-use vhost_user::{QueueSetup, Server};
+use vhost_user::Server;
+use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, End, STATUS_OK, signal};
@@ -38,7 +39,7 @@ fn spin(ring: &mut SplitRing, setup: &QueueSetup, end: &End) -> Result<(), RingE
             let written = answer(&chain);
             ring.push(head, written);
             if ring.publish()
-                && let Some(call) = &setup.call
+                && let Some(call) = &setup.descriptors.call
             {
                 signal(call);
             }

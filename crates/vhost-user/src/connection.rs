@@ -21,6 +21,7 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtqueue::control::StartError;
 use virtqueue::split::MAX_QUEUE_SIZE;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
@@ -28,7 +29,7 @@ use crate::backend_channel::{BackendChannel, Told};
 use crate::dirty_log::{self, LogError};
 use crate::inflight::{self, InflightBuffer};
 use crate::memory::{MAX_SLOTS, MemoryTable, TableError};
-use crate::target::{StartError, Target};
+use crate::target::Target;
 use crate::vring::{RingAddresses, Surroundings, Vring};
 
 /// `VIRTIO_F_RING_RESET` needs nothing more than what `GET_VRING_BASE` does to a single queue.
@@ -532,7 +533,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
                 }
                 Ok(())
             }
-            Err(error @ StartError::FrontEnd(_)) => {
+            Err(error) => {
                 tracing::warn!(export = target.name(), queue = index, %error, "cannot start a queue");
                 Err(Error::InvalidParam)
             }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use virtqueue::control::Descriptors;
 
 use crate::connection::Connection;
 use crate::message::{Message, Request};
 use crate::server::{Server, Shared, lock};
-use crate::target::Descriptors;
 use crate::vring::Surroundings;
 
 /// A connection on its way to another process.

@@ -25,4 +25,4 @@ pub use hand_over::{HandedOver, Parked};
 pub use message::Message;
 pub use server::Server;
 pub use take_over::TakenOver;
-pub use target::{Descriptors, QueueSetup, StartError, StartedQueue, Target};
+pub use target::{StartedQueue, Target};

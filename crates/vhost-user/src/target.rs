@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use virtqueue::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
+use virtqueue::control::{Descriptors, QueueSetup, StartError};
+use virtqueue::{GuestMemory, QueueLog};
 
 /// A device that a front-end may be connected to.
 ///
@@ -33,65 +34,20 @@ pub trait Target: Send + Sync {
     fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool;
     /// Back to how it was made. All queues are stopped.
     fn reset(&self);
-    /// Starts a queue.
+    /// Starts the queue of this number.
     ///
     /// # Errors
     /// [`StartError`].
-    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError>;
+    fn start_queue(
+        &self,
+        index: u16,
+        setup: QueueSetup,
+    ) -> Result<Box<dyn StartedQueue>, StartError>;
     /// How long a front-end that takes the record of what is in flight along waits for a queue that stops, before its connection
     /// ends instead; `None`: as long as it takes.
     fn stop_patience(&self) -> Option<Duration> {
         None
     }
-}
-
-/// What a queue is started with.
-pub struct QueueSetup {
-    /// Which one.
-    pub index: u16,
-    /// The guest's memory.
-    pub memory: Arc<GuestMemory>,
-    /// Where its rings are.
-    pub layout: RingLayout,
-    /// What the driver chose.
-    pub features: RingFeatures,
-    /// Where it stands, as `SET_VRING_BASE` says.
-    pub base: u32,
-    /// Where it records what it takes, for whoever starts it after a crash; `None`: nowhere.
-    pub inflight: Option<InflightRegion>,
-    /// Where it logs what it writes to the guest's memory; `None`: nowhere.
-    pub log: Option<QueueLog>,
-    /// Readable when the guest has added something; `None`: it will not say.
-    pub kick: Option<OwnedFd>,
-    /// To signal the guest with; `None`: it polls.
-    pub call: Option<OwnedFd>,
-    /// To tell that the queue is broken.
-    pub err: Option<OwnedFd>,
-    /// Whether requests are taken from the start.
-    pub enabled: bool,
-}
-
-/// Why a queue could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The driver put its rings where they cannot be used: the queue is broken, the connection is
-    /// not.
-    #[error(transparent)]
-    Ring(#[from] RingError),
-    /// The front-end did something that it must not.
-    #[error("{0}")]
-    FrontEnd(String),
-}
-
-/// What a queue is kicked with and signals with.
-#[derive(Debug, Default)]
-pub struct Descriptors {
-    /// Readable when the guest has added something.
-    pub kick: Option<OwnedFd>,
-    /// To signal the guest with.
-    pub call: Option<OwnedFd>,
-    /// To tell that the queue is broken.
-    pub err: Option<OwnedFd>,
 }
 
 /// A queue that runs. Dropping it stops it.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use virtqueue::control::{Descriptors, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
-use crate::target::{QueueSetup, StartError, StartedQueue, Target};
+use crate::target::{StartedQueue, Target};
 
 /// Addresses of the rings in the front-end's own address space.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,8 +49,8 @@ pub(crate) struct Vring {
     pub enabled: bool,
     /// The guest address under which its used ring is logged, if it is to be.
     pub logged_used: Option<u64>,
-    call: Option<OwnedFd>,
-    err: Option<OwnedFd>,
+    /// What it signals with when it starts; once it runs, it has them.
+    signals: Descriptors,
     running: Option<Box<dyn StartedQueue>>,
     /// Where the queue that runs records what it takes.
     inflight: Option<InflightRegion>,
@@ -91,14 +92,14 @@ impl Vring {
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         match &self.running {
             Some(running) => running.set_call(call),
-            None => self.call = call,
+            None => self.signals.call = call,
         }
     }
 
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
         match &self.running {
             Some(running) => running.set_err(err),
-            None => self.err = err,
+            None => self.signals.err = err,
         }
     }
 
@@ -121,32 +122,36 @@ impl Vring {
         }
         let layout = self.layout(memory)?;
         // To have them back if it does not start.
-        let (call, err) = (duplicate(self.call.as_ref()), duplicate(self.err.as_ref()));
-        let started = target.start_queue(QueueSetup {
-            index,
+        let signals = Descriptors {
+            kick: None,
+            call: duplicate(self.signals.call.as_ref()),
+            err: duplicate(self.signals.err.as_ref()),
+        };
+        let setup = QueueSetup {
             memory: memory.clone(),
             layout,
             features,
             base: self.base,
             inflight: inflight.clone(),
             log: self.log(log),
-            kick,
-            call: self.call.take(),
-            err: self.err.take(),
+            descriptors: Descriptors {
+                kick,
+                ..std::mem::take(&mut self.signals)
+            },
             enabled: self.enabled && !self.held,
-        });
-        match started {
+        };
+        match target.start_queue(index, setup) {
             Ok(started) => {
                 self.running = Some(started);
                 self.inflight = inflight;
                 self.start_failed = false;
                 // Front-ends expect a call when a queue starts: one that was meant for the connection
                 // before may never have reached the guest.
-                signal(call.as_ref());
+                signal(signals.call.as_ref());
                 Ok(())
             }
             Err(error) => {
-                (self.call, self.err) = (call, err);
+                self.signals = signals;
                 Err(error)
             }
         }
@@ -166,7 +171,7 @@ impl Vring {
 
     /// What it signals with, while it does not run.
     pub fn signals(&self) -> [Option<&OwnedFd>; 2] {
-        [self.call.as_ref(), self.err.as_ref()]
+        [self.signals.call.as_ref(), self.signals.err.as_ref()]
     }
 
     fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {
@@ -198,7 +203,7 @@ impl Vring {
     /// Tells the front-end that a queue that does not run is broken. True for the first time since
     /// it last ran: then the log should say it.
     pub fn fail_to_start(&mut self) -> bool {
-        signal(self.err.as_ref());
+        signal(self.signals.err.as_ref());
         !std::mem::replace(&mut self.start_failed, true)
     }
 

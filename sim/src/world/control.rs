@@ -3,9 +3,11 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use data_plane::{Message, Resume};
+use virtqueue::QueueLog;
+use virtqueue::control::{Descriptors, QueueSetup};
 
 use crate::copying::Copying;
-use crate::daemon::{Daemon, Start};
+use crate::daemon::Daemon;
 use crate::model::SECTOR;
 use crate::plan::Leave;
 use crate::record::Record;
@@ -81,15 +83,20 @@ impl World {
             let disabled = if enabled { "" } else { ", disabled" };
             format!("queue {index} starts at {base:#x}{disabled}")
         });
+        let layout = queue.driver.layout();
+        let used = Some(layout.used);
         daemon.start(
             index,
-            Start {
-                layout: queue.driver.layout(),
+            QueueSetup {
+                layout,
                 features: guest.features(),
                 base,
                 inflight: known.record.as_ref().map(Record::region),
-                log,
-                call: queue.call.try_clone().expect("a descriptor"),
+                log: log.map(|log| QueueLog { log, used }),
+                descriptors: Descriptors {
+                    call: Some(queue.call.try_clone().expect("a descriptor")),
+                    ..Descriptors::default()
+                },
                 memory: guest.memory.guest_memory(),
                 enabled,
             },

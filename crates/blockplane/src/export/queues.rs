@@ -10,7 +10,8 @@ use data_plane::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHand
 use device_queue::QueueName;
 use qmp::Handle;
 use serde_json::json;
-use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue};
+use vhost_user::StartedQueue;
+use virtqueue::control::{Descriptors, QueueSetup, StartError};
 use virtqueue::{GuestMemory, QueueLog};
 
 use crate::figures::Figures;
@@ -30,37 +31,25 @@ impl Queues {
     /// device than before.
     pub fn start(
         &self,
-        setup: QueueSetup,
+        index: u16,
+        queue: QueueSetup,
         device: DeviceSetup,
         renew: impl Fn(&VringHandle) + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
-        let index = usize::from(setup.index);
-        let iothread = &self.iothreads[index % self.iothreads.len()];
-        let started = iothread.start_vring(VringSetup {
-            name: QueueName::new(&self.export, setup.index),
+        let place = usize::from(index);
+        let iothread = &self.iothreads[place % self.iothreads.len()];
+        let handle = iothread.start_vring(VringSetup {
+            name: QueueName::new(&self.export, index),
             device,
-            memory: setup.memory,
-            layout: setup.layout,
-            features: setup.features,
-            base: setup.base,
-            inflight: setup.inflight,
-            log: setup.log,
-            kick: setup.kick,
-            call: setup.call,
-            err: setup.err,
-            enabled: setup.enabled,
+            queue,
             fixed_buffers: self.fixed_buffers,
-            stats: self.figures.queues[index].stats.clone(),
+            stats: self.figures.queues[place].stats.clone(),
             reports: Some(QueueReports {
                 export: self.reports.clone(),
-                queue: setup.index,
+                queue: index,
             }),
-        });
-        match started {
-            Ok(handle) => Ok(Box::new(Queue { handle, renew })),
-            Err(data_plane::StartError::Ring(error)) => Err(StartError::Ring(error)),
-            Err(error) => Err(StartError::FrontEnd(error.to_string())),
-        }
+        })?;
+        Ok(Box::new(Queue { handle, renew }))
     }
 
     /// A front-end has come or gone.
@@ -115,8 +104,7 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
     }
 
     fn descriptors(&self) -> io::Result<Descriptors> {
-        let data_plane::Descriptors { kick, call, err } = self.handle.descriptors()?;
-        Ok(Descriptors { kick, call, err })
+        self.handle.descriptors()
     }
 
     fn renew(&self) {
@@ -132,9 +120,7 @@ impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
     }
 
     fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
-        self.handle
-            .set_kick(kick)
-            .map_err(|error| StartError::FrontEnd(error.to_string()))
+        self.handle.set_kick(kick)
     }
 
     fn stop(self: Box<Self>) -> Option<u32> {

@@ -7,8 +7,9 @@ use data_plane::{DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
 use device_queue::QueueStats;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
-use vhost_user::{QueueSetup, StartError, StartedQueue, Target};
+use vhost_user::{StartedQueue, Target};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
+use virtqueue::control::{QueueSetup, StartError};
 
 use super::listener;
 use super::pr_file::PrFile;
@@ -243,14 +244,18 @@ impl Target for ScsiTarget {
         self.device().reset();
     }
 
-    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
-        let (controller, index) = (self.controller.clone(), setup.index);
+    fn start_queue(
+        &self,
+        index: u16,
+        setup: QueueSetup,
+    ) -> Result<Box<dyn StartedQueue>, StartError> {
+        let controller = self.controller.clone();
         let device = DeviceSetup::Scsi(ScsiSetup {
             device: self.device().clone(),
             index,
             disks: controller.served(index),
         });
-        self.queues.start(setup, device, move |queue| {
+        self.queues.start(index, setup, device, move |queue| {
             queue.set_disks(controller.served(index))
         })
     }

@@ -11,6 +11,7 @@ use device_queue::QueueName;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tempfile::TempDir;
 use virtio_blk::{Device, DeviceOptions};
+use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -136,16 +137,20 @@ impl Guest {
                 device: Arc::new(Device::new(options, node.geometry()).unwrap()),
                 node: node.clone(),
             },
-            memory: self.memory.guest_memory(),
-            layout: self.driver.layout(),
-            features: self.driver.features(),
-            base,
-            inflight: None,
-            log: None,
-            kick: Some(self.kick.try_clone().unwrap()),
-            call: Some(self.call.try_clone().unwrap()),
-            err: Some(self.err.try_clone().unwrap()),
-            enabled: true,
+            queue: QueueSetup {
+                memory: self.memory.guest_memory(),
+                layout: self.driver.layout(),
+                features: self.driver.features(),
+                base,
+                inflight: None,
+                log: None,
+                descriptors: Descriptors {
+                    kick: Some(self.kick.try_clone().unwrap()),
+                    call: Some(self.call.try_clone().unwrap()),
+                    err: Some(self.err.try_clone().unwrap()),
+                },
+                enabled: true,
+            },
             fixed_buffers: false,
             stats: Arc::default(),
             reports: None,

@@ -8,6 +8,7 @@ use data_plane::{DataThread, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, Vrin
 use device_queue::{QueueName, QueueStats};
 use scsi::{TransportId, Unit, UnitOptions};
 use virtio_scsi::{Address, Device, DeviceOptions};
+use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -104,16 +105,20 @@ impl Controller {
                     index,
                     disks: disks.to_vec(),
                 }),
-                memory: self.memory.guest_memory(),
-                layout: ring.driver.layout(),
-                features: ring.driver.features(),
-                base: 0,
-                inflight: None,
-                log: None,
-                kick: Some(ring.kick.try_clone().unwrap()),
-                call: Some(ring.call.try_clone().unwrap()),
-                err: None,
-                enabled: true,
+                queue: QueueSetup {
+                    memory: self.memory.guest_memory(),
+                    layout: ring.driver.layout(),
+                    features: ring.driver.features(),
+                    base: 0,
+                    inflight: None,
+                    log: None,
+                    descriptors: Descriptors {
+                        kick: Some(ring.kick.try_clone().unwrap()),
+                        call: Some(ring.call.try_clone().unwrap()),
+                        err: None,
+                    },
+                    enabled: true,
+                },
                 fixed_buffers: false,
                 stats: ring.stats.clone(),
                 reports: None,

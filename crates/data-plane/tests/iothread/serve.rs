@@ -1,7 +1,8 @@
 //! Starting, kicking, enabling, stopping, starting again.
 
 use block::Aio;
-use data_plane::{DataThread, DataThreadSettings, StartError};
+use data_plane::{DataThread, DataThreadSettings};
+use virtqueue::control::StartError;
 
 use crate::guest::{
     CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,
@@ -29,7 +30,7 @@ fn what_waits_at_the_start_is_served_without_a_kick() {
         }
         guest.driver.publish();
         let mut setup = guest.setup(&disk, 0);
-        setup.kick = None;
+        setup.queue.descriptors.kick = None;
         let vring = iothread.start_vring(setup).unwrap();
         let done = guest.wait_all();
         assert!(done.iter().all(|done| done.status == 0));
@@ -74,7 +75,7 @@ fn a_disabled_queue_takes_nothing_and_an_enabled_one_what_has_come_meanwhile() {
         let iothread = iothread();
         let mut guest = Guest::new(64, event_idx);
         let mut setup = guest.setup(&null_disk(0), 0);
-        setup.enabled = false;
+        setup.queue.enabled = false;
         guest.read(0, 0);
         guest.submit();
         let vring = iothread.start_vring(setup).unwrap();
@@ -165,7 +166,7 @@ fn a_handle_that_is_dropped_stops_its_queue() {
     let guest = Guest::new(64, false);
     let node = null_disk(0);
     let setup = guest.setup(&node, 0);
-    let memory = std::sync::Arc::downgrade(&setup.memory);
+    let memory = std::sync::Arc::downgrade(&setup.queue.memory);
     let disk = std::sync::Arc::downgrade(&node);
     drop(node);
     drop(iothread.start_vring(setup).unwrap());
@@ -187,7 +188,7 @@ fn a_thread_that_is_gone_says_so_and_answers_nobody_late() {
     vring.set_memory(guest.memory.guest_memory());
     assert!(matches!(
         vring.set_kick(Some(event())),
-        Err(StartError::Stopped(_))
+        Err(StartError::Stopped)
     ));
     assert_eq!(vring.stop(), None);
 }
@@ -199,13 +200,13 @@ fn a_queue_that_cannot_start_says_why_and_others_can() {
     let disk = null_disk(0);
 
     let mut setup = guest.setup(&disk, 0);
-    setup.memory = elsewhere();
+    setup.queue.memory = elsewhere();
     assert!(matches!(
         iothread.start_vring(setup),
         Err(StartError::Ring(_))
     ));
     let mut setup = guest.setup(&disk, 0);
-    setup.kick = Some(tempfile::tempfile().unwrap().into());
+    setup.queue.descriptors.kick = Some(tempfile::tempfile().unwrap().into());
     assert!(matches!(
         iothread.start_vring(setup),
         Err(StartError::Kick(_))

@@ -73,7 +73,7 @@ fn a_call_descriptor_that_is_full_stops_nobody() {
     // One more would be too much.
     let full = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-    setup.call = Some(full);
+    setup.queue.descriptors.call = Some(full);
     let vring = iothread.start_vring(setup).unwrap();
     let mut other = Guest::new(128, false);
     let _other_vring = iothread.start_vring(other.setup(&null_disk(0), 0)).unwrap();

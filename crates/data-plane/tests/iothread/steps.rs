@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
 use block::{Aio, IoContext, IoSettings, Node};
-use data_plane::{Message, StartError, StoragePlane, VringSetup};
+use data_plane::{Message, StoragePlane, VringSetup};
 use device_queue::Kind;
 use engine::AioSettings;
 use event_loop::testing::FakePoller;
 use event_loop::{IoThread, PollSettings};
 use virtqueue::GuestMemory;
+use virtqueue::control::StartError;
 
 use crate::guest::{
     GET_ID, Guest, IN, OUT, REQUEST_BYTES, counted, disk_by, event, file_disk, null_disk,

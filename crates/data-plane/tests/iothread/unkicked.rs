@@ -9,7 +9,7 @@ fn a_queue_without_kicks_is_served_all_the_same() {
     let iothread = DataThread::spawn(DataThreadSettings::named("test")).unwrap();
     let mut guest = Guest::new(64, true);
     let mut setup = guest.setup(&null_disk(0), 0);
-    setup.kick = None;
+    setup.queue.descriptors.kick = None;
     let vring = iothread.start_vring(setup).unwrap();
     for round in 1..=50 {
         guest.read(0, 0);

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{Descriptors, QueueSetup, StartError, StartedQueue, Target};
+use vhost_user::{StartedQueue, Target};
+use virtqueue::control::{Descriptors, QueueSetup, StartError};
 use virtqueue::{GuestMemory, QueueLog, RingError, SplitRing};
 
 /// What a status byte says of a request that was carried out.
@@ -62,7 +63,7 @@ impl Target for BareDisk {
 
     fn reset(&self) {}
 
-    fn start_queue(&self, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
+    fn start_queue(&self, _: u16, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
         // No more than the lower half: a split queue's.
         let base = (setup.base & 0xffff) as u16;
         let mut ring = SplitRing::new(&setup.memory, setup.layout, setup.features, base)?;

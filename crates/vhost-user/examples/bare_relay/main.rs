@@ -36,7 +36,8 @@ use libc::iovec;
 use listener::Listener;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
-use vhost_user::{QueueSetup, Server};
+use vhost_user::Server;
+use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, End, STATUS_OK, signal};
@@ -97,7 +98,7 @@ impl<'q> Relay<'q> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // An eventfd that is never read tells of each write.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let kick = setup.kick.as_ref().map(OwnedFd::as_fd);
+        let kick = setup.descriptors.kick.as_ref().map(OwnedFd::as_fd);
         for fd in [engine.eventfd(), end.as_fd()].into_iter().chain(kick) {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edge)?;
         }
@@ -170,7 +171,7 @@ impl<'q> Relay<'q> {
 
     fn publish(&mut self) {
         if self.ring.publish()
-            && let Some(call) = &self.setup.call
+            && let Some(call) = &self.setup.descriptors.call
         {
             signal(call);
             self.signalled = Instant::now();
