@@ -3,10 +3,10 @@
 //! What comes back are replies to what was sent. When a connection has ended no queue runs and no guest memory is mapped,
 //! and the next front-end is served.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost_user::{Server, StartedQueue, Target};
-use virtqueue::control::{Descriptors, QueueSetup, StartError};
-use virtqueue::{Chain, GuestMemory, Queue, QueueLog};
+use virtqueue::control::{QueueCommand, QueueSetup, StartError};
+use virtqueue::{Chain, GuestMemory, Queue};
 
 use crate::descriptors::{self, BYTES};
 use crate::input::Input;
@@ -114,46 +114,33 @@ impl Target for Device {
 }
 
 impl StartedQueue for Started {
-    fn enable(&self, _: bool) {
-        self.look();
-    }
-
-    fn set_memory(&self, memory: Arc<GuestMemory>) {
-        see(&memory);
-        let (queue, map) = &mut *self.0.lock().expect("no panic");
-        // Rings that are gone stay where they were.
-        let _ = queue.remap(&memory);
-        *map = memory;
-    }
-
-    fn set_log(&self, log: Option<QueueLog>) {
-        let (queue, map) = &mut *self.0.lock().expect("no panic");
-        queue.set_log(log, map);
-    }
-
-    fn settle(&self) {}
-
-    fn begin_settle(&self) -> Receiver<()> {
-        channel().1
-    }
-
-    // Asked for by whoever hands the connection over, which nobody does here.
-    fn descriptors(&self) -> io::Result<Descriptors> {
-        Ok(Descriptors::default())
+    fn send(&self, command: QueueCommand) {
+        match command {
+            QueueCommand::Enable(_) => self.look(),
+            QueueCommand::SetMemory(memory, _) => {
+                see(&memory);
+                let (queue, map) = &mut *self.0.lock().expect("no panic");
+                // Rings that are gone stay where they were.
+                let _ = queue.remap(&memory);
+                *map = memory;
+            }
+            QueueCommand::SetLog(log, _) => {
+                let (queue, map) = &mut *self.0.lock().expect("no panic");
+                queue.set_log(log, map);
+            }
+            QueueCommand::SetKick(_, reply) => {
+                let _ = reply.send(Ok(()));
+            }
+            _ => {}
+        }
     }
 
     fn renew(&self) {}
 
-    fn set_call(&self, _: Option<OwnedFd>) {}
-
-    fn set_err(&self, _: Option<OwnedFd>) {}
-
-    fn set_kick(&self, _: Option<OwnedFd>) -> Result<(), StartError> {
-        Ok(())
-    }
-
-    fn stop(self: Box<Self>) -> Option<u32> {
-        Some(self.0.lock().expect("no panic").0.base())
+    fn begin_stop(self: Box<Self>) -> Receiver<u32> {
+        let (reply, answer) = channel();
+        let _ = reply.send(self.0.lock().expect("no panic").0.base());
+        answer
     }
 }
 

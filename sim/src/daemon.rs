@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use block::{Aio, DiscardLimits, IoSettings, IoContext, Geometry, Node};
 use data_plane::{
-    DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, StoragePlane,
-    VringSetup, mailbox,
+    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
+    StoragePlane, VringSetup, mailbox,
 };
 use device_queue::{QueueName, QueueStats};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use event_loop::{IoThread, PollSettings, Remote};
 use virtio_blk::{Device, DeviceOptions};
-use virtqueue::control::QueueSetup;
+use virtqueue::control::{QueueCommand, QueueSetup};
 
 use crate::guest::SERIAL;
 use crate::kernel::Kernel;
@@ -141,19 +141,19 @@ impl Daemon {
         self.wakeups.state().wake();
     }
 
-    /// Sends one to all queues that run.
-    pub fn tell(&self, message: impl Fn(u32) -> Message) {
+    /// Tells all queues that run.
+    pub fn tell(&self, command: impl Fn() -> QueueCommand) {
         for running in self.queues.iter().flatten() {
-            self.send(message(running.place));
+            self.send(Message::Queue(running.place, command()));
         }
     }
 
-    /// Sends one to all queues that run; where their answers come.
-    pub fn ask<T>(&self, message: impl Fn(u32, Sender<T>) -> Message) -> Vec<Receiver<T>> {
+    /// Tells all queues that run; where their answers come.
+    pub fn ask<T>(&self, command: impl Fn(Sender<T>) -> QueueCommand) -> Vec<Receiver<T>> {
         let running = self.queues.iter().flatten();
         let asked = running.map(|running| {
             let (reply, answer) = channel();
-            self.send(message(running.place, reply));
+            self.send(Message::Queue(running.place, command(reply)));
             answer
         });
         asked.collect()
@@ -215,8 +215,18 @@ impl Daemon {
             let kick = descriptor();
             running.kick = kick.as_raw_fd();
             self.wakeups.state().new_kick(running.kick);
-            let message = Message::SetKick(running.place, Some(kick), channel().0);
+            let message = Message::Queue(
+                running.place,
+                QueueCommand::SetKick(Some(kick), channel().0),
+            );
             self.send(message);
+        }
+    }
+
+    /// What waits after an error goes on.
+    pub fn resume(&self, how: Resume) {
+        for running in self.queues.iter().flatten() {
+            self.send(Message::Device(running.place, DeviceCommand::Resume(how)));
         }
     }
 

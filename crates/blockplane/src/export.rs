@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Node;
-use data_plane::{DeviceSetup, ErrorPolicy, ExportReports, OnError};
+use data_plane::{DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, OnError};
 use listener::{Listener, Peers};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use queues::Queues;
@@ -247,7 +247,7 @@ impl Target for BlkTarget {
             node: node.get(),
         };
         self.queues.start(index, setup, device, move |queue| {
-            queue.set_node(node.get())
+            queue.ask_device(|reply| DeviceCommand::SetNode(node.get(), reply));
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
-use data_plane::SocketDeviceHandle;
+use data_plane::{SocketDeviceCommand, SocketDeviceHandle};
 use device_queue::QueueStats;
 use vhost_user::Server;
 use virtio_blk::Device;
@@ -164,7 +164,9 @@ impl FrontEnds {
     pub fn settle(&self) {
         match self {
             FrontEnds::VhostUser(front_ends) => front_ends.settle(),
-            FrontEnds::Controller(controller) => controller.settle(),
+            FrontEnds::Controller(controller) => {
+                controller.ask(SocketDeviceCommand::Settle);
+            }
         }
     }
 
@@ -181,11 +183,11 @@ impl FrontEnds {
             }
             FrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
             FrontEnds::Controller(controller) => {
-                controller.enable(false);
-                controller.settle();
+                controller.send(SocketDeviceCommand::Enable(false));
+                controller.ask(SocketDeviceCommand::Settle);
                 set();
-                controller.set_node(node.clone());
-                controller.enable(true);
+                controller.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+                controller.send(SocketDeviceCommand::Enable(true));
             }
         }
     }

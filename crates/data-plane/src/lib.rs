@@ -32,7 +32,7 @@ pub use cpu_time::thread_cpu_time_ns;
 pub use device::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup};
 pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
-pub use message::Message;
+pub use message::{DeviceCommand, Message, SocketDeviceCommand};
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use parked_requests::{IoStatus, Resume, WaitingRequests};
 pub use plane::StoragePlane;

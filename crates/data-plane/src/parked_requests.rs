@@ -7,7 +7,7 @@ use device_queue::QueueStats;
 use engine::Errno;
 use event_loop::Remote;
 
-use crate::message::Message;
+use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;
 
 /// What is to become of requests that wait.
@@ -113,20 +113,20 @@ impl WaitingRequests {
 
     /// What waits at this moment goes on. Nobody waits for that.
     pub fn resume(&self, how: Resume) {
-        self.tell(|_| true, |place| Message::Resume(place, how));
+        self.tell(|_| true, || DeviceCommand::Resume(how));
     }
 
     /// Each queue with something in flight looks whether it has requests that were taken before `until`, in ticks, and not
     /// before `after`.
     pub fn look_for_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
-        self.tell(busy, |place| Message::ReportLate(place, after, until));
+        self.tell(busy, || DeviceCommand::ReportLate(after, until));
     }
 
-    fn tell(&self, whom: impl Fn(&QueueStats) -> bool, message: impl Fn(u32) -> Message) {
+    fn tell(&self, whom: impl Fn(&QueueStats) -> bool, command: impl Fn() -> DeviceCommand) {
         for queue in self.queues().iter().filter(|queue| whom(&queue.stats)) {
             // An iothread that is gone has taken the queue with it.
-            let _ = queue.remote.send(message(queue.place));
+            let _ = queue.remote.send(Message::Device(queue.place, command()));
         }
     }
 

@@ -1,6 +1,5 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
-mod parked;
 mod socket_devices;
 
 use std::sync::Arc;
@@ -15,10 +14,7 @@ use rustix::thread::CpuSet;
 use virtqueue::Chain;
 use virtqueue::control::StartError;
 
-use std::os::fd::OwnedFd;
-
 use crate::affinity::{AffinityError, bind, unbind};
-use crate::device::{ScsiDisk, ScsiMessage};
 use crate::dispatch::CompletionDispatcher;
 use crate::lists::Lists;
 use crate::message::Message;
@@ -215,15 +211,13 @@ impl StoragePlane {
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
-        let attach = |node: &Arc<Node>| self.attach(cx, node);
+        let (_, mut controls) = self.controls(cx, place);
+        let attach = |node: &Arc<Node>| controls.attach(node);
         let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
-            match watch(cx, place, kick) {
-                Ok(kick) => vring.kick = kick,
-                Err(error) => {
-                    self.detach(vring);
-                    return Err(error);
-                }
+            if let Err(error) = vring.set_kick(kick, place, cx) {
+                self.detach(vring);
+                return Err(error);
             }
             Ok(vring)
         });
@@ -245,38 +239,41 @@ impl StoragePlane {
         }
     }
 
-    /// Makes what the requests of a queue need, and room for their completions.
-    fn attach(&mut self, cx: &mut PlaneContext<Self>, node: &Arc<Node>) -> AttachedDisk {
-        self.renew_engines(cx);
-        let StoragePlane {
-            io,
-            engine_handlers,
-            ..
-        } = self;
-        let disk = io.attach(node, &mut |eventfd| {
-            let eventfd = eventfd.try_clone_to_owned()?;
-            engine_handlers.push(cx.add(eventfd, Interest::ReadableEdge, Handler::Engine)?);
-            Ok(())
-        });
-        let most = self.io.most_completions() + WORKER_COMPLETIONS;
-        self.completions
-            .reserve(most.saturating_sub(self.completions.len()));
-        disk
+    /// What a command to what is at this place may need, and those that are told commands.
+    fn controls<'a>(
+        &'a mut self,
+        cx: &'a mut PlaneContext<Self>,
+        place: u32,
+    ) -> (&'a mut Vrings, Controls<'a>) {
+        let controls = Controls {
+            place,
+            now: self.clock.now(),
+            cx,
+            io: &mut self.io,
+            engine_handlers: &mut self.engine_handlers,
+            completions: &mut self.completions,
+            lists: &mut self.lists,
+        };
+        (&mut self.vrings, controls)
+    }
+
+    /// A queue is told something, if there is one.
+    fn control(
+        &mut self,
+        cx: &mut PlaneContext<Self>,
+        place: u32,
+        control: impl FnOnce(&mut Vring, Controls<'_>),
+    ) {
+        let (vrings, controls) = self.controls(cx, place);
+        if let Some(vring) = vrings.get_mut(place) {
+            control(vring, controls);
+        }
     }
 
     /// A queue ends, with nothing in flight.
     fn detach(&mut self, vring: Vring) {
         for disk in vring.into_disks() {
             self.io.detach(disk);
-        }
-    }
-
-    /// Settings that only new engines can have become those of the next ones.
-    fn renew_engines(&mut self, cx: &mut PlaneContext<Self>) {
-        if self.io.renew() {
-            for handler in self.engine_handlers.drain(..) {
-                cx.delete(handler);
-            }
         }
     }
 
@@ -292,47 +289,6 @@ impl StoragePlane {
             }
         }
         Ok(())
-    }
-
-    /// Another node takes the place of the one that it has.
-    fn set_node(&mut self, cx: &mut PlaneContext<Self>, place: u32, node: Arc<Node>) {
-        if self.vrings.get_mut(place).is_none() {
-            self.set_socket_device_node(cx, place, &node);
-            return;
-        }
-        let new = self.attach(cx, &node);
-        if let Some(vring) = self.vrings.get_mut(place) {
-            vring.set_disk(new, &mut self.io);
-        }
-    }
-
-    /// A controller's queue goes on with other disks.
-    fn set_disks(&mut self, cx: &mut PlaneContext<Self>, place: u32, disks: Vec<ScsiDisk>) {
-        if self.vrings.get_mut(place).is_none() {
-            return;
-        }
-        let mut attached = disks
-            .iter()
-            .map(|disk| self.attach(cx, &disk.node))
-            .collect();
-        if let Some(vring) = self.vrings.get_mut(place) {
-            attached = vring.set_disks(disks, attached);
-        }
-        for old in attached {
-            self.io.detach(old);
-        }
-    }
-
-    /// A message from one queue of a device to another.
-    fn handle_queue_message(&mut self, place: u32, message: ScsiMessage) {
-        let now = self.clock.now();
-        if let Some(vring) = self.vrings.get_mut(place)
-            && vring.handle_queue_message(message, &mut self.io, now)
-        {
-            // It may have answered something by itself.
-            self.lists.unpublished.insert(place);
-            self.lists.activate(vring, place);
-        }
     }
 
     fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
@@ -351,24 +307,6 @@ impl StoragePlane {
         }
         // The notify phase ends it, now or after its last completion.
         self.lists.unpublished.insert(place);
-    }
-
-    fn set_kick(
-        &mut self,
-        cx: &mut PlaneContext<Self>,
-        place: u32,
-        kick: Option<OwnedFd>,
-    ) -> Result<(), StartError> {
-        // A queue that is stopping is not kicked any more: its handler is deleted already.
-        if let Some(vring) = self.vrings.get_mut(place)
-            && vring.stopping.is_none()
-        {
-            let watched = watch(cx, place, kick)?;
-            if let Some(old) = std::mem::replace(&mut vring.kick, watched) {
-                cx.delete(old);
-            }
-        }
-        Ok(())
     }
 
     fn activate(&mut self, place: u32) {
@@ -425,13 +363,41 @@ impl StoragePlane {
     }
 }
 
-fn watch(
-    cx: &mut PlaneContext<StoragePlane>,
-    place: u32,
-    kick: Option<OwnedFd>,
-) -> Result<Option<HandlerId>, StartError> {
-    let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(place));
-    kick.map(add).transpose().map_err(StartError::Kick)
+/// What commands may need of the iothread.
+pub(crate) struct Controls<'a> {
+    /// Where they go.
+    pub place: u32,
+    /// In ticks.
+    pub now: u64,
+    pub cx: &'a mut PlaneContext<StoragePlane>,
+    pub io: &'a mut IoContext,
+    pub lists: &'a mut Lists,
+    engine_handlers: &'a mut Vec<HandlerId>,
+    completions: &'a mut Vec<Completion>,
+}
+
+impl Controls<'_> {
+    /// Makes what requests to a node need, and room for their completions.
+    pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
+        // Settings that only new engines can have become those of the next ones.
+        if self.io.renew() {
+            for handler in self.engine_handlers.drain(..) {
+                self.cx.delete(handler);
+            }
+        }
+        let disk = self.io.attach(node, &mut |eventfd| {
+            let eventfd = eventfd.try_clone_to_owned()?;
+            let handler = self
+                .cx
+                .add(eventfd, Interest::ReadableEdge, Handler::Engine);
+            self.engine_handlers.push(handler?);
+            Ok(())
+        });
+        let most = self.io.most_completions() + WORKER_COMPLETIONS;
+        self.completions
+            .reserve(most.saturating_sub(self.completions.len()));
+        disk
+    }
 }
 
 impl Plane for StoragePlane {
@@ -469,78 +435,19 @@ impl Plane for StoragePlane {
             Message::StartSocketDevice(device, nodes, reply) => {
                 let _ = reply.send(self.start_socket_device(cx, device, nodes));
             }
-            Message::StopIfIdle(place, reply) => self.stop_idle_socket_device(cx, place, &reply),
-            Message::Park(place, reply) => self.park_socket_device(cx, place, &reply),
-            Message::Unpark(place) => self.unpark_socket_device(cx, place),
             Message::Stop(place, reply) => self.stop(cx, place, reply),
-            Message::LeaveParked(place) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.leave_parked();
-                }
+            Message::Queue(place, command) => {
+                self.control(cx, place, |vring, controls| {
+                    vring.control(command, controls)
+                });
             }
-            Message::Enable(place, enabled) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.enabled = enabled;
-                    self.activate(place);
-                    self.resume_enabled(place);
-                } else {
-                    self.enable_socket_device(cx, place, enabled);
-                }
+            Message::Device(place, command) => {
+                self.control(cx, place, |vring, controls| {
+                    vring.control_device(command, controls)
+                });
             }
-            Message::SetMemory(place, memory, reply) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_memory(memory, &mut self.io);
-                }
-                let _ = reply.send(());
-            }
-            Message::SetLog(place, log, reply) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_log(log);
-                }
-                let _ = reply.send(());
-            }
-            Message::Settle(place, reply) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.settle(reply, &mut self.io);
-                } else {
-                    self.settle_socket_device(cx, place, reply);
-                }
-            }
-            Message::SetNode(place, node, reply) => {
-                self.set_node(cx, place, node);
-                let _ = reply.send(());
-            }
-            Message::SetDisks(place, disks, reply) => {
-                self.set_disks(cx, place, disks);
-                let _ = reply.send(());
-            }
-            Message::ToScsi(place, message) => self.handle_queue_message(place, message),
-            Message::Resume(place, how) => self.resume(place, how),
-            Message::ReportLate(place, after, until) => {
-                if let Some(vring) = self.vrings.get(place) {
-                    vring.report_late(after, until, self.clock.now());
-                }
-            }
-            Message::SetCall(place, call) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_call(call);
-                }
-            }
-            Message::SetKick(place, kick, reply) => {
-                let _ = reply.send(self.set_kick(cx, place, kick));
-                // A kick on the old descriptor may have been lost.
-                self.activate(place);
-            }
-            Message::Descriptors(place, reply) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    let kick = vring.kick.and_then(|kick| cx.fd(kick));
-                    let _ = reply.send(vring.descriptors(kick));
-                }
-            }
-            Message::SetErr(place, err) => {
-                if let Some(vring) = self.vrings.get_mut(place) {
-                    vring.set_err(err);
-                }
+            Message::SocketDevice(place, command) => {
+                self.control_socket_device(cx, place, command);
             }
             Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
             Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),

@@ -1,8 +1,9 @@
 //! A started virtqueue: its ring, the device behind it, the descriptors around it.
 
+mod control;
+
 use std::fmt::Display;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -11,7 +12,7 @@ use device_queue::{Admission, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use virtqueue::control::{Descriptors, QueueSetup};
-use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
+use virtqueue::{Chain, GuestMemory, RingError};
 
 use crate::device::{
     DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiDisk, ScsiMessage, Stop,
@@ -178,11 +179,6 @@ impl Vring {
         self.stopping = Some(reply);
         self.ring.finish();
         self.end_admissions_if_finished();
-    }
-
-    /// Parked requests stay in its record when it stops, if it has one.
-    pub fn leave_parked(&mut self) {
-        self.stop = Stop::Record;
     }
 
     /// A queue that stops has taken the last that it still takes.
@@ -403,11 +399,6 @@ impl Vring {
         }
     }
 
-    /// What it writes to the guest's memory is logged there from now on, or is not.
-    pub fn set_log(&mut self, log: Option<QueueLog>) {
-        self.ring.set_log(log, &self.memory);
-    }
-
     /// What it takes from now on goes to this disk. What it has taken goes to the old one, to its end.
     pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
         let old = self.device.set_disk(new);
@@ -519,28 +510,6 @@ impl Vring {
         self.ring.base()
     }
 
-    pub fn set_call(&mut self, call: Option<OwnedFd>) {
-        self.call = call;
-        // What was signalled on the old descriptor may not have been seen by whoever waits on the
-        // new one: a signal too many is harmless, one too few is not.
-        if let Some(call) = &self.call {
-            send_signal(call);
-        }
-    }
-
-    /// Duplicates of its descriptors, of which the loop has the kick's.
-    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<Descriptors> {
-        Ok(Descriptors {
-            kick: duplicate(kick)?,
-            call: duplicate(self.call.as_ref())?,
-            err: duplicate(self.err.as_ref())?,
-        })
-    }
-
-    pub fn set_err(&mut self, err: Option<OwnedFd>) {
-        self.err = err;
-    }
-
     /// The guest broke the queue: it alone stops here.
     fn break_down(&mut self, error: &dyn Display) {
         if self.broken {
@@ -559,11 +528,6 @@ impl Vring {
         }
         self.device.end_admissions(&mut self.ring);
     }
-}
-
-/// Another descriptor of the same file.
-fn duplicate(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
-    fd.map(|fd| fd.as_fd().try_clone_to_owned()).transpose()
 }
 
 /// A map's name, as long as it is kept.

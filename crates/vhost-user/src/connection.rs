@@ -21,7 +21,7 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
-use virtqueue::control::StartError;
+use virtqueue::control::{QueueCommand, StartError};
 use virtqueue::split::MAX_QUEUE_SIZE;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
@@ -218,7 +218,7 @@ impl Connection {
                 .map_err(|error| self.bad_log(&error))?;
         }
         for running in self.vrings.iter().filter_map(Vring::running) {
-            running.set_memory(memory.clone());
+            running.ask(|reply| QueueCommand::SetMemory(memory.clone(), reply));
         }
         self.memory = Some(memory);
         Ok(())
@@ -258,7 +258,7 @@ impl Connection {
     /// Lets the queues take no more, and waits until all is done that they had taken.
     pub fn rest(&self) {
         for running in self.vrings.iter().filter_map(Vring::running) {
-            running.enable(false);
+            running.send(QueueCommand::Enable(false));
         }
         self.settle();
     }
@@ -271,7 +271,7 @@ impl Connection {
                 if exchanged {
                     running.renew();
                 }
-                running.enable(vring.enabled);
+                running.send(QueueCommand::Enable(vring.enabled));
             }
         }
     }
@@ -336,7 +336,7 @@ impl Connection {
     /// All of them take no more requests from now on. What they found in their records and have not taken stays there.
     pub fn begin_end(&mut self) {
         for running in self.vrings.iter().filter_map(Vring::running) {
-            running.enable(false);
+            running.send(QueueCommand::Enable(false));
         }
         for vring in &mut self.vrings {
             vring.begin_leave();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use virtqueue::control::Descriptors;
+use virtqueue::control::{Descriptors, QueueCommand, StartError};
 
 use crate::connection::Connection;
 use crate::message::{Message, Request};
@@ -112,7 +112,9 @@ impl Parked {
             vring.hold();
         }
         let running = session.vrings.iter().filter_map(|vring| vring.running());
-        running.map(|running| running.begin_settle()).collect()
+        running
+            .map(|running| running.begin(QueueCommand::Settle))
+            .collect()
     }
 
     /// The same for one of them, which answers if it runs; the others are left as they are.
@@ -121,7 +123,8 @@ impl Parked {
         let mut session = lock(self.session.as_ref()?);
         let vring = session.vrings.get_mut(usize::from(index))?;
         vring.hold();
-        vring.running().map(|running| running.begin_settle())
+        let running = vring.running()?;
+        Some(running.begin(QueueCommand::Settle))
     }
 
     /// Stops the queues, and says where they stand. What is not done stays in the record, which goes along.
@@ -171,7 +174,11 @@ impl Connection {
         let running = (0..).zip(&self.vrings);
         let running = running.filter_map(|(index, vring)| Some((index, vring.running()?)));
         running
-            .map(|(index, running)| Ok((index, running.descriptors()?)))
+            .map(|(index, running)| {
+                let gone = || Err(io::Error::other(StartError::Stopped));
+                let descriptors = running.ask(QueueCommand::Descriptors);
+                Ok((index, descriptors.unwrap_or_else(gone)?))
+            })
             .collect()
     }
 

@@ -1,13 +1,9 @@
 //! What the transport needs of the device behind it.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use virtqueue::control::{Descriptors, QueueSetup, StartError};
-use virtqueue::{GuestMemory, QueueLog};
+use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
 /// A device that a front-end may be connected to.
 ///
@@ -52,47 +48,26 @@ pub trait Target: Send + Sync {
 
 /// A queue that runs. Dropping it stops it.
 pub trait StartedQueue: Send {
-    /// Takes requests, or does not.
-    fn enable(&self, enabled: bool);
-    /// The guest's memory is mapped anew.
-    fn set_memory(&self, memory: Arc<GuestMemory>);
-    /// What it writes to the guest's memory is logged there, or is not. Returns once that is so.
-    fn set_log(&self, log: Option<QueueLog>);
-    /// Waits until all is done that was taken so far; takes more meanwhile.
-    fn settle(&self);
-    /// The same without waiting: an answer comes, or its sender goes.
-    fn begin_settle(&self) -> Receiver<()>;
-    /// Duplicates of its descriptors.
-    ///
-    /// # Errors
-    /// Too many files are open.
-    fn descriptors(&self) -> io::Result<Descriptors>;
+    /// Tells it, and does not wait.
+    fn send(&self, command: QueueCommand);
     /// What stands behind the device was exchanged: the queue goes on with what is there now. It may have requests in flight, which go
     /// on with what was there before, only if the target is one that [can be switched](crate::FrontEnds::switch).
     fn renew(&self);
-    /// Signals the guest there.
-    fn set_call(&self, call: Option<OwnedFd>);
-    /// Tells of a broken queue there.
-    fn set_err(&self, err: Option<OwnedFd>);
-    /// Listens for kicks there.
-    ///
-    /// # Errors
-    /// When the descriptor cannot be watched.
-    fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError>;
-    /// Takes no more requests, waits for those in flight, and says where it stands, as
-    /// `GET_VRING_BASE` wants it.
-    fn stop(self: Box<Self>) -> Option<u32>;
-    /// The same for a front-end that has gone, or is to go: it hears of nothing, and keeps the record of what was taken.
-    /// What is not done, and would not be for long, stays in there for whoever starts the queue next.
-    /// Whoever has no record just stops.
-    ///
-    /// It does not wait: an answer comes, or its sender goes.
-    fn begin_leave(self: Box<Self>) -> Receiver<u32> {
-        let (sender, answer) = channel();
-        if let Some(base) = self.stop() {
-            // Whoever does not wait for it has its reasons.
-            let _ = sender.send(base);
-        }
+    /// Takes no more requests. When those in flight are done, the answer says where it stands, as `GET_VRING_BASE` wants it; its
+    /// sender goes with what runs the queue.
+    fn begin_stop(self: Box<Self>) -> Receiver<u32>;
+}
+
+impl dyn StartedQueue + '_ {
+    /// Tells it. An answer comes, or its sender goes with the queue.
+    pub(crate) fn begin<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Receiver<T> {
+        let (reply, answer) = channel();
+        self.send(command(reply));
         answer
+    }
+
+    /// The same, and waits; `None`: the queue is gone.
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
+        self.begin(command).recv().ok()
     }
 }

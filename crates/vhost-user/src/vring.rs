@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use virtqueue::control::{Descriptors, QueueSetup, StartError};
+use virtqueue::control::{Descriptors, QueueCommand, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueLog, RingFeatures, RingLayout};
 
 use crate::target::{StartedQueue, Target};
@@ -73,7 +73,7 @@ impl Vring {
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         if let Some(running) = &self.running {
-            running.enable(enabled && !self.held);
+            running.send(QueueCommand::Enable(enabled && !self.held));
         }
     }
 
@@ -91,14 +91,14 @@ impl Vring {
 
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         match &self.running {
-            Some(running) => running.set_call(call),
+            Some(running) => running.send(QueueCommand::SetCall(call)),
             None => self.signals.call = call,
         }
     }
 
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
         match &self.running {
-            Some(running) => running.set_err(err),
+            Some(running) => running.send(QueueCommand::SetErr(err)),
             None => self.signals.err = err,
         }
     }
@@ -118,7 +118,8 @@ impl Vring {
             target,
         } = surroundings;
         if let Some(running) = &self.running {
-            return running.set_kick(kick);
+            let watched = running.ask(|reply| QueueCommand::SetKick(kick, reply));
+            return watched.unwrap_or(Err(StartError::Stopped));
         }
         let layout = self.layout(memory)?;
         // To have them back if it does not start.
@@ -160,7 +161,8 @@ impl Vring {
     /// What is written to the guest's memory is logged there, or is not.
     pub fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
         if let Some(running) = &self.running {
-            running.set_log(self.log(log));
+            let log = self.log(log);
+            running.ask(|reply| QueueCommand::SetLog(log, reply));
         }
     }
 
@@ -222,7 +224,9 @@ impl Vring {
 
     /// Stops the queue if it runs, and says where it stopped.
     pub fn stop(&mut self) -> u32 {
-        if let Some(base) = self.running.take().and_then(StartedQueue::stop) {
+        if let Some(running) = self.running.take()
+            && let Ok(base) = running.begin_stop().recv()
+        {
             self.base = base;
         }
         self.base
@@ -231,7 +235,8 @@ impl Vring {
     /// Lets the queue stop if it runs; what is not done stays in its record, if it has one.
     pub fn begin_leave(&mut self) {
         if let Some(running) = self.running.take() {
-            self.leaving = Some(running.begin_leave());
+            running.send(QueueCommand::LeaveParked);
+            self.leaving = Some(running.begin_stop());
         }
     }
 
@@ -262,7 +267,7 @@ impl Vring {
     /// Waits until all is done that it has taken so far.
     pub fn settle(&self) {
         if let Some(running) = &self.running {
-            running.settle();
+            running.ask(QueueCommand::Settle);
         }
         if let Some(leaving) = &self.leaving {
             // The end of the connection, which is near, needs no answer.

@@ -1,8 +1,11 @@
-//! What a queue is started with, by whoever has its front-end's connection for whoever runs it. Neither knows the other.
+//! What a queue is started with, and what it is told while it runs.
+//!
+//! Whoever has a front-end's connection says it, and whoever runs the queue does it. Neither knows the other.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use crate::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
 
@@ -52,4 +55,28 @@ pub enum StartError {
     /// What was to run it is gone.
     #[error("the iothread has stopped")]
     Stopped,
+}
+
+/// What a queue is told. The sender of an answer is dropped if the queue is gone.
+pub enum QueueCommand {
+    /// Take requests, or do not.
+    Enable(bool),
+    /// The guest's memory is mapped anew; the answer says that the queue uses the new map for all that it takes from now on. The
+    /// old one is kept as long as requests in flight need it.
+    SetMemory(Arc<GuestMemory>, Sender<()>),
+    /// What the queue writes to the guest's memory is logged there, or is not; the answer says that it is so.
+    SetLog(Option<QueueLog>, Sender<()>),
+    /// Answer when all that was taken so far is done. The queue takes more meanwhile.
+    Settle(Sender<()>),
+    /// Answer with duplicates of the queue's descriptors, unless too many files are open.
+    Descriptors(Sender<io::Result<Descriptors>>),
+    /// Listen for kicks there; the answer says whether that is possible. The old descriptor is still watched if not.
+    SetKick(Option<OwnedFd>, Sender<Result<(), StartError>>),
+    /// Signal the guest there.
+    SetCall(Option<OwnedFd>),
+    /// Tell of a broken queue there.
+    SetErr(Option<OwnedFd>),
+    /// Requests that wait after an error stay in the queue's record when it stops, if it has one: whoever starts the queue next
+    /// takes them again.
+    LeaveParked,
 }

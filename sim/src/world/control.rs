@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use data_plane::{Message, Resume};
 use virtqueue::QueueLog;
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 
 use crate::copying::Copying;
 use crate::daemon::Daemon;
@@ -121,7 +121,7 @@ impl World {
         self.trace
             .say(|| format!("the front-end stops the queues: {how:?}"));
         if self.config.inflight && (how == Leave::Vanish || self.config.suspends) {
-            daemon.tell(Message::LeaveParked);
+            daemon.tell(|| QueueCommand::LeaveParked);
         }
         self.waits = Some(Waits::Stopped(how, self.stop_all(|_| true)));
     }
@@ -138,7 +138,7 @@ impl World {
         self.trace
             .say(|| format!("the front-end stops queue {index}{then}"));
         if self.config.inflight && self.config.suspends {
-            daemon.send(Message::LeaveParked(running.place));
+            daemon.send(Message::Queue(running.place, QueueCommand::LeaveParked));
         }
         let answers = self.stop_all(|other| other == index);
         self.waits = Some(Waits::QueueStopped(reset, index, answers));
@@ -259,7 +259,10 @@ impl World {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         queue.call = rustix::event::eventfd(0, flags).expect("an eventfd");
         let call = queue.call.try_clone().expect("a descriptor");
-        daemon.send(Message::SetCall(running.place, Some(call)));
+        daemon.send(Message::Queue(
+            running.place,
+            QueueCommand::SetCall(Some(call)),
+        ));
     }
 
     /// The front-end enables a queue, or disables it. During a handover its messages are not read.
@@ -274,7 +277,7 @@ impl World {
         {
             self.trace
                 .say(|| format!("queue {index}: enabled: {enabled}"));
-            daemon.send(Message::Enable(running.place, enabled));
+            daemon.send(Message::Queue(running.place, QueueCommand::Enable(enabled)));
             known.disabling = !enabled;
             if enabled {
                 self.guest.borrow_mut().enabled(index);
@@ -309,7 +312,7 @@ impl World {
         } else {
             daemon.device.resize(bytes as u64);
             self.guest.borrow_mut().resized(sectors.into());
-            self.waits = Some(Waits::Settled(sectors, daemon.ask(Message::Settle)));
+            self.waits = Some(Waits::Settled(sectors, daemon.ask(QueueCommand::Settle)));
         }
     }
 
@@ -321,7 +324,7 @@ impl World {
                 .say(|| format!("what waits after an error goes on: {how:?}"));
             // Unless some have failed of which it does not know yet.
             self.may_be_parked &= self.has_just_failed;
-            daemon.tell(|place| Message::Resume(place, how));
+            daemon.resume(how);
         }
     }
 }

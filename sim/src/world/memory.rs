@@ -1,6 +1,6 @@
 //! Changes of the guest's memory table and of the driver's write cache, while queues run, are disabled, or have stopped.
 
-use data_plane::Message;
+use virtqueue::control::QueueCommand;
 
 use super::{Waits, World};
 
@@ -33,7 +33,7 @@ impl World {
         let Some(daemon) = &self.daemon else {
             return self.guest.borrow_mut().table_is_in_force();
         };
-        let answers = daemon.ask(|place, reply| Message::SetMemory(place, table.clone(), reply));
+        let answers = daemon.ask(|reply| QueueCommand::SetMemory(table.clone(), reply));
         self.waits = Some(Waits::Mapped(answers));
     }
 
@@ -54,7 +54,7 @@ impl World {
             .write_config(WCE_OFFSET, &[u8::from(write_back)]);
         assert!(written, "the cache mode can be set");
         if turns_off {
-            self.waits = Some(Waits::CacheSettled(daemon.ask(Message::Settle)));
+            self.waits = Some(Waits::CacheSettled(daemon.ask(QueueCommand::Settle)));
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::mpsc::channel;
 
 use data_plane::Message;
 use virtqueue::QueueLog;
+use virtqueue::control::QueueCommand;
 
 use crate::copying::Copying;
 
@@ -38,7 +39,10 @@ impl World {
                     used: Some(queue.driver.layout().used),
                 };
                 let (reply, answer) = channel();
-                daemon.send(Message::SetLog(running.place, Some(log), reply));
+                daemon.send(Message::Queue(
+                    running.place,
+                    QueueCommand::SetLog(Some(log), reply),
+                ));
                 answers.push(answer);
             }
         }
@@ -60,7 +64,7 @@ impl World {
         if self.guest.borrow_mut().copying.take().is_some() {
             self.trace
                 .say(|| "the front-end gives the migration up".to_owned());
-            daemon.tell(|place| Message::SetLog(place, None, channel().0));
+            daemon.tell(|| QueueCommand::SetLog(None, channel().0));
         }
     }
 

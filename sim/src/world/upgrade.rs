@@ -6,6 +6,7 @@
 use std::sync::mpsc::Receiver;
 
 use data_plane::Message;
+use virtqueue::control::QueueCommand;
 
 use crate::plan::Handover;
 
@@ -23,8 +24,8 @@ impl World {
         }
         self.trace
             .say(|| "an upgrade begins: all queues are disabled".to_owned());
-        daemon.tell(|place| Message::Enable(place, false));
-        let answers = daemon.ask(Message::Settle);
+        daemon.tell(|| QueueCommand::Enable(false));
+        let answers = daemon.ask(QueueCommand::Settle);
         self.waits = Some(Waits::HandoverSettled(how, answers));
     }
 
@@ -38,12 +39,12 @@ impl World {
             for (index, running) in daemon.queues.iter().enumerate() {
                 if let Some(running) = running {
                     let enabled = !self.known[index].disabled;
-                    daemon.send(Message::Enable(running.place, enabled));
+                    daemon.send(Message::Queue(running.place, QueueCommand::Enable(enabled)));
                 }
             }
             return;
         }
-        daemon.tell(Message::LeaveParked);
+        daemon.tell(|| QueueCommand::LeaveParked);
         let answers = self.stop_all(|_| true);
         let moved = answers.iter().map(|(index, _)| *index).collect();
         self.waits = Some(Waits::HandoverStopped(how, moved, answers));

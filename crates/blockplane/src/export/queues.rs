@@ -1,7 +1,5 @@
 //! Virtqueues of an export on its iothreads, whichever device they belong to.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -11,8 +9,7 @@ use device_queue::QueueName;
 use qmp::Handle;
 use serde_json::json;
 use vhost_user::StartedQueue;
-use virtqueue::control::{Descriptors, QueueSetup, StartError};
-use virtqueue::{GuestMemory, QueueLog};
+use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
 use crate::figures::Figures;
 
@@ -83,51 +80,15 @@ struct Queue<R> {
 }
 
 impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
-    fn enable(&self, enabled: bool) {
-        self.handle.enable(enabled);
-    }
-
-    fn set_memory(&self, memory: Arc<GuestMemory>) {
-        self.handle.set_memory(memory);
-    }
-
-    fn set_log(&self, log: Option<QueueLog>) {
-        self.handle.set_log(log);
-    }
-
-    fn settle(&self) {
-        self.handle.settle();
-    }
-
-    fn begin_settle(&self) -> Receiver<()> {
-        self.handle.begin_settle()
-    }
-
-    fn descriptors(&self) -> io::Result<Descriptors> {
-        self.handle.descriptors()
+    fn send(&self, command: QueueCommand) {
+        self.handle.send(command);
     }
 
     fn renew(&self) {
         (self.renew)(&self.handle);
     }
 
-    fn set_call(&self, call: Option<OwnedFd>) {
-        self.handle.set_call(call);
-    }
-
-    fn set_err(&self, err: Option<OwnedFd>) {
-        self.handle.set_err(err);
-    }
-
-    fn set_kick(&self, kick: Option<OwnedFd>) -> Result<(), StartError> {
-        self.handle.set_kick(kick)
-    }
-
-    fn stop(self: Box<Self>) -> Option<u32> {
-        self.handle.stop()
-    }
-
-    fn begin_leave(self: Box<Self>) -> Receiver<u32> {
-        self.handle.begin_leave()
+    fn begin_stop(self: Box<Self>) -> Receiver<u32> {
+        self.handle.begin_stop()
     }
 }

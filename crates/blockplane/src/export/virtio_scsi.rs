@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use data_plane::{DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
+use data_plane::{DeviceCommand, DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
 use device_queue::QueueStats;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
@@ -256,7 +256,7 @@ impl Target for ScsiTarget {
             disks: controller.served(index),
         });
         self.queues.start(index, setup, device, move |queue| {
-            queue.set_disks(controller.served(index))
+            queue.ask_device(|reply| DeviceCommand::SetDisks(controller.served(index), reply));
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::SocketDeviceHandle;
+use data_plane::{SocketDeviceCommand, SocketDeviceHandle};
 use vhost_user::{HandedOver, Parked, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
@@ -44,7 +44,7 @@ struct Alone(Arc<SocketDeviceHandle>);
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.go_on();
+        self.0.send(SocketDeviceCommand::Unpark);
     }
 }
 
@@ -63,10 +63,14 @@ impl Standing {
                 })?,
                 controller: export.controller.clone(),
             },
-            ExportState::Serving(Serving::Controller(handle)) => match handle.park() {
-                true => How::Alone(Alone(handle.clone())),
-                false => return Err(is_connected(export)),
-            },
+            ExportState::Serving(Serving::Controller(handle)) => {
+                let parked = handle.ask(SocketDeviceCommand::Park);
+                // One whose iothread is gone has no front-end either.
+                if parked == Some(false) {
+                    return Err(is_connected(export));
+                }
+                How::Alone(Alone(handle.clone()))
+            }
         };
         Ok(Some(Standing { id, how }))
     }

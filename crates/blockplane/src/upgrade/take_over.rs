@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use data_plane::SocketDeviceCommand;
 use options::{Directive, Invocation, ObjectOptions};
 use serde_json::Value;
 
@@ -216,7 +217,9 @@ fn finish(
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(Serving::VhostUser(server)) => server.go_on(),
-            ExportState::Serving(Serving::Controller(controller)) => controller.go_on(),
+            ExportState::Serving(Serving::Controller(controller)) => {
+                controller.send(SocketDeviceCommand::Unpark);
+            }
             ExportState::Ending(_) => {}
         }
     }

@@ -17,7 +17,7 @@ use virtio_scsi::{
 use virtqueue::Chain;
 
 use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
-use crate::message::Message;
+use crate::message::{DeviceCommand, Message};
 use crate::parked_requests::Resume;
 use crate::reports::ExportReports;
 
@@ -61,10 +61,9 @@ struct RemoteQueuePort {
 impl Port for RemoteQueuePort {
     fn send(&self, message: ToQueue) {
         let queue = self.queue;
+        let command = DeviceCommand::ToScsi(ScsiMessage { queue, message });
         // An iothread that is gone has taken the queue with it.
-        let _ = self
-            .remote
-            .send(Message::ToScsi(self.place, ScsiMessage { queue, message }));
+        let _ = self.remote.send(Message::Device(self.place, command));
     }
 }
 

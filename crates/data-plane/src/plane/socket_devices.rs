@@ -7,6 +7,7 @@ use block::Node;
 use event_loop::iothread::PlaneContext;
 
 use super::{Handler, StoragePlane};
+use crate::message::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
 use crate::socket_devices::{Running, now_ns};
 
@@ -21,7 +22,8 @@ impl StoragePlane {
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
         let place = self.vrings.reserve();
-        let disks = nodes.iter().map(|node| self.attach(cx, node)).collect();
+        let (_, mut controls) = self.controls(cx, place);
+        let disks = nodes.iter().map(|node| controls.attach(node)).collect();
         let running = Running::new(device, disks, place);
         self.vrings.socket_devices.put(running);
         self.lists.make_room(self.vrings.count());
@@ -151,41 +153,49 @@ impl StoragePlane {
         }
     }
 
-    /// Stops it if no front-end is there and nothing is in flight; the answer says whether that is so.
-    pub(super) fn stop_idle_socket_device(
+    /// One is told something, if there is one.
+    #[cold]
+    pub(super) fn control_socket_device(
         &mut self,
         cx: &mut PlaneContext<Self>,
         place: u32,
-        reply: &Sender<bool>,
+        command: SocketDeviceCommand,
     ) {
-        let idle = match self.vrings.socket_devices.get_mut(place) {
-            Some(running) => running.is_idle(),
-            None => true,
+        let (vrings, mut controls) = self.controls(cx, place);
+        let Some(running) = vrings.socket_devices.get_mut(place) else {
+            return;
         };
-        if idle {
-            let (ended, _) = std::sync::mpsc::channel();
-            self.stop_socket_device(cx, place, ended);
-        }
-        let _ = reply.send(idle);
-    }
-
-    /// Nobody connects to it from now on; the answer says whether somebody is there, so that it cannot be.
-    pub(super) fn park_socket_device(
-        &mut self,
-        cx: &mut PlaneContext<Self>,
-        place: u32,
-        reply: &Sender<bool>,
-    ) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
-            let _ = reply.send(running.park());
-            self.look_after(cx, place);
-        }
-    }
-
-    pub(super) fn unpark_socket_device(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
-            running.go_on();
-            self.look_after(cx, place);
+        // Answers to somebody who no longer listens are dropped.
+        match command {
+            SocketDeviceCommand::Enable(enabled) => {
+                running.disabled = !enabled;
+                self.tend(cx, place);
+            }
+            SocketDeviceCommand::Settle(reply) => {
+                running.settle(reply);
+                self.tend(cx, place);
+            }
+            SocketDeviceCommand::SetNode(node, reply) => {
+                let old = running.set_disk(controls.attach(&node));
+                controls.io.detach(old);
+                let _ = reply.send(());
+            }
+            SocketDeviceCommand::StopIfIdle(reply) => {
+                let idle = running.is_idle();
+                if idle {
+                    let (ended, _) = std::sync::mpsc::channel();
+                    self.stop_socket_device(cx, place, ended);
+                }
+                let _ = reply.send(idle);
+            }
+            SocketDeviceCommand::Park(reply) => {
+                let _ = reply.send(running.park());
+                self.look_after(cx, place);
+            }
+            SocketDeviceCommand::Unpark => {
+                running.go_on();
+                self.look_after(cx, place);
+            }
         }
     }
 
@@ -204,48 +214,5 @@ impl StoragePlane {
         self.io.source_ended(place);
         self.vrings.remove(place);
         let _ = reply.send(0);
-    }
-
-    /// Another opening of one of its disks.
-    pub(super) fn set_socket_device_node(
-        &mut self,
-        cx: &mut PlaneContext<Self>,
-        place: u32,
-        node: &Arc<Node>,
-    ) {
-        if self.vrings.socket_devices.get_mut(place).is_none() {
-            return;
-        }
-        let new = self.attach(cx, node);
-        let old = match self.vrings.socket_devices.get_mut(place) {
-            Some(running) => running.set_disk(new),
-            None => new,
-        };
-        self.io.detach(old);
-    }
-
-    /// It hands requests over, or does not.
-    pub(super) fn enable_socket_device(
-        &mut self,
-        cx: &mut PlaneContext<Self>,
-        place: u32,
-        enabled: bool,
-    ) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
-            running.disabled = !enabled;
-            self.tend(cx, place);
-        }
-    }
-
-    pub(super) fn settle_socket_device(
-        &mut self,
-        cx: &mut PlaneContext<Self>,
-        place: u32,
-        reply: Sender<()>,
-    ) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
-            running.settle(reply);
-            self.tend(cx, place);
-        }
     }
 }

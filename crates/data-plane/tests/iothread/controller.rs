@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use block::{DiskIo, Node, NodeOptions, NullOptions, Op, Request, SourceIo, token};
 use data_plane::{
-    Completion, DataThread, DataThreadSettings, SOURCES, SocketDevice, SocketDeviceHandle,
+    Completion, DataThread, DataThreadSettings, SOURCES, SocketDevice, SocketDeviceCommand,
+    SocketDeviceHandle,
 };
 use event_loop::Interest;
 
@@ -225,19 +226,20 @@ fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
     let rig = Rig::new(8, SLOW_NS);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);
-    rig.handle.settle();
+    rig.handle.ask(SocketDeviceCommand::Settle);
     assert_eq!(rig.done(), 8);
-    rig.handle.enable(false);
+    rig.handle.send(SocketDeviceCommand::Enable(false));
     // What the iothread has begun before it reads that, goes on.
     rig.passed();
     add_one(&rig.bell);
     rig.passed();
-    rig.handle.settle();
+    rig.handle.ask(SocketDeviceCommand::Settle);
     assert_eq!(rig.asked(), 8);
     // Another opening of its disk.
-    rig.handle.set_node(slow_disk(0));
+    rig.handle
+        .ask(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
     assert!(rig.node.upgrade().is_none(), "nobody holds the old one");
-    rig.handle.enable(true);
+    rig.handle.send(SocketDeviceCommand::Enable(true));
     rig.until(|rig| rig.done() == 16);
 }
 
@@ -263,7 +265,7 @@ fn it_stops_at_once_when_nobody_uses_it_and_not_when_somebody_does() {
     assert!(rig.node.upgrade().is_none());
     // Whoever has its place now is not meant by what comes later.
     let other = Rig::new(1, 0);
-    rig.handle.enable(false);
+    rig.handle.send(SocketDeviceCommand::Enable(false));
     rig.handle.stop();
     add_one(&other.bell);
     other.until(|rig| rig.done() == 1);

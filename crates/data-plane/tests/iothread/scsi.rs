@@ -4,11 +4,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::Node;
-use data_plane::{DataThread, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, VringSetup};
+use data_plane::{
+    DataThread, DeviceCommand, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, VringSetup,
+};
 use device_queue::{QueueName, QueueStats};
 use scsi::{TransportId, Unit, UnitOptions};
 use virtio_scsi::{Address, Device, DeviceOptions};
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -311,8 +313,8 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
     let mut vrings = guest.start(&threads, &disks);
     guest.greet(FIRST);
     // Nothing is taken from this one, so that a function about it cannot end.
-    vrings[3].enable(false);
-    vrings[3].settle();
+    vrings[3].send(QueueCommand::Enable(false));
+    vrings[3].ask(QueueCommand::Settle);
     let asked = guest.ask(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
     let answer = guest.manage(ABORT_TASK, FIRST, guest.tag);
     // What comes after it is answered at once: it was taken, then.
@@ -320,12 +322,12 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
     guest.manage(ABORT_TASK, nobody, 0);
     guest.wait(0, 1);
     guest.good(2, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
-    vrings[3].settle();
-    vrings[0].settle();
+    vrings[3].ask(QueueCommand::Settle);
+    vrings[0].ask(QueueCommand::Settle);
     assert_eq!(guest.memory.read(answer, 1), [0xaa], "not yet");
     assert!(vrings.remove(0).stop().is_some());
     assert_eq!(guest.memory.read(answer, 1), [9], "it failed");
-    vrings[2].enable(true);
+    vrings[2].send(QueueCommand::Enable(true));
     guest.wait(3, 1);
     assert_eq!(guest.answer(&asked).0, 2, "what it was about is ended");
 }
@@ -347,15 +349,15 @@ fn disks_come_and_go_and_the_guest_hears_of_it() {
     let with_second = [disks[0].clone(), disk(SECOND, &node)];
     let exchange = |disks: &[ScsiDisk], change: &dyn Fn()| {
         for vring in &vrings {
-            vring.enable(false);
+            vring.send(QueueCommand::Enable(false));
         }
         for vring in &vrings {
-            vring.settle();
+            vring.ask(QueueCommand::Settle);
         }
         change();
         for vring in &vrings {
-            vring.set_disks(disks.to_vec());
-            vring.enable(true);
+            vring.ask_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
+            vring.send(QueueCommand::Enable(true));
         }
     };
     exchange(&with_second, &|| {
@@ -391,9 +393,9 @@ fn memory_is_let_go_when_all_that_was_taken_with_it_is_done() {
         .collect();
     let new: Arc<GuestMemory> = guest.memory.remap();
     for vring in &vrings {
-        vring.set_memory(new.clone());
+        vring.ask(|reply| QueueCommand::SetMemory(new.clone(), reply));
     }
-    vrings[2].settle();
+    vrings[2].ask(QueueCommand::Settle);
     guest.wait(2, asked.len());
     for asked in &asked {
         assert_eq!(guest.answer(asked), (0, 0));
@@ -421,9 +423,9 @@ fn more_commands_than_an_engine_has_room_for_are_all_carried_out() {
             }
         }
         // Also what was taken and has not been handed over.
-        vrings[2].enable(false);
-        vrings[2].settle();
-        vrings[2].enable(true);
+        vrings[2].send(QueueCommand::Enable(false));
+        vrings[2].ask(QueueCommand::Settle);
+        vrings[2].send(QueueCommand::Enable(true));
         for queue in [2, 3] {
             guest.wait(queue, 20);
         }

@@ -2,7 +2,7 @@
 
 use block::Aio;
 use data_plane::{DataThread, DataThreadSettings};
-use virtqueue::control::StartError;
+use virtqueue::control::{QueueCommand, StartError};
 
 use crate::guest::{
     CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,
@@ -83,13 +83,13 @@ fn a_disabled_queue_takes_nothing_and_an_enabled_one_what_has_come_meanwhile() {
             // The answers come from later iterations of the loop, which had its chance each time.
             for _ in 0..4 {
                 add_one(&guest.kick);
-                vring.set_memory(guest.memory.guest_memory());
+                vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
             }
             assert_eq!(guest.driver.used_idx(), round - 1, "taken while disabled");
-            vring.enable(true);
+            vring.send(QueueCommand::Enable(true));
             assert_eq!(guest.wait_all().len(), 1);
-            vring.enable(false);
-            vring.set_memory(guest.memory.guest_memory());
+            vring.send(QueueCommand::Enable(false));
+            vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
             guest.read(0, 0);
             guest.submit();
         }
@@ -184,12 +184,10 @@ fn a_thread_that_is_gone_says_so_and_answers_nobody_late() {
     guest.read(0, 0);
     guest.submit();
     drop(iothread);
-    vring.enable(false);
-    vring.set_memory(guest.memory.guest_memory());
-    assert!(matches!(
-        vring.set_kick(Some(event())),
-        Err(StartError::Stopped)
-    ));
+    vring.send(QueueCommand::Enable(false));
+    vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
+    let watched = vring.ask(|reply| QueueCommand::SetKick(Some(event()), reply));
+    assert!(watched.is_none());
     assert_eq!(vring.stop(), None);
 }
 
@@ -213,9 +211,10 @@ fn a_queue_that_cannot_start_says_why_and_others_can() {
     ));
 
     let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
+    let file = Some(tempfile::tempfile().unwrap().into());
     assert!(matches!(
-        vring.set_kick(Some(tempfile::tempfile().unwrap().into())),
-        Err(StartError::Kick(_))
+        vring.ask(|reply| QueueCommand::SetKick(file, reply)),
+        Some(Err(StartError::Kick(_)))
     ));
     guest.read(0, 0);
     guest.submit();
@@ -238,21 +237,23 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
             guest.driver.publish();
             guest.kick = event();
             let kick = guest.kick.try_clone().unwrap();
-            vring.set_kick(Some(kick)).unwrap();
+            let watched = vring.ask(|reply| QueueCommand::SetKick(Some(kick), reply));
+            watched.unwrap().unwrap();
             assert_eq!(guest.wait_all().len(), 1);
             guest.read(tag, 0);
             guest.submit();
             assert_eq!(guest.wait_all().len(), 1);
             // Whoever waits on a new descriptor is signalled, whatever was signalled on the old.
             guest.call = event();
-            vring.set_call(Some(guest.call.try_clone().unwrap()));
+            vring.send(QueueCommand::SetCall(Some(guest.call.try_clone().unwrap())));
             wait_for(&guest.call, "a signal on the new descriptor");
         }
-        vring.set_kick(None).unwrap();
-        vring.set_call(None);
+        let watched = vring.ask(|reply| QueueCommand::SetKick(None, reply));
+        watched.unwrap().unwrap();
+        vring.send(QueueCommand::SetCall(None));
         guest.read(0, 0);
         guest.driver.publish();
-        vring.enable(true);
+        vring.send(QueueCommand::Enable(true));
         assert_eq!(guest.poll_some().len(), 1, "it polls");
         assert_eq!(vring.stop(), Some(401));
     }

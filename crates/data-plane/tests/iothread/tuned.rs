@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use block::Aio;
 use data_plane::Message;
 use engine::{AioSettings, FIRST_BATCH, PoolError};
+use virtqueue::control::QueueCommand;
 
 use crate::guest::{CARRIERS, Guest, disk_by};
 use crate::steps::{Steps, started};
@@ -96,7 +97,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
                 let before = calls(&mut steps, aio);
                 ask(&mut guest, write, byte);
                 steps.send(Message::SetAioMaxBatch(batch));
-                steps.send(Message::Enable(place, true));
+                steps.send(Message::Queue(place, QueueCommand::Enable(true)));
                 // The one iteration that reads the message, and takes and submits the requests.
                 steps.iterate();
                 let expected = calls_for(DEPTH, batch);
@@ -159,7 +160,7 @@ fn worker_limits_change_under_load() {
         let byte = u8::try_from(round).unwrap() + 1;
         answered(&mut steps, &mut guest, byte);
         ask(&mut guest, true, byte + 1);
-        steps.send(Message::Enable(place, true));
+        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
         steps.iterate();
     }
     let answer = set_thread_pool(&steps, 3, 2);

@@ -21,7 +21,6 @@ pub const RESPONSE: usize = 12 + SENSE;
 /// What a response holds before the device has answered.
 pub const UNANSWERED: u8 = 0xaa;
 
-
 pub const READ: u8 = 0x28;
 pub const WRITE: u8 = 0x2a;
 
@@ -219,13 +218,7 @@ impl Rig {
             let driver = DriverRing::new(&memory, 128, FEATURES);
             let (mail, stats) = (Arc::new(Mail::default()), Arc::new(QueueStats::new()));
             let name = QueueName::new("test", index);
-            let mut queue = Queue::new(
-                name,
-                device.clone(),
-                128,
-                mail.clone(),
-                stats.clone(),
-            );
+            let mut queue = Queue::new(name, device.clone(), 128, mail.clone(), stats.clone());
             let counted = disks(&DISKS);
             queue.set_disks(&counted);
             Requests {
