@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use virtqueue::planted::Mistake;
-
 use crate::plan::Plan;
 use crate::run::run;
 use crate::trace::Trace;
@@ -25,8 +23,6 @@ pub struct Campaign {
     pub time: Option<Duration>,
     /// Threads.
     pub jobs: u32,
-    /// In the program.
-    pub mistake: Option<Mistake>,
 }
 
 /// What came of it.
@@ -69,7 +65,7 @@ impl Campaign {
                     return;
                 }
                 let seed = self.first.wrapping_add(number);
-                let ran = run(&Plan::of(seed), self.mistake, Trace::default());
+                let ran = run(&Plan::of(seed), Trace::default());
                 if ran.is_err() {
                     stop.store(true, Ordering::Relaxed);
                 }

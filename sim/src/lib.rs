@@ -12,7 +12,6 @@ pub mod daemon;
 pub mod disk;
 pub mod guest;
 pub mod kernel;
-pub mod mistakes;
 pub mod model;
 pub mod options;
 pub mod plan;

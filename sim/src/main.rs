@@ -4,7 +4,6 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use sim::campaign::{Campaign, Results};
-use sim::mistakes::MISTAKES;
 use sim::options::{Options, USAGE};
 use sim::plan::Plan;
 use sim::run::run;
@@ -27,11 +26,6 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if options.list {
-        let names: Vec<_> = MISTAKES.iter().map(|(name, _)| *name).collect();
-        print(&format!("{}\n", names.join("\n")));
-        return ExitCode::SUCCESS;
-    }
     let found = match options.seed {
         Some(seed) => one(seed, &options),
         None => many(&options),
@@ -51,9 +45,8 @@ fn print(text: &str) {
 /// Runs one seed, and says what happened; whether something was found.
 fn one(seed: u64, options: &Options) -> bool {
     let plan = Plan::of(seed);
-    let mistake = options.mistake.map(|(_, mistake)| mistake);
     let trace = Trace::kept();
-    match run(&plan, mistake, trace.clone()) {
+    match run(&plan, trace.clone()) {
         Ok(seen) => {
             print(&format!(
                 "{:#?}\n{}\n",
@@ -72,14 +65,13 @@ fn one(seed: u64, options: &Options) -> bool {
 
 /// Tells a finding, as short as it can be.
 fn tell(seed: u64, plan: &Plan, options: &Options) {
-    let mistake = options.mistake.map(|(_, mistake)| mistake);
     let plan = if options.shrink {
-        shrink(plan, mistake)
+        shrink(plan, |plan| run(plan, Trace::default()).is_err())
     } else {
         plan.clone()
     };
     let trace = Trace::kept();
-    let found = run(&plan, mistake, trace.clone());
+    let found = run(&plan, trace.clone());
     let found = found
         .err()
         .unwrap_or_else(|| "nothing: it does not happen again".to_owned());
@@ -88,11 +80,9 @@ fn tell(seed: u64, plan: &Plan, options: &Options) {
         plan.config,
         trace.lines().join("\n")
     ));
-    let again = options.mistake.map(|(name, _)| format!(" --mutate {name}"));
     print(&format!(
-        "\nseed {seed}: {found}\n({} events; again: cargo xtask sim --seed {seed}{})\n",
+        "\nagain: cargo xtask sim --seed {seed}\nseed {seed}, {} events: {found}\n",
         plan.events.len(),
-        again.unwrap_or_default(),
     ));
 }
 
@@ -102,7 +92,6 @@ fn many(options: &Options) -> bool {
         seeds: options.seeds,
         time: options.time,
         jobs: options.jobs,
-        mistake: options.mistake.map(|(_, mistake)| mistake),
     };
     let shown = std::io::stderr().is_terminal();
     let results = campaign.run(|results| {

@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-use virtqueue::planted::Mistake;
-
-use crate::mistakes::{MISTAKES, named};
-
 /// What can be said.
 pub const USAGE: &str = "\
 usage: cargo xtask sim [OPTIONS]
@@ -15,7 +11,6 @@ usage: cargo xtask sim [OPTIONS]
   --first N       begin with this one (default: 1)
   --time TIME     stop after that time (10s, 5m, 8h), whatever --seeds says
   --jobs N        so many at the same time (default: 1)
-  --mutate NAME   plant this mistake in the program; 'list' says which there are
   --no-shrink     tell a finding as it is
   --json          tell results as JSON
 ";
@@ -33,10 +28,6 @@ pub struct Options {
     pub time: Option<Duration>,
     /// Threads.
     pub jobs: u32,
-    /// A mistake by its name.
-    pub mistake: Option<(&'static str, Mistake)>,
-    /// All that can be planted are to be named.
-    pub list: bool,
     /// Findings are made small.
     pub shrink: bool,
     /// As JSON.
@@ -55,8 +46,6 @@ impl Options {
             seeds: 10_000,
             time: None,
             jobs: 1,
-            mistake: None,
-            list: false,
             shrink: true,
             json: false,
         };
@@ -75,18 +64,6 @@ impl Options {
                         .filter(|jobs| (1..=1024).contains(jobs));
                     options.jobs = jobs.ok_or("--jobs: a number from 1 to 1024 is expected")?;
                 }
-                "--mutate" => match value()?.as_str() {
-                    "list" => options.list = true,
-                    name => {
-                        let known = || {
-                            let names: Vec<_> = MISTAKES.iter().map(|(name, _)| *name).collect();
-                            format!("--mutate {name}: expected one of {}", names.join(", "))
-                        };
-                        let mistake = named(name).ok_or_else(known)?;
-                        let found = MISTAKES.iter().find(|(known, _)| *known == name);
-                        options.mistake = found.map(|(name, _)| (*name, mistake));
-                    }
-                },
                 "--no-shrink" => options.shrink = false,
                 "--json" => options.json = true,
                 _ => return Err(format!("{word}: no such option")),
@@ -146,7 +123,6 @@ mod tests {
             ("--seed x", "a number is expected"),
             ("--seed", "wants a value"),
             ("--time 5", "expected a number with s, m or h"),
-            ("--mutate nonsense", "publish-before-data"),
             ("--jobs 0", "from 1 to 1024"),
             ("--what", "no such option"),
         ] {

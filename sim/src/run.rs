@@ -4,8 +4,6 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use virtqueue::planted::{Mistake, plant};
-
 use crate::plan::Plan;
 use crate::trace::Trace;
 use crate::world::{Seen, World};
@@ -30,14 +28,12 @@ fn keep_panics() {
     });
 }
 
-/// Runs a plan with this mistake in the program, or none.
+/// Runs a plan.
 ///
 /// # Errors
 /// What was found.
-pub fn run(plan: &Plan, mistake: Option<Mistake>, trace: Trace) -> Result<Seen, String> {
+pub fn run(plan: &Plan, trace: Trace) -> Result<Seen, String> {
     keep_panics();
-    plant(mistake);
     let ran = catch_unwind(AssertUnwindSafe(|| World::run(plan, trace)));
-    plant(None);
     ran.unwrap_or_else(|_| Err(SAID.take()))
 }

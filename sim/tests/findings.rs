@@ -46,7 +46,7 @@ fn found(config: Config, events: &[Event]) -> Result<(), String> {
         events: events.to_vec(),
         salt: 1,
     };
-    run(&plan, None, Trace::default()).map(|_| ())
+    run(&plan, Trace::default()).map(|_| ())
 }
 
 fn enable(enabled: bool) -> Event {

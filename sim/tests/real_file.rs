@@ -2,7 +2,6 @@
 
 use sim::real_file::{Images, power_failures};
 use test_report::not_run;
-use virtqueue::planted::{Mistake, plant};
 
 const NO_DIRECT_IO: &str = "the file system has no direct I/O of sectors";
 
@@ -44,19 +43,4 @@ fn all(folder: &Folder, seeds: u64) -> Result<Images, String> {
 fn what_was_flushed_is_there_whatever_else_is() {
     let folder = Folder::new("flushed");
     println!("{:?}", all(&folder, 40).unwrap());
-}
-
-#[test]
-fn a_flush_that_does_nothing_is_found() {
-    let folder = Folder::new("not-flushed");
-    if power_failures(&folder.0, 0).unwrap().is_none() {
-        not_run(NO_DIRECT_IO);
-        return;
-    }
-    for mistake in [Mistake::FlushEarly, Mistake::FuaForgotten] {
-        plant(Some(mistake));
-        let found = all(&folder, 30);
-        plant(None);
-        assert!(found.is_err(), "{mistake:?}: {found:?}");
-    }
 }

@@ -12,7 +12,6 @@
 
 use block::IoContext;
 use device_queue::Admission;
-use virtqueue::planted::{Mistake, is_planted};
 
 use crate::place_set::PlaceSet;
 use crate::vring::Vring;
@@ -88,9 +87,6 @@ impl Lists {
     #[inline]
     pub fn resume_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
-        if is_planted(Mistake::StalledForgotten) {
-            return false;
-        }
         if waited {
             self.resume(vrings, io, now);
         }

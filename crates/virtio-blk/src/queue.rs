@@ -8,7 +8,6 @@ use block::{DiskIo, Op, Request, token};
 use device_queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
-use virtqueue::planted::{Mistake, is_planted};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -240,9 +239,6 @@ impl Queue {
         let Frame { header, reply, .. } = frame;
         let kind = header.kind & !T_BARRIER;
         match self.checks.other(kind, frame.readable, frame.readable_len) {
-            Parsed::NoData { op: Op::Flush, .. } if is_planted(Mistake::FlushEarly) => {
-                self.answer(ring, id, reply, Status::Ok);
-            }
             Parsed::NoData { op, offset, len } => {
                 let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[]);
                 let Some(slot) = slot else {
@@ -349,7 +345,7 @@ impl Queue {
     /// What is asked of the disk for a slot.
     #[inline(always)]
     fn request(&mut self, op: Op, slot: u32) -> Request {
-        let fua = is_write(op) && !self.device.write_cache() && !is_planted(Mistake::FuaForgotten);
+        let fua = is_write(op) && !self.device.write_cache();
         let (offset, len, iov) = self.slots.with_segments(slot);
         Request {
             op,
@@ -422,19 +418,12 @@ impl Queue {
         let slot = self.slots.get(first);
         // The bytes of all that was merged into it are among these.
         let (admitted, bytes) = (slot.admitted, slot.len);
-        let answer = match is_planted(Mistake::ErrorSwallowed) {
-            true => Status::Ok,
-            false => status,
-        };
         let (mut next, mut requests) = (first, 0);
         while next != NONE {
             let done = self.slots.give_back(next);
             requests += 1;
             next = done.next;
-            if is_planted(Mistake::MergedTailLost) && requests > 1 && next == NONE {
-                break;
-            }
-            write_status(done.slot.status, answer);
+            write_status(done.slot.status, status);
             ring.push(done.slot.id, done.slot.written);
         }
         if status == Status::Ok {

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
-use crate::planted::{Mistake, is_planted};
 
 /// Bytes that one bit is for (`VHOST_LOG_PAGE`), whatever the size of the guest's pages.
 pub const LOG_PAGE_BYTES: u64 = 4096;
@@ -80,11 +79,8 @@ impl DirtyLog {
         let Some(last_addr) = len.checked_sub(1) else {
             return;
         };
-        let mut last = guest_addr.saturating_add(last_addr) / LOG_PAGE_BYTES;
+        let last = guest_addr.saturating_add(last_addr) / LOG_PAGE_BYTES;
         let mut page = guest_addr / LOG_PAGE_BYTES;
-        if is_planted(Mistake::DirtyPageForgotten) && page < last {
-            last -= 1;
-        }
         while page <= last && page / PAGES_PER_BYTE < self.len_bytes {
             let byte = page / PAGES_PER_BYTE;
             let (low, high) = (page % PAGES_PER_BYTE, (last - byte * PAGES_PER_BYTE).min(7));

@@ -12,7 +12,6 @@ use crate::chain::{Chain, ChainId};
 use crate::dirty_log::DirtyLog;
 use crate::form::Form;
 use crate::memory::GuestMemory;
-use crate::planted::{Mistake, is_planted};
 
 /// The dirty log of a queue.
 #[derive(Clone, Debug)]
@@ -70,11 +69,6 @@ impl DirtyTracker {
         let writable = self.popped.entry(id.id).or_default();
         writable.chains += 1;
         for_writable(memory, chain, |addr, len| writable.ranges.push((addr, len)));
-        if is_planted(Mistake::MarkedBeforeData) {
-            for (addr, len) in std::mem::take(&mut writable.ranges) {
-                self.log.log.mark(addr, len);
-            }
-        }
     }
 
     /// The data of a chain was written.
@@ -88,9 +82,6 @@ impl DirtyTracker {
             if writable.chains == 0 {
                 self.popped.remove(&id.id);
             }
-            return;
-        }
-        if is_planted(Mistake::TakenBeforeForgotten) {
             return;
         }
         if form.read_again(&self.memory, id, &mut self.chain) {
@@ -109,9 +100,6 @@ impl DirtyTracker {
 
     /// The ring was written.
     pub fn mark_ring(&self, form: &Form) {
-        if is_planted(Mistake::UsedRingNotMarked) {
-            return;
-        }
         if let Some(used) = self.log.used {
             form.written_ring(used, |addr, len| self.log.log.mark(addr, len));
         }

@@ -5,7 +5,6 @@ use crate::error::RingError;
 use crate::inflight::RecoveredChain;
 use crate::memory::GuestMemory;
 use crate::packed::PackedRing;
-use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout, SplitRing};
 
 /// A ring of either form.
@@ -155,9 +154,7 @@ impl Form {
     /// See [`Queue::base`](crate::Queue::base).
     pub fn base(&self) -> u32 {
         match self {
-            Form::Split(ring) => {
-                u32::from(ring.next_avail()) + u32::from(is_planted(Mistake::BaseOffByOne))
-            }
+            Form::Split(ring) => ring.next_avail().into(),
             Form::Packed(ring) => u32::from(ring.next_avail()) | u32::from(ring.published()) << 16,
         }
     }

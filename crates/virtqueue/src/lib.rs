@@ -32,7 +32,6 @@ pub mod memory;
 #[cfg(feature = "observer")]
 mod observer;
 pub mod packed;
-pub mod planted;
 mod queue;
 mod ring;
 pub mod split;

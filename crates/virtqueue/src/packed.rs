@@ -29,7 +29,6 @@ use crate::descriptor::{DESCRIPTOR_LEN_BYTES, F_WRITE};
 use crate::error::RingError;
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
-use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout};
 
 /// `RING_EVENT_FLAGS_ENABLE`: notify always (section 2.8.10).
@@ -186,10 +185,8 @@ impl PackedRing {
         self.taken = taken;
         let mut at = used;
         for _ in 0..taken {
-            if !is_planted(Mistake::UnseenEntriesLeft) {
-                before_store();
-                self.ring.make_available(at);
-            }
+            before_store();
+            self.ring.make_available(at);
             at = at.advance(1, self.ring.size());
         }
         self.next_avail = at;
@@ -222,20 +219,12 @@ impl PackedRing {
         };
         if self.unpublished == 0 {
             self.first_used = entry;
-            if is_planted(Mistake::FirstEntryEarly) {
-                self.ring.store_first_used(self.next_used.index, entry);
-            }
         } else {
             before_store();
             self.ring.store_used(self.next_used.index, entry);
         }
         self.unpublished += descriptors;
-        let skipped = if is_planted(Mistake::ChainNotSkipped) {
-            1
-        } else {
-            descriptors
-        };
-        self.next_used = self.next_used.advance(skipped, self.ring.size());
+        self.next_used = self.next_used.advance(descriptors, self.ring.size());
     }
 
     /// Shows the guest all entries pushed since the last time, and tells whether it is to be
@@ -249,12 +238,6 @@ impl PackedRing {
             return false;
         }
         let (old, new) = (self.published, self.next_used);
-        if is_planted(Mistake::FlagsBeforeRest) {
-            let UsedEntry { flags, .. } = self.first_used;
-            let PackedDescriptor { len, id, .. } = self.ring.descriptor(old.index);
-            let before = UsedEntry { len, id, flags };
-            self.ring.store_first_used(old.index, before);
-        }
         before_store();
         self.ring.store_first_used(old.index, self.first_used);
         self.published = new;
@@ -269,12 +252,8 @@ impl PackedRing {
         match event.flags {
             FLAGS_DISABLE => false,
             FLAGS_DESC if self.features.event_idx => {
-                let mut awaited = Position::from_bits(event.position);
-                if is_planted(Mistake::PackedEventWrapIgnored) {
-                    awaited.wrap = old.wrap;
-                }
-                let more = u16::from(is_planted(Mistake::PackedEventOffByOne));
-                first_publish || old.distance(awaited, self.ring.size()) + more < passed
+                let awaited = Position::from_bits(event.position);
+                first_publish || old.distance(awaited, self.ring.size()) < passed
             }
             // Also for what means nothing: a signal too many is harmless.
             _ => true,
@@ -300,14 +279,11 @@ impl PackedRing {
         } else {
             FLAGS_ENABLE
         };
-        let position = match is_planted(Mistake::PackedKickWrapForgotten) {
-            true => self.next_avail.index,
-            false => self.next_avail.to_bits(),
-        };
+        let position = self.next_avail.to_bits();
         self.ring.store_device_event(EventArea { position, flags });
         // As in `publish`, with the sides exchanged.
         fence(Ordering::SeqCst);
-        !is_planted(Mistake::KickLost) && self.has_available()
+        self.has_available()
     }
 
     /// Where the device writes beside the buffers of chains: its used entries into the ring, and its event area, which the

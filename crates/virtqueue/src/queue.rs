@@ -19,7 +19,6 @@ use crate::memory::GuestMemory;
 #[cfg(feature = "observer")]
 use crate::observer::Observer;
 use crate::packed::PackedRing;
-use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout, SplitRing};
 
 // Pop and push are inlined into the loops of devices, down to the split ring: without that a null disk at depth 32 has 0.8 to 0.9 of its
@@ -151,7 +150,6 @@ impl Queue {
         if let Some(dirty) = &mut self.dirty {
             dirty.mark_unknown();
         }
-        self.mark_ring_early();
         if let Some(recorder) = &mut self.recorder {
             recorder.link(&self.form);
         }
@@ -192,7 +190,6 @@ impl Queue {
     /// Asks the guest not to kick while the queue is looked at anyway. A kick may still come.
     #[inline]
     pub fn disable_kicks(&mut self) {
-        self.mark_ring_early();
         self.form.disable_kicks();
         self.mark_ring();
     }
@@ -201,7 +198,6 @@ impl Queue {
     /// there already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
-        self.mark_ring_early();
         let available = self.form.enable_kicks();
         self.mark_ring();
         available || self.has_recovered()
@@ -273,19 +269,7 @@ impl Queue {
     /// The device has written to the ring.
     #[inline]
     fn mark_ring(&self) {
-        if let Some(dirty) = &self.dirty
-            && !is_planted(Mistake::RingMarkedEarly)
-        {
-            dirty.mark_ring(&self.form);
-        }
-    }
-
-    /// Nothing: pages are marked after they were written.
-    #[inline]
-    fn mark_ring_early(&self) {
-        if let Some(dirty) = &self.dirty
-            && is_planted(Mistake::RingMarkedEarly)
-        {
+        if let Some(dirty) = &self.dirty {
             dirty.mark_ring(&self.form);
         }
     }

@@ -26,7 +26,6 @@ use crate::chain::Chain;
 use crate::error::RingError;
 use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
-use crate::planted::{Mistake, is_planted};
 use crate::ring::{RingView, used_len_bytes};
 use crate::walk::Walk;
 
@@ -228,14 +227,6 @@ impl SplitRing {
     /// to the beginning of its writable segments. The guest does not see it yet.
     #[inline]
     pub fn push(&mut self, head: u16, written_bytes: u32) {
-        if is_planted(Mistake::PublishBeforeData) {
-            self.rings.store_used_idx(self.next_used.wrapping_add(1));
-        }
-        let head = if is_planted(Mistake::WrongChain) {
-            head ^ 1
-        } else {
-            head
-        };
         before_store();
         self.rings.store_used(self.next_used, head, written_bytes);
         self.next_used = self.next_used.wrapping_add(1);
@@ -259,9 +250,6 @@ impl SplitRing {
         // store the index and then look at what it waits for. The fence keeps our two in order, so
         // that at least one of the sides sees the other.
         fence(Ordering::SeqCst);
-        if is_planted(Mistake::NotifyLost) && new & 3 == 0 {
-            return false;
-        }
         if !self.features.event_idx {
             return self.rings.avail_flags() & AVAIL_F_NO_INTERRUPT == 0;
         }
@@ -295,7 +283,7 @@ impl SplitRing {
         }
         // As in `publish`, with the sides exchanged.
         fence(Ordering::SeqCst);
-        !is_planted(Mistake::KickLost) && self.has_available()
+        self.has_available()
     }
 
     /// How many bytes the device writes beside those of chains: the used ring.
@@ -320,9 +308,6 @@ impl SplitRing {
 /// entry at `event`, and it is among those added. Indices are modulo 2^16 (section 2.7.7.2).
 #[inline]
 fn event_passed(event: u16, old: u16, new: u16) -> bool {
-    if is_planted(Mistake::EventIdxOffByOne) {
-        return event.wrapping_sub(old) < new.wrapping_sub(old).wrapping_sub(1);
-    }
     // The entries added are those at distances 0..new - old from `old`.
     event.wrapping_sub(old) < new.wrapping_sub(old)
 }

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 
 use engine::Errno;
-use virtqueue::planted::{Mistake, is_planted};
 
 use crate::reports::QueueReports;
 
@@ -70,9 +69,6 @@ impl ParkedRequests {
     /// All are to be retried.
     pub fn retry_all(&mut self) {
         self.retries = self.list.len();
-        if is_planted(Mistake::ParkedForgotten) {
-            self.retries = self.retries.saturating_sub(1);
-        }
     }
 
     /// All are to be retried once the queue is enabled, and not before.

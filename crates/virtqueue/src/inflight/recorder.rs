@@ -6,7 +6,6 @@ use crate::error::RingError;
 use crate::form::Form;
 use crate::memory::GuestMemory;
 use crate::packed::{PackedDescriptor, PackedRing, Position};
-use crate::planted::{Mistake, is_planted};
 use crate::split::{RingFeatures, RingLayout, SplitRing};
 
 /// A chain that was in flight when the process before this one ended.
@@ -69,9 +68,7 @@ impl Recorder {
             }
             (Form::Split(ring), Record::Split(record), recovered)
         };
-        if !is_planted(Mistake::ResubmitReversed)
-            && let Some(chains) = &mut recovered
-        {
+        if let Some(chains) = &mut recovered {
             chains.reverse();
         }
         let recorder = Recorder {
@@ -114,9 +111,7 @@ impl Recorder {
     fn taken(&mut self, form: &Form, at: u16, id: ChainId) -> ChainId {
         match (&mut self.record, form) {
             (Record::Split(record), _) => {
-                if !is_planted(Mistake::RecordAfterActing) {
-                    record.taken(id.id);
-                }
+                record.taken(id.id);
                 id
             }
             (Record::Packed(record), Form::Packed(ring)) => ChainId {
@@ -129,11 +124,6 @@ impl Recorder {
 
     /// A chain is about to be pushed: returns the driver's name of it.
     pub fn pushed(&mut self, chain: ChainId) -> ChainId {
-        if is_planted(Mistake::RecordAfterActing)
-            && let Record::Split(record) = &mut self.record
-        {
-            record.taken(chain.id);
-        }
         self.batch.push(chain.id);
         self.driver_name(chain)
     }
@@ -154,12 +144,7 @@ impl Recorder {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => {
-                record.link(&self.batch);
-                if is_planted(Mistake::ClearInflightEarly) {
-                    record.seen(&self.batch, form.published());
-                }
-            }
+            Record::Split(record) => record.link(&self.batch),
             Record::Packed(record) => {
                 record.link(&self.batch, Position::from_bits(form.next_used()));
             }

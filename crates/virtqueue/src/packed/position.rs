@@ -4,7 +4,6 @@
 //! `2 * size`: two laps later it is the same again.
 
 use super::ring::{F_AVAIL, F_USED};
-use crate::planted::{Mistake, is_planted};
 
 /// A wrap counter's bit in the 16 bits of a position, as guest memory and vhost-user have it.
 const WRAP_BIT: u16 = 1 << 15;
@@ -43,10 +42,9 @@ impl Position {
     pub fn advance(self, count: u16, size: u16) -> Position {
         let index = self.index.wrapping_add(count);
         if index >= size {
-            let flips = !is_planted(Mistake::WrapKept) || index == size;
             Position {
                 index: index - size,
-                wrap: self.wrap != flips,
+                wrap: !self.wrap,
             }
         } else {
             Position { index, ..self }

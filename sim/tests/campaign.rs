@@ -1,0 +1,64 @@
+//! Seeds of the simulator: nothing is found, everything happens, and a finding is replayed and made small. That it finds
+//! mistakes is shown by `cargo xtask planted`.
+
+use sim::campaign::Campaign;
+use sim::plan::Plan;
+use sim::run::run;
+use sim::shrink::shrink;
+use sim::trace::Trace;
+
+#[test]
+fn nothing_is_found_and_everything_happens() {
+    let campaign = Campaign {
+        first: 1,
+        seeds: 4000,
+        time: None,
+        jobs: 1,
+    };
+    let results = campaign.run(|_| ());
+    assert_eq!(results.found, None);
+    assert_eq!(results.seeds, 4000);
+    let seen = results.seen;
+    for count in [
+        seen.answered,
+        seen.kills,
+        seen.power_failures,
+        seen.stops,
+        seen.migrations,
+        seen.disabled,
+        seen.tables,
+        seen.resets,
+        seen.upgrades,
+        seen.faults.short,
+        seen.faults.errors + seen.faults.no_space,
+    ] {
+        assert!(count > 200, "{seen:?}");
+    }
+    assert!(seen.faults.jobs > 0, "{seen:?}");
+}
+
+#[test]
+fn a_seed_is_replayed_exactly() {
+    for seed in 1..60 {
+        let lines = || {
+            let trace = Trace::kept();
+            let ran = run(&Plan::of(seed), trace.clone());
+            (ran, trace.lines())
+        };
+        assert_eq!(lines(), lines(), "seed {seed}");
+    }
+}
+
+/// As if each run were wrong in which a daemon is killed after the first answer.
+#[test]
+fn a_finding_is_made_small_and_is_still_one() {
+    let fails = |plan: &Plan| {
+        let seen = run(plan, Trace::default()).expect("nothing else is found");
+        seen.kills > 0 && seen.answered > 0
+    };
+    let plan = (1..).map(Plan::of).find(fails).expect("a finding");
+    assert!(plan.events.len() > 50, "{:?}", plan.events);
+    let small = shrink(&plan, fails);
+    assert!(fails(&small), "{:?}", small.events);
+    assert!(small.events.len() <= 4, "{:?}", small.events);
+}
