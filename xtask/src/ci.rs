@@ -70,6 +70,9 @@ fn product(steps: &Steps, built: Sender<bool>) {
     let mut tests = cargo(&["test", "--lib"]);
     tests.args(traced);
     steps.command("latency trace, tests", tests);
+    let mut planted = xtask("planted");
+    planted.args(["--some", PLANTED]);
+    steps.command("planted mistakes", planted);
 }
 
 /// What is compiled with other flags or other dependencies than the product.
@@ -106,6 +109,9 @@ fn with_the_program(steps: &Steps, is_built: Receiver<bool>) {
     let tests = ["test", "--package", "guest", "--no-fail-fast"];
     steps.command(guests, with_binary(cargo(&tests)));
 }
+
+/// How many mistakes are planted, of more than a hundred: a build and a test each, and others for each commit.
+const PLANTED: &str = "2";
 
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 

@@ -1,9 +1,11 @@
 //! The options of `cargo xtask planted`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::patches::{self, Patch};
+use crate::root;
 
 pub const USAGE: &str = "\
 usage: cargo xtask planted [OPTION…] [NAME…]
@@ -11,8 +13,8 @@ usage: cargo xtask planted [OPTION…] [NAME…]
 Applies planted mistakes (planted/NAME.patch) to a copy of the source, one at a time, and runs the test that must find
 each. Without names, all of them.
 
-  --some N         only N of them, chosen by the seed
-  --seed S         another choice (default 1)
+  --some N         only N of them, others for each commit
+  --seed S         choose them by this number, and not by the commit that is checked out
   --folder PATH    patches of another folder
   --limit SECONDS  how long one command may take, building included (default 900)
   --list           print the mistakes and plant none
@@ -36,7 +38,7 @@ pub struct Options {
     pub list: bool,
     names: Vec<String>,
     some: Option<usize>,
-    seed: u64,
+    seed: Option<u64>,
 }
 
 impl Options {
@@ -47,7 +49,7 @@ impl Options {
             list: false,
             names: Vec::new(),
             some: None,
-            seed: 1,
+            seed: None,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || {
@@ -56,7 +58,7 @@ impl Options {
             };
             match &*argument {
                 "--some" => options.some = Some(number(&value()?)?),
-                "--seed" => options.seed = number(&value()?)?,
+                "--seed" => options.seed = Some(number(&value()?)?),
                 "--folder" => options.folder = value()?.into(),
                 "--limit" => options.limit = Duration::from_secs(number(&value()?)?),
                 "--list" => options.list = true,
@@ -87,7 +89,7 @@ impl Options {
         }
         let mut chosen: Vec<&Patch> = all.iter().collect();
         if let Some(some) = self.some {
-            let mut seed = self.seed;
+            let mut seed = self.seed.map_or_else(|| seed_of_head(&root()), Ok)?;
             // Those that are left are a random choice, in the order of names.
             while chosen.len() > some {
                 let count = chosen.len() as u64;
@@ -101,6 +103,19 @@ impl Options {
 fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
     let number = text.parse();
     number.map_err(|_| format!("'{text}' is not a number that can be used here"))
+}
+
+/// The first digits of the commit that is checked out.
+fn seed_of_head(repository: &Path) -> Result<u64, String> {
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--verify", "HEAD"]);
+    let output = git.current_dir(repository).output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    let commit = String::from_utf8_lossy(&output.stdout);
+    let digits = commit
+        .get(..16)
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    digits.ok_or_else(|| "no commit is checked out: name a --seed".to_owned())
 }
 
 /// SplitMix64.
@@ -153,6 +168,27 @@ mod tests {
         choices.dedup();
         assert!(choices.len() > 10, "{choices:?}");
         assert_eq!(chosen("--some 30", &all), "abcdefghij");
+    }
+
+    #[test]
+    fn each_commit_is_another_seed() {
+        let repository = tempfile::tempdir().expect("a folder");
+        let git = |line: &str| {
+            let mut git = Command::new("git");
+            git.args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+            git.args(line.split_whitespace());
+            let output = git.current_dir(repository.path()).output();
+            assert!(output.expect("git").status.success(), "{line}");
+        };
+        git("init --quiet");
+        seed_of_head(repository.path()).expect_err("no commit");
+        let commit = |message| {
+            git(&format!("commit --quiet --allow-empty --message {message}"));
+            seed_of_head(repository.path()).expect("a seed")
+        };
+        let (one, other) = (commit("one"), commit("other"));
+        assert_ne!(one, other);
+        assert_eq!(seed_of_head(repository.path()), Ok(other));
     }
 
     #[test]
