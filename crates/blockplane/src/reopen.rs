@@ -193,7 +193,7 @@ impl Reopen {
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
                 match &export.front_ends {
-                    Some(front_ends) => front_ends.exchange(&export.node, &export.form, node),
+                    Some(front_ends) => front_ends.exchange(&export.node, node),
                     // What it still has to do it does with the old one.
                     None => export.node.set(node.clone()),
                 }

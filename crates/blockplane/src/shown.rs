@@ -170,15 +170,13 @@ impl FrontEnds {
         }
     }
 
-    /// Lets another node take the place of a disk's. Where both lead to the same opened disk, the queues of a virtio disk do not
-    /// stop: what they have taken goes the old way while they take more. Else they first finish what they have taken. Returns
-    /// when nothing uses the old node any more.
-    pub fn exchange(&self, shown: &Shown, form: &Form, node: &Arc<Node>) {
+    /// Lets another node take the place of a disk's. Where both lead to the same opened disk, virtqueues do not stop: what they have
+    /// taken goes the old way while they take more. Else they first finish what they have taken. Returns when nothing uses the old
+    /// node any more.
+    pub fn exchange(&self, shown: &Shown, node: &Arc<Node>) {
         let set = || shown.set(node.clone());
         match self {
-            FrontEnds::VhostUser(front_ends)
-                if shown.get().shares_disk_with(node) && matches!(form, Form::Blk(_)) =>
-            {
+            FrontEnds::VhostUser(front_ends) if shown.get().shares_disk_with(node) => {
                 front_ends.switch(set);
             }
             FrontEnds::VhostUser(front_ends) => front_ends.exchange(set),

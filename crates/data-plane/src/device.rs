@@ -145,7 +145,7 @@ pub(crate) trait QueueDevice: Sized {
         disk
     }
 
-    /// Other disks take the place of those that it has, which are returned. Nothing is in flight.
+    /// Other disks take the place of those that it has, which are returned. Requests may be in flight if the addresses stay.
     fn set_disks(&mut self, _: Vec<ScsiDisk>, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         disks
     }

@@ -1,6 +1,6 @@
-//! Memory maps and routes of a queue that requests in flight still use.
+//! Memory maps and disks of a queue that requests in flight still use.
 //!
-//! A new memory map or route begins a new generation of requests; those of older ones keep what they came with until they
+//! A new memory map or disk begins a new generation of requests; those of older ones keep what they came with until they
 //! have left the queue.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use virtqueue::GuestMemory;
 /// What the requests of a generation use.
 pub(crate) struct Used {
     pub memory: Arc<GuestMemory>,
-    /// If the queue continues with another one.
-    pub disk: Option<AttachedDisk>,
+    /// Those that the queue continues without.
+    pub disks: Vec<AttachedDisk>,
 }
 
 /// An older generation that has requests in flight.
@@ -42,7 +42,7 @@ impl Epochs {
     /// The current generation ends: its requests, `in_flight` many, use this, which is returned if there are none.
     pub fn begin(&mut self, end: AdmitTime, in_flight: u32, used: Used) -> Option<Used> {
         if in_flight == 0 {
-            return Some(used);
+            return Some(self.unused(self.older.len(), used));
         }
         self.older.push(Epoch {
             end,
@@ -56,7 +56,20 @@ impl Epochs {
     pub fn release(&mut self, admitted: AdmitTime, requests: u32) -> Option<Used> {
         let index = self.older.iter().position(|epoch| admitted < epoch.end)?;
         self.older[index].in_flight -= requests;
-        (self.older[index].in_flight == 0).then(|| self.older.remove(index).used)
+        if self.older[index].in_flight > 0 {
+            return None;
+        }
+        let used = self.older.remove(index).used;
+        Some(self.unused(index, used))
+    }
+
+    /// No request of the generation at this place uses this any more. Its disks wait for the generations before it: later steps and
+    /// retries of their requests went the way that was current then.
+    fn unused(&mut self, index: usize, mut used: Used) -> Used {
+        if let Some(before) = self.older[..index].last_mut() {
+            before.used.disks.append(&mut used.disks);
+        }
+        used
     }
 
     /// `reply` hears when no older generation has requests in flight but parked ones.

@@ -393,7 +393,7 @@ impl Vring {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
         self.join_memory(io);
-        self.begin_generation(old, None, io);
+        self.begin_generation(old, Vec::new(), io);
         if let Err(error) = remapped {
             self.break_down(&error);
         }
@@ -402,47 +402,52 @@ impl Vring {
     /// What it takes from now on goes to this disk. What it has taken goes to the old one, to its end.
     pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
         let old = self.device.set_disk(new);
-        self.join_memory(io);
-        // Parked requests go the new way, if they are retried.
-        let in_flight = self.device.in_flight();
-        if in_flight.requests == in_flight.parked {
-            io.detach(old);
-            self.begin_generation(self.memory.clone(), None, io);
-        } else {
-            self.begin_generation(self.memory.clone(), Some(old), io);
-        }
+        self.retire(vec![old], io);
     }
 
-    /// The device's disks are others; returns those that were. Nothing is in flight.
+    /// The same for all disks of a controller. If units have come or gone, nothing is in flight.
     pub fn set_disks(
         &mut self,
         disks: Vec<ScsiDisk>,
         attached: Vec<AttachedDisk>,
-    ) -> Vec<AttachedDisk> {
-        let in_flight = self.device.in_flight().requests;
-        debug_assert_eq!(in_flight, 0, "commands name disks by their places");
-        self.device.set_disks(disks, attached)
+        io: &mut IoContext,
+    ) {
+        let old = self.device.set_disks(disks, attached);
+        self.retire(old, io);
+    }
+
+    /// Requests in flight use these disks to their ends.
+    fn retire(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
+        self.join_memory(io);
+        let in_flight = self.device.in_flight();
+        if in_flight.requests == in_flight.parked {
+            // Parked requests go to the new ones, if they are retried.
+            for disk in disks.drain(..) {
+                io.detach(disk);
+            }
+        }
+        self.begin_generation(self.memory.clone(), disks, io);
     }
 
     /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.join_memory(io);
-        self.begin_generation(self.memory.clone(), None, io);
+        self.begin_generation(self.memory.clone(), Vec::new(), io);
         self.epochs.settle(reply);
         self.release_old(io);
     }
 
-    /// What is taken from now on is told apart from what is in flight, which uses `memory` and, if the queue continues with another
-    /// one, `disk`.
+    /// What is taken from now on is told apart from what is in flight, which uses `memory` and the `disks` that the queue continues
+    /// without.
     fn begin_generation(
         &mut self,
         memory: Arc<GuestMemory>,
-        disk: Option<AttachedDisk>,
+        disks: Vec<AttachedDisk>,
         io: &mut IoContext,
     ) {
         let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
         let end = self.device.begin_generation();
-        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disk }) {
+        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disks }) {
             self.leave(unused, io);
         }
     }
@@ -450,7 +455,7 @@ impl Vring {
     /// No request uses this any more.
     fn leave(&self, unused: Used, io: &mut IoContext) {
         self.leave_memory(&unused.memory, io);
-        if let Some(disk) = unused.disk {
+        for disk in unused.disks {
             io.detach(disk);
         }
     }

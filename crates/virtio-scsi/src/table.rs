@@ -84,6 +84,11 @@ impl Table {
         Some(())
     }
 
+    /// The addresses of its disks, by their places.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.disks.iter().map(|disk| disk.address)
+    }
+
     /// The disk of this place.
     #[inline(always)]
     pub fn at(&self, place: u32) -> &Disk {

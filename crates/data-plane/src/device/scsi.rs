@@ -277,6 +277,8 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
+    /// What a command asks for next after this goes to the new disk: its steps are complete requests each, of which none needs to know
+    /// the way of the one before.
     fn set_disks(&mut self, new: Vec<ScsiDisk>, attached: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         match &mut self.role {
             Role::Commands {

@@ -75,9 +75,7 @@ impl Vring {
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| controls.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
-                for old in self.set_disks(disks, attached) {
-                    controls.io.detach(old);
-                }
+                self.set_disks(disks, attached, controls.io);
                 let _ = reply.send(());
             }
             DeviceCommand::ToScsi(message) => {

@@ -1,5 +1,7 @@
 //! A controller whose queues are on two threads: commands, functions that end them, events, other disks.
 
+mod exchange;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
