@@ -170,7 +170,7 @@ impl FrontEnds {
         }
     }
 
-    /// Lets another node take the place of a disk's. Where both lead to the same opened disk, virtqueues do not stop: what they have
+    /// Lets another node take the place of a disk's. Where both lead to the same opened disk, queues do not stop: what they have
     /// taken goes the old way while they take more. Else they first finish what they have taken. Returns when nothing uses the old
     /// node any more.
     pub fn exchange(&self, shown: &Shown, node: &Arc<Node>) {
@@ -180,6 +180,11 @@ impl FrontEnds {
                 front_ends.switch(set);
             }
             FrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
+            FrontEnds::Controller(controller) if shown.get().shares_disk_with(node) => {
+                set();
+                controller.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+                controller.ask(SocketDeviceCommand::Settle);
+            }
             FrontEnds::Controller(controller) => {
                 controller.send(SocketDeviceCommand::Enable(false));
                 controller.ask(SocketDeviceCommand::Settle);

@@ -10,6 +10,7 @@ mod cpu_time;
 mod device;
 mod dispatch;
 mod epochs;
+mod handed_over;
 mod handles;
 mod lists;
 mod message;

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use block::SourceIo;
+use block::DiskIo;
 use engine::Completion;
 use event_loop::Interest;
 
@@ -33,7 +33,7 @@ pub trait SocketDevice: Send {
     fn deadline_ns(&mut self) -> Option<u64>;
 
     /// Hands over what requests it has. False: some wait for room, and this is called again.
-    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool;
+    fn submit(&mut self, io: &mut dyn DiskIo) -> bool;
 
     /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
     fn complete(&mut self, done: &[Completion]);

@@ -10,10 +10,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
-use block::{AttachedDisk, IoContext, SourceIo};
+use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
+use crate::handed_over::{HandedOver, HandsOver};
 use crate::socket_device::{SOURCES, SocketDevice};
 
 /// Turns of a socket device in a row, before others have theirs.
@@ -37,8 +38,7 @@ pub(crate) struct Running {
     polled: bool,
     /// No requests are handed over.
     pub disabled: bool,
-    /// Who waits until none is in flight; none is handed over until then.
-    settling: Vec<Sender<()>>,
+    handed_over: HandedOver,
     /// Who waits for its end.
     pub stopping: Option<Sender<u32>>,
 }
@@ -57,7 +57,7 @@ impl Running {
             progress: 0,
             polled: false,
             disabled: false,
-            settling: Vec::new(),
+            handed_over: HandedOver::default(),
             stopping: None,
         }
     }
@@ -103,6 +103,7 @@ impl Running {
     /// Requests are done. Its turn comes next.
     pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
+        self.handed_over.complete(done);
         self.device.complete(done);
     }
 
@@ -149,19 +150,17 @@ impl Running {
 
     /// Hands over what one turn has brought, before the next one brings more. False: requests wait for room.
     fn submit(&mut self, io: &mut IoContext) -> bool {
-        if self.device.in_flight() == 0 {
-            for reply in self.settling.drain(..) {
-                // Whoever asked may have stopped waiting.
-                let _ = reply.send(());
-            }
-        }
-        if self.disabled || !self.settling.is_empty() || self.stopping.is_some() {
+        self.handed_over.end_older(io);
+        if self.disabled || self.stopping.is_some() {
             return true;
         }
-        self.device.submit(&mut SourceIo {
-            io,
-            disks: &self.disks,
-            place: self.place,
+        self.device.submit(&mut HandsOver {
+            io: SourceIo {
+                io,
+                disks: &self.disks,
+                place: self.place,
+            },
+            handed_over: &mut self.handed_over,
         })
     }
 
@@ -219,19 +218,22 @@ impl Running {
         self.armed_ns
     }
 
-    /// The answer comes when nothing is in flight.
+    /// The answer comes when all is done that was handed over so far.
     pub fn settle(&mut self, reply: Sender<()>) {
-        self.settling.push(reply);
+        self.handed_over.settle(reply);
     }
 
-    /// Another opening of a disk takes the place of the one that has its name; gives the old one, or the new one back if there
-    /// is none. Nothing is in flight.
-    pub fn set_disk(&mut self, new: AttachedDisk) -> AttachedDisk {
-        let same = |old: &&mut AttachedDisk| old.node().name() == new.node().name();
-        match self.disks.iter_mut().find(same) {
-            Some(old) => std::mem::replace(old, new),
-            None => new,
-        }
+    /// The places of its disks that are this node, or another opening of it.
+    pub fn places_of(&self, node: &Node) -> Vec<usize> {
+        let is_meant = |(_, disk): &(usize, &AttachedDisk)| disk.node().name() == node.name();
+        let disks = self.disks.iter().enumerate().filter(is_meant);
+        disks.map(|(place, _)| place).collect()
+    }
+
+    /// Another opening of a disk takes its place. What is in flight uses the old one to its end.
+    pub fn set_disk(&mut self, place: usize, new: AttachedDisk) {
+        let old = std::mem::replace(&mut self.disks[place], new);
+        self.handed_over.retire(old);
     }
 
     pub fn stop(&mut self, reply: Sender<u32>) {
@@ -243,9 +245,6 @@ impl Running {
     pub fn ended(&mut self) -> Option<Sender<u32>> {
         if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;
-        }
-        for reply in self.settling.drain(..) {
-            let _ = reply.send(());
         }
         self.stopping.take()
     }

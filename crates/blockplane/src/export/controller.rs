@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use block::{DiskCall, DiskIo, Request, SourceIo, token};
+use block::{DiskCall, DiskIo, Request, token};
 use data_plane::{Completion, ExportReports, SOURCES, SocketDevice};
 use device_queue::{Kind, QueueStats};
 use event_loop::Interest;
@@ -109,14 +109,14 @@ impl LsiController {
 }
 
 /// The disks, and what is kept of each request.
-struct Counted<'a, 'b> {
-    io: &'a mut SourceIo<'b>,
+struct Counted<'a> {
+    io: &'a mut dyn DiskIo,
     requests: &'a mut Requests,
     /// In ticks.
     now: u64,
 }
 
-impl DiskIo for Counted<'_, '_> {
+impl DiskIo for Counted<'_> {
     fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }
@@ -181,7 +181,7 @@ impl SocketDevice for LsiController {
         deadlines.into_iter().flatten().min()
     }
 
-    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool {
+    fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         let now = self.requests.now();
         let stats = &self.told.figures.queues[0].stats;
         let adapter = self.server.device().0;

@@ -1,6 +1,7 @@
 //! What monitors do to exports, and what guests notice.
 
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::driver::{BUFFERS, transfer};
@@ -145,6 +146,35 @@ fn a_disk_is_opened_anew_while_it_is_read() {
         assert!(done.iter().all(|done| done.status == 0));
     }
     program.stop().succeeded();
+}
+
+#[test]
+fn a_command_is_served_by_the_new_node_while_another_one_is_with_the_old_one() {
+    let folder = Folder::new();
+    let an_hour = 3_600_000_000_000_u64;
+    let line = format!(
+        "--blockdev file,node-name=d,filename=a.img,cache.direct=off \
+         --blockdev blkdebug,node-name=f,image=d,inject-error.0.iotype=write,\
+inject-error.0.action=delay,inject-error.0.delay-ns={an_hour},inject-error.1.iotype=read \
+         --blockdev raw,node-name=disk,file=f --object iothread,id=io \
+         --export vfio-user-lsi53c895a,id=e,node-name=disk,writable=on,iothread=io,\
+addr.type=unix,addr.path=e.sock"
+    );
+    let (program, mut client) = start(&folder, &line);
+    let mut driver = plug(&folder, &[(0, 0)]);
+    driver.submit(&transfer(0x2a, 0, Some(0), 0, 8, BUFFERS));
+    eventually("the write is under way", || {
+        client.done("query-blockstats", json!({}))[0]["queues"][0]["depth"] == 1
+    });
+    let without = json!({"options": [{"driver": "raw", "node-name": "disk", "file": "d"}]});
+    client.send("blockdev-reopen", &without);
+    eventually("a read by the new node", || {
+        let read = transfer(0x28, 0, Some(1), 8, 8, BUFFERS + 4096);
+        carry_out(&mut driver, read).status == 0
+    });
+    assert!(!client.is_answered());
+    // Nobody waits for the write.
+    drop(program);
 }
 
 #[test]

@@ -176,9 +176,11 @@ impl StoragePlane {
                 self.tend(cx, place);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
-                let old = running.set_disk(controls.attach(&node));
-                controls.io.detach(old);
+                for place in running.places_of(&node) {
+                    running.set_disk(place, controls.attach(&node));
+                }
                 let _ = reply.send(());
+                self.tend(cx, place);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {
                 let idle = running.is_idle();

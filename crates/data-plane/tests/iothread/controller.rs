@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use block::{DiskIo, Node, NodeOptions, NullOptions, Op, Request, SourceIo, token};
+use block::{
+    DiskIo, FaultAction, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Op,
+    Request, token,
+};
 use data_plane::{
     Completion, DataThread, DataThreadSettings, SOURCES, SocketDevice, SocketDeviceCommand,
     SocketDeviceHandle,
@@ -83,7 +86,7 @@ impl SocketDevice for Flushes {
             .then_some(self.now_ns + 100_000)
     }
 
-    fn submit(&mut self, io: &mut SourceIo<'_>) -> bool {
+    fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         while self.wanted > 0 {
             if io.room(0) == 0 {
                 return false;
@@ -145,6 +148,10 @@ struct Rig {
 
 impl Rig {
     fn new(at_once: usize, latency_ns: u64) -> Self {
+        Rig::on(slow_disk(latency_ns), at_once)
+    }
+
+    fn on(node: Arc<Node>, at_once: usize) -> Self {
         let iothread = DataThread::spawn(DataThreadSettings::named("io")).unwrap();
         let (seen, bell) = (Arc::new(Seen::default()), event());
         let controller = Flushes {
@@ -155,7 +162,6 @@ impl Rig {
             seen: seen.clone(),
             now_ns: 0,
         };
-        let node = slow_disk(latency_ns);
         let weak = Arc::downgrade(&node);
         let handle = iothread.start_socket_device(Box::new(controller), vec![node]);
         Rig {
@@ -241,6 +247,34 @@ fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
     assert!(rig.node.upgrade().is_none(), "nobody holds the old one");
     rig.handle.send(SocketDeviceCommand::Enable(true));
     rig.until(|rig| rig.done() == 16);
+}
+
+#[test]
+fn it_goes_on_with_another_node_while_requests_hang_at_the_old_one() {
+    let rule = FaultRule {
+        begins: None,
+        op: None,
+        bytes: None,
+        times: None,
+        one_in: 1,
+        action: FaultAction::Hang,
+    };
+    let (rules, seed) = (vec![rule], 0);
+    let faults = Faults::new(FaultRules { rules, seed });
+    let filter = Node::filtered("null", &slow_disk(0), faults.clone(), false, true);
+    let rig = Rig::on(filter, 8);
+    add_one(&rig.bell);
+    rig.until(|rig| rig.asked() == 8);
+    rig.handle
+        .ask(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
+    add_one(&rig.bell);
+    rig.until(|rig| rig.done() == 8);
+    assert!(rig.node.upgrade().is_some(), "it is in use");
+    faults.set(None);
+    rig.handle.ask(SocketDeviceCommand::Settle);
+    assert_eq!(rig.done(), 16);
+    assert!(rig.node.upgrade().is_none());
+    assert_eq!(Arc::strong_count(&faults), 1);
 }
 
 #[test]

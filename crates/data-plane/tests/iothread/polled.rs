@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use block::{IoContext, IoSettings, SourceIo};
+use block::{DiskIo, IoContext, IoSettings};
 use data_plane::{Completion, Message, SOURCES, SocketDevice, StoragePlane};
 use event_loop::testing::FakePoller;
 use event_loop::{Interest, IoThread, PollSettings};
@@ -102,7 +102,7 @@ impl SocketDevice for Talks {
         None
     }
 
-    fn submit(&mut self, _: &mut SourceIo<'_>) -> bool {
+    fn submit(&mut self, _: &mut dyn DiskIo) -> bool {
         self.seen.kept.store(0, Ordering::Relaxed);
         true
     }

@@ -1,7 +1,7 @@
 //! Other nodes behind the units of a controller while commands are in flight.
 
 use std::sync::Arc;
-use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use block::{FaultAction, FaultRule, FaultRules, Faults, Node, Op};
@@ -41,13 +41,14 @@ fn routes(faults: &Arc<Faults>) -> usize {
 fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) {
     disks[0].node = node.clone();
     for vring in vrings {
-        vring.set_disks(disks.to_vec());
+        vring.ask_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
     }
 }
 
 /// All messages so far were carried out.
 fn reached(vring: &VringHandle) {
-    vring.descriptors().unwrap();
+    let descriptors = vring.ask(QueueCommand::Descriptors);
+    descriptors.unwrap().unwrap();
 }
 
 #[test]
@@ -74,7 +75,8 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
             [0; BLOCK as usize],
             "nothing was written there yet"
         );
-        let settled = vrings[2].begin_settle();
+        let (reply, settled) = channel();
+        vrings[2].send(QueueCommand::Settle(reply));
         reached(&vrings[2]);
         assert_eq!(settled.try_recv(), Err(TryRecvError::Empty));
 
@@ -132,7 +134,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         writes.set(None);
         assert_eq!(guest.wait(2, 1), [asked.head]);
         assert_eq!(guest.answer(&asked), (0, 0));
-        vrings[2].settle();
+        vrings[2].ask(QueueCommand::Settle);
         assert_eq!([&reads, &writes].map(routes), [0; 2]);
         exchange(&vrings, &mut disks, &second);
         let read = guest.good(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
