@@ -74,13 +74,13 @@ pub(crate) enum Stop {
 pub(crate) type Broken = Box<dyn std::error::Error>;
 
 /// The queue of a device, without its ring.
-pub(crate) trait QueueDevice: Sized {
+pub(crate) trait QueueDevice {
     fn name(&self) -> &QueueName;
 
     fn stats(&self) -> &QueueStats;
 
     /// Its disks, when it ends.
-    fn into_disks(self) -> Vec<AttachedDisk>;
+    fn into_disks(self: Box<Self>) -> Vec<AttachedDisk>;
 
     fn in_flight(&self) -> InFlight;
 
@@ -156,147 +156,30 @@ pub(crate) trait QueueDevice: Sized {
     }
 }
 
-/// A queue of one of the devices that there are.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a disk's queue is not behind another pointer"
-)]
-pub(crate) enum DeviceQueue {
-    Blk(BlkQueue),
-    Scsi(Box<ScsiQueue>),
-}
-
-impl DeviceQueue {
-    /// For a ring of `size` entries, at this place of the iothread that `remote` leads to. `attach` makes the route to a disk.
-    pub fn new(
-        setup: DeviceSetup,
-        name: QueueName,
-        size: u16,
-        place: u32,
-        stats: Arc<QueueStats>,
-        remote: &Remote<Message>,
-        mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
-    ) -> Self {
-        match setup {
-            DeviceSetup::Blk { device, node } => {
-                let queue = virtio_blk::Queue::new(name, device, size, &stats);
-                DeviceQueue::Blk(BlkQueue::new(queue, attach(&node)))
-            }
-            DeviceSetup::Scsi(setup) => {
-                let queue = ScsiQueue::new(setup, name, size, place, stats, remote.clone(), attach);
-                DeviceQueue::Scsi(Box::new(queue))
-            }
+/// The queue of a device for a ring of `size` entries, at this place of the iothread that `remote` leads to. `attach` attaches to a
+/// disk.
+pub(crate) fn new_queue(
+    setup: DeviceSetup,
+    name: QueueName,
+    size: u16,
+    place: u32,
+    stats: Arc<QueueStats>,
+    remote: &Remote<Message>,
+    mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
+) -> Box<dyn QueueDevice> {
+    match setup {
+        DeviceSetup::Blk { device, node } => {
+            let queue = virtio_blk::Queue::new(name, device, size, &stats);
+            Box::new(BlkQueue::new(queue, attach(&node)))
         }
-    }
-}
-
-macro_rules! forward {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self {
-            DeviceQueue::Blk(queue) => queue.$method($($argument),*),
-            DeviceQueue::Scsi(queue) => queue.$method($($argument),*),
-        }
-    };
-}
-
-impl QueueDevice for DeviceQueue {
-    fn name(&self) -> &QueueName {
-        forward!(self.name())
-    }
-
-    fn stats(&self) -> &QueueStats {
-        forward!(self.stats())
-    }
-
-    fn into_disks(self) -> Vec<AttachedDisk> {
-        match self {
-            DeviceQueue::Blk(queue) => queue.into_disks(),
-            DeviceQueue::Scsi(queue) => queue.into_disks(),
-        }
-    }
-
-    fn in_flight(&self) -> InFlight {
-        forward!(self.in_flight())
-    }
-
-    fn admit(
-        &mut self,
-        cx: QueueContext<'_>,
-        chain: &mut Chain,
-        budget: usize,
-    ) -> Result<Admission, Broken> {
-        forward!(self.admit(cx, chain, budget))
-    }
-
-    fn take_answered(&mut self) -> bool {
-        forward!(self.take_answered())
-    }
-
-    fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
-        forward!(self.complete(done, cx))
-    }
-
-    fn end_batch(&mut self) -> bool {
-        forward!(self.end_batch())
-    }
-
-    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
-        forward!(self.submit_deferred(cx))
-    }
-
-    fn resume_parked(&mut self, how: Resume, cx: QueueContext<'_>) -> bool {
-        forward!(self.resume_parked(how, cx))
-    }
-
-    fn enabled(&mut self, cx: QueueContext<'_>) -> bool {
-        forward!(self.enabled(cx))
-    }
-
-    fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
-        forward!(self.end_admissions(ring))
-    }
-
-    fn stop(&mut self, how: Stop, cx: QueueContext<'_>) {
-        forward!(self.stop(how, cx))
-    }
-
-    fn has_requests(&self) -> bool {
-        forward!(self.has_requests())
-    }
-
-    fn begin_generation(&mut self) -> AdmitTime {
-        forward!(self.begin_generation())
-    }
-
-    fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
-        forward!(self.take_old())
-    }
-
-    fn parked_of_old(&self) -> u32 {
-        forward!(self.parked_of_old())
-    }
-
-    fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
-        forward!(self.report_late(after, until, now, reports))
-    }
-
-    fn registered_disk(&self) -> Option<&AttachedDisk> {
-        forward!(self.registered_disk())
-    }
-
-    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
-        forward!(self.set_disk(disk))
-    }
-
-    fn set_disks(
-        &mut self,
-        disks: Vec<ScsiDisk>,
-        attached: Vec<AttachedDisk>,
-    ) -> Vec<AttachedDisk> {
-        forward!(self.set_disks(disks, attached))
-    }
-
-    fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
-        forward!(self.handle_message(message, cx))
+        DeviceSetup::Scsi(setup) => Box::new(ScsiQueue::new(
+            setup,
+            name,
+            size,
+            place,
+            stats,
+            remote.clone(),
+            attach,
+        )),
     }
 }

@@ -15,7 +15,7 @@ use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::{Chain, GuestMemory, RingError};
 
 use crate::device::{
-    DeviceQueue, DeviceSetup, QueueContext, QueueDevice, ScsiDisk, ScsiMessage, Stop,
+    DeviceSetup, QueueContext, QueueDevice, ScsiDisk, ScsiMessage, Stop, new_queue,
 };
 use crate::epochs::{Epochs, Used};
 use crate::lists::EMPTY_LOOKS;
@@ -47,7 +47,7 @@ pub struct VringSetup {
 #[repr(align(128))]
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
-    device: DeviceQueue,
+    device: Box<dyn QueueDevice>,
     /// On its iothread.
     place: u32,
     memory: Arc<GuestMemory>,
@@ -111,7 +111,7 @@ impl Vring {
         stats.size().set(layout.size.into());
         let vring = Vring {
             ring,
-            device: DeviceQueue::new(device, name, layout.size, place, stats, remote, attach),
+            device: new_queue(device, name, layout.size, place, stats, remote, attach),
             place,
             memory,
             epochs: Epochs::default(),
@@ -137,7 +137,7 @@ impl Vring {
         &'a mut self,
         io: &'a mut IoContext,
         now: u64,
-    ) -> (&'a mut DeviceQueue, QueueContext<'a>) {
+    ) -> (&'a mut dyn QueueDevice, QueueContext<'a>) {
         let cx = QueueContext {
             ring: &mut self.ring,
             memory: &self.memory,
@@ -147,7 +147,7 @@ impl Vring {
             enabled: self.enabled,
             now,
         };
-        (&mut self.device, cx)
+        (&mut *self.device, cx)
     }
 
     /// Its disks, when it ends.

@@ -100,7 +100,7 @@ impl QueueDevice for BlkQueue {
         self.queue.stats()
     }
 
-    fn into_disks(self) -> Vec<AttachedDisk> {
+    fn into_disks(self: Box<Self>) -> Vec<AttachedDisk> {
         self.disk.into()
     }
 

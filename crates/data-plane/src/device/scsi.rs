@@ -147,7 +147,7 @@ impl QueueDevice for ScsiQueue {
         &self.stats
     }
 
-    fn into_disks(self) -> Vec<AttachedDisk> {
+    fn into_disks(self: Box<Self>) -> Vec<AttachedDisk> {
         match self.role {
             Role::Commands { disks, .. } => disks,
             Role::Control(_) | Role::Events(_) => Vec::new(),
