@@ -68,7 +68,6 @@ const _: () = assert!(MAX_QUEUE_SIZE.is_power_of_two());
 /// Requests that wait for neighbours.
 pub(crate) struct MergeBuffer {
     limits: MergeLimits,
-    on: bool,
     op: Op,
     /// First sector, and slot in the lower bits: one number to sort by. (A disk beyond 2^63 bytes would
     /// lose upper bits of the sector here, and with them neighbours to join, nothing else.)
@@ -82,7 +81,6 @@ impl MergeBuffer {
     pub fn new() -> Self {
         MergeBuffer {
             limits: MergeLimits::OFF,
-            on: false,
             op: Op::Read,
             waiting: [0; MAX_MERGED_REQUESTS],
             count: 0,
@@ -90,18 +88,11 @@ impl MergeBuffer {
         }
     }
 
-    /// What counts for the next batch; nothing waits. `helps`: one request costs the disk less than two for neighbours.
+    /// What counts for the next batch; nothing waits.
     #[inline]
-    pub fn begin(&mut self, limits: MergeLimits, helps: bool) {
+    pub fn begin(&mut self, limits: MergeLimits) {
         debug_assert_eq!(self.count, 0, "a batch ends with an empty buffer");
         self.limits = limits;
-        self.on = helps && limits.requests > 1;
-    }
-
-    /// Whether requests are to wait here at all.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.on
     }
 
     #[inline]
@@ -117,7 +108,7 @@ impl MergeBuffer {
     /// Whether a request of this kind can wait with the others.
     #[inline]
     pub fn takes(&self, op: Op) -> bool {
-        self.count == 0 || (self.op == op && self.count < self.limits.requests)
+        self.count == 0 || (self.op == op && self.count < MAX_MERGED_REQUESTS)
     }
 
     /// Whether writes wait.
@@ -143,27 +134,30 @@ impl MergeBuffer {
     #[inline]
     pub fn join(&mut self, slots: &mut Slots) -> usize {
         let count = std::mem::take(&mut self.count);
+        if self.limits.requests <= 1 {
+            return count;
+        }
         if !self.sorted {
             self.waiting[..count].sort_unstable();
         }
         let (mut joined, mut last) = (0, NONE);
-        // Where the last of the requests ends, and its neighbour would begin.
-        let mut end = 0;
+        // Where the last of the requests ends, and its neighbour would begin; how many it was joined of.
+        let (mut end, mut parts) = (0, 0);
         for index in 0..count {
             let slot = (self.waiting[index] & SLOT_MASK) as u32;
             let (offset, len) = {
                 let slot = slots.get(slot);
                 (slot.offset, slot.len)
             };
-            if joined > 0
-                && offset == end
-                && fits(self.limits, slots, self.joined(joined - 1), slot)
-            {
+            let is_neighbour = joined > 0 && offset == end && parts < self.limits.requests;
+            if is_neighbour && fits(self.limits, slots, self.joined(joined - 1), slot) {
                 slots.join(self.joined(joined - 1), slot);
                 slots.set_next(last, slot);
+                parts += 1;
             } else {
                 self.waiting[joined] = self.waiting[index];
                 joined += 1;
+                parts = 1;
             }
             end = offset + len;
             last = slot;

@@ -11,7 +11,7 @@ use libc::iovec;
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
-use crate::merge::MergeBuffer;
+use crate::merge::{MergeBuffer, MergeLimits};
 use crate::parse::{Checks, Frame, Parsed, Reply, RequestError, copy_to, without_header};
 use crate::probes;
 use crate::slots::{NONE, Slots};
@@ -130,10 +130,12 @@ impl Queue {
             memory,
             chain,
         };
-        let merges = io.merging_helps(DISK);
-        self.merge.begin(self.device.merging(), merges);
+        self.merge.begin(match io.merging_helps(DISK) {
+            true => self.device.merging(),
+            false => MergeLimits::OFF,
+        });
         let admission = self.drain(&mut source, io, budget);
-        self.submit_merged(io);
+        self.submit_waiting(io);
         self.stats.end_turn(self.in_flight());
         admission
     }
@@ -217,14 +219,10 @@ impl Queue {
         let Some(slot) = self.take_slot(id, kind, reply, (offset, len), data) else {
             return Err(self.too_many());
         };
-        if self.merge.is_on() {
-            if !self.merge.takes(op) {
-                self.submit_merged(io);
-            }
-            self.merge.push(op, offset, slot);
-        } else {
-            self.submit(op, slot, io);
+        if !self.merge.takes(op) {
+            self.submit_waiting(io);
         }
+        self.merge.push(op, offset, slot);
         Ok(())
     }
 
@@ -248,7 +246,7 @@ impl Queue {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
                 if self.merge.holds_writes() {
-                    self.submit_merged(io);
+                    self.submit_waiting(io);
                 }
                 self.submit(op, slot, io);
             }
@@ -310,8 +308,8 @@ impl Queue {
         Some(index)
     }
 
-    /// Submits what waits to be merged.
-    fn submit_merged(&mut self, io: &mut impl DiskIo) {
+    /// Submits what waits for neighbours.
+    fn submit_waiting(&mut self, io: &mut impl DiskIo) {
         if self.merge.len() == 0 {
             return;
         }
