@@ -19,20 +19,17 @@ impl CompletionDispatcher<'_> {
     /// Gives each run of completions of the same queue to that queue, `now` in ticks.
     pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
         for run in runs(completions) {
-            self.dispatch_run(run, now);
-        }
-    }
-
-    fn dispatch_run(&mut self, run: &[Completion], now: u64) {
-        let place = place_of(&run[0]);
-        let Some(vring) = self.vrings.get_mut(place) else {
-            return self.dispatch_to_socket_device(place, run);
-        };
-        vring.complete(run, self.io, now);
-        self.trace.completed(place);
-        if self.lists.unpublished.insert(place) {
-            // Its guest is likely to ask again: it need not kick for that.
-            self.lists.activate(vring, place);
+            let place = place_of(&run[0]);
+            let Some(vring) = self.vrings.get_mut(place) else {
+                self.dispatch_to_socket_device(place, run);
+                continue;
+            };
+            vring.complete(run, self.io, now);
+            self.trace.completed(place);
+            if self.lists.unpublished.insert(place) {
+                // Its guest is likely to ask again: it need not kick for that.
+                self.lists.activate(vring, place);
+            }
         }
     }
 

@@ -166,32 +166,17 @@ impl StoragePlane {
         self.flush_batch();
     }
 
-    /// Hands what is pending to the kernel, if anything does that here.
-    #[inline(always)]
+    /// Hands what is pending to the kernel, if anything does that here, and tells other threads, also of full batches that were
+    /// handed over before.
     fn flush_batch(&mut self) {
         if self.io.submits_anything() {
-            self.flush_carriers();
+            self.io.flush_batch();
+            self.submits.update(&self.io);
         }
-    }
-
-    /// And tells other threads, also of full batches that were handed over before.
-    #[inline(never)]
-    fn flush_carriers(&mut self) {
-        self.io.flush_batch();
-        self.submits.update(&self.io);
     }
 
     /// Each queue with something to publish does so once, and signals at most once.
-    #[inline(always)]
     fn publish(&mut self) {
-        // Every other time there is none.
-        if !self.lists.unpublished.is_empty() {
-            self.publish_some();
-        }
-    }
-
-    #[inline(never)]
-    fn publish_some(&mut self) {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
                 if vring.publish(|| self.trace.signals(place)) {
