@@ -72,6 +72,13 @@ impl Epochs {
         used
     }
 
+    /// The disks of older generations, whose requests are all parked: those that are retried go to the current ones.
+    pub fn take_disks(&mut self) -> impl Iterator<Item = AttachedDisk> {
+        self.older
+            .iter_mut()
+            .flat_map(|epoch| epoch.used.disks.drain(..))
+    }
+
     /// `reply` hears when no older generation has requests in flight but parked ones.
     pub fn settle(&mut self, reply: Sender<()>) {
         self.settling = Some(reply);

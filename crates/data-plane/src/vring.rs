@@ -422,7 +422,7 @@ impl Vring {
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
             // Parked requests go to the new ones, if they are retried.
-            for disk in disks.drain(..) {
+            for disk in self.epochs.take_disks().chain(disks.drain(..)) {
                 io.detach(disk);
             }
         }
