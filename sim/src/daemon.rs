@@ -1,65 +1,62 @@
-//! The daemon: the program's own iothread, with its queues, device, engines and control messages, on this thread.
+//! The daemon: the program's own iothreads, with the queues of a device that are divided between them, on this thread.
 //!
 //! What is not here is what a seed cannot decide: sockets, threads, and files.
 
+use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use block::{Aio, DiscardLimits, IoSettings, IoContext, Geometry, Node};
 use data_plane::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
-    StoragePlane, VringSetup, mailbox,
+    SocketDevice, SocketDeviceCommand, VringSetup, mailbox,
 };
 use device_queue::{QueueName, QueueStats};
-use engine::{AioKernel, AioSettings, PoolSettings};
-use event_loop::{IoThread, PollSettings, Remote};
+use engine::{AioKernel, Errno};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::control::{QueueCommand, QueueSetup};
 
 use crate::guest::SERIAL;
+use crate::iothread::Iothread;
 use crate::kernel::Kernel;
-use crate::model::SECTOR;
-use crate::plan::Config;
+use crate::nodes::Nodes;
+use crate::plan::{Config, Filters};
 use crate::poller::Wakeups;
 use crate::ring::Ring;
+
+/// Where something runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its iothread.
+    pub iothread: usize,
+    /// Its place there.
+    number: u32,
+}
 
 /// A queue that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its place on the iothread.
-    pub place: u32,
+    /// Where.
+    pub place: Place,
     /// Where its kicks go.
     pub kick: RawFd,
 }
 
 /// A running daemon.
 pub struct Daemon {
-    io: IoThread<StoragePlane>,
-    remote: Remote<Message>,
-    /// What wakes it.
-    pub wakeups: Wakeups,
+    /// Behind cells, so that one can run while another one does.
+    iothreads: Vec<Rc<RefCell<Iothread>>>,
     /// How the guest sees the disk.
     pub device: Arc<Device>,
-    node: Arc<Node>,
+    /// What it shows.
+    pub nodes: Nodes,
     reports: Arc<ExportReports>,
     _mailbox: Receiver<Report>,
     /// By index; those that run.
     pub queues: Vec<Option<Running>>,
-}
-
-fn geometry(sectors: usize) -> Geometry {
-    Geometry {
-        size: (sectors * SECTOR) as u64,
-        logical_block_size: 512,
-        physical_block_size: 512,
-        min_io_size: 0,
-        opt_io_size: 0,
-        discard: DiscardLimits {
-            granularity: 512,
-            max_bytes: 1 << 30,
-        },
-    }
+    /// Where the device of a client runs.
+    pub client: Option<Place>,
 }
 
 /// A descriptor that names something to the poller, and is nothing else.
@@ -69,49 +66,31 @@ fn descriptor() -> OwnedFd {
 }
 
 impl Daemon {
-    /// One without queues, for a simulated disk of this size.
-    pub fn new(config: &Config, kernel: &Kernel, sectors: usize) -> Self {
-        let disk = Arc::new(kernel.clone());
-        let aio = if config.io_uring {
-            Aio::IoUring
-        } else {
-            Aio::Native
-        };
-        let node = Node::simulated(geometry(sectors), config.memory_alignment, aio, disk);
-        let mut daemon = Daemon::of(config, node.expect("a node"), Box::new(kernel.clone()));
-        kernel.state().uring = None;
-        if config.io_uring {
-            let ring = Ring::new(kernel, config.max_events);
-            daemon.io().simulate_ring(Box::new(ring));
+    /// One without queues, for a simulated disk of this size with these filters.
+    pub fn new(config: &Config, kernel: &Kernel, sectors: usize, filters: Filters) -> Self {
+        let nodes = Nodes::open(config, kernel, sectors, filters);
+        let faces: Vec<_> = (0..config.iothreads)
+            .map(|index| kernel.of(index))
+            .collect();
+        let kernels = faces.iter().map(|face| Box::new(face.clone()) as Box<_>);
+        let daemon = Daemon::of(config, nodes, kernels);
+        for (iothread, face) in daemon.iothreads.iter().zip(&faces) {
+            face.set_uring(None);
+            if config.io_uring {
+                let ring = Box::new(Ring::new(face, config.max_events));
+                iothread.borrow_mut().io().simulate_ring(ring);
+            }
         }
         daemon
     }
 
-    /// One without queues, for a node on that kernel.
-    pub fn of(config: &Config, node: Arc<Node>, kernel: Box<dyn AioKernel>) -> Self {
-        let wakeups = Wakeups::default();
-        let polling = PollSettings {
-            max_ns: 0,
-            ..PollSettings::default()
-        };
-        let settings = IoSettings {
-            aio: AioSettings {
-                max_events: config.max_events,
-                ..AioSettings::default()
-            },
-            pool: PoolSettings::default(),
-        };
-        let io = IoThread::new(Box::new(wakeups.clone()), polling, |_, remote| {
-            let (waker, mail) = (remote.waker(), wakeups.clone());
-            let wake = Arc::new(move || {
-                waker.wake();
-                mail.state().wake();
-            });
-            let mut io = IoContext::new(settings, wake).map_err(std::io::Error::other)?;
-            io.simulate(kernel);
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
-        });
-        let io = io.expect("an iothread");
+    /// One without queues, for nodes on these kernels, each of which is that of an iothread.
+    pub fn of(
+        config: &Config,
+        nodes: Nodes,
+        kernels: impl Iterator<Item = Box<dyn AioKernel>>,
+    ) -> Self {
+        let iothreads = kernels.map(|kernel| Iothread::new(config, kernel));
         let options = DeviceOptions {
             num_queues: u16::try_from(config.queues).expect("few"),
             serial: SERIAL.to_owned(),
@@ -119,56 +98,143 @@ impl Daemon {
             request_merging: config.merging,
             ..DeviceOptions::default()
         };
-        let device = Device::new(options, node.geometry()).expect("a device");
+        let device = Device::new(options, nodes.shown().geometry()).expect("a device");
         let [reads, writes] = config.policy;
         let (reports, mailbox) = mailbox();
         let reports = ExportReports::new(reports, "sim", "disk");
         Daemon {
-            remote: io.remote(),
-            io,
-            wakeups,
+            iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),
             device: Arc::new(device),
-            node,
+            nodes,
             reports: Arc::new(reports.with_policy(ErrorPolicy { reads, writes })),
             _mailbox: mailbox,
             queues: vec![None; config.queues],
+            client: None,
         }
     }
 
-    /// Sends a message, and does not wait.
-    pub fn send(&self, message: Message) {
-        self.remote.send(message).expect("a loop that runs");
-        self.wakeups.state().wake();
+    /// Sends a message about what runs there, and does not wait.
+    pub fn send(&self, place: Place, message: impl FnOnce(u32) -> Message) {
+        let message = message(place.number);
+        self.iothreads[place.iothread].borrow().send(message);
+    }
+
+    /// The queues that run.
+    fn running(&self) -> impl Iterator<Item = Running> {
+        self.queues.iter().flatten().copied()
+    }
+
+    /// Whether something runs.
+    pub fn is_used(&self) -> bool {
+        self.running().next().is_some() || self.client.is_some()
+    }
+
+    /// Tells a queue.
+    pub fn tell_queue(&self, queue: Running, command: QueueCommand) {
+        self.send(queue.place, |place| Message::Queue(place, command));
     }
 
     /// Tells all queues that run.
     pub fn tell(&self, command: impl Fn() -> QueueCommand) {
-        for running in self.queues.iter().flatten() {
-            self.send(Message::Queue(running.place, command()));
+        for queue in self.running() {
+            self.tell_queue(queue, command());
         }
     }
 
     /// Tells all queues that run; where their answers come.
     pub fn ask<T>(&self, command: impl Fn(Sender<T>) -> QueueCommand) -> Vec<Receiver<T>> {
-        let running = self.queues.iter().flatten();
-        let asked = running.map(|running| {
+        let asked = self.running().map(|queue| {
             let (reply, answer) = channel();
-            self.send(Message::Queue(running.place, command(reply)));
+            self.tell_queue(queue, command(reply));
             answer
         });
         asked.collect()
     }
 
-    /// Whether there is a reason to run.
-    pub fn is_awake(&self) -> bool {
-        self.wakeups.state().is_awake()
+    /// Tells the device of a client, if it runs.
+    pub fn tell_client(&self, command: SocketDeviceCommand) {
+        if let Some(place) = self.client {
+            self.send(place, |place| Message::SocketDevice(place, command));
+        }
     }
 
-    /// One iteration, if there is a reason.
-    pub fn iterate(&mut self) {
-        if self.is_awake() {
-            let goes_on = self.io.iterate().expect("a poller that works");
-            assert!(goes_on, "nobody has stopped it");
+    /// The same; where its answer comes.
+    pub fn ask_client<T>(
+        &self,
+        command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
+    ) -> Option<Receiver<T>> {
+        let (reply, answer) = channel();
+        self.tell_client(command(reply));
+        self.client.map(|_| answer)
+    }
+
+    /// All that run answer when what they have taken so far is done.
+    pub fn settle(&self) -> Vec<Receiver<()>> {
+        let mut answers = self.ask(QueueCommand::Settle);
+        answers.extend(self.ask_client(SocketDeviceCommand::Settle));
+        answers
+    }
+
+    /// All that run go on with the node that is shown, and say so.
+    pub fn set_node(&self) -> Vec<Receiver<()>> {
+        let node = self.nodes.shown();
+        let asked = self.running().map(|queue| {
+            let (reply, answer) = channel();
+            let command = DeviceCommand::SetNode(node.clone(), reply);
+            self.send(queue.place, |place| Message::Device(place, command));
+            answer
+        });
+        let client = |reply| SocketDeviceCommand::SetNode(node.clone(), reply);
+        asked.chain(self.ask_client(client)).collect()
+    }
+
+    /// What waits after an error goes on.
+    pub fn resume(&self, how: Resume) {
+        for queue in self.running() {
+            let command = DeviceCommand::Resume(how);
+            self.send(queue.place, |place| Message::Device(place, command));
+        }
+    }
+
+    /// Whether there is a reason to run.
+    pub fn is_awake(&self) -> bool {
+        let mut iothreads = self.iothreads.iter();
+        iothreads.any(|iothread| iothread.borrow().is_awake())
+    }
+
+    /// One of its iothreads, and the place of that.
+    pub fn iothread(&self, pick: usize) -> (usize, Rc<RefCell<Iothread>>) {
+        let index = pick % self.iothreads.len();
+        (index, self.iothreads[index].clone())
+    }
+
+    /// What wakes an iothread.
+    pub fn wakeups(&self, iothread: usize) -> Wakeups {
+        self.iothreads[iothread].borrow().wakeups.clone()
+    }
+
+    /// Time goes on until something is due; false if nothing is.
+    pub fn pass(&self) -> bool {
+        let passes =
+            |due, iothread: &Rc<RefCell<Iothread>>| iothread.borrow().wakeups.state().pass() || due;
+        self.iothreads.iter().fold(false, passes)
+    }
+
+    /// How many jobs its workers have.
+    pub fn jobs(&self) -> usize {
+        let jobs = |iothread: &Rc<RefCell<Iothread>>| iothread.borrow_mut().io().jobs();
+        self.iothreads.iter().map(jobs).sum()
+    }
+
+    /// A worker does the job with this number, or fails.
+    pub fn run_job(&self, mut index: usize, fails: Option<Errno>) {
+        for iothread in &self.iothreads {
+            let mut iothread = iothread.borrow_mut();
+            let jobs = iothread.io().jobs();
+            if index < jobs {
+                return iothread.io().run_job(index, fails);
+            }
+            index -= jobs;
         }
     }
 
@@ -176,14 +242,16 @@ impl Daemon {
     pub fn start(&mut self, index: usize, mut start: QueueSetup) {
         let kick = descriptor();
         let fd = kick.as_raw_fd();
-        self.wakeups.state().new_kick(fd);
+        // As `iothread-vq-mapping` divides queues that are not named.
+        let (iothread, cell) = self.iothread(index);
+        cell.borrow().wakeups.state().new_kick(fd);
         start.descriptors.kick = Some(kick);
         let queue = u16::try_from(index).expect("few");
         let setup = VringSetup {
             name: QueueName::new("sim", queue),
             device: DeviceSetup::Blk {
                 device: self.device.clone(),
-                node: self.node.clone(),
+                node: self.nodes.shown().clone(),
             },
             queue: start,
             fixed_buffers: false,
@@ -194,39 +262,35 @@ impl Daemon {
             }),
         };
         let (reply, answer) = channel();
-        self.send(Message::Start(Box::new(setup), reply));
-        loop {
-            self.iterate();
-            match answer.try_recv() {
-                Ok(Ok(place)) => {
-                    self.queues[index] = Some(Running { place, kick: fd });
-                    return;
-                }
-                Ok(Err(error)) => panic!("queue {index} does not start: {error}"),
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => panic!("queue {index} is not started"),
-            }
-        }
+        cell.borrow().send(Message::Start(Box::new(setup), reply));
+        let number = run_until(&cell, &answer).unwrap_or_else(|error| {
+            panic!("queue {index} does not start: {error}");
+        });
+        let place = Place { iothread, number };
+        self.queues[index] = Some(Running { place, kick: fd });
+    }
+
+    /// Starts the device of a client and waits for that.
+    pub fn start_client(&mut self, device: Box<dyn SocketDevice>) {
+        let (iothread, cell) = self.iothread(self.iothreads.len() - 1);
+        let (reply, answer) = channel();
+        let nodes = vec![self.nodes.shown().clone()];
+        let message = Message::StartSocketDevice(device, nodes, reply);
+        cell.borrow().send(message);
+        let number = run_until(&cell, &answer);
+        self.client = Some(Place { iothread, number });
     }
 
     /// Another eventfd for kicks; those on the old one are lost.
     pub fn set_kick(&mut self, index: usize) {
-        if let Some(running) = &mut self.queues[index] {
+        if let Some(mut running) = self.queues[index] {
             let kick = descriptor();
             running.kick = kick.as_raw_fd();
-            self.wakeups.state().new_kick(running.kick);
-            let message = Message::Queue(
-                running.place,
-                QueueCommand::SetKick(Some(kick), channel().0),
-            );
-            self.send(message);
-        }
-    }
-
-    /// What waits after an error goes on.
-    pub fn resume(&self, how: Resume) {
-        for running in self.queues.iter().flatten() {
-            self.send(Message::Device(running.place, DeviceCommand::Resume(how)));
+            self.queues[index] = Some(running);
+            self.wakeups(running.place.iothread)
+                .state()
+                .new_kick(running.kick);
+            self.tell_queue(running, QueueCommand::SetKick(Some(kick), channel().0));
         }
     }
 
@@ -234,9 +298,15 @@ impl Daemon {
     pub fn waiting(&self) -> u64 {
         self.reports.waiting().count()
     }
+}
 
-    /// Its engines.
-    pub fn io(&mut self) -> &mut IoContext {
-        self.io.plane().io_mut()
+/// Runs an iothread until it answers.
+fn run_until<T>(iothread: &RefCell<Iothread>, answer: &Receiver<T>) -> T {
+    loop {
+        iothread.borrow_mut().iterate();
+        match answer.try_recv() {
+            Ok(answer) => return answer,
+            Err(error) => assert_eq!(error, TryRecvError::Empty, "it is not answered"),
+        }
     }
 }

@@ -42,11 +42,26 @@ pub enum Does {
     },
 }
 
+/// Names a request of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Whose it is.
+    pub iothread: usize,
+    /// What that calls it.
+    pub cookie: u64,
+}
+
+/// What workers do has no name.
+const OF_WORKER: Name = Name {
+    iothread: usize::MAX,
+    cookie: 0,
+};
+
 /// A request that the kernel has.
 #[derive(Debug)]
 pub struct Held {
     /// Its name.
-    pub cookie: u64,
+    pub name: Name,
     /// What it does.
     pub does: Does,
     /// Where, bytes.
@@ -84,7 +99,7 @@ pub struct Disk {
     history: VecDeque<Written>,
     next: u64,
     /// Requests that were carried out in part, by name: where the rest begins, and where they began.
-    parts: BTreeMap<u64, (usize, usize)>,
+    parts: BTreeMap<Name, (usize, usize)>,
     /// What the kernel was given and has not completed, in order.
     pub held: Vec<Held>,
     /// What somebody did that must never be.
@@ -124,17 +139,17 @@ impl Disk {
     }
 
     /// The kernel takes a request.
-    pub fn take(&mut self, cookie: u64, does: Does, offset: usize, buffers: Vec<(usize, usize)>) {
+    pub fn take(&mut self, name: Name, does: Does, offset: usize, buffers: Vec<(usize, usize)>) {
         let covers = match does {
             Does::Flush => self.history.iter().map(|written| written.number).collect(),
             _ => Vec::new(),
         };
-        let began = match self.parts.get(&cookie) {
+        let began = match self.parts.get(&name) {
             Some(&(rest, began)) if rest == offset => began,
             _ => offset,
         };
         let held = Held {
-            cookie,
+            name,
             does,
             offset,
             buffers,
@@ -161,7 +176,7 @@ impl Disk {
         let moved = unsafe { self.transfer(&held, max) };
         if moved < held.len() {
             let rest = held.offset + moved;
-            self.parts.insert(held.cookie, (rest, held.began));
+            self.parts.insert(held.name, (rest, held.began));
         }
         (held, moved)
     }
@@ -225,6 +240,11 @@ impl Disk {
         while let Some(written) = self.history.pop_front_if(|written| written.stable) {
             put(&mut self.stable, &written, |_| true);
         }
+    }
+
+    /// The requests of an iothread are not held any more.
+    pub fn forget(&mut self, iothread: usize) {
+        self.held.retain(|held| held.name.iothread != iothread);
     }
 
     /// The process that had requests here has ended: each of them is carried out, or is not, or in part.
@@ -296,7 +316,7 @@ impl Disk {
                 return Ok(());
             }
         };
-        self.take(0, does, offset, buffers);
+        self.take(OF_WORKER, does, offset, buffers);
         let last = self.held.len() - 1;
         // SAFETY: our caller promises the same.
         unsafe { self.carry_out(last, len) };

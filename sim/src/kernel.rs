@@ -14,20 +14,27 @@ use engine::aio::abi::{
 };
 use engine::{AioKernel, Errno};
 
-use crate::disk::{Disk, Does, segments};
+use crate::disk::{Disk, Does, Name, segments};
 use crate::ring::Lists;
 
 /// Memory of the ring, as large and as aligned as the header and each event are.
 #[repr(C, align(32))]
 struct RingWord([u8; 32]);
 
-/// What the simulator and the kernel's two faces share.
+/// What the kernel completes requests of one iothread with.
+#[derive(Default)]
+struct Context {
+    ring: Vec<RingWord>,
+    /// The other face, if that is the one that is used.
+    uring: Option<Lists>,
+}
+
+/// What the simulator and the kernel's faces share.
 pub struct State {
     /// The disk.
     pub disk: Disk,
-    ring: Vec<RingWord>,
-    /// The other face, if that is the one that is used.
-    pub(crate) uring: Option<Lists>,
+    /// By iothread.
+    contexts: Vec<Context>,
     /// Answers to the next io_submit(2) or io_uring_enter(2) calls; without one everything is taken.
     pub answers: VecDeque<Result<usize, Errno>>,
     /// The first buffer of each request that came, in order.
@@ -35,9 +42,12 @@ pub struct State {
     now_ns: u64,
 }
 
-/// A handle to the kernel.
+/// The kernel, as one iothread has it.
 #[derive(Clone)]
-pub struct Kernel(Arc<Mutex<State>>);
+pub struct Kernel {
+    state: Arc<Mutex<State>>,
+    iothread: usize,
+}
 
 /// The ring's header is reached through a pointer of its own.
 fn header(ring: &mut [RingWord]) -> *mut RingHeader {
@@ -45,38 +55,72 @@ fn header(ring: &mut [RingWord]) -> *mut RingHeader {
 }
 
 impl Kernel {
-    /// In front of this disk.
+    /// In front of this disk, for so many iothreads; as the first one has it.
     #[must_use]
-    pub fn new(disk: Disk) -> Self {
-        Kernel(Arc::new(Mutex::new(State {
+    pub fn new(disk: Disk, iothreads: usize) -> Self {
+        let state = State {
             disk,
-            ring: Vec::new(),
-            uring: None,
+            contexts: (0..iothreads).map(|_| Context::default()).collect(),
             answers: VecDeque::new(),
             came: Vec::new(),
             now_ns: 0,
-        })))
+        };
+        Kernel {
+            state: Arc::new(Mutex::new(state)),
+            iothread: 0,
+        }
+    }
+
+    /// The same, as another iothread has it.
+    #[must_use]
+    pub fn of(&self, iothread: usize) -> Self {
+        let state = self.state.clone();
+        Kernel { state, iothread }
     }
 
     /// What it knows.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose it is.
+    pub(crate) fn iothread(&self) -> usize {
+        self.iothread
+    }
+
+    pub(crate) fn name(&self, cookie: u64) -> Name {
+        Name {
+            iothread: self.iothread,
+            cookie,
+        }
+    }
+
+    /// The iothread uses io_uring from now on, or does not.
+    pub(crate) fn set_uring(&self, uring: Option<Lists>) {
+        self.state().contexts[self.iothread].uring = uring;
     }
 }
 
 impl State {
-    /// Tells the process that a request is done; whether it is to be woken for that.
-    pub fn post(&mut self, cookie: u64, result: i64) -> bool {
-        if let Some(lists) = &mut self.uring {
-            return lists.post(cookie, i32::try_from(result).expect("small"));
+    /// The ring of an iothread that has made one.
+    pub(crate) fn uring(&mut self, iothread: usize) -> &mut Lists {
+        let lists = &mut self.contexts[iothread].uring;
+        lists.as_mut().expect("a ring was made")
+    }
+
+    /// Tells an iothread that a request is done; whether it is to be woken for that.
+    pub fn post(&mut self, name: Name, result: i64) -> bool {
+        let context = &mut self.contexts[name.iothread];
+        if let Some(lists) = &mut context.uring {
+            return lists.post(name.cookie, i32::try_from(result).expect("small"));
         }
         let event = IoEvent {
-            data: cookie,
+            data: name.cookie,
             obj: 0,
             res: result,
             res2: 0,
         };
-        let header = header(&mut self.ring);
+        let header = header(&mut context.ring);
         // SAFETY: `ring` begins with the header, and as many events as it says are behind it; the engine accesses head and
         // tail with atomics only.
         unsafe {
@@ -126,7 +170,8 @@ unsafe impl AioKernel for Kernel {
         let mut state = self.state();
         // The smallest that can be.
         let count = max_events + 1;
-        state.ring = (0..=count).map(|_| RingWord([0; 32])).collect();
+        let ring = &mut state.contexts[self.iothread].ring;
+        *ring = (0..=count).map(|_| RingWord([0; 32])).collect();
         let new = RingHeader {
             id: 0,
             nr: count,
@@ -138,7 +183,7 @@ unsafe impl AioKernel for Kernel {
             header_length: 32,
         };
         // SAFETY: the header has the size and alignment of a word of the ring.
-        unsafe { header(&mut state.ring).write(new) };
+        unsafe { header(ring).write(new) };
         Ok(ContextId(1))
     }
 
@@ -153,7 +198,8 @@ unsafe impl AioKernel for Kernel {
             state
                 .came
                 .extend(buffers.first().map(|(address, _)| *address));
-            state.disk.take(iocb.data, does(&iocb), offset, buffers);
+            let name = self.name(iocb.data);
+            state.disk.take(name, does(&iocb), offset, buffers);
         }
         Ok(count)
     }
@@ -164,7 +210,8 @@ unsafe impl AioKernel for Kernel {
         let moved = unsafe {
             let offset = usize::try_from(iocb.offset).expect("a small disk");
             let buffers = buffers(iocb);
-            state.disk.take(iocb.data, does(iocb), offset, buffers);
+            let name = self.name(iocb.data);
+            state.disk.take(name, does(iocb), offset, buffers);
             let last = state.disk.held.len() - 1;
             state.disk.carry_out(last, usize::MAX).1
         };
@@ -182,11 +229,11 @@ unsafe impl AioKernel for Kernel {
     }
 
     fn destroy(&mut self, _: ContextId) {
-        self.state().disk.held.clear();
+        self.state().disk.forget(self.iothread);
     }
 
     fn ring(&self, _: ContextId) -> Option<NonNull<RingHeader>> {
-        NonNull::new(header(&mut self.state().ring))
+        NonNull::new(header(&mut self.state().contexts[self.iothread].ring))
     }
 
     fn supports_fdsync(&mut self, _: ContextId) -> bool {

@@ -1,18 +1,22 @@
 //! Deterministic simulation: guests, kernel, disk and all that can happen to them, on one thread and from a seed.
 //!
-//! What runs is the program's own iothread: event loop, rings, device, engines, control messages. What is simulated is
-//! what surrounds it: guests ([`guest`]), the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]), what wakes a
+//! What runs are the program's own iothreads ([`iothread`]): event loop, rings, device, engines, control messages. What is simulated is
+//! what surrounds them: guests ([`guest`]), a [`client`] without rings, the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]) and the [`nodes`] in front of that, what wakes a
 //! thread ([`poller`]), whoever copies the guest's memory ([`copying`]), and whoever starts, stops, kills and resizes
 //! ([`world`]). A seed makes a [`plan`]; a [`model`] says
 //! what may be read.
 
 pub mod campaign;
+pub mod client;
 pub mod copying;
 pub mod daemon;
 pub mod disk;
+pub mod failure;
 pub mod guest;
+pub mod iothread;
 pub mod kernel;
 pub mod model;
+pub mod nodes;
 pub mod options;
 pub mod plan;
 pub mod poller;

@@ -148,11 +148,12 @@ fn json(results: &Results) -> String {
     };
     let seen = results.seen;
     format!(
-        "{{\"seeds\": {}, \"seconds\": {:.3}, \"answered\": {}, \"kills\": {}, \"power-failures\": {}, \"stops\": {}, \
-         \"migrations\": {}, \"disabled\": {}, \"tables\": {}, \"resets\": {}, \"upgrades\": {}, \"faults\": {{\"errors\": {}, \"no-space\": {}, \"short\": {}, \"jobs\": {}}}, \"found\": {found}}}\n",
+        "{{\"seeds\": {}, \"seconds\": {:.3}, \"answered\": {}, \"sent\": {}, \"kills\": {}, \"power-failures\": {}, \"stops\": {}, \
+         \"migrations\": {}, \"disabled\": {}, \"tables\": {}, \"resets\": {}, \"upgrades\": {}, \"exchanges\": {}, \"faults\": {{\"errors\": {}, \"no-space\": {}, \"short\": {}, \"jobs\": {}}}, \"found\": {found}}}\n",
         results.seeds,
         results.took.as_secs_f64(),
         seen.answered,
+        seen.sent,
         seen.kills,
         seen.power_failures,
         seen.stops,
@@ -161,6 +162,7 @@ fn json(results: &Results) -> String {
         seen.tables,
         seen.resets,
         seen.upgrades,
+        seen.exchanges,
         seen.faults.errors,
         seen.faults.no_space,
         seen.faults.short,

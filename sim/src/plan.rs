@@ -12,7 +12,7 @@ use crate::random::Random;
 
 use moods::Moods;
 
-pub use event::{DriverFeatures, End, Event, Handover, Leave, Then};
+pub use event::{DriverFeatures, End, Event, Exchange, Handover, Leave, Then};
 
 /// What a request of the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,11 @@ pub struct Config {
     pub event_idx: bool,
     /// `VIRTIO_F_INDIRECT_DESC`.
     pub indirect: bool,
-    /// Queues.
+    /// Iothreads.
+    pub iothreads: usize,
+    /// There is a client that has no ring, on the last of these.
+    pub client: bool,
+    /// Queues, which take turns among the iothreads.
     pub queues: usize,
     /// Entries of each.
     pub size: u16,
@@ -58,6 +62,8 @@ pub struct Config {
     pub sectors: u16,
     /// Requests go by io_uring, else by Linux AIO.
     pub io_uring: bool,
+    /// What the first daemon has in front of its disk.
+    pub filters: Filters,
     /// What an engine has in flight at most.
     pub max_events: u32,
     /// What memory direct I/O wants, bytes.
@@ -71,6 +77,23 @@ pub struct Config {
     /// A queue that stops leaves parked requests in its in-flight region, which the front-end takes along
     /// (`GET_VRING_BASE_INFLIGHT`).
     pub suspends: bool,
+}
+
+/// What is in front of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// A filter that passes on all that comes.
+    pub passes_on: bool,
+    /// A node that rewrites blocks, below that.
+    pub rewrites: bool,
+}
+
+impl Filters {
+    /// Whether requests are tasks, which come to the disk in no particular order.
+    #[must_use]
+    pub fn are_tasks(self) -> bool {
+        self.passes_on || self.rewrites
+    }
 }
 
 /// A world and what happens in it.
@@ -99,6 +122,7 @@ impl DriverFeatures {
 impl Config {
     fn of(random: &mut Random) -> Self {
         let packed = random.one_in(2);
+        let iothreads = random.pick(&[1, 1, 2]);
         let errors = [
             OnError::Report,
             OnError::Report,
@@ -110,7 +134,12 @@ impl Config {
             packed,
             event_idx: random.one_in(2),
             indirect: random.one_in(2),
-            queues: random.pick(&[1, 1, 2, 3]),
+            iothreads,
+            client: random.one_in(3),
+            queues: match iothreads {
+                1 => random.pick(&[1, 1, 2, 3]),
+                _ => random.pick(&[2, 2, 3]),
+            },
             size: match packed {
                 true => random.pick(&[4, 5, 7, 8, 13, 16]),
                 false => random.pick(&[4, 8, 16, 32]),
@@ -121,6 +150,10 @@ impl Config {
             merging: !random.one_in(3),
             sectors: random.pick(&[16, 24, 64]),
             io_uring: random.one_in(2),
+            filters: Filters {
+                passes_on: random.one_in(8),
+                rewrites: random.one_in(8),
+            },
             max_events: random.pick(&[1, 2, 4, 64, 64]),
             memory_alignment: random.pick(&[1, 1, 8, 512]),
             policy: [random.pick(&errors), random.pick(&errors)],

@@ -15,7 +15,7 @@ const WAKE_COOKIE: u64 = u64::MAX;
 /// What the poller knows.
 #[derive(Debug, Default)]
 pub struct State {
-    watched: BTreeMap<RawFd, u64>,
+    watched: BTreeMap<RawFd, (u64, Interest)>,
     ready: VecDeque<RawFd>,
     /// Kick descriptors that were handed out, and those of them that were ever signalled.
     kicks: BTreeSet<RawFd>,
@@ -44,10 +44,23 @@ impl State {
         let io: Vec<_> = self
             .watched
             .iter()
-            .filter(|(fd, cookie)| **cookie != WAKE_COOKIE && !self.kicks.contains(fd))
+            .filter(|(fd, (cookie, interest))| {
+                *cookie != WAKE_COOKIE
+                    && *interest == Interest::ReadableEdge
+                    && !self.kicks.contains(fd)
+            })
             .map(|(fd, _)| *fd)
             .collect();
         for fd in io {
+            self.is_ready(fd);
+        }
+    }
+
+    /// Sockets have something to read.
+    pub fn sent(&mut self) {
+        let watched = self.watched.iter();
+        let sockets = watched.filter(|(_, (_, interest))| *interest == Interest::Readable);
+        for fd in sockets.map(|(fd, _)| *fd).collect::<Vec<_>>() {
             self.is_ready(fd);
         }
     }
@@ -90,9 +103,9 @@ impl Wakeups {
 }
 
 impl Poller for Wakeups {
-    fn add(&mut self, fd: BorrowedFd<'_>, _: Interest, cookie: u64) -> io::Result<()> {
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
         let (mut state, fd) = (self.state(), fd.as_raw_fd());
-        if state.watched.insert(fd, cookie).is_some() {
+        if state.watched.insert(fd, (cookie, interest)).is_some() {
             return Err(Errno::EXIST.into());
         }
         // As an edge: what was signalled before is told.
@@ -102,8 +115,9 @@ impl Poller for Wakeups {
         Ok(())
     }
 
-    fn modify(&mut self, fd: BorrowedFd<'_>, _: Interest, cookie: u64) -> io::Result<()> {
-        match self.state().watched.insert(fd.as_raw_fd(), cookie) {
+    fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
+        let watched = &mut self.state().watched;
+        match watched.insert(fd.as_raw_fd(), (cookie, interest)) {
             Some(_) => Ok(()),
             None => Err(Errno::NOENT.into()),
         }
@@ -123,7 +137,7 @@ impl Poller for Wakeups {
         let mut state = self.state();
         state.now_ns += 1000;
         while let Some(fd) = state.ready.pop_front() {
-            let cookie = state.watched[&fd];
+            let (cookie, _) = state.watched[&fd];
             let readiness = Readiness {
                 readable: true,
                 ..Readiness::default()

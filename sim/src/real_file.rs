@@ -16,7 +16,8 @@ use crate::daemon::Daemon;
 use crate::disk::Does;
 use crate::guest::Guest;
 use crate::model::{Model, SECTOR};
-use crate::plan::{Config, DriverFeatures, Kind, Then};
+use crate::nodes::Nodes;
+use crate::plan::{Config, DriverFeatures, Filters, Kind, Then};
 use crate::random::Random;
 use crate::recorder::{Recorded, Recorder};
 use crate::trace::Trace;
@@ -66,9 +67,10 @@ pub fn power_failures(folder: &Path, seed: u64) -> Result<Option<Images>, String
     let mut random = Random::new(seed);
     let config = config(&mut random);
     let recorder = Recorder::default();
+    let kernels = std::iter::once(Box::new(recorder.clone()) as Box<_>);
     let mut load = Load {
         guest: Guest::new(&config, Trace::default()),
-        daemon: Daemon::of(&config, node, Box::new(recorder.clone())),
+        daemon: Daemon::of(&config, Nodes::of(node), kernels),
         recorder,
         moments: Vec::new(),
         unfit: false,
@@ -89,6 +91,8 @@ fn config(random: &mut Random) -> Config {
         packed: random.one_in(2),
         event_idx: true,
         indirect: false,
+        iothreads: 1,
+        client: false,
         queues: 1,
         size: 16,
         base: 0,
@@ -97,6 +101,7 @@ fn config(random: &mut Random) -> Config {
         merging: random.one_in(2),
         sectors: SECTORS,
         io_uring: false,
+        filters: Filters::default(),
         max_events: 16,
         memory_alignment: 512,
         policy: [OnError::Report; 2],
@@ -178,11 +183,11 @@ impl Load {
         self.remember();
         let kicked = std::mem::take(&mut self.guest.queues[0].kicks) > 0;
         if let Some(running) = self.daemon.queues[0].filter(|_| kicked) {
-            self.daemon.wakeups.state().kick(running.kick);
+            self.daemon.wakeups(0).state().kick(running.kick);
         }
         // The kernel's completions are not told of: they are looked for.
-        self.daemon.wakeups.state().wake();
-        self.daemon.iterate();
+        self.daemon.wakeups(0).state().wake();
+        self.daemon.iothread(0).1.borrow_mut().iterate();
         self.remember();
         self.guest.look(0, Then::Polls);
         self.guest.wrong.take().map_or(Ok(()), Err)
@@ -194,9 +199,9 @@ impl Load {
         let begun = Instant::now();
         while !self.guest.asked.is_empty() {
             self.turn()?;
-            while self.daemon.io().jobs() > 0 {
+            while self.daemon.jobs() > 0 {
                 self.unfit = true;
-                self.daemon.io().run_job(0, None);
+                self.daemon.run_job(0, None);
             }
             if begun.elapsed() > PATIENCE {
                 return Err("the disk does not answer".to_owned());

@@ -63,20 +63,19 @@ impl Ring {
     /// A new ring.
     #[must_use]
     pub fn new(kernel: &Kernel, entries: u32) -> Self {
-        kernel.state().uring = Some(Lists {
+        kernel.set_uring(Some(Lists {
             entries,
             submission: VecDeque::new(),
             under_way: BTreeSet::new(),
             unfinished: VecDeque::new(),
             visible: VecDeque::new(),
             quiet: true,
-        });
+        }));
         Ring(kernel.clone())
     }
 
     fn lists<T>(&self, with: impl FnOnce(&mut Lists) -> T) -> T {
-        let mut state = self.0.state();
-        with(state.uring.as_mut().expect("a ring was made"))
+        with(self.0.state().uring(self.0.iothread()))
     }
 }
 
@@ -135,7 +134,7 @@ unsafe impl SimulatedRing for Ring {
         let answer = state.answers.pop_front();
         let taken = answer.unwrap_or(Ok(count))?.min(count);
         for _ in 0..taken {
-            let lists = state.uring.as_mut().expect("a ring was made");
+            let lists = state.uring(self.0.iothread());
             let entry = lists.submission.pop_front().expect("so many were pushed");
             let new = lists.under_way.insert(entry.user_data);
             assert!(new, "a name is used twice at the same time");
@@ -147,7 +146,8 @@ unsafe impl SimulatedRing for Ring {
                 offset,
                 buffers,
             } = entry;
-            state.disk.take(user_data, does, offset, buffers);
+            let name = self.0.name(user_data);
+            state.disk.take(name, does, offset, buffers);
         }
         drop(state);
         if finish {
@@ -160,8 +160,8 @@ unsafe impl SimulatedRing for Ring {
         let mut state = self.0.state();
         if wait {
             // The process ends: what becomes of its requests was decided before, and nobody hears of them.
-            state.disk.held.clear();
-            let lists = state.uring.as_mut().expect("a ring was made");
+            state.disk.forget(self.0.iothread());
+            let lists = state.uring(self.0.iothread());
             lists.unfinished.clear();
             lists.visible.clear();
             let left = lists.under_way.iter();
@@ -169,7 +169,7 @@ unsafe impl SimulatedRing for Ring {
             lists.visible = left.map(|user_data| (*user_data, ended)).collect();
             return;
         }
-        state.uring.as_mut().expect("a ring was made").show();
+        state.uring(self.0.iothread()).show();
     }
 
     fn unfinished(&self) -> bool {

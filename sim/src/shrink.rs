@@ -1,6 +1,6 @@
 //! A finding made small: fewer events, and simpler ones, as long as something is found.
 
-use crate::plan::{End, Event, Plan};
+use crate::plan::{End, Event, Filters, Plan};
 
 /// Runs at most.
 const RUNS: usize = 4000;
@@ -44,12 +44,15 @@ fn fewer(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
 
 /// Worlds and events that are simpler take their places.
 fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
-    let worlds: [fn(&mut Plan); 9] = [
+    let worlds: [fn(&mut Plan); 12] = [
+        |plan| plan.config.iothreads = 1,
+        |plan| plan.config.client = false,
         |plan| plan.config.packed = false,
         |plan| plan.config.event_idx = false,
         |plan| plan.config.base = 0,
         |plan| plan.config.merging = false,
         |plan| plan.config.io_uring = false,
+        |plan| plan.config.filters = Filters::default(),
         |plan| plan.config.max_events = 64,
         |plan| plan.config.memory_alignment = 1,
         |plan| plan.config.starts_disabled = false,
@@ -106,8 +109,13 @@ fn simpler_events(event: &Event) -> Vec<Event> {
                 },
             ]
         }
-        Event::Between { store, event } => {
+        Event::Between {
+            iothread,
+            store,
+            event,
+        } => {
             let less = (0..store).map(|store| Event::Between {
+                iothread,
                 store,
                 event: event.clone(),
             });

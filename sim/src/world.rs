@@ -1,7 +1,9 @@
 //! One run: the events of a plan, one after the other, and what is checked on the way and in the end.
 
+mod connection;
 mod control;
 mod end;
+mod exchange;
 mod machine;
 mod memory;
 mod migration;
@@ -15,11 +17,13 @@ use std::sync::mpsc::Receiver;
 use data_plane::Resume;
 use engine::Errno;
 
+use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::guest::Guest;
 use crate::kernel::Kernel;
-use crate::plan::{Config, Event, Handover, Leave, Plan};
+use crate::nodes::Use;
+use crate::plan::{Config, Event, Exchange, Filters, Handover, Leave, Plan};
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -57,10 +61,14 @@ enum Waits {
     Stopped(Leave, Vec<(usize, Receiver<u32>)>),
     /// One queue, and whether it is reset.
     QueueStopped(bool, usize, Vec<(usize, Receiver<u32>)>),
+    ClientStopped,
     Settled(u16, Vec<Receiver<()>>),
     Logged(Vec<Receiver<()>>),
     Mapped(Vec<Receiver<()>>),
     CacheSettled(Vec<Receiver<()>>),
+    ExchangeSettled(Exchange, Vec<Receiver<()>>),
+    /// And what was used before.
+    Exchanged(Exchange, [Use; 2], Vec<Receiver<()>>),
     HandoverSettled(Handover, Vec<Receiver<()>>),
     /// And the queues that ran.
     HandoverStopped(Handover, Vec<usize>, Vec<(usize, Receiver<u32>)>),
@@ -72,11 +80,16 @@ pub struct World {
     guest: Rc<RefCell<Guest>>,
     kernel: Kernel,
     daemon: Option<Daemon>,
+    /// What daemons have in front of the disk.
+    filters: Filters,
+    client: Client,
     known: Vec<Known>,
     waits: Option<Waits>,
+    /// The client's device is to stop.
+    client_stops: Option<Receiver<u32>>,
     /// A request has failed since the last `Resume`: it may be parked.
     may_be_parked: bool,
-    /// One has failed, and the iothread has not slept since: it may not know.
+    /// One has failed, and not all iothreads have slept since: one may not know.
     has_just_failed: bool,
     /// A process was killed since the migration began: it may have written what it did not log.
     has_lost_log: bool,
@@ -88,14 +101,17 @@ impl World {
     /// As it is at first: a daemon that serves a disk of zeroes.
     fn new(plan: &Plan, trace: Trace) -> Self {
         let config = plan.config.clone();
-        let kernel = Kernel::new(Disk::new(config.sectors.into()));
+        let kernel = Kernel::new(Disk::new(config.sectors.into()), config.iothreads);
         let guest = Guest::new(&config, trace.clone());
         let mut world = World {
             guest: Rc::new(RefCell::new(guest)),
             kernel,
             daemon: None,
+            filters: config.filters,
+            client: Client::default(),
             known: Vec::new(),
             waits: None,
+            client_stops: None,
             may_be_parked: false,
             has_just_failed: false,
             has_lost_log: false,
@@ -120,6 +136,7 @@ impl World {
         }
         world.finish(plan.salt)?;
         world.seen.answered = world.guest.borrow().answered;
+        world.seen.sent = world.client.answered;
         Ok(world.seen)
     }
 
@@ -147,14 +164,31 @@ impl World {
                     .borrow_mut()
                     .ask(queue.into(), kind, range, shape);
             }
+            Event::Send {
+                kind,
+                sector,
+                sectors,
+                stable,
+            } => self.send(kind, sector.into(), sectors.into(), stable),
+            Event::HangUp => self.hang_up(),
             Event::Publish { .. } | Event::Look { .. } | Event::Copy { .. } => {
                 act(&mut self.guest.borrow_mut(), event);
                 self.deliver_kicks();
             }
             Event::Kicks => self.late_kicks(),
-            Event::Run { times } => (0..times).for_each(|_| self.iterate()),
-            Event::Between { store, ref event } => self.between(store, event),
-            Event::Kill { store, salt } => self.kill(store, salt),
+            Event::Run { iothread, times } => {
+                (0..times).for_each(|_| self.iterate(iothread.into()));
+            }
+            Event::Between {
+                iothread,
+                store,
+                ref event,
+            } => self.between(iothread.into(), store, event),
+            Event::Kill {
+                iothread,
+                store,
+                salt,
+            } => self.kill(iothread.into(), store, salt),
             Event::Complete { pick, how } => self.complete(pick.into(), how),
             Event::Work { pick, fails } => self.work(pick.into(), fails),
             Event::Busy { takes } => {
@@ -181,6 +215,7 @@ impl World {
             Event::StopQueue { queue, reset } => self.stop_queue(queue.into(), reset),
             Event::CacheMode { write_back } => self.set_cache_mode(write_back),
             Event::Upgrade(how) => self.upgrade(how),
+            Event::Exchange(how) => self.exchange(how),
             Event::Resize { sectors } => self.resize(sectors),
             Event::Resume { report } => {
                 let how = if report {
@@ -192,7 +227,7 @@ impl World {
             }
             Event::Time => {
                 if let Some(daemon) = &self.daemon {
-                    daemon.wakeups.state().pass();
+                    daemon.pass();
                 }
             }
         }
@@ -200,6 +235,7 @@ impl World {
 
     /// What somebody waits for may have come, and something may have gone wrong.
     fn look_around(&mut self) -> Result<(), String> {
+        self.client.look(&mut self.guest.borrow_mut());
         self.look_for_answers();
         let came = std::mem::take(&mut self.kernel.state().came);
         for host in came {

@@ -1,7 +1,9 @@
 //! What the simulator has found, as short plans that are run again.
 
 use data_plane::OnError;
-use sim::plan::{Config, DriverFeatures, End, Event, Handover, Kind, Leave, Plan, Then};
+use sim::plan::{
+    Config, DriverFeatures, End, Event, Exchange, Filters, Handover, Kind, Leave, Plan, Then,
+};
 use sim::run::run;
 use sim::trace::Trace;
 
@@ -10,6 +12,8 @@ fn config() -> Config {
         packed: false,
         event_idx: false,
         indirect: false,
+        iothreads: 1,
+        client: false,
         queues: 1,
         size: 32,
         base: 0,
@@ -18,6 +22,7 @@ fn config() -> Config {
         merging: false,
         sectors: 16,
         io_uring: false,
+        filters: Filters::default(),
         max_events: 64,
         memory_alignment: 1,
         policy: [OnError::Report; 2],
@@ -53,6 +58,11 @@ fn enable(enabled: bool) -> Event {
     Event::Enable { queue: 0, enabled }
 }
 
+fn iterations(times: u8) -> Event {
+    let iothread = 0;
+    Event::Run { iothread, times }
+}
+
 const SHOW: Event = Event::Publish { queue: 0, kicks: 1 };
 const WHOLE: Event = Event::Complete {
     pick: 0,
@@ -76,17 +86,17 @@ fn what_completes_behind_requests_that_were_given_up_counts() {
             let mut events = vec![
                 ask(Kind::Write, 0),
                 SHOW,
-                Event::Run { times: 3 },
+                iterations(3),
                 error.clone(),
-                Event::Run { times: 3 },
+                iterations(3),
             ];
             events.extend((0..reads).map(|sector| ask(Kind::Read, 2 + sector)));
             events.extend([
                 SHOW,
-                Event::Run { times: 3 },
+                iterations(3),
                 ask(Kind::Unknown, 0),
                 SHOW,
-                Event::Run { times },
+                iterations(times),
             ]);
             events.extend((0..reads).map(|_| WHOLE));
             events.push(Event::Resume { report: true });
@@ -119,7 +129,7 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
     const INDIRECT: u32 = 1 << 20;
     for (write, flush) in [(0, 0), (0, INDIRECT), (INDIRECT, 0), (INDIRECT, INDIRECT)] {
         for store in 0..8 {
-            let run = Event::Run { times: 3 };
+            let run = iterations(3);
             let events = [
                 asked(Kind::Write, write),
                 asked(Kind::Flush, flush),
@@ -127,7 +137,11 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
                 run.clone(),
                 WHOLE,
                 WHOLE,
-                Event::Kill { store, salt: 0 },
+                Event::Kill {
+                    iothread: 0,
+                    store,
+                    salt: 0,
+                },
                 Event::Connect,
                 run.clone(),
                 Event::Complete {
@@ -147,7 +161,7 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
 /// reset then, and nobody carries the request out any more: what it had read was not in the dirty log.
 #[test]
 fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops() {
-    let run = Event::Run { times: 3 };
+    let run = iterations(3);
     let ends = |how| Event::Complete { pick: 0, how };
     let driver = config().driver;
     for packed in [false, true] {
@@ -193,11 +207,11 @@ fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops()
 /// The operator resumes a request whose queue is disabled, once: it is tried again when the queue is enabled.
 #[test]
 fn a_request_that_is_resumed_while_its_queue_is_disabled_goes_on_when_it_is_enabled() {
-    let run = Event::Run { times: 3 };
+    let run = iterations(3);
     for [to, back] in [
         [enable(false), enable(true)],
         // The queues of a daemon that is handed over are disabled, too.
-        [Event::Upgrade(Handover::Refused), Event::Run { times: 0 }],
+        [Event::Upgrade(Handover::Refused), iterations(0)],
     ] {
         let events = [
             ask(Kind::Write, 10),
@@ -225,7 +239,7 @@ fn a_request_that_is_resumed_while_its_queue_is_disabled_goes_on_when_it_is_enab
 /// A queue that is disabled gets a new table of the guest's memory as well.
 #[test]
 fn a_disabled_queue_has_the_new_table_when_it_is_enabled() {
-    let run = Event::Run { times: 3 };
+    let run = iterations(3);
     let hotplug = |present| Event::Hotplug { present };
     for tables in [
         vec![Event::Remap],
@@ -250,7 +264,7 @@ fn a_disabled_queue_has_the_new_table_when_it_is_enabled() {
 /// A driver that cannot flush follows one that can: what it writes survives a power failure, also after requests that waited.
 #[test]
 fn what_a_driver_without_flush_writes_is_stable() {
-    let run = Event::Run { times: 3 };
+    let run = iterations(3);
     let look = Event::Look {
         queue: 0,
         then: Then::Polls,
@@ -289,4 +303,33 @@ fn what_a_driver_without_flush_writes_is_stable() {
             );
         }
     }
+}
+
+/// A filter comes while a request is in flight, which is parked then; later the disk is opened anew. The request keeps its memory, and
+/// not the way to the opening that was.
+#[test]
+fn a_parked_request_does_not_keep_an_opening_of_the_disk() {
+    let config = Config {
+        policy: [OnError::Report, OnError::NoSpace],
+        ..config()
+    };
+    let run = iterations(3);
+    let events = [
+        ask(Kind::Write, 1),
+        ask(Kind::Write, 5),
+        SHOW,
+        run.clone(),
+        WHOLE,
+        Event::Exchange(Exchange::Filtered { present: true }),
+        run.clone(),
+        Event::Complete {
+            pick: 0,
+            how: End::NoSpace,
+        },
+        run.clone(),
+        Event::Exchange(Exchange::Reopened { rewrites: false }),
+        run.clone(),
+        run,
+    ];
+    assert_eq!(found(config, &events), Ok(()));
 }

@@ -75,7 +75,7 @@ impl RangeLock {
     /// The same for a task, on any iothread. Its place in the line is that of the first poll. It is left when the future is
     /// dropped.
     #[cfg_attr(
-        not(test),
+        not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or moves data yet")
     )]
     pub async fn lock(&self, range: Range<u64>) -> RangeGuard<'_> {

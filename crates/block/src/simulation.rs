@@ -1,5 +1,7 @@
-//! Seams for the simulator: another kernel below Linux AIO and io_uring, worker threads that are none, and nodes without a file.
+//! Seams for the simulator: another kernel below Linux AIO and io_uring, worker threads that are none, nodes without a file, and one that
+//! rewrites blocks.
 
+mod rewriting;
 mod ring;
 
 use std::path::Path;

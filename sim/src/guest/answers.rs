@@ -2,6 +2,7 @@
 
 use data_plane::OnError;
 
+use crate::failure::Failure;
 use crate::model::{Ended, SECTOR};
 use crate::plan::Kind;
 
@@ -77,19 +78,13 @@ impl Guest {
         Ok(())
     }
 
-    /// The disk has failed a request like this: whatever asks for that may fail.
-    pub fn failed(&mut self, read: bool, flush: bool, sectors: std::ops::Range<u64>) {
+    /// The disk has failed something.
+    pub fn failed(&mut self, failure: &Failure) {
         for asked in self.asked.values_mut() {
-            let (first, count) = asked.range();
-            let overlaps = first < sectors.end && sectors.start < first + count;
-            asked.may_fail |= match asked.kind {
-                Kind::Flush => flush,
-                Kind::Read => read && overlaps,
-                // Zeroes that are to be stable are flushed behind the kernel's answer.
-                Kind::Discard | Kind::WriteZeroes if flush && asked.may_flush => true,
-                Kind::Write | Kind::Discard | Kind::WriteZeroes => !read && overlaps,
-                Kind::GetId | Kind::Unknown => false,
-            };
+            // Zeroes that are to be stable are flushed behind the kernel's answer.
+            let flushes =
+                asked.may_flush && matches!(asked.kind, Kind::Discard | Kind::WriteZeroes);
+            asked.may_fail |= flushes && failure.flush || failure.may_be(asked.kind, asked.range());
         }
     }
 

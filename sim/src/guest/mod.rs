@@ -135,6 +135,18 @@ impl Guest {
         guest
     }
 
+    /// The next moment.
+    pub fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// The name of another request, and of what that writes.
+    pub fn new_id(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
     /// What was chosen about the rings.
     pub fn features(&self) -> RingFeatures {
         RingFeatures {
@@ -452,6 +464,11 @@ impl Guest {
     /// Whether older tables of its memory are still in use.
     pub fn has_old_tables(&self) -> bool {
         self.tables.has_old()
+    }
+
+    /// Its requests come to the kernel in no particular order.
+    pub fn is_served_by_tasks(&mut self) {
+        self.order.is_lost = true;
     }
 
     /// Another daemon takes over.

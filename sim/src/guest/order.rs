@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The order of a guest's requests.
 #[derive(Debug, Default)]
 pub struct Order {
+    /// They have come in another order than they were taken, so that nothing is known any more.
+    pub is_lost: bool,
     /// When each came for the first time.
     first: BTreeMap<u32, u64>,
     next: u64,
@@ -27,7 +29,7 @@ impl Order {
     /// # Errors
     /// It comes behind one that had come later.
     pub fn came(&mut self, id: u32, queue: usize) -> Result<(), String> {
-        if !self.here.insert(id) {
+        if self.is_lost || !self.here.insert(id) {
             // What is left of it, or another try.
             return Ok(());
         }

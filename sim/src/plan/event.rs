@@ -46,6 +46,21 @@ pub enum Handover {
     Failed,
 }
 
+/// Which node takes the place of the one that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Another opening of the disk.
+    Reopened {
+        /// With a node that rewrites blocks in front of it.
+        rewrites: bool,
+    },
+    /// The same opening.
+    Filtered {
+        /// With a filter in front of it that passes on all that comes.
+        present: bool,
+    },
+}
+
 /// Why a front-end goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
@@ -75,7 +90,20 @@ pub enum Event {
         /// Bits.
         shape: u32,
     },
-    /// It shows all that it has prepared, and kicks if it is to: so many times at once (the first of them may be late).
+    /// The client that has no ring sends a request.
+    Send {
+        /// A read, a write or a flush.
+        kind: Kind,
+        /// Where on the disk.
+        sector: u16,
+        /// How much.
+        sectors: u8,
+        /// A write is stable when it is done.
+        stable: bool,
+    },
+    /// Its connection ends.
+    HangUp,
+    /// The guest shows all that it has prepared, and kicks if it is to: so many times at once (the first of them may be late).
     Publish {
         /// Where.
         queue: u8,
@@ -91,20 +119,26 @@ pub enum Event {
         /// And then.
         then: Then,
     },
-    /// The iothread runs so many iterations, if there is a reason.
+    /// An iothread runs so many iterations, if there is a reason.
     Run {
+        /// Which.
+        iothread: u8,
         /// How many.
         times: u8,
     },
-    /// The same; this happens before the store with that number.
+    /// It runs once; this happens before the store with that number.
     Between {
+        /// Which iothread.
+        iothread: u8,
         /// Which store.
         store: u8,
-        /// What the guest does.
+        /// What the guest does, or that another iothread runs.
         event: Box<Event>,
     },
-    /// The process is killed before that store, or at the end of the iterations.
+    /// The process is killed before that store of an iothread, or at the end of the iterations.
     Kill {
+        /// Which iothread.
+        iothread: u8,
         /// Which store.
         store: u16,
         /// What becomes of what the kernel has.
@@ -187,6 +221,8 @@ pub enum Event {
     },
     /// A live upgrade: the queues are handed over to another process.
     Upgrade(Handover),
+    /// The daemon goes on with another node.
+    Exchange(Exchange),
     /// The disk gets another size.
     Resize {
         /// Sectors.

@@ -2,7 +2,9 @@
 
 use crate::random::Random;
 
-use super::{Config, DriverFeatures, End, Event, Handover, Kind, Leave, MAX_SECTORS, Then};
+use super::{
+    Config, DriverFeatures, End, Event, Exchange, Handover, Kind, Leave, MAX_SECTORS, Then,
+};
 
 /// What is frequent in this run, in parts of 1000: beside the usual, something is more likely than else.
 pub(super) struct Moods {
@@ -30,7 +32,7 @@ impl Moods {
             faults: random.pick(&[0, 0, 50, 300]),
             control: random.pick(&[0, 20, 60, 200]),
             crashes: random.pick(&[0, 10, 30, 80]),
-            migration: random.pick(&[0, 0, 40, 150]),
+            migration: random.pick(&[0, 0, 60, 250]),
             outages: random.pick(&[0, 0, 0, 30]),
             between: random.pick(&[0, 100, 400]),
             reads: random.pick(&[100, 400, 700]),
@@ -42,13 +44,13 @@ impl Moods {
     pub(super) fn events(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
         let at = random.below(1000);
         if at < self.crashes {
-            crash(random, events);
+            crash(config, random, events);
         } else if at < self.crashes + self.control {
             events.push(control(config, random));
         } else if random.below(1000) < self.outages {
             self.outage(config, random, events);
         } else if random.below(1000) < self.migration {
-            migration(random, events);
+            migration(config, random, events);
         } else if random.below(4000) < self.between {
             self.race(config, random, events);
         } else {
@@ -73,11 +75,14 @@ impl Moods {
         });
         events.push(show.clone());
         // None: it is awake, for what was shown.
+        let iothread = iothread_of(config, queue);
         events.push(Event::Run {
+            iothread,
             times: byte(random, 4),
         });
         events.push(self.ask(config, random));
         events.push(Event::Between {
+            iothread,
             store: byte(random, 12),
             event: Box::new(show),
         });
@@ -91,14 +96,16 @@ impl Moods {
             events.push(self.ask(config, random));
         }
         events.push(Event::Publish { queue, kicks: 1 });
-        events.push(Event::Run { times: 3 });
+        let iothread = iothread_of(config, queue);
+        let run = Event::Run { iothread, times: 3 };
+        events.push(run.clone());
         for _ in 0..=random.below(3) {
             events.push(Event::Complete {
                 pick: short(random, 1 << 16),
                 how: random.pick(&[End::Error, End::NoSpace]),
             });
         }
-        events.push(Event::Run { times: 3 });
+        events.push(run.clone());
         let resume = Event::Resume {
             report: random.one_in(5),
         };
@@ -112,7 +119,7 @@ impl Moods {
                 _ => control(config, random),
             });
             if !random.one_in(3) {
-                events.push(Event::Run { times: 3 });
+                events.push(run.clone());
             }
         }
         events.push(resume);
@@ -124,6 +131,7 @@ impl Moods {
 
     fn usual(&self, config: &Config, random: &mut Random) -> Event {
         match random.below(100) {
+            0..35 if config.client && random.one_in(3) => self.send(config, random),
             0..35 => self.ask(config, random),
             35..50 => guest(config, random),
             50..58 => Event::Look {
@@ -131,12 +139,11 @@ impl Moods {
                 then: then(random),
             },
             58..80 if random.below(1000) < self.between => Event::Between {
+                iothread: iothread(config, random),
                 store: byte(random, 12),
-                event: Box::new(self.guest(config, random)),
+                event: Box::new(self.meanwhile(config, random)),
             },
-            58..80 => Event::Run {
-                times: 1 + byte(random, 3),
-            },
+            58..80 => run(config, random),
             80..95 => Event::Complete {
                 pick: short(random, 1 << 16),
                 how: self.end(random),
@@ -156,8 +163,9 @@ impl Moods {
     }
 
     /// What goes on while an iothread runs.
-    fn guest(&self, config: &Config, random: &mut Random) -> Event {
+    fn meanwhile(&self, config: &Config, random: &mut Random) -> Event {
         match random.below(5) {
+            1 if config.iothreads > 1 => run(config, random),
             0 if self.migration > 0 => copy(random),
             _ => guest(config, random),
         }
@@ -168,6 +176,19 @@ impl Moods {
             _ if random.below(1000) < self.faults => random.pick(&[End::Error, End::NoSpace]),
             0 => End::Short(short(random, 512)),
             _ => End::Whole,
+        }
+    }
+
+    fn send(&self, config: &Config, random: &mut Random) -> Event {
+        let kind = match random.below(1000) {
+            at if at < self.reads => Kind::Read,
+            _ => random.pick(&[Kind::Write, Kind::Write, Kind::Write, Kind::Flush]),
+        };
+        Event::Send {
+            kind,
+            sector: short(random, config.sectors.into()),
+            sectors: 1 + byte(random, MAX_SECTORS.into()),
+            stable: random.one_in(3),
         }
     }
 
@@ -210,6 +231,22 @@ fn queue(config: &Config, random: &mut Random) -> u8 {
     u8::try_from(random.index(config.queues)).expect("few queues")
 }
 
+fn iothread(config: &Config, random: &mut Random) -> u8 {
+    u8::try_from(random.index(config.iothreads)).expect("few iothreads")
+}
+
+/// That of a queue.
+fn iothread_of(config: &Config, queue: u8) -> u8 {
+    u8::try_from(usize::from(queue) % config.iothreads).expect("few iothreads")
+}
+
+fn run(config: &Config, random: &mut Random) -> Event {
+    Event::Run {
+        iothread: iothread(config, random),
+        times: 1 + byte(random, 3),
+    }
+}
+
 fn then(random: &mut Random) -> Then {
     match random.below(5) {
         0 => Then::Polls,
@@ -233,7 +270,7 @@ fn guest(config: &Config, random: &mut Random) -> Event {
     }
 }
 
-fn crash(random: &mut Random, events: &mut Vec<Event>) {
+fn crash(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
     match random.below(8) {
         0 => events.push(Event::PowerFail {
             salt: random.small(u32::MAX),
@@ -249,6 +286,7 @@ fn crash(random: &mut Random, events: &mut Vec<Event>) {
             }
             let end = random.pick(&[4, 12, 40]);
             events.push(Event::Kill {
+                iothread: iothread(config, random),
                 store: short(random, end),
                 salt: random.small(u32::MAX),
             });
@@ -261,14 +299,14 @@ fn crash(random: &mut Random, events: &mut Vec<Event>) {
 }
 
 /// A migration's steps, most of them copies; some of the rest come to nothing.
-fn migration(random: &mut Random, events: &mut Vec<Event>) {
+fn migration(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
     match random.below(16) {
         0..4 => events.push(Event::Log),
         4 => events.push(Event::LogNoMore),
         5..7 => {
             events.push(Event::Leave(Leave::Migrate));
             // What is under way ends while the last pages are copied.
-            for _ in 0..random.below(6) {
+            for _ in 0..random.below(10) {
                 if random.one_in(2) {
                     let pick = short(random, 1 << 16);
                     events.push(Event::Complete {
@@ -277,9 +315,11 @@ fn migration(random: &mut Random, events: &mut Vec<Event>) {
                     });
                     events.push(copy(random));
                 }
+                let iothread = iothread(config, random);
                 events.push(match random.below(3) {
-                    0 => Event::Run { times: 1 },
+                    0 => Event::Run { iothread, times: 1 },
                     _ => Event::Between {
+                        iothread,
                         store: byte(random, 8),
                         event: Box::new(Event::Copy {
                             pages: 1000,
@@ -302,8 +342,8 @@ fn copy(random: &mut Random) -> Event {
 
 fn control(config: &Config, random: &mut Random) -> Event {
     let queue = queue(config, random);
-    match random.below(22) {
-        0 | 1 => {
+    match random.below(28) {
+        0..3 => {
             let next = DriverFeatures::of(random);
             Event::Leave(random.pick(&[
                 Leave::Disconnect,
@@ -312,30 +352,37 @@ fn control(config: &Config, random: &mut Random) -> Event {
                 Leave::Migrate,
             ]))
         }
-        2..5 => Event::Connect,
-        5 => Event::Remap,
-        6 => Event::SetCall { queue },
-        7 => Event::SetKick { queue },
-        8..11 => Event::Enable {
+        3..6 => Event::Connect,
+        6 => Event::Remap,
+        7 => Event::SetCall { queue },
+        8 => Event::SetKick { queue },
+        9..12 => Event::Enable {
             queue,
             enabled: !random.one_in(3),
         },
-        11 => Event::Resize {
+        12 => Event::Resize {
             sectors: config.sectors - 8 + short(random, 12),
         },
-        12 | 13 => Event::Resume {
+        13 | 14 => Event::Resume {
             report: random.one_in(3),
         },
-        14 | 15 => Event::Hotplug {
+        15 | 16 => Event::Hotplug {
             present: random.one_in(2),
         },
-        16 => Event::StopQueue {
+        17 => Event::StopQueue {
             queue,
             reset: random.one_in(2),
         },
-        17..20 => Event::CacheMode {
+        18..21 => Event::CacheMode {
             write_back: !random.one_in(3),
         },
+        21 | 22 => Event::Exchange(Exchange::Reopened {
+            rewrites: random.one_in(2),
+        }),
+        23 | 24 => Event::Exchange(Exchange::Filtered {
+            present: random.one_in(2),
+        }),
+        25 if config.client => Event::HangUp,
         _ => Event::Upgrade(random.pick(&[
             Handover::Done,
             Handover::Done,

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use data_plane::{Message, Resume};
+use data_plane::Resume;
 use virtqueue::QueueLog;
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 
@@ -34,6 +34,7 @@ impl World {
                 }
             }
         }
+        self.start_client();
         self.is_logged();
     }
 
@@ -52,8 +53,16 @@ impl World {
         let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
         self.trace
             .say(|| format!("a daemon starts, for {sectors} sectors"));
-        self.daemon = Some(Daemon::new(&self.config, &self.kernel, sectors));
+        self.daemon = Some(Daemon::new(
+            &self.config,
+            &self.kernel,
+            sectors,
+            self.filters,
+        ));
         let mut guest = self.guest.borrow_mut();
+        if self.filters.are_tasks() {
+            guest.is_served_by_tasks();
+        }
         guest.resized(sectors as u64);
         guest.restarted();
         // Another process does not know what a driver has set.
@@ -123,7 +132,11 @@ impl World {
         if self.config.inflight && (how == Leave::Vanish || self.config.suspends) {
             daemon.tell(|| QueueCommand::LeaveParked);
         }
-        self.waits = Some(Waits::Stopped(how, self.stop_all(|_| true)));
+        let answers = self.stop_all(|_| true);
+        if how == Leave::Migrate {
+            self.stop_client();
+        }
+        self.waits = Some(Waits::Stopped(how, answers));
     }
 
     /// One queue stops while the others go on.
@@ -138,7 +151,7 @@ impl World {
         self.trace
             .say(|| format!("the front-end stops queue {index}{then}"));
         if self.config.inflight && self.config.suspends {
-            daemon.send(Message::Queue(running.place, QueueCommand::LeaveParked));
+            daemon.tell_queue(running, QueueCommand::LeaveParked);
         }
         let answers = self.stop_all(|other| other == index);
         self.waits = Some(Waits::QueueStopped(reset, index, answers));
@@ -151,15 +164,18 @@ impl World {
         let done = match &mut waits {
             Waits::Stopped(how, answers) => {
                 let told = *how != Leave::Vanish || !self.config.inflight;
-                self.have_stopped(answers, told)
+                self.have_stopped(answers, told) & self.client_has_stopped()
             }
+            Waits::ClientStopped => self.client_has_stopped(),
             Waits::QueueStopped(_, _, answers) | Waits::HandoverStopped(_, _, answers) => {
-                self.have_stopped(answers, true)
+                self.have_stopped(answers, true) & self.client_has_stopped()
             }
             Waits::Settled(_, answers)
             | Waits::Logged(answers)
             | Waits::Mapped(answers)
             | Waits::CacheSettled(answers)
+            | Waits::ExchangeSettled(_, answers)
+            | Waits::Exchanged(_, _, answers)
             | Waits::HandoverSettled(_, answers) => {
                 answers.retain(|answer| answer.try_recv() == Err(TryRecvError::Empty));
                 answers.is_empty()
@@ -189,9 +205,12 @@ impl World {
                 self.kernel.state().disk.resize(sectors.into());
                 self.guest.borrow_mut().cut(sectors.into());
             }
+            Waits::ClientStopped => {}
             Waits::Logged(_) => self.is_logged(),
             Waits::Mapped(_) => self.guest.borrow_mut().table_is_in_force(),
             Waits::CacheSettled(_) => self.flush(),
+            Waits::ExchangeSettled(how, _) => self.exchange_settled(how),
+            Waits::Exchanged(how, old, _) => self.exchanged(how, old),
             Waits::HandoverSettled(how, _) => self.handover_settled(how),
             Waits::HandoverStopped(how, moved, _) => self.handover_stopped(how, &moved),
         }
@@ -259,15 +278,18 @@ impl World {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         queue.call = rustix::event::eventfd(0, flags).expect("an eventfd");
         let call = queue.call.try_clone().expect("a descriptor");
-        daemon.send(Message::Queue(
-            running.place,
-            QueueCommand::SetCall(Some(call)),
-        ));
+        daemon.tell_queue(running, QueueCommand::SetCall(Some(call)));
     }
 
-    /// The front-end enables a queue, or disables it. During a handover its messages are not read.
+    /// The front-end enables a queue, or disables it. During an exchange or a handover its messages are not read.
     pub(super) fn enable(&mut self, index: usize, enabled: bool) {
-        if let Some(Waits::HandoverSettled(..) | Waits::HandoverStopped(..)) = self.waits {
+        if let Some(
+            Waits::ExchangeSettled(..)
+            | Waits::Exchanged(..)
+            | Waits::HandoverSettled(..)
+            | Waits::HandoverStopped(..),
+        ) = self.waits
+        {
             return;
         }
         let known = &mut self.known[index];
@@ -277,7 +299,7 @@ impl World {
         {
             self.trace
                 .say(|| format!("queue {index}: enabled: {enabled}"));
-            daemon.send(Message::Queue(running.place, QueueCommand::Enable(enabled)));
+            daemon.tell_queue(running, QueueCommand::Enable(enabled));
             known.disabling = !enabled;
             if enabled {
                 self.guest.borrow_mut().enabled(index);
@@ -287,11 +309,12 @@ impl World {
         }
     }
 
-    /// The iothread has run: it has read its messages, and if it sleeps it has seen all completions.
-    pub(super) fn has_run(&mut self) {
+    /// An iothread has run: it has read its messages, and those that sleep have seen all completions.
+    pub(super) fn has_run(&mut self, iothread: usize) {
         self.has_just_failed &= self.daemon.as_ref().is_some_and(Daemon::is_awake);
         for (index, known) in self.known.iter_mut().enumerate() {
-            if std::mem::take(&mut known.disabling) {
+            let is_there = index % self.config.iothreads == iothread;
+            if is_there && std::mem::take(&mut known.disabling) {
                 self.guest.borrow_mut().disabled(index);
             }
         }
@@ -312,7 +335,7 @@ impl World {
         } else {
             daemon.device.resize(bytes as u64);
             self.guest.borrow_mut().resized(sectors.into());
-            self.waits = Some(Waits::Settled(sectors, daemon.ask(QueueCommand::Settle)));
+            self.waits = Some(Waits::Settled(sectors, daemon.settle()));
         }
     }
 

@@ -33,6 +33,11 @@ impl World {
                 crate::guest::told(asked)
             ));
         }
+        if let Some(id) = self.client.waits_for() {
+            return Err(format!(
+                "#{id} of the client is never answered; nothing moves any more"
+            ));
+        }
         guest.check_memory()?;
         if guest.has_old_tables() {
             return Err(
@@ -52,7 +57,8 @@ impl World {
             let missing = self
                 .daemon
                 .as_ref()
-                .is_none_or(|daemon| daemon.queues.contains(&None));
+                .is_none_or(|daemon| daemon.queues.contains(&None))
+                || self.client_is_missing();
             if missing {
                 self.connect();
                 return true;
@@ -69,18 +75,14 @@ impl World {
             }
         }
         if self.daemon.as_ref().is_some_and(Daemon::is_awake) {
-            self.iterate();
+            (0..self.config.iothreads).for_each(|iothread| self.iterate(iothread));
             return true;
         }
         if !self.kernel.state().disk.held.is_empty() {
             self.complete(0, End::Whole);
             return true;
         }
-        if self
-            .daemon
-            .as_mut()
-            .is_some_and(|daemon| daemon.io().jobs() > 0)
-        {
+        if self.daemon.as_ref().is_some_and(|daemon| daemon.jobs() > 0) {
             self.work(0, false);
             return true;
         }
@@ -106,6 +108,6 @@ impl World {
             self.resume(Resume::Retry);
             return true;
         }
-        daemon.wakeups.state().pass()
+        daemon.pass()
     }
 }

@@ -1,10 +1,14 @@
 //! What goes by itself, and what breaks: the iothread runs, kicks arrive, the kernel ends requests, processes are killed, power
 //! fails.
 
+use std::os::fd::RawFd;
+
 use engine::Errno;
 use virtqueue::steps::{kill, watched};
 
+use crate::daemon::Running;
 use crate::disk::Does;
+use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::model::SECTOR;
 use crate::plan::{End, Event};
@@ -13,11 +17,17 @@ use crate::random::Random;
 
 use super::World;
 
-fn deliver(guest: &mut Guest, wakeups: &Wakeups, kicks: &[Option<i32>]) {
+/// Of a block of [`block::Node::rewriting`].
+const REWRITTEN_SECTORS: u64 = 4;
+
+/// Where the kicks of a queue go.
+type Kick = (Wakeups, RawFd);
+
+fn deliver(guest: &mut Guest, kicks: &[Option<Kick>]) {
     for (queue, kick) in guest.queues.iter_mut().zip(kicks) {
         for _ in 0..std::mem::take(&mut queue.kicks) {
-            if let Some(kick) = kick {
-                wakeups.state().kick(*kick);
+            if let Some((wakeups, fd)) = kick {
+                wakeups.state().kick(*fd);
             }
         }
     }
@@ -36,17 +46,16 @@ pub(super) fn act(guest: &mut Guest, event: &Event) {
 }
 
 impl World {
-    fn kicks(&self) -> Vec<Option<i32>> {
-        let queues = self.daemon.iter().flat_map(|daemon| &daemon.queues);
-        queues
-            .map(|queue| queue.map(|running| running.kick))
-            .collect()
+    fn kicks(&self) -> Vec<Option<Kick>> {
+        let Some(daemon) = &self.daemon else {
+            return Vec::new();
+        };
+        let kick = |running: Running| (daemon.wakeups(running.place.iothread), running.kick);
+        daemon.queues.iter().map(|queue| queue.map(kick)).collect()
     }
 
     pub(super) fn deliver_kicks(&mut self) {
-        if let Some(daemon) = &self.daemon {
-            deliver(&mut self.guest.borrow_mut(), &daemon.wakeups, &self.kicks());
-        }
+        deliver(&mut self.guest.borrow_mut(), &self.kicks());
         // Without a daemon they are lost.
         for queue in &mut self.guest.borrow_mut().queues {
             queue.kicks = 0;
@@ -60,50 +69,66 @@ impl World {
         self.deliver_kicks();
     }
 
-    pub(super) fn iterate(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.iterate();
-            self.has_run();
+    pub(super) fn iterate(&mut self, pick: usize) {
+        if let Some(daemon) = &self.daemon {
+            let (index, iothread) = daemon.iothread(pick);
+            iothread.borrow_mut().iterate();
+            self.has_run(index);
         }
     }
 
-    /// One iteration, in which the guest does something before a certain store.
-    pub(super) fn between(&mut self, store: u8, event: &Event) {
+    /// One iteration, in which the guest does something before a certain store, or another iothread runs.
+    pub(super) fn between(&mut self, pick: usize, store: u8, event: &Event) {
         let kicks = self.kicks();
-        let Some(daemon) = &mut self.daemon else {
+        let Some(daemon) = &self.daemon else {
             return;
         };
-        let (guest, wakeups, event) = (self.guest.clone(), daemon.wakeups.clone(), event.clone());
+        let (index, iothread) = daemon.iothread(pick);
+        let other = match *event {
+            Event::Run { iothread, .. } => Some(daemon.iothread(iothread.into())),
+            _ => None,
+        };
+        let other = other.filter(|(other, _)| *other != index);
+        let ran = other.as_ref().map(|(other, _)| *other);
+        let (guest, event) = (self.guest.clone(), event.clone());
         let mut left = Some(store);
         let watcher = move || {
             left = left.and_then(|left| match left.checked_sub(1) {
                 None => {
+                    let trace = guest.borrow().trace.clone();
+                    trace.say(|| format!("  (while iothread {index} runs:)"));
+                    if let Some((_, other)) = &other {
+                        other.borrow_mut().iterate();
+                        return None;
+                    }
                     let mut guest = guest.borrow_mut();
-                    guest
-                        .trace
-                        .say(|| "  (while the iothread runs:)".to_owned());
                     act(&mut guest, &event);
-                    deliver(&mut guest, &wakeups, &kicks);
+                    deliver(&mut guest, &kicks);
                     None
                 }
                 less => less,
             });
         };
-        watched(Box::new(watcher), || daemon.iterate());
-        self.has_run();
+        watched(Box::new(watcher), || iothread.borrow_mut().iterate());
+        self.has_run(index);
+        if let Some(other) = ran {
+            self.has_run(other);
+        }
     }
 
-    /// The process ends before a certain store.
-    pub(super) fn kill(&mut self, store: u16, salt: u32) {
-        let Some(daemon) = &mut self.daemon else {
+    /// The process ends before a certain store of an iothread.
+    pub(super) fn kill(&mut self, pick: usize, store: u16, salt: u32) {
+        let Some(daemon) = &self.daemon else {
             return;
         };
+        let (_, iothread) = daemon.iothread(pick);
+        let run = || (0..2).for_each(|_| iothread.borrow_mut().iterate());
         let mut left = store;
         let watcher = move || match left.checked_sub(1) {
             None => kill(),
             Some(less) => left = less,
         };
-        let ended = watched(Box::new(watcher), || (0..2).for_each(|_| daemon.iterate()));
+        let ended = watched(Box::new(watcher), run);
         self.trace.say(|| match ended {
             None => format!("the process is killed before store {store}"),
             Some(()) => "the process is killed".to_owned(),
@@ -130,6 +155,7 @@ impl World {
         unsafe { self.kernel.state().disk.abandon(&mut random) };
         self.waits = None;
         self.daemon = None;
+        self.client_is_gone();
         self.kernel.state().answers.clear();
         for known in &mut self.known {
             // What it has said before it stopped still holds.
@@ -193,30 +219,47 @@ impl World {
                 };
                 // SAFETY: who asked for it keeps the buffers until it is done.
                 let (held, moved) = unsafe { state.disk.carry_out(index, max) };
-                if state.post(held.cookie, i64::try_from(moved).expect("small")) {
-                    daemon.wakeups.state().completed();
+                if state.post(held.name, i64::try_from(moved).expect("small")) {
+                    daemon.wakeups(held.name.iothread).state().completed();
                 }
                 return;
             }
         };
-        (self.may_be_parked, self.has_just_failed) = (true, true);
         // With the rest of it all fails that was joined to one request.
         let began = (state.disk.held[index].began / SECTOR) as u64;
-        self.guest
-            .borrow_mut()
-            .failed(does == Does::Read, does == Does::Flush, began..sectors.end);
         let held = state.disk.held.remove(index);
-        if state.post(held.cookie, -i64::from(errno.raw_os_error())) {
-            daemon.wakeups.state().completed();
+        if state.post(held.name, -i64::from(errno.raw_os_error())) {
+            daemon.wakeups(held.name.iothread).state().completed();
+        }
+        drop(state);
+        let read = does == Does::Read;
+        self.failed(&Failure {
+            read,
+            flush: does == Does::Flush,
+            sectors: began..sectors.end,
+        });
+        if read && self.filters.rewrites {
+            // It may be that of a write which begins later in the same block.
+            self.failed(&Failure {
+                read: false,
+                flush: false,
+                sectors: began..began + REWRITTEN_SECTORS,
+            });
         }
     }
 
+    /// The disk has failed something: whatever may be that may fail, and be parked.
+    fn failed(&mut self, failure: &Failure) {
+        (self.may_be_parked, self.has_just_failed) = (true, true);
+        self.guest.borrow_mut().failed(failure);
+        self.client.failed(failure);
+    }
+
     pub(super) fn work(&mut self, pick: usize, fails: bool) {
-        let Some(daemon) = &mut self.daemon else {
+        let Some(daemon) = &self.daemon else {
             return;
         };
-        let io = daemon.io();
-        let count = io.jobs();
+        let count = daemon.jobs();
         if count == 0 {
             return;
         }
@@ -228,11 +271,17 @@ impl World {
         });
         if fails {
             self.seen.faults.jobs += 1;
-            (self.may_be_parked, self.has_just_failed) = (true, true);
-            let mut guest = self.guest.borrow_mut();
-            guest.failed(true, false, 0..u64::MAX);
-            guest.failed(false, true, 0..u64::MAX);
         }
-        io.run_job(pick % count, fails.then_some(Errno::IO));
+        daemon.run_job(pick % count, fails.then_some(Errno::IO));
+        if fails {
+            for read in [true, false] {
+                let (flush, sectors) = (!read, 0..u64::MAX);
+                self.failed(&Failure {
+                    read,
+                    flush,
+                    sectors,
+                });
+            }
+        }
     }
 }

@@ -54,7 +54,7 @@ impl World {
             .write_config(WCE_OFFSET, &[u8::from(write_back)]);
         assert!(written, "the cache mode can be set");
         if turns_off {
-            self.waits = Some(Waits::CacheSettled(daemon.ask(QueueCommand::Settle)));
+            self.waits = Some(Waits::CacheSettled(daemon.settle()));
         }
     }
 

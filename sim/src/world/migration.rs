@@ -2,7 +2,6 @@
 
 use std::sync::mpsc::channel;
 
-use data_plane::Message;
 use virtqueue::QueueLog;
 use virtqueue::control::QueueCommand;
 
@@ -39,10 +38,7 @@ impl World {
                     used: Some(queue.driver.layout().used),
                 };
                 let (reply, answer) = channel();
-                daemon.send(Message::Queue(
-                    running.place,
-                    QueueCommand::SetLog(Some(log), reply),
-                ));
+                daemon.tell_queue(*running, QueueCommand::SetLog(Some(log), reply));
                 answers.push(answer);
             }
         }

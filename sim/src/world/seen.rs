@@ -5,6 +5,8 @@
 pub struct Seen {
     /// Requests that were answered.
     pub answered: u64,
+    /// Requests of a client without a ring that were answered.
+    pub sent: u64,
     /// Processes that were killed.
     pub kills: u64,
     /// Power failures.
@@ -21,6 +23,8 @@ pub struct Seen {
     pub resets: u64,
     /// Live upgrades that came to their end.
     pub upgrades: u64,
+    /// Nodes that took the place of another one.
+    pub exchanges: u64,
     /// What went wrong on the disk.
     pub faults: Faults,
 }
@@ -42,6 +46,7 @@ impl Seen {
     /// Together with another run's.
     pub fn add(&mut self, other: Seen) {
         self.answered += other.answered;
+        self.sent += other.sent;
         self.kills += other.kills;
         self.power_failures += other.power_failures;
         self.stops += other.stops;
@@ -50,6 +55,7 @@ impl Seen {
         self.tables += other.tables;
         self.resets += other.resets;
         self.upgrades += other.upgrades;
+        self.exchanges += other.exchanges;
         self.faults.errors += other.faults.errors;
         self.faults.no_space += other.faults.no_space;
         self.faults.short += other.faults.short;

@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use data_plane::Message;
+use data_plane::{Message, SocketDeviceCommand};
 use virtqueue::control::QueueCommand;
 
 use crate::plan::Handover;
@@ -25,7 +25,8 @@ impl World {
         self.trace
             .say(|| "an upgrade begins: all queues are disabled".to_owned());
         daemon.tell(|| QueueCommand::Enable(false));
-        let answers = daemon.ask(QueueCommand::Settle);
+        daemon.tell_client(SocketDeviceCommand::Enable(false));
+        let answers = daemon.settle();
         self.waits = Some(Waits::HandoverSettled(how, answers));
     }
 
@@ -39,14 +40,16 @@ impl World {
             for (index, running) in daemon.queues.iter().enumerate() {
                 if let Some(running) = running {
                     let enabled = !self.known[index].disabled;
-                    daemon.send(Message::Queue(running.place, QueueCommand::Enable(enabled)));
+                    daemon.tell_queue(*running, QueueCommand::Enable(enabled));
                 }
             }
+            self.enable_client();
             return;
         }
         daemon.tell(|| QueueCommand::LeaveParked);
         let answers = self.stop_all(|_| true);
         let moved = answers.iter().map(|(index, _)| *index).collect();
+        self.stop_client();
         self.waits = Some(Waits::HandoverStopped(how, moved, answers));
     }
 
@@ -63,6 +66,7 @@ impl World {
         for index in moved {
             self.start_queue(*index, false);
         }
+        self.start_client();
         for index in moved {
             self.enable(*index, !self.known[*index].disabled);
         }
@@ -74,12 +78,12 @@ impl World {
             return Vec::new();
         };
         let running = daemon.queues.iter().enumerate();
-        let running = running.filter_map(|(index, running)| Some((index, (*running)?.place)));
+        let running = running.filter_map(|(index, running)| Some((index, (*running)?)));
         let stopped = running.filter(|(index, _)| which(*index));
         stopped
-            .map(|(index, place)| {
+            .map(|(index, running)| {
                 let (reply, answer) = std::sync::mpsc::channel();
-                daemon.send(Message::Stop(place, reply));
+                daemon.send(running.place, |place| Message::Stop(place, reply));
                 (index, answer)
             })
             .collect()

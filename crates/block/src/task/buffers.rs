@@ -100,7 +100,7 @@ pub(crate) struct Buffer {
 }
 
 #[cfg_attr(
-    not(test),
+    not(any(test, feature = "simulation")),
     expect(dead_code, reason = "no driver that copies or transforms data yet")
 )]
 impl Buffer {

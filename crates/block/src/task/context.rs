@@ -87,7 +87,7 @@ impl TaskContext {
 
     /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.
     #[cfg_attr(
-        not(test),
+        not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or transforms data yet")
     )]
     pub fn buffer(&self, len: usize) -> Buffer {

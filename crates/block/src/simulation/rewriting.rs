@@ -1,0 +1,124 @@
+//! A driver that rewrites blocks: it needs what drivers that copy or move data need, before there is one of those.
+//!
+//! A write that begins within a block reads the block up to there, and writes that back together with its own data. Two of them in
+//! one block would undo each other, so all that changes data holds its blocks in a range lock, which the routes of all
+//! iothreads share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{Errno, Op, Request};
+
+use crate::drivers::Driver;
+use crate::io::AttachContext;
+use crate::node::Node;
+use crate::range_lock::RangeLock;
+use crate::route::{Path, Route};
+use crate::task::{LocalFuture, TaskContext, TaskNode};
+
+/// Bytes of a block.
+const BLOCK: u64 = 2048;
+
+struct Rewriting {
+    below: Arc<Node>,
+    ranges: Arc<RangeLock>,
+}
+
+impl Driver for Rewriting {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.below, 0))
+    }
+
+    fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach(&self.below);
+        let (files, disk) = (below.files.clone(), below.disk.clone());
+        let task: Rc<dyn TaskNode> = Rc::new(OfRoute {
+            below,
+            ranges: self.ranges.clone(),
+        });
+        let path = || Path::Task(task.clone());
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: path(),
+            discard: path(),
+            flush: path(),
+            files,
+            merging_helps: false,
+            disk,
+        }
+    }
+}
+
+/// The driver on the route of one source.
+struct OfRoute {
+    below: Route,
+    ranges: Arc<RangeLock>,
+}
+
+impl TaskNode for OfRoute {
+    fn buffer_bytes(&self, request: &Request) -> usize {
+        head_bytes(request) + self.below.buffer_bytes(request)
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            if matches!(request.op, Op::Read | Op::Flush) {
+                return cx.child(&self.below, request).await;
+            }
+            let end = (request.offset + request.len).next_multiple_of(BLOCK);
+            let _blocks = self.ranges.lock(request.offset / BLOCK * BLOCK..end).await;
+            match head_bytes(&request) {
+                0 => cx.child(&self.below, request).await,
+                head_bytes => self.rewrite(&cx, request, head_bytes).await,
+            }
+        })
+    }
+}
+
+/// Bytes of the first block before a write.
+fn head_bytes(request: &Request) -> usize {
+    match request.op {
+        Op::Write => usize::try_from(request.offset % BLOCK).expect("less than a block"),
+        _ => 0,
+    }
+}
+
+impl OfRoute {
+    async fn rewrite(
+        &self,
+        cx: &TaskContext,
+        write: Request,
+        head_bytes: usize,
+    ) -> Result<(), Errno> {
+        let read = cx
+            .buffer(head_bytes)
+            .request(Op::Read, write.offset / BLOCK * BLOCK);
+        cx.child(&self.below, read).await?;
+        // SAFETY: the buffer's list has one segment; the source keeps those of its request until this is complete.
+        let mut segments = unsafe {
+            let own = std::slice::from_raw_parts(write.iov, write.iov_count as usize);
+            [std::slice::from_raw_parts(read.iov, 1), own].concat()
+        };
+        let rewrite = Request {
+            offset: read.offset,
+            len: read.len + write.len,
+            iov: segments.as_mut_ptr(),
+            iov_count: write.iov_count + 1,
+            ..write
+        };
+        cx.child(&self.below, rewrite).await
+    }
+}
+
+impl Node {
+    /// A node in front of another one, which rewrites blocks.
+    #[must_use]
+    pub fn rewriting(name: &str, below: &Arc<Node>) -> Arc<Node> {
+        let driver = Rewriting {
+            below: below.clone(),
+            ranges: Arc::default(),
+        };
+        Node::of(name, below.geometry(), false, true, Box::new(driver))
+    }
+}

@@ -1,0 +1,79 @@
+//! One of the daemon's iothreads: event loop, engines and control messages are the program's own. It runs when the simulator lets it.
+
+use std::sync::Arc;
+
+use block::{IoContext, IoSettings};
+use data_plane::{Message, StoragePlane};
+use engine::{AioKernel, AioSettings, PoolSettings};
+use event_loop::{IoThread, PollSettings, Remote};
+
+use crate::plan::Config;
+use crate::poller::Wakeups;
+
+/// An iothread without a thread.
+pub struct Iothread {
+    io: IoThread<StoragePlane>,
+    remote: Remote<Message>,
+    /// What wakes it.
+    pub wakeups: Wakeups,
+}
+
+impl Iothread {
+    /// Without queues, above that kernel.
+    #[must_use]
+    pub fn new(config: &Config, kernel: Box<dyn AioKernel>) -> Self {
+        let wakeups = Wakeups::default();
+        let polling = PollSettings {
+            max_ns: 0,
+            ..PollSettings::default()
+        };
+        let settings = IoSettings {
+            aio: AioSettings {
+                max_events: config.max_events,
+                ..AioSettings::default()
+            },
+            pool: PoolSettings::default(),
+        };
+        let io = IoThread::new(Box::new(wakeups.clone()), polling, |_, remote| {
+            let (waker, mail) = (remote.waker(), wakeups.clone());
+            let wake = Arc::new(move || {
+                waker.wake();
+                mail.state().wake();
+            });
+            let mut io = IoContext::new(settings, wake).map_err(std::io::Error::other)?;
+            io.simulate(kernel);
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
+        });
+        let io = io.expect("an iothread");
+        Iothread {
+            remote: io.remote(),
+            io,
+            wakeups,
+        }
+    }
+
+    /// Sends a message, and does not wait.
+    pub fn send(&self, message: Message) {
+        self.remote.send(message).expect("a loop that runs");
+        self.wakeups.state().wake();
+    }
+
+    /// Whether there is a reason to run.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.wakeups.state().is_awake()
+    }
+
+    /// One iteration, if there is a reason.
+    pub fn iterate(&mut self) {
+        if self.is_awake() {
+            let goes_on = self.io.iterate().expect("a poller that works");
+            assert!(goes_on, "nobody has stopped it");
+        }
+    }
+
+    /// Its engines.
+    pub fn io(&mut self) -> &mut IoContext {
+        self.io.plane().io_mut()
+    }
+}

@@ -1,0 +1,108 @@
+//! The disk is opened anew, or gets another filter: exports go on with another node in the place of the one that they show.
+//!
+//! Iothreads get the messages that `vhost_user::FrontEnds` sends, in their order. A new opening is shown to queues that are disabled and
+//! have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes the old
+//! way to its end.
+
+use data_plane::{OnError, SocketDeviceCommand};
+use virtqueue::control::QueueCommand;
+
+use crate::daemon::Daemon;
+use crate::model::SECTOR;
+use crate::nodes::{Nodes, Use};
+use crate::plan::Exchange;
+
+use super::{Waits, World};
+
+impl World {
+    /// An exchange begins: those that may not run meanwhile are disabled, and settle.
+    pub(super) fn exchange(&mut self, how: Exchange) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        if !daemon.is_used() {
+            return;
+        }
+        self.trace.say(|| format!("an exchange begins: {how:?}"));
+        daemon.tell_client(SocketDeviceCommand::Enable(false));
+        let answers = match how {
+            Exchange::Reopened { .. } => {
+                daemon.tell(|| QueueCommand::Enable(false));
+                daemon.settle()
+            }
+            Exchange::Filtered { .. } => {
+                Vec::from_iter(daemon.ask_client(SocketDeviceCommand::Settle))
+            }
+        };
+        self.waits = Some(Waits::ExchangeSettled(how, answers));
+    }
+
+    /// They have settled. The other node is shown from now on.
+    pub(super) fn exchange_settled(&mut self, how: Exchange) {
+        if matches!(how, Exchange::Reopened { .. }) {
+            self.expect_idle("all have settled, for another opening of the disk");
+        }
+        let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
+        let Some(daemon) = &mut self.daemon else {
+            return;
+        };
+        let filters = &mut self.filters;
+        let nodes = match how {
+            Exchange::Reopened { rewrites } => {
+                filters.rewrites = rewrites;
+                Nodes::open(&self.config, &self.kernel, sectors, *filters)
+            }
+            Exchange::Filtered { present } => {
+                filters.passes_on = present;
+                daemon.nodes.filtered(present)
+            }
+        };
+        if filters.are_tasks() {
+            self.guest.borrow_mut().is_served_by_tasks();
+        }
+        let old = std::mem::replace(&mut daemon.nodes, nodes).close();
+        let mut answers = daemon.set_node();
+        answers.extend(daemon.settle());
+        self.waits = Some(Waits::Exchanged(how, old, answers));
+    }
+
+    /// All go on with it, and what they had taken before is done. Nothing uses what was shown before.
+    pub(super) fn exchanged(&mut self, how: Exchange, [opening, filter]: [Use; 2]) {
+        let Some(daemon) = &self.daemon else {
+            return;
+        };
+        let reopened = matches!(how, Exchange::Reopened { .. });
+        for (running, known) in daemon.queues.iter().zip(&self.known) {
+            if let Some(running) = running
+                && reopened
+            {
+                daemon.tell_queue(*running, QueueCommand::Enable(!known.disabled));
+            }
+        }
+        self.enable_client();
+        self.seen.exchanges += 1;
+        self.trace.say(|| "the exchange is done".to_owned());
+        // A request that is parked keeps the filter that it came through.
+        let parks = |policy: &OnError| matches!(policy, OnError::Stop | OnError::NoSpace);
+        let is_used = match how {
+            Exchange::Filtered { .. } if self.config.policy.iter().any(parks) => false,
+            Exchange::Reopened { .. } => opening.strong_count() > 0,
+            Exchange::Filtered { .. } => filter.strong_count() > 0,
+        };
+        if is_used {
+            let wrong = "the exchange is done, and something uses the node that was shown before";
+            self.guest.borrow_mut().complain(wrong.to_owned());
+        }
+    }
+
+    /// No request is under way.
+    fn expect_idle(&self, why: &str) {
+        let busy = self.kernel.state().disk.held.len();
+        let jobs = self.daemon.as_ref().map_or(0, Daemon::jobs);
+        if busy + jobs > 0 {
+            self.guest.borrow_mut().complain(format!(
+                "{why}: the kernel still has {busy} requests, and workers have {jobs}"
+            ));
+        }
+    }
+}
