@@ -94,11 +94,15 @@ impl World {
         looked || self.helped()
     }
 
-    /// Nothing moves. What somebody else has to do is done: a queue is enabled, what waits goes on, time passes.
+    /// Nothing moves. What somebody else has to do is done: time passes, what waits goes on.
     fn helped(&mut self) -> bool {
         let Some(daemon) = &self.daemon else {
             return false;
         };
+        // An exchange or an upgrade may wait for that, with queues disabled, and what was resumed for these.
+        if daemon.pass() {
+            return true;
+        }
         if daemon.waiting() > 0 {
             if !self.may_be_parked {
                 let waits = "requests are parked: they were resumed, and have not failed again";
@@ -108,6 +112,6 @@ impl World {
             self.resume(Resume::Retry);
             return true;
         }
-        daemon.pass()
+        false
     }
 }
