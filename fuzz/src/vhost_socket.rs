@@ -135,7 +135,9 @@ impl StartedQueue for Started {
         }
     }
 
-    fn renew(&self) {}
+    fn renew(&self) -> Receiver<()> {
+        unreachable!("nothing is exchanged")
+    }
 
     fn begin_stop(self: Box<Self>) -> Receiver<u32> {
         let (reply, answer) = channel();

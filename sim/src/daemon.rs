@@ -175,7 +175,7 @@ impl Daemon {
         answers
     }
 
-    /// All that run go on with the node that is shown, and say so.
+    /// All that run go on with the node that is shown, and answer when all is done that they had taken before.
     pub fn set_node(&self) -> Vec<Receiver<()>> {
         let node = self.nodes.shown();
         let asked = self.running().map(|queue| {

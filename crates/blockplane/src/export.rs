@@ -247,7 +247,7 @@ impl Target for BlkTarget {
             node: node.get(),
         };
         self.queues.start(index, setup, device, move |queue| {
-            queue.ask_device(|reply| DeviceCommand::SetNode(node.get(), reply));
+            queue.begin_device(|reply| DeviceCommand::SetNode(node.get(), reply))
         })
     }
 }

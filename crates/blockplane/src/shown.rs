@@ -183,7 +183,6 @@ impl FrontEnds {
             FrontEnds::Controller(controller) if shown.get().shares_disk_with(node) => {
                 set();
                 controller.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
-                controller.ask(SocketDeviceCommand::Settle);
             }
             FrontEnds::Controller(controller) => {
                 controller.send(SocketDeviceCommand::Enable(false));

@@ -29,8 +29,8 @@ struct Epoch {
 #[derive(Default)]
 pub(crate) struct Epochs {
     older: Vec<Epoch>,
-    /// Waits until no older generation has requests in flight but parked ones.
-    settling: Option<Sender<()>>,
+    /// Each waits until no older generation has requests in flight but parked ones.
+    settling: Vec<Sender<()>>,
 }
 
 impl Epochs {
@@ -81,22 +81,22 @@ impl Epochs {
 
     /// `reply` hears when no older generation has requests in flight but parked ones.
     pub fn settle(&mut self, reply: Sender<()>) {
-        self.settling = Some(reply);
+        self.settling.push(reply);
     }
 
     /// Nothing waits for requests of older generations, and there are none.
     #[inline]
     pub fn are_over(&self) -> bool {
-        self.older.is_empty() && self.settling.is_none()
+        self.older.is_empty() && self.settling.is_empty()
     }
 
     /// So many requests of older generations are parked.
     pub fn end_settling(&mut self, parked: u32) {
-        if self.in_flight() == parked
-            && let Some(reply) = self.settling.take()
-        {
-            // The receiver may be gone; ignore the error.
-            let _ = reply.send(());
+        if self.in_flight() == parked {
+            for reply in self.settling.drain(..) {
+                // The receiver may be gone; ignore the error.
+                let _ = reply.send(());
+            }
         }
     }
 }

@@ -129,10 +129,15 @@ impl VringHandle {
         ask(&self.remote, message).ok()
     }
 
-    /// The same for its device.
-    pub fn ask_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Option<T> {
-        let message = |reply| Message::Device(self.place, command(reply));
-        ask(&self.remote, message).ok()
+    /// Tells its device. An answer comes, or its sender goes with the queue.
+    #[must_use]
+    pub fn begin_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Receiver<T> {
+        let (reply, answer) = mpsc::channel();
+        // An iothread that is gone has taken the queue with it.
+        let _ = self
+            .remote
+            .send(Message::Device(self.place, command(reply)));
+        answer
     }
 
     /// Takes no more requests. When those in flight are done, the answer says where the queue stands, as `GET_VRING_BASE` wants it;

@@ -42,11 +42,10 @@ pub enum Message {
 
 /// What a queue is told that its front-end does not know of: what concerns the disks behind its device.
 pub enum DeviceCommand {
-    /// The queue goes on with another node in the place of its own; the answer says that it does. What is in flight goes the old
-    /// way to its end: [`QueueCommand::Settle`] says when.
+    /// The queue goes on with another node in the place of its own. The answer says that all is done that it had taken before:
+    /// nothing uses the old node any more. It does not wait for what is taken later, which the new node may delay.
     SetNode(Arc<Node>, Sender<()>),
-    /// These are the controller's disks from now on; the queue is disabled and has nothing in flight. The answer says that
-    /// they are.
+    /// The same for the controller's disks. If units have come or gone, the queue is disabled and has nothing in flight.
     SetDisks(Vec<ScsiDisk>, Sender<()>),
     /// A message from another queue of the same SCSI controller.
     ToScsi(ScsiMessage),
@@ -62,8 +61,8 @@ pub enum SocketDeviceCommand {
     Enable(bool),
     /// Answer when all requests are done that were handed over so far.
     Settle(Sender<()>),
-    /// Go on with another opening of the disk that has its name; the answer says that it does. It was disabled before, and has
-    /// settled.
+    /// Go on with another node in the place of those that have its name. The answer says that all is done that was handed over
+    /// before.
     SetNode(Arc<Node>, Sender<()>),
     /// Stop if no front-end is connected and nothing is in flight; the answer says whether that was so.
     StopIfIdle(Sender<bool>),

@@ -269,7 +269,8 @@ impl Connection {
         for vring in &self.vrings {
             if let Some(running) = vring.running() {
                 if exchanged {
-                    running.renew();
+                    // Nothing is in flight. An error: it is gone.
+                    let _ = running.renew().recv();
                 }
                 running.send(QueueCommand::Enable(vring.enabled));
             }
@@ -277,14 +278,17 @@ impl Connection {
     }
 
     /// Lets the queues go on with what stands behind the device now, if that was `exchanged`, and waits until all is done that they
-    /// had taken before.
+    /// had taken before. What they take from now on is not waited for.
     pub fn switch(&self, exchanged: bool) {
-        for running in self.vrings.iter().filter_map(Vring::running) {
-            if exchanged {
-                running.renew();
-            }
+        if !exchanged {
+            return;
         }
-        self.settle();
+        let running = self.vrings.iter().filter_map(Vring::running);
+        let renewed: Vec<_> = running.map(|running| running.renew()).collect();
+        for renewed in renewed {
+            // An error: the queue is gone, and with it what it had taken.
+            let _ = renewed.recv();
+        }
     }
 
     /// Waits until all is done that the queues have taken so far.

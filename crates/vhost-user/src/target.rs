@@ -51,8 +51,9 @@ pub trait StartedQueue: Send {
     /// Tells it, and does not wait.
     fn send(&self, command: QueueCommand);
     /// What stands behind the device was exchanged: the queue goes on with what is there now. It may have requests in flight, which go
-    /// on with what was there before, only if the target is one that [can be switched](crate::FrontEnds::switch).
-    fn renew(&self);
+    /// on with what was there before, only if the target is one that [can be switched](crate::FrontEnds::switch). An answer comes when
+    /// all is done that it had taken before, or its sender goes with the queue.
+    fn renew(&self) -> Receiver<()>;
     /// Takes no more requests. When those in flight are done, the answer says where it stands, as `GET_VRING_BASE` wants it; its
     /// sender goes with what runs the queue.
     fn begin_stop(self: Box<Self>) -> Receiver<u32>;

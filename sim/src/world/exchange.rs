@@ -61,8 +61,7 @@ impl World {
             self.guest.borrow_mut().is_served_by_tasks();
         }
         let old = std::mem::replace(&mut daemon.nodes, nodes).close();
-        let mut answers = daemon.set_node();
-        answers.extend(daemon.settle());
+        let answers = daemon.set_node();
         self.waits = Some(Waits::Exchanged(how, old, answers));
     }
 

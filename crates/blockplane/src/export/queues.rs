@@ -31,7 +31,7 @@ impl Queues {
         index: u16,
         queue: QueueSetup,
         device: DeviceSetup,
-        renew: impl Fn(&VringHandle) + Send + 'static,
+        renew: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
         let place = usize::from(index);
         let iothread = &self.iothreads[place % self.iothreads.len()];
@@ -79,13 +79,13 @@ struct Queue<R> {
     renew: R,
 }
 
-impl<R: Fn(&VringHandle) + Send> StartedQueue for Queue<R> {
+impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for Queue<R> {
     fn send(&self, command: QueueCommand) {
         self.handle.send(command);
     }
 
-    fn renew(&self) {
-        (self.renew)(&self.handle);
+    fn renew(&self) -> Receiver<()> {
+        (self.renew)(&self.handle)
     }
 
     fn begin_stop(self: Box<Self>) -> Receiver<u32> {

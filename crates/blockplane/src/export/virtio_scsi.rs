@@ -256,7 +256,7 @@ impl Target for ScsiTarget {
             disks: controller.served(index),
         });
         self.queues.start(index, setup, device, move |queue| {
-            queue.ask_device(|reply| DeviceCommand::SetDisks(controller.served(index), reply));
+            queue.begin_device(|reply| DeviceCommand::SetDisks(controller.served(index), reply))
         })
     }
 }

@@ -179,7 +179,7 @@ impl StoragePlane {
                 for place in running.places_of(&node) {
                     running.set_disk(place, controls.attach(&node));
                 }
-                let _ = reply.send(());
+                running.settle(reply);
                 self.tend(cx, place);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {

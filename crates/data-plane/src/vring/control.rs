@@ -70,13 +70,13 @@ impl Vring {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = controls.attach(&node);
                 self.set_disk(disk, controls.io);
-                let _ = reply.send(());
+                self.settle(reply, controls.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| controls.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
                 self.set_disks(disks, attached, controls.io);
-                let _ = reply.send(());
+                self.settle(reply, controls.io);
             }
             DeviceCommand::ToScsi(message) => {
                 if self.handle_queue_message(message, controls.io, now) {

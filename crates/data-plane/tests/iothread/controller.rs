@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{TryRecvError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -265,13 +266,16 @@ fn it_goes_on_with_another_node_while_requests_hang_at_the_old_one() {
     let rig = Rig::on(filter, 8);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);
+    let (reply, exchanged) = channel();
     rig.handle
-        .ask(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
+        .send(SocketDeviceCommand::SetNode(slow_disk(0), reply));
+    rig.iothread.ping().recv().unwrap();
     add_one(&rig.bell);
     rig.until(|rig| rig.done() == 8);
+    assert_eq!(exchanged.try_recv(), Err(TryRecvError::Empty));
     assert!(rig.node.upgrade().is_some(), "it is in use");
     faults.set(None);
-    rig.handle.ask(SocketDeviceCommand::Settle);
+    assert_eq!(exchanged.recv(), Ok(()));
     assert_eq!(rig.done(), 16);
     assert!(rig.node.upgrade().is_none());
     assert_eq!(Arc::strong_count(&faults), 1);

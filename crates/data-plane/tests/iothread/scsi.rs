@@ -358,7 +358,8 @@ fn disks_come_and_go_and_the_guest_hears_of_it() {
         }
         change();
         for vring in &vrings {
-            vring.ask_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
+            let set = vring.begin_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
+            set.recv().unwrap();
             vring.send(QueueCommand::Enable(true));
         }
     };

@@ -141,7 +141,9 @@ impl StartedQueue for Serving {
         }
     }
 
-    fn renew(&self) {}
+    fn renew(&self) -> Receiver<()> {
+        unreachable!("nothing is exchanged")
+    }
 
     fn begin_stop(mut self: Box<Self>) -> Receiver<u32> {
         let (reply, answer) = channel();

@@ -1,7 +1,7 @@
 //! Other nodes behind the units of a controller while commands are in flight.
 
 use std::sync::Arc;
-use std::sync::mpsc::{TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use block::{FaultAction, FaultRule, FaultRules, Faults, Node, Op};
@@ -11,6 +11,7 @@ use engine::Errno;
 use super::*;
 
 const COMPARE_AND_WRITE: u8 = 0x89;
+const SYNCHRONIZE_CACHE: u8 = 0x35;
 
 /// Requests of this kind hang until they are released.
 fn hang(op: Op) -> FaultRule {
@@ -37,12 +38,15 @@ fn routes(faults: &Arc<Faults>) -> usize {
     Arc::strong_count(faults) - 2
 }
 
-/// The same units, of which the first has this node.
-fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) {
+/// The same units, of which the first has this node; where the queues answer when they do not use the old one any more.
+fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) -> Vec<Receiver<()>> {
     disks[0].node = node.clone();
-    for vring in vrings {
-        vring.ask_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
-    }
+    let set = |vring: &VringHandle| {
+        vring.begin_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply))
+    };
+    let exchanged = vrings.iter().map(set).collect();
+    vrings.iter().for_each(reached);
+    exchanged
 }
 
 /// All messages so far were carried out.
@@ -67,7 +71,8 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
         // It was taken before this one.
         guest.good(2, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
 
-        exchange(&vrings, &mut disks, &node);
+        let (other, later) = self::filter(&node, &[hang(Op::Flush)]);
+        let exchanged = exchange(&vrings, &mut disks, &other);
         guest.good(2, FIRST, &cdb(WRITE, 1, 1), &data, 0);
         guest.good(2, SECOND, &cdb(READ, 0, 1), &[], BLOCK);
         assert_eq!(
@@ -75,16 +80,29 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
             [0; BLOCK as usize],
             "nothing was written there yet"
         );
-        let (reply, settled) = channel();
-        vrings[2].send(QueueCommand::Settle(reply));
+        let flush = guest.ask(
+            2,
+            FIRST,
+            &[SYNCHRONIZE_CACHE, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[],
+            0,
+        );
+        // It was taken before this one.
+        guest.good(2, SECOND, &cdb(READ, 0, 1), &[], BLOCK);
         reached(&vrings[2]);
-        assert_eq!(settled.try_recv(), Err(TryRecvError::Empty));
+        assert_eq!(exchanged[2].try_recv(), Err(TryRecvError::Empty));
 
         faults.set(None);
         assert_eq!(guest.wait(2, 1), [hangs.head]);
         assert_eq!(guest.answer(&hangs), (0, 0));
-        assert_eq!(settled.recv(), Ok(()));
+        assert_eq!(
+            exchanged[2].recv(),
+            Ok(()),
+            "what hangs at the new node is not waited for"
+        );
         assert_eq!(routes(&faults), 0);
+        later.set(None);
+        assert_eq!(guest.wait(2, 1), [flush.head]);
         let read = guest.good(3, FIRST, &cdb(READ, 0, 2), &[], 2 * BLOCK);
         assert_eq!(read, [7; 2 * BLOCK as usize]);
         for vring in vrings {
@@ -117,7 +135,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         // The command was taken before this one.
         guest.good(2, FIRST, &cdb(WRITE, 5, 1), &[1; BLOCK as usize], 0);
 
-        exchange(&vrings, &mut disks, &writes_hang);
+        let _later = exchange(&vrings, &mut disks, &writes_hang);
         reads.set(None);
         let written = (0..10_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
@@ -127,7 +145,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         });
         assert!(written, "the command never came to its write");
         // Of what was taken meanwhile all is done: only the write goes this way.
-        exchange(&vrings, &mut disks, &first);
+        let _later = exchange(&vrings, &mut disks, &first);
         let read = guest.good(2, FIRST, &cdb(READ, 5, 1), &[], BLOCK);
         assert_eq!(read, [1; BLOCK as usize]);
         assert_ne!([&reads, &writes].map(routes), [0; 2]);
@@ -136,7 +154,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         assert_eq!(guest.answer(&asked), (0, 0));
         vrings[2].ask(QueueCommand::Settle);
         assert_eq!([&reads, &writes].map(routes), [0; 2]);
-        exchange(&vrings, &mut disks, &second);
+        let _later = exchange(&vrings, &mut disks, &second);
         let read = guest.good(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
         assert_eq!(read, [9; BLOCK as usize]);
     }
