@@ -66,7 +66,8 @@ enum Waits {
     Logged(Vec<Receiver<()>>),
     Mapped(Vec<Receiver<()>>),
     CacheSettled(Vec<Receiver<()>>),
-    ExchangeSettled(Exchange, Vec<Receiver<()>>),
+    /// And whether the next opening rewrites blocks.
+    ExchangeSettled(bool, Vec<Receiver<()>>),
     /// And what was used before.
     Exchanged(Exchange, [Use; 2], Vec<Receiver<()>>),
     HandoverSettled(Handover, Vec<Receiver<()>>),

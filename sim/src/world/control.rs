@@ -209,7 +209,7 @@ impl World {
             Waits::Logged(_) => self.is_logged(),
             Waits::Mapped(_) => self.guest.borrow_mut().table_is_in_force(),
             Waits::CacheSettled(_) => self.flush(),
-            Waits::ExchangeSettled(how, _) => self.exchange_settled(how),
+            Waits::ExchangeSettled(rewrites, _) => self.exchange_settled(rewrites),
             Waits::Exchanged(how, old, _) => self.exchanged(how, old),
             Waits::HandoverSettled(how, _) => self.handover_settled(how),
             Waits::HandoverStopped(how, moved, _) => self.handover_stopped(how, &moved),

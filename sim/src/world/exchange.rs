@@ -1,8 +1,8 @@
 //! The disk is opened anew, or gets another filter: exports go on with another node in the place of the one that they show.
 //!
-//! Iothreads get the messages that `vhost_user::FrontEnds` sends, in their order. A new opening is shown to queues that are disabled and
-//! have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes the old
-//! way to its end.
+//! Iothreads get the messages that the daemon's `FrontEnds` send, in their order. A new opening is shown to queues and socket devices that
+//! are disabled and have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes
+//! the old way to its end.
 
 use data_plane::{OnError, SocketDeviceCommand};
 use virtqueue::control::QueueCommand;
@@ -15,7 +15,7 @@ use crate::plan::Exchange;
 use super::{Waits, World};
 
 impl World {
-    /// An exchange begins: those that may not run meanwhile are disabled, and settle.
+    /// An exchange begins. For another opening of the disk all are disabled first, and settle.
     pub(super) fn exchange(&mut self, how: Exchange) {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
@@ -24,24 +24,24 @@ impl World {
             return;
         }
         self.trace.say(|| format!("an exchange begins: {how:?}"));
-        daemon.tell_client(SocketDeviceCommand::Enable(false));
-        let answers = match how {
-            Exchange::Reopened { .. } => {
+        match how {
+            Exchange::Reopened { rewrites } => {
                 daemon.tell(|| QueueCommand::Enable(false));
-                daemon.settle()
+                daemon.tell_client(SocketDeviceCommand::Enable(false));
+                self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.settle()));
             }
-            Exchange::Filtered { .. } => {
-                Vec::from_iter(daemon.ask_client(SocketDeviceCommand::Settle))
-            }
-        };
-        self.waits = Some(Waits::ExchangeSettled(how, answers));
+            Exchange::Filtered { .. } => self.show_other(how),
+        }
     }
 
-    /// They have settled. The other node is shown from now on.
-    pub(super) fn exchange_settled(&mut self, how: Exchange) {
-        if matches!(how, Exchange::Reopened { .. }) {
-            self.expect_idle("all have settled, for another opening of the disk");
-        }
+    /// They have settled.
+    pub(super) fn exchange_settled(&mut self, rewrites: bool) {
+        self.expect_idle("all have settled, for another opening of the disk");
+        self.show_other(Exchange::Reopened { rewrites });
+    }
+
+    /// The other node is shown from now on.
+    fn show_other(&mut self, how: Exchange) {
         let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
         let Some(daemon) = &mut self.daemon else {
             return;
@@ -70,15 +70,14 @@ impl World {
         let Some(daemon) = &self.daemon else {
             return;
         };
-        let reopened = matches!(how, Exchange::Reopened { .. });
-        for (running, known) in daemon.queues.iter().zip(&self.known) {
-            if let Some(running) = running
-                && reopened
-            {
-                daemon.tell_queue(*running, QueueCommand::Enable(!known.disabled));
+        if matches!(how, Exchange::Reopened { .. }) {
+            for (running, known) in daemon.queues.iter().zip(&self.known) {
+                if let Some(running) = running {
+                    daemon.tell_queue(*running, QueueCommand::Enable(!known.disabled));
+                }
             }
+            self.enable_client();
         }
-        self.enable_client();
         self.seen.exchanges += 1;
         self.trace.say(|| "the exchange is done".to_owned());
         // A request that is parked keeps the filter that it came through.
