@@ -28,8 +28,12 @@ impl Vring {
             QueueCommand::Enable(enabled) => {
                 self.enabled = enabled;
                 lists.activate(self, place);
-                // It may have been told to go on while it was disabled.
-                if self.stopping.is_none() && !self.resume_if_enabled(io, now) {
+                if self.stopping.is_some() {
+                    // What it was still to take may stay in its record: then it has drained, perhaps.
+                    self.end_admissions_if_finished();
+                    lists.unpublished.insert(place);
+                } else if !self.resume_if_enabled(io, now) {
+                    // It was told to go on while it was disabled, and there is no room.
                     lists.stall(place);
                 }
             }
