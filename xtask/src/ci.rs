@@ -2,7 +2,7 @@
 //!
 //! Two lanes run side by side. Tests of the product wait for much of their time: for deadlines, for processes, for
 //! the disk. Meanwhile the other lane builds and runs what has a workspace of its own: the simulator, fuzzing,
-//! the interoperability suite; and the guests. A failing step does not hide what the others would report; a
+//! models of threads, the interoperability suite; and the guests. A failing step does not hide what the others would report; a
 //! step whose input could not be built counts as failed.
 
 mod steps;
@@ -77,7 +77,8 @@ fn product(steps: &Steps, built: Sender<bool>) {
 
 /// What is compiled with other flags or other dependencies than the product.
 fn workspaces_of_their_own(steps: &Steps) {
-    let (interop, fuzz) = (root().join("interop"), root().join("fuzz"));
+    let [interop, fuzz, interleavings] =
+        ["interop", "fuzz", "interleavings"].map(|folder| root().join(folder));
     lint(
         steps,
         "simulation, lints",
@@ -91,6 +92,14 @@ fn workspaces_of_their_own(steps: &Steps) {
 
     lint(steps, "fuzzing, lints", &fuzz, &["--release"]);
     steps.command("fuzzing", xtask("check-fuzz"));
+
+    // Without unit tests: those of the product's files need the rest of their crates.
+    let mut lints = cargo(&["clippy", "--release"]);
+    lints.args(DENY_WARNINGS).current_dir(&interleavings);
+    steps.command("interleavings, lints", lints);
+    let mut models = cargo(&["run", "--release", "--quiet"]);
+    models.current_dir(&interleavings);
+    steps.command("interleavings", models);
 
     lint(steps, "interoperability suite, lints", &interop, &[]);
 }

@@ -28,7 +28,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
-          simulation, a few planted mistakes
+          simulation, models of threads, a few planted mistakes
   check-fuzz, check-sim
           fuzzing and simulation as ci has them: the same inputs and seeds each time
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw

@@ -6,8 +6,10 @@
 //! the wait, and one wait serves any number of places.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// The leases of one node, on all iothreads.
 #[derive(Default)]

@@ -24,6 +24,9 @@ mod task;
 #[cfg(test)]
 mod testing;
 
+/// The models of `interleavings/` have that of loom here.
+use std::sync;
+
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use allocation::Allocation;
 pub use drivers::blkdebug::faults::{FaultAction, FaultRule, FaultRules, Faults};

@@ -9,8 +9,10 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct RangeLock {
@@ -63,12 +65,12 @@ impl RangeLock {
     /// Blocks until no earlier claim has a byte of the range.
     pub fn lock_blocking(&self, range: Range<u64>) -> RangeGuard<'_> {
         let guard = self.claim(range);
-        let must_wait = |state: &mut State| state.must_wait(guard.arrival);
-        drop(
-            self.released
-                .wait_while(self.state(), must_wait)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let mut state = self.state();
+        while state.must_wait(guard.arrival) {
+            let released = self.released.wait(state);
+            state = released.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
         guard
     }
 

@@ -23,6 +23,9 @@ mod totals;
 mod traced;
 pub mod wake;
 
+/// The models of `interleavings/` have that of loom here.
+use std::sync;
+
 pub use context::Context;
 pub use handlers::HandlerId;
 pub use iothread::{IoThread, Plane};

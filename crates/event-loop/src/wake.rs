@@ -8,9 +8,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Shared by a loop and everybody who may wake it.
 pub struct Wake {

@@ -5,10 +5,10 @@
 //! So a bit that was set after it was taken is found by the next look, for which the flag is set again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
 use super::Wake as WakeLoop;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The woken tasks of an iothread.
 pub(super) struct Woken {
@@ -60,9 +60,15 @@ impl Woken {
         let word = &self.words[(task / u64::BITS) as usize];
         let is_new = word.fetch_or(bit, Ordering::AcqRel) & bit == 0;
         if is_new {
-            self.any.store(true, Ordering::Release);
+            self.set_any();
         }
         is_new
+    }
+
+    /// Not a store: that would hide the flag of another waker from [`take`](Self::take), and with it, by the memory model
+    /// of the language, that one's bit. A swap passes both on.
+    fn set_any(&self) {
+        self.any.swap(true, Ordering::Release);
     }
 
     /// Whether a task may be marked.
@@ -86,7 +92,7 @@ impl Woken {
             while bits != 0 {
                 if out.len() == budget {
                     word.fetch_or(bits, Ordering::AcqRel);
-                    self.any.store(true, Ordering::Release);
+                    self.set_any();
                     return index;
                 }
                 // There are fewer words than 2^26.
