@@ -147,7 +147,7 @@ impl fmt::Display for ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{blockdev, export, fields::Key, monitor, object};
+    use crate::reference;
 
     const EXAMPLE: &str = include_str!("../../../docs/blockplane.toml");
 
@@ -198,20 +198,8 @@ mod tests {
 
     #[test]
     fn the_example_has_every_key() {
-        let tables: [&[Key]; 10] = [
-            object::IOTHREAD_KEYS,
-            blockdev::COMMON_KEYS,
-            blockdev::FILE_KEYS,
-            blockdev::NULL_KEYS,
-            blockdev::RAW_KEYS,
-            blockdev::BLKDEBUG_KEYS,
-            export::KEYS,
-            export::LUNS_KEYS,
-            monitor::CHARDEV_KEYS,
-            monitor::MONITOR_KEYS,
-        ];
         let text = with_defaults();
-        for key in tables.concat() {
+        for key in reference::KEYS.iter().flat_map(|group| group.keys) {
             let in_header = matches!(key.name, "id" | "chardev");
             // Alternatives, which its words name.
             let in_prose = matches!(key.name, "fd" | "addr.str");

@@ -381,28 +381,36 @@ pub(crate) fn pick<T: Copy>(
     })
 }
 
-/// Finds the kind of an option (driver, type) before its table is known.
+/// Finds the kind of an option (driver, type) before its table is known. `not_yet` are those that only
+/// qemu-storage-daemon has.
 pub(crate) fn kind<T: Copy>(
     object: &Object,
     prefix: &str,
     key: &str,
     choices: &[(&'static str, T)],
-    not_yet: &[NotYet],
+    not_yet: &[&str],
 ) -> Result<T, Problem> {
     let path = format!("{prefix}{key}");
+    let names = || {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        names.join(", ")
+    };
     match object.get(key) {
-        Some(Value::Text(text) | Value::String(text)) => pick(&path, text, choices, not_yet),
+        Some(Value::Text(text) | Value::String(text)) if not_yet.contains(&text.as_str()) => {
+            Err(Problem::Unsupported {
+                what: format!("'{path}={text}'"),
+                instead: format!("supported: {}", names()),
+            })
+        }
+        Some(Value::Text(text) | Value::String(text)) => pick(&path, text, choices, &[]),
         Some(other) => Err(Problem::BadValue {
             key: path,
             value: other.shown(),
             expected: "a string".to_owned(),
         }),
-        None => {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            Err(Problem::Missing {
-                key: path,
-                expected: format!("one of {}", names.join(", ")),
-            })
-        }
+        None => Err(Problem::Missing {
+            key: path,
+            expected: format!("one of {}", names()),
+        }),
     }
 }

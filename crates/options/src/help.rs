@@ -6,7 +6,7 @@ use crate::{
     Problem, blockdev, export,
     fields::{Key, pick},
     getopt::{self, Opt},
-    monitor, object,
+    monitor, object, reference,
     tree::Value,
 };
 
@@ -51,31 +51,15 @@ pub(crate) fn top_level() -> String {
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::COMMON_KEYS],
     );
-    section(
-        &mut out,
-        "    driver file (a file) or host_device (a block device) also",
-        &[blockdev::FILE_KEYS],
-    );
-    section(
-        &mut out,
-        "    driver null-co (no storage at all, for measuring) also",
-        &[blockdev::NULL_KEYS],
-    );
-    section(
-        &mut out,
-        "    driver raw (another node, or a part of it) also",
-        &[blockdev::RAW_KEYS],
-    );
-    section(
-        &mut out,
-        "    driver blkdebug (faults on purpose, in front of another node) also",
-        &[blockdev::BLKDEBUG_KEYS],
-    );
-    section(
-        &mut out,
-        "      and each member of its inject-error",
-        &[blockdev::INJECT_KEYS],
-    );
+    let of_drivers = reference::KEYS.iter();
+    for group in of_drivers.filter(|group| group.option == "blockdev" && !group.kinds.is_empty()) {
+        let title = format!("    {} also", group.title);
+        section(&mut out, &title, &[group.keys]);
+        if group.kinds.contains(&"blkdebug") {
+            let title = "      and each member of its inject-error";
+            section(&mut out, title, &[blockdev::INJECT_KEYS]);
+        }
+    }
     section(
         &mut out,
         "--export vhost-user-blk,KEY=VALUE,…   a disk for a VMM",
@@ -204,30 +188,39 @@ fn described(out: &mut String, name: &str, column: usize, text: &str) {
     out.push('\n');
 }
 
+/// The names that a choice has.
+fn kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
+    out.push_str(title);
+    out.push_str(":\n");
+    for (name, _) in choices {
+        out.push_str("  ");
+        out.push_str(name);
+        out.push('\n');
+    }
+}
+
 /// The text for `help` inside an option: its kinds, or the keys of one kind.
 pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {
-            out.push_str(match opt {
-                Opt::Object => "Types of --object:\n  iothread\n",
-                Opt::Blockdev => {
-                    "Drivers of --blockdev:\n  file\n  host_device\n  null-co\n  raw\n  blkdebug\n"
-                }
-                Opt::Chardev => monitor::BACKENDS_SHOWN,
+            match opt {
+                Opt::Object => kinds(&mut out, "Types of --object", object::TYPES),
+                Opt::Blockdev => kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
+                Opt::Chardev => kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
                 Opt::Monitor => {
                     section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
-                _ => "Types of --export:\n  vhost-user-blk\n  vhost-user-scsi\n  vfio-user-lsi53c895a\n",
-            });
+                _ => kinds(&mut out, "Types of --export", export::TYPES),
+            }
             return Ok(out);
         }
     };
     match opt {
         Opt::Object => {
-            pick("qom-type", kind, &[("iothread", ())], &[])?;
+            pick("qom-type", kind, object::TYPES, &[])?;
             section(&mut out, "--object iothread", &[object::IOTHREAD_KEYS]);
         }
         Opt::Blockdev => {
@@ -243,7 +236,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
             }
         }
         Opt::Chardev => {
-            pick("backend", kind, &[("socket", ())], &[])?;
+            pick("backend", kind, monitor::BACKENDS, &[])?;
             section(&mut out, "--chardev socket", &[monitor::CHARDEV_KEYS]);
         }
         Opt::Monitor => section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]),

@@ -115,3 +115,20 @@ pub const KEYS: &[KeyGroup] = &[
 pub fn commands() -> Vec<clap::Command> {
     vec![serve::grammar(), check::grammar(), generate::grammar()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_driver_and_export_type_is_described() {
+        let drivers = blockdev::DRIVERS.iter().map(|(name, _)| ("blockdev", name));
+        let types = export::TYPES.iter().map(|(name, _)| ("export", name));
+        for (option, name) in drivers.chain(types) {
+            let is_described = KEYS
+                .iter()
+                .any(|group| group.option == option && group.kinds.contains(name));
+            assert!(is_described, "{option} {name}");
+        }
+    }
+}

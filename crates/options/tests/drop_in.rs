@@ -499,7 +499,7 @@ fn node_errors() {
     assert!(node_error("").contains("'driver' is missing"));
     assert!(
         node_error("qcow2,node-name=a")
-            .contains("'driver=qcow2' is not supported by blockplane yet; the drivers are")
+            .contains("'driver=qcow2' is not supported by blockplane yet; supported: file, host_device, null-co, raw, ")
     );
     assert!(node_error("host-device,node-name=a").contains("did you mean 'host_device'?"));
     assert!(
@@ -891,7 +891,7 @@ fn export_errors() {
     assert!(unix_and(",allow-inactive=on").contains("'allow-inactive=on' is not supported"));
     assert!(
         error(&["--export", "nbd,id=e"])
-            .contains("'type=nbd' is not supported by blockplane yet; the export types")
+            .contains("'type=nbd' is not supported by blockplane yet; supported: vhost-user-blk, ")
     );
     assert!(error(&["--export", "vhost-user-blk,node-name=n"]).contains("'id' is missing"));
     assert!(error(&["--export", "vhost-user-blk,id=e"]).contains("'node-name' is missing"));

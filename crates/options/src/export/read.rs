@@ -228,20 +228,7 @@ pub(crate) fn keys_of(kind: Type) -> Vec<Key> {
         .collect()
 }
 
-const TYPES_NOT_YET: &[NotYet] = &[
-    NotYet {
-        name: "nbd",
-        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
-    },
-    NotYet {
-        name: "fuse",
-        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
-    },
-    NotYet {
-        name: "vduse-blk",
-        instead: "the export types are vhost-user-blk, vhost-user-scsi and vfio-user-lsi53c895a",
-    },
-];
+const TYPES_NOT_YET: &[&str] = &["nbd", "fuse", "vduse-blk"];
 
 #[derive(Clone, Copy)]
 enum AddrType {
