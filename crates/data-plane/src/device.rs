@@ -105,16 +105,20 @@ pub(crate) trait QueueDevice {
     fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool;
 
     /// Retries parked requests, or answers them as failed. False: some wait for room.
-    fn resume_parked(&mut self, how: Resume, cx: QueueContext<'_>) -> bool;
+    fn resume_parked(&mut self, _how: Resume, _cx: QueueContext<'_>) -> bool {
+        true
+    }
 
     /// The queue was enabled. As for [`resume_parked`](Self::resume_parked).
-    fn enabled(&mut self, cx: QueueContext<'_>) -> bool;
+    fn enabled(&mut self, _cx: QueueContext<'_>) -> bool {
+        true
+    }
 
     /// No chain is popped any more.
-    fn end_admissions(&mut self, ring: &mut virtqueue::Queue);
+    fn end_admissions(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// The queue has stopped: only parked requests are left.
-    fn stop(&mut self, how: Stop, cx: QueueContext<'_>);
+    fn stop(&mut self, _how: Stop, _cx: QueueContext<'_>) {}
 
     /// Whether chains are requests, which have to be answered.
     fn has_requests(&self) -> bool {

@@ -166,8 +166,6 @@ impl QueueDevice for BlkQueue {
         !self.parked.take_when_enabled() || self.resume_parked(Resume::Retry, cx)
     }
 
-    fn end_admissions(&mut self, _: &mut virtqueue::Queue) {}
-
     /// Parked requests that may stay in the record are found there by the next process. Else those that were popped last are given
     /// back as if they had not been popped. If others were popped after the first of them, which the ring cannot say, the guest is
     /// told that they failed.

@@ -16,9 +16,8 @@ use virtio_scsi::{
 };
 use virtqueue::Chain;
 
-use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
+use super::{Broken, InFlight, QueueContext, QueueDevice};
 use crate::message::{DeviceCommand, Message};
-use crate::parked_requests::Resume;
 use crate::reports::ExportReports;
 
 /// What a controller's queue is started with.
@@ -160,6 +159,7 @@ impl QueueDevice for ScsiQueue {
             Role::Commands { queue, .. } => queue.in_flight(),
             Role::Control(_) | Role::Events(_) => 0,
         };
+        // The guest retries what has failed.
         let parked = 0;
         InFlight { requests, parked }
     }
@@ -239,15 +239,6 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    /// Commands are never parked: the guest retries.
-    fn resume_parked(&mut self, _: Resume, _: QueueContext<'_>) -> bool {
-        true
-    }
-
-    fn enabled(&mut self, _: QueueContext<'_>) -> bool {
-        true
-    }
-
     fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.end_admissions(),
@@ -255,8 +246,6 @@ impl QueueDevice for ScsiQueue {
             Role::Events(_) => {}
         }
     }
-
-    fn stop(&mut self, _: Stop, _: QueueContext<'_>) {}
 
     /// Buffers for events are not answered.
     fn has_requests(&self) -> bool {
