@@ -261,7 +261,15 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
             ("", false),
             ("", false),
         ],
-        _ => [("driver", true), ("", false), ("", false)],
+        // All of them are named, so that a new driver needs a line above.
+        (
+            Driver::File(_)
+            | Driver::HostDevice(_)
+            | Driver::NullCo(_)
+            | Driver::Raw(_)
+            | Driver::Blkdebug(_),
+            _,
+        ) => [("driver", true), ("", false), ("", false)],
     };
     match changed.iter().find(|(_, changed)| *changed) {
         None => Ok(()),
