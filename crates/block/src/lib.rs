@@ -29,7 +29,7 @@ use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use allocation::Allocation;
-pub use drivers::blkdebug::faults::{FaultAction, FaultRule, FaultRules, Faults};
+pub use drivers::blkdebug::faults::{FaultAction, FaultRule, FaultRules, Faults, Released};
 pub use drivers::disk_file::create::{Created, create_sparse};
 pub use drivers::disk_file::lock::{Locking, leave_locks};
 pub use drivers::file::FileOptions;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use block::{Node, NodeError, NodeOptions};
+use block::{Faults, Node, NodeError, NodeOptions, Released};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::Failure;
@@ -176,20 +176,12 @@ impl Reopen {
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
         }
         take_locks(&self.renewed)?;
-        for new in &self.renewed {
-            // What hangs would not settle.
-            if let (Driver::Blkdebug(blkdebug), Some(faults)) =
-                (&new.options.driver, new.node.faults())
-            {
-                faults.set(new.described.then(|| faults::rules(&blkdebug.injected)));
-            }
-        }
-        for Renewed { old, .. } in &self.renewed {
-            // What hangs in a filter that is taken away would not settle either.
-            for faults in old.filters_below() {
-                faults.set(None);
-            }
-        }
+        // What hangs would not settle, in filters that are taken away as in others. Queues take more until they are told.
+        let filters = self.renewed.iter().flat_map(|Renewed { old, .. }| {
+            let own = old.faults().into_iter();
+            own.chain(old.filters_below())
+        });
+        let released: Vec<Released> = filters.map(Faults::release).collect();
         for Renewed { node, exports, .. } in &self.renewed {
             for export in exports {
                 match &export.front_ends {
@@ -200,6 +192,14 @@ impl Reopen {
             }
             tracing::info!(node = node.name(), "opened anew");
         }
+        for new in self.renewed.iter().filter(|new| new.described) {
+            if let (Driver::Blkdebug(blkdebug), Some(faults)) =
+                (&new.options.driver, new.node.faults())
+            {
+                faults.set(Some(faults::rules(&blkdebug.injected)));
+            }
+        }
+        drop(released);
         Ok(())
     }
 

@@ -109,6 +109,17 @@ pub struct Faults {
 struct State {
     rules: Vec<FaultRule>,
     random: u64,
+    /// So many want that nothing hangs.
+    released: usize,
+}
+
+/// Nothing hangs, and what did is released, until this is dropped.
+pub struct Released(Arc<Faults>);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        lock(&self.0.state).released -= 1;
+    }
 }
 
 impl Faults {
@@ -119,6 +130,7 @@ impl Faults {
             state: Mutex::new(State {
                 rules: rules.rules,
                 random: rules.seed,
+                released: 0,
             }),
             edition: AtomicU64::new(0),
             hanging: Mutex::default(),
@@ -129,10 +141,7 @@ impl Faults {
     pub fn set(&self, rules: Option<FaultRules>) {
         let mut state = lock(&self.state);
         if let Some(FaultRules { rules, seed }) = rules {
-            *state = State {
-                rules,
-                random: seed,
-            };
+            (state.rules, state.random) = (rules, seed);
         }
         self.edition.fetch_add(1, Ordering::Release);
         drop(state);
@@ -141,10 +150,23 @@ impl Faults {
         }
     }
 
+    /// Whoever waits for all requests that a queue has taken waits for none that hangs: those that come meanwhile are
+    /// released at once.
+    #[must_use]
+    pub fn release(self: &Arc<Self>) -> Released {
+        lock(&self.state).released += 1;
+        self.set(None);
+        Released(self.clone())
+    }
+
     /// What becomes of a request.
     pub(crate) fn judge(&self, request: &Request) -> Verdict {
         let mut state = lock(&self.state);
-        let State { rules, random } = &mut *state;
+        let State {
+            rules,
+            random,
+            released,
+        } = &mut *state;
         let begins =
             |rule: &&mut FaultRule| rule.begins.is_some_and(|op| op.is_kind_of(request.op));
         for rule in rules.iter_mut().filter(begins) {
@@ -161,6 +183,7 @@ impl Faults {
                     delay_ns = delay_ns.saturating_add(ns);
                     continue;
                 }
+                FaultAction::Hang if *released > 0 => {}
                 FaultAction::Hang => hold = Some(Hold::UntilReleased),
                 FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
                 FaultAction::Short(bytes, errno) => outcome = FaultOutcome::Part(bytes, Err(errno)),
@@ -326,6 +349,20 @@ mod tests {
         assert_ne!(one, hits(2));
         let count = one.iter().filter(|hit| **hit).count();
         assert!((800..1200).contains(&count), "{count} of 10000");
+    }
+
+    #[test]
+    fn nothing_hangs_while_somebody_wants_it_released() {
+        let faults = faults(&[rule(FaultAction::Hang)], 0);
+        let hold = || faults.judge(&request(Op::Read, 0, 512)).hold;
+        let before = faults.edition();
+        let [first, second] = [(); 2].map(|()| faults.release());
+        assert_ne!(faults.edition(), before);
+        for released in [first, second] {
+            assert_eq!(hold(), Hold::For(0));
+            drop(released);
+        }
+        assert_eq!(hold(), Hold::UntilReleased);
     }
 
     #[test]
