@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use vhost::VhostUserMemoryRegionBase;
@@ -277,24 +278,27 @@ impl Connection {
         }
     }
 
-    /// Lets the queues go on with what stands behind the device now, if that was `exchanged`, and waits until all is done that they
-    /// had taken before. What they take from now on is not waited for.
-    pub fn switch(&self, exchanged: bool) {
+    /// Lets the queues go on with what stands behind the device now, if that was `exchanged`. The answers come when all is done
+    /// that they had taken before. What they take from now on is not waited for.
+    pub fn begin_switch(&self, exchanged: bool) -> Vec<Receiver<()>> {
         if !exchanged {
-            return;
+            return Vec::new();
         }
         let running = self.vrings.iter().filter_map(Vring::running);
-        let renewed: Vec<_> = running.map(|running| running.renew()).collect();
-        for renewed in renewed {
-            // An error: the queue is gone, and with it what it had taken.
-            let _ = renewed.recv();
-        }
+        running.map(|running| running.renew()).collect()
+    }
+
+    /// The answers come when all is done that the queues have taken so far. Waits for those that stop already.
+    pub fn begin_settle(&self) -> Vec<Receiver<()>> {
+        let begin = |vring: &Vring| vring.begin_settle();
+        self.vrings.iter().filter_map(begin).collect()
     }
 
     /// Waits until all is done that the queues have taken so far.
     pub fn settle(&self) {
-        for vring in &self.vrings {
-            vring.settle();
+        for settling in self.begin_settle() {
+            // An error: it is gone.
+            let _ = settling.recv();
         }
     }
 

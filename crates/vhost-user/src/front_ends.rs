@@ -2,6 +2,7 @@
 //!
 //! All of this may wait for requests in flight, and so for a disk.
 
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
 use crate::connection::Connection;
@@ -17,7 +18,8 @@ impl FrontEnds {
     /// meanwhile.
     pub fn settle(&self) {
         if let Some(session) = self.session() {
-            lock(&session).settle();
+            let settling = lock(&session).begin_settle();
+            wait_for(settling);
         }
     }
 
@@ -31,15 +33,17 @@ impl FrontEnds {
     /// Exchanges what stands behind the device while its queues run: each goes on with what is new from its next request on.
     /// Returns when what they had taken before is done. `exchange` must be short.
     pub fn switch(&self, exchange: impl Fn()) {
-        self.change(exchange, |_| {}, Connection::switch);
+        let switching = self.change(exchange, |_| {}, Connection::begin_switch);
+        wait_for(switching);
     }
 
-    fn change(
+    /// What `after` has returned of the front-end that was there when it was exchanged.
+    fn change<T: Default>(
         &self,
         exchange: impl Fn(),
         before: impl Fn(&Connection),
-        after: impl Fn(&Connection, bool),
-    ) {
+        after: impl Fn(&Connection, bool) -> T,
+    ) -> T {
         loop {
             let session = self.session();
             let mut at_rest = session.as_deref().map(lock);
@@ -57,11 +61,9 @@ impl FrontEnds {
                 exchange();
             }
             drop(state);
-            if let Some(session) = at_rest {
-                after(&session, same);
-            }
+            let after = at_rest.map(|session| after(&session, same));
             if same {
-                return;
+                return after.unwrap_or_default();
             }
         }
     }
@@ -78,5 +80,13 @@ impl FrontEnds {
     /// one is read or answered.
     fn session(&self) -> Option<Arc<Mutex<Connection>>> {
         self.0.state().session.clone()
+    }
+}
+
+/// Waits for queues, without the lock: a queue that has requests with a filter that delays them may be told to stop, which ends that.
+fn wait_for(answers: Vec<Receiver<()>>) {
+    for answer in answers {
+        // An error: the queue is gone, and with it what it had taken.
+        let _ = answer.recv();
     }
 }

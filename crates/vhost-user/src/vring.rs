@@ -264,15 +264,14 @@ impl Vring {
         Some(self.base)
     }
 
-    /// Waits until all is done that it has taken so far.
-    pub fn settle(&self) {
-        if let Some(running) = &self.running {
-            running.ask(QueueCommand::Settle);
-        }
+    /// The answer comes when all is done that it has taken so far. Waits if it stops already.
+    pub fn begin_settle(&self) -> Option<Receiver<()>> {
         if let Some(leaving) = &self.leaving {
             // The end of the connection, which is near, needs no answer.
             let _ = leaving.recv();
         }
+        let running = self.running.as_ref()?;
+        Some(running.begin(QueueCommand::Settle))
     }
 
     /// Stops the queue and forgets what the front-end said.
