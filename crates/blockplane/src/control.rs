@@ -233,6 +233,8 @@ impl Control {
     /// The orderly end. Clients of monitors see theirs when all is done. Commands that wait for a disk that is
     /// there are done first; others are refused, by being dropped.
     pub fn shut_down(mut self) -> Result<(), Failure> {
+        // Some wait for requests that a filter delays until their queue stops.
+        self.objects.begin_stop();
         while self.waiting > 0 {
             match self.inbox.recv() {
                 Ok(Mail::Waited(finish)) => finish(&mut self),

@@ -333,13 +333,18 @@ impl Objects {
         self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
-    /// The orderly end: no more requests, all in flight done, all on stable storage.
-    pub fn shut_down(mut self) -> Result<(), Failure> {
+    /// Exports send their front-ends away and take no others.
+    pub fn begin_stop(&self) {
         for export in &self.exports {
             if let ExportState::Serving(server) = &export.state {
                 server.begin_stop();
             }
         }
+    }
+
+    /// The orderly end: no more requests, all in flight done, all on stable storage.
+    pub fn shut_down(mut self) -> Result<(), Failure> {
+        self.begin_stop();
         for export in self.exports.drain(..) {
             match export.state {
                 ExportState::Serving(server) => server.end(),

@@ -198,6 +198,14 @@ fn a_filter_comes_and_goes_under_a_scsi_disk_in_use() {
     filters_come_and_go("vhost-user-scsi", Device::Scsi, rounds());
 }
 
+/// An exchange of nodes that waits for a write.
+struct Waiting {
+    program: Process,
+    client: Client,
+    guest: Guest,
+    folder: Folder,
+}
+
 /// A write that takes an hour is with a filter, which also fails reads, when that is taken away: reads of the same disk by another queue
 /// succeed soon, and the exchange waits for the write.
 fn served_while_a_write_is_with_the_old_node(
@@ -205,7 +213,7 @@ fn served_while_a_write_is_with_the_old_node(
     connect: fn(&Path) -> Guest,
     write: fn(&mut Guest),
     read: fn(&mut Guest) -> u8,
-) {
+) -> Waiting {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(&folder, &line(kind));
@@ -224,12 +232,15 @@ fn served_while_a_write_is_with_the_old_node(
     client.send("blockdev-reopen", &disk_onto("d"));
     eventually("a read by the new node", || read(&mut guest) == 0);
     assert!(!client.is_answered());
-    // Nobody waits for the write.
-    drop(program);
+    Waiting {
+        program,
+        client,
+        guest,
+        folder,
+    }
 }
 
-#[test]
-fn a_virtio_disk_is_served_by_the_new_node_while_a_request_is_with_the_old_one() {
+fn virtio_disk_with_a_write_with_the_old_node() -> Waiting {
     served_while_a_write_is_with_the_old_node(
         "vhost-user-blk",
         |socket| Guest::connect(socket, 2),
@@ -239,7 +250,62 @@ fn a_virtio_disk_is_served_by_the_new_node_while_a_request_is_with_the_old_one()
             guest.watch(1, 0);
             guest.status(1, 0)
         },
-    );
+    )
+}
+
+#[test]
+fn a_virtio_disk_is_served_by_the_new_node_while_a_request_is_with_the_old_one() {
+    virtio_disk_with_a_write_with_the_old_node();
+}
+
+#[test]
+fn the_program_ends_while_an_exchange_waits_for_a_delayed_request() {
+    let Waiting { program, guest, .. } = virtio_disk_with_a_write_with_the_old_node();
+    program.stop();
+    assert_eq!(guest.status(0, 0), 0, "its queue has stopped");
+}
+
+#[test]
+fn a_front_end_goes_and_the_next_one_comes_while_an_exchange_waits_for_a_delayed_request() {
+    let mut waiting = virtio_disk_with_a_write_with_the_old_node();
+    drop(waiting.guest);
+    let mut guest = Guest::connect(&waiting.folder.join("e.sock"), 1);
+    guest.request(0, IN, 0, 0);
+    assert_eq!(guest.data(0, 0), vec![1; BLOCK]);
+    waiting.client.answer();
+    waiting.program.stop();
+}
+
+/// Of two exports of a disk the first has a write that takes an hour with a filter that is taken away. So the second one's turn does not
+/// come.
+#[test]
+fn requests_to_a_filter_that_is_taken_away_do_not_hang_before_it_is_gone() {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let second =
+        "--export vhost-user-blk,id=second,node-name=disk,addr.type=unix,addr.path=second.sock";
+    let line = format!("{} {second}", line("vhost-user-blk"));
+    let (program, mut client) = start(&folder, &line);
+    let faults = json!([{"action": "delay", "delay-ns": 3_600_000_000_000_u64, "iotype": "write"},
+        {"action": "hang", "iotype": "read"}]);
+    add_filter(&mut client, faults);
+    client.done("blockdev-reopen", disk_onto("f"));
+    let mut first = Guest::connect(&folder.join("e.sock"), 2);
+    let mut second = Guest::connect(&folder.join("second.sock"), 1);
+    first.ask(0, 0, OUT, 0, 1);
+    first.ask(1, 0, IN, 1, 0);
+    eventually("both are under way", || {
+        let stats = client.done("query-blockstats", json!({}));
+        let queues = stats[0]["queues"].as_array().unwrap();
+        queues.iter().filter(|queue| queue["depth"] == 1).count() == 2
+    });
+    client.send("blockdev-reopen", &disk_onto("d"));
+    // It is released.
+    first.wait(1, 0);
+    second.request(0, IN, 1, 0);
+    assert!(!client.is_answered());
+    // Nobody waits for the write.
+    drop(program);
 }
 
 #[test]
