@@ -11,9 +11,11 @@ mod aio;
 mod allocation;
 mod drivers;
 mod error;
+mod gate;
 mod io;
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 mod lease;
+mod mark;
 mod node;
 mod range_lock;
 mod resize;
@@ -23,6 +25,8 @@ mod simulation;
 mod task;
 #[cfg(test)]
 mod testing;
+#[cfg(any(test, feature = "simulation"))]
+mod wrapped;
 
 /// The models of `interleavings/` have that of loom here.
 use std::sync;

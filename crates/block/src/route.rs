@@ -11,7 +11,9 @@ use engine::uring::File;
 
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::null_co::NullOptions;
+use crate::gate::Gated;
 use crate::lease::Lease;
+use crate::mark::Marked;
 use crate::task::TaskNode;
 use engine::{Op, Request};
 
@@ -58,6 +60,7 @@ impl Target {
 }
 
 /// What carries out an operation of a route.
+#[derive(Clone)]
 pub(crate) enum Path {
     /// There is nothing to do: it completes at the next reap.
     Nothing,
@@ -70,6 +73,10 @@ pub(crate) enum Path {
     Lookup(Rc<dyn Lookup>),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
+    /// What another route says, once a gate lets the request pass.
+    Gated(Rc<Gated>),
+    /// What another route says, and a mark of what may have changed.
+    Marked(Rc<Marked>),
 }
 
 /// Where all of a request is found.
@@ -92,6 +99,7 @@ pub(crate) trait Lookup: TaskNode {
 }
 
 /// The way of one source's requests, on the iothread of that.
+#[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) read: Path,
     pub(crate) write: Path,
@@ -124,6 +132,8 @@ impl Route {
             Path::Nothing | Path::Null(_) | Path::File(_) => 0,
             Path::Lookup(node) => node.buffer_bytes(request),
             Path::Task(node) => node.buffer_bytes(request),
+            Path::Gated(gated) => gated.below.buffer_bytes(request),
+            Path::Marked(marked) => marked.below.buffer_bytes(request),
         }
     }
 }

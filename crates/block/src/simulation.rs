@@ -1,6 +1,7 @@
-//! Seams for the simulator: another kernel below Linux AIO and io_uring, worker threads that are none, nodes without a file, and one that
-//! rewrites blocks.
+//! Seams for the simulator: another kernel below Linux AIO and io_uring, worker threads that are none, nodes without a file, and
+//! nodes that rewrite blocks, have gates, or leave marks.
 
+mod guarded;
 mod rewriting;
 mod ring;
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Completion;
+use engine::{Completion, Op, Request};
 
 use crate::route::{Carrier, Target};
-use crate::{Aio, FileOptions, IoContext, Locking, Node, NodeOptions};
+use crate::{Aio, AttachedDisk, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions};
 
 /// A file with this content, through the page cache and without a lock.
 pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
@@ -33,6 +33,45 @@ pub(crate) fn target(path: &Path, carrier: Carrier) -> Target {
         base: 0,
         unmap: true,
     }
+}
+
+/// The I/O of an iothread without a loop.
+pub(crate) fn io() -> IoContext {
+    IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap()
+}
+
+/// Attaches to a node; nothing watches the descriptors of engines.
+pub(crate) fn attach(io: &mut IoContext, node: &Arc<Node>) -> AttachedDisk {
+    io.attach(node, &mut |_| Ok(()))
+}
+
+/// Submits a request with one segment, or none if there is no data. The memory is never freed: a test that fails leaves it
+/// in flight.
+pub(crate) fn submit(
+    io: &mut IoContext,
+    disk: &AttachedDisk,
+    (op, offset): (Op, u64),
+    data: Vec<u8>,
+    token: u64,
+) -> &'static [u8] {
+    let memory: &'static mut [u8] = data.leak();
+    let segment = vec![libc::iovec {
+        iov_base: memory.as_mut_ptr().cast(),
+        iov_len: memory.len(),
+    }];
+    let request = Request {
+        op,
+        fua: false,
+        offset,
+        len: memory.len() as u64,
+        iov: segment.leak().as_mut_ptr(),
+        iov_count: u32::from(!memory.is_empty()),
+        token,
+    };
+    assert!(io.room(disk) > 0);
+    // SAFETY: list and memory are kept; what writes to them is over when they are looked at.
+    unsafe { io.submit(disk, request) }.unwrap();
+    memory
 }
 
 /// Runs the phases of an iothread until so many requests have completed.

@@ -7,6 +7,7 @@ use engine::Errno;
 
 use crate::drivers::Driver;
 use crate::error::NodeError;
+use crate::gate::Gated;
 use crate::io::AttachContext;
 use crate::node::{Node, Span};
 use crate::route::{Lookup, Mapped, Path, Route, Target};
@@ -61,30 +62,43 @@ impl Driver for Window {
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let keeps_unmap = node.unmap() || !self.below.unmap();
-        let shifted = |path| self.path(path, true);
+        let mut route = self.route(below, keeps_unmap);
+        if !node.unmap() {
+            route.discard = Path::Nothing;
+        }
+        if node.read_only() && matches!(route.flush, Path::File(_)) {
+            route.flush = Path::Nothing;
+        }
+        route
+    }
+}
+
+impl Window {
+    /// A route to the node, from where the window begins.
+    fn route(&self, below: Route, keeps_unmap: bool) -> Route {
         Route {
-            read: shifted(below.read),
-            write: shifted(below.write),
+            read: self.path(below.read, true),
+            write: self.path(below.write, true),
             zeroes: self.path(below.zeroes, keeps_unmap),
-            discard: match node.unmap() {
-                true => shifted(below.discard),
-                false => Path::Nothing,
-            },
-            flush: match below.flush {
-                Path::File(_) if node.read_only() => Path::Nothing,
-                flush => shifted(flush),
-            },
+            discard: self.path(below.discard, true),
+            flush: self.path(below.flush, true),
             files: below.files,
             merging_helps: below.merging_helps,
             disk: below.disk.map(|disk| self.target(disk, keeps_unmap)),
         }
     }
-}
 
-impl Window {
     fn path(&self, below: Path, keeps_unmap: bool) -> Path {
         match below {
             Path::File(target) => Path::File(self.target(target, keeps_unmap)),
+            Path::Gated(gated) => Path::Gated(Rc::new(Gated {
+                gate: gated.gate.clone(),
+                below: self.route(gated.below.clone(), keeps_unmap),
+            })),
+            Path::Marked(marked) => {
+                let below = self.route(marked.below.clone(), keeps_unmap);
+                Path::Marked(Rc::new(marked.shifted(self.offset, below)))
+            }
             Path::Lookup(node) if self.offset > 0 || !keeps_unmap => {
                 Path::Lookup(Rc::new(self.shifted(node, keeps_unmap)))
             }

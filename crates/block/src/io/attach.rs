@@ -130,6 +130,11 @@ impl IoContext {
         self.tasks.stop_source(place);
     }
 
+    /// The source at this place waits for what it has asked for so far: none of that waits at a gate any longer.
+    pub fn open_gates(&mut self, place: u32) {
+        self.tasks.open_gates(place);
+    }
+
     /// The source at this place has ended.
     pub fn source_ended(&mut self, place: u32) {
         self.tasks.source_ended(place);

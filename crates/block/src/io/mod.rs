@@ -5,7 +5,7 @@
 //! - What that cannot do (page cache without a ring, unaligned memory, parts of blocks, more segments than one
 //!   system call takes): worker threads.
 //! - What a [lookup](crate::route::Lookup) finds at a place of a file: one of these, with a lease on the place.
-//! - What is more than one of these: a [task](crate::task).
+//! - What is more than one of these, and what waits at a [gate](crate::gate): a [task](crate::task).
 //! - What needs nothing done: complete at the next reap.
 //!
 //! Nothing here takes a lock or allocates for a request that Linux AIO or the ring carries. A backend that is full
@@ -18,12 +18,12 @@ mod call;
 pub(crate) mod job;
 mod known_memory;
 mod lazy;
-mod leased;
 mod settings;
 mod source;
 mod submit;
 mod submits;
 pub mod token;
+mod tracked;
 
 pub(crate) use attach::AttachContext;
 pub use call::{AllocationQuery, DiskCall};
@@ -38,7 +38,7 @@ use self::attached::AttachedFiles;
 use self::job::Work;
 use self::known_memory::KnownMemory;
 use self::lazy::Lazy;
-use self::leased::LeasedRequests;
+use self::tracked::TrackedRequests;
 use crate::drivers::null_co::{self, NullQueue};
 use crate::task::{Executor, Wake};
 
@@ -57,7 +57,7 @@ pub struct IoContext {
     pub(crate) workers: Workers,
     pub(crate) null: NullQueue,
     tasks: Executor,
-    leased: LeasedRequests,
+    tracked: TrackedRequests,
     files: AttachedFiles,
     known_memory: KnownMemory,
     /// What Linux AIO and rings have handed over that are gone.
@@ -91,7 +91,7 @@ impl IoContext {
             workers: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             tasks: Executor::new(wake),
-            leased: LeasedRequests::default(),
+            tracked: TrackedRequests::default(),
             files: AttachedFiles::default(),
             known_memory: KnownMemory::default(),
             ended: Submits::default(),
@@ -150,13 +150,13 @@ impl IoContext {
         }
         self.workers.reap(out);
         self.null.reap(out);
-        if !self.leased.is_empty() {
-            self.leased.end_those_of(out);
-        }
         if !self.tasks.is_empty() {
             self.tasks.take_io(out);
             self.tasks.run();
             self.tasks.reap(out);
+        }
+        if !self.tracked.is_empty() {
+            self.tracked.end_those_of(out);
         }
     }
 

@@ -70,8 +70,9 @@ impl DiskIo for SourceIo<'_> {
     #[inline]
     unsafe fn submit(&mut self, disk: u32, mut request: Request) {
         request.token |= token::new(self.place, 0);
-        // SAFETY: our caller promises the same; whoever made this keeps the disks.
-        let taken = unsafe { self.io.submit(&self.disks[disk as usize], request) };
+        let path = self.disks[disk as usize].route.path(request.op);
+        // SAFETY: our caller promises the same, and the disks are kept.
+        let taken = unsafe { self.io.submit_on(path, request) };
         assert!(taken.is_ok(), "a device submits what there is room for");
     }
 

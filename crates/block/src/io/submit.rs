@@ -4,12 +4,15 @@ use std::rc::Rc;
 
 use engine::{Full, IoBackend, Op, Request};
 
+use super::tracked::UntilEnd;
 use super::{AttachedDisk, IoContext, LinuxAio};
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::IOV_MAX;
 use crate::drivers::null_co::fill_with_zeroes;
+use crate::gate::Gated;
+use crate::mark::Marked;
 use crate::route::{Carrier, Lookup, Mapped, Path, Target};
-use crate::task::Outgoing;
+use crate::task::{Outgoing, TaskNode};
 
 impl IoContext {
     /// How many requests to a disk are taken for sure before the next reap. The source asks before it takes a request
@@ -19,12 +22,22 @@ impl IoContext {
     pub fn room(&self, disk: &AttachedDisk) -> usize {
         let room = match &disk.route.read {
             Path::Null(options) => return self.null.room_for(options),
-            Path::File(target) => self.room_of(target.carrier),
-            Path::Lookup(node) => self.room_of(node.target().carrier),
-            Path::Task(_) | Path::Nothing => usize::MAX,
+            read => self.room_on(read),
         };
         // Its other operations may be tasks, or need nothing done.
         room.min(self.null.room()).min(self.tasks.room())
+    }
+
+    #[inline]
+    fn room_on(&self, path: &Path) -> usize {
+        match path {
+            Path::File(target) => self.room_of(target.carrier),
+            Path::Null(options) => self.null.room_for(options),
+            Path::Lookup(node) => self.room_of(node.target().carrier),
+            Path::Task(_) | Path::Nothing => usize::MAX,
+            Path::Gated(gated) => self.room_on(&gated.below.read),
+            Path::Marked(marked) => self.room_on(&marked.below.read),
+        }
     }
 
     #[inline]
@@ -47,7 +60,17 @@ impl IoContext {
     /// stays in place and is touched by nobody else, and the memory that it names stays mapped (writable, for reads).
     #[inline]
     pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
-        match disk.route.path(request.op) {
+        // SAFETY: our caller promises the same.
+        unsafe { self.submit_on(disk.route.path(request.op), request) }
+    }
+
+    /// Takes a request of which a route says that this carries it out.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline]
+    pub(super) unsafe fn submit_on(&mut self, path: &Path, request: Request) -> Result<(), Full> {
+        match path {
             // SAFETY: our caller promises the same.
             Path::File(target) => unsafe { self.submit_to_file(target, &request) },
             // SAFETY: our caller promises that the segments are valid.
@@ -55,11 +78,44 @@ impl IoContext {
             Path::Nothing => self.null.complete(request.token),
             // SAFETY: our caller promises the same.
             Path::Lookup(node) => unsafe { self.submit_to_lookup(node, request) },
-            Path::Task(node) => {
-                self.tasks.spawn(node.clone(), request);
-                Ok(())
-            }
+            Path::Task(node) => self.spawn(node.clone(), request),
+            // SAFETY: our caller promises the same.
+            Path::Gated(gated) => unsafe { self.submit_to_gate(gated, request) },
+            // SAFETY: our caller promises the same.
+            Path::Marked(marked) => unsafe { self.submit_marked(marked, request) },
         }
+    }
+
+    fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
+        let source = self.tracked.source(request.token);
+        self.tasks.spawn(node, request, source);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn submit_to_gate(&mut self, gated: &Rc<Gated>, request: Request) -> Result<(), Full> {
+        if !gated.gate.try_pass(&request) {
+            return self.spawn(gated.clone(), request);
+        }
+        // SAFETY: our caller promises the same.
+        unsafe { self.submit_on(gated.below.path(request.op), request) }
+    }
+
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
+        let mark = UntilEnd::Mark(marked.at_end(&request));
+        let token = self.tracked.begin(request.token, mark);
+        let path = marked.below.path(request.op);
+        // SAFETY: our caller promises the same.
+        let taken = unsafe { self.submit_on(path, Request { token, ..request }) };
+        if taken.is_err() {
+            self.tracked.end(token);
+        }
+        taken
     }
 
     /// # Safety
@@ -72,7 +128,7 @@ impl IoContext {
     ) -> Result<(), Full> {
         match node.lookup(&request) {
             Some(Mapped::At(offset, lease)) => {
-                let token = self.leased.begin(request.token, lease);
+                let token = self.tracked.begin(request.token, UntilEnd::Lease(lease));
                 let mapped = Request {
                     offset,
                     token,
@@ -81,7 +137,7 @@ impl IoContext {
                 // SAFETY: our caller promises the same.
                 let taken = unsafe { self.submit_to_file(node.target(), &mapped) };
                 if taken.is_err() {
-                    self.leased.end(token);
+                    self.tracked.end(token);
                 }
                 taken
             }
@@ -91,10 +147,7 @@ impl IoContext {
                 unsafe { fill_with_zeroes(request.iov, request.iov_count) };
                 Ok(())
             }
-            None => {
-                self.tasks.spawn(node.clone(), request);
-                Ok(())
-            }
+            None => self.spawn(node.clone(), request),
         }
     }
 

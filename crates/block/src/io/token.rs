@@ -3,8 +3,8 @@
 /// The place of I/O that tasks wait for: no source has it.
 pub(crate) const TASKS: u32 = u32::MAX;
 
-/// The place of requests with a lease, beside which their own token is kept.
-pub(crate) const LEASED: u32 = u32::MAX - 1;
+/// The place of requests that are [tracked](super::tracked), beside which their own token is kept.
+pub(crate) const TRACKED: u32 = u32::MAX - 1;
 
 /// The token of request `number` of the source at `place`.
 #[inline]

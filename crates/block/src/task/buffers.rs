@@ -124,7 +124,7 @@ mod tests {
     use crate::io::AttachContext;
     use crate::route::{Path, Route};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, FaultRules, Faults, IoContext, IoSettings, Node, testing};
+    use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::rc::Rc;
@@ -207,24 +207,10 @@ mod tests {
         let faults = Faults::new(FaultRules::default());
         let node = Node::filtered("filter", &node, faults, false, true);
         let node = Node::window("window", &node, BLOCK, None, false, true).unwrap();
-        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
-        let route = io.attach(&node, &mut |_| Ok(()));
-        let mut memory = [9_u8; 2 * BLOCK_BYTES];
-        let mut segment = libc::iovec {
-            iov_base: memory.as_mut_ptr().cast(),
-            iov_len: memory.len(),
-        };
-        let request = Request {
-            op: Op::Write,
-            fua: false,
-            offset: 512,
-            len: 2 * BLOCK,
-            iov: &raw mut segment,
-            iov_count: 1,
-            token: 7,
-        };
-        // SAFETY: the loop below waits for its end; list and memory are kept beyond it.
-        unsafe { io.submit(&route, request) }.unwrap();
+        let mut io = testing::io();
+        let route = testing::attach(&mut io, &node);
+        let data = vec![9; 2 * BLOCK_BYTES];
+        let memory = testing::submit(&mut io, &route, (Op::Write, 512), data, 7);
         let done = testing::run_until_completed(&mut io, 1);
         assert_eq!(done[0].result, Ok(()));
         let mut new = old.clone();

@@ -12,6 +12,7 @@ use super::executor::Shared;
 use super::io::{IoFuture, Outgoing};
 use super::timers::TimerKey;
 use crate::drivers::null_co::{fill_with_zeroes, now_ns};
+use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::route::{Mapped, Path, Route, Target};
 
@@ -21,12 +22,15 @@ pub(crate) struct TaskContext {
     pub(super) shared: Rc<Shared>,
     /// The place of the source of its request.
     pub(super) source: u32,
+    /// Later tasks have larger ones.
+    pub(super) number: u64,
 }
 
 impl TaskContext {
     /// Carries a request out by another node.
     pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
-        match route.path(request.op) {
+        match self.start(route, request).await {
+            Path::Gated(_) | Path::Marked(_) => unreachable!("they are behind it"),
             Path::Nothing => Ok(()),
             Path::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
@@ -50,6 +54,49 @@ impl TaskContext {
                 None => node.clone().run(self.clone(), request).await,
             },
             Path::Task(node) => node.clone().run(self.clone(), request).await,
+        }
+    }
+
+    /// Waits at the gates of a request's route, and sees to it that it leaves its marks; what carries it out.
+    pub async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
+        let mut path = route.path(request.op);
+        loop {
+            let below = match path {
+                Path::Gated(gated) => {
+                    if !gated.gate.try_pass(&request) {
+                        self.wait_at(&gated.gate, request).await;
+                    }
+                    &gated.below
+                }
+                Path::Marked(marked) => {
+                    let (task, mark) = (self.shared.current.get(), marked.at_end(&request));
+                    self.shared.io.borrow_mut().mark_at_end(task, mark);
+                    &marked.below
+                }
+                path => return path,
+            };
+            path = below.path(request.op);
+        }
+    }
+
+    /// Waits until a gate lets a request pass, or the source of the request cannot wait any longer.
+    pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
+        let mut passes = gate.clone().pass(self.clone(), request);
+        let is_past_gates = || {
+            let past_gates = self.shared.past_gates.borrow();
+            past_gates
+                .get(&self.source)
+                .is_some_and(|number| self.number < *number)
+        };
+        let has_passed = std::future::poll_fn(|cx| {
+            if self.is_stopping() || is_past_gates() {
+                return Poll::Ready(false);
+            }
+            passes.as_mut().poll(cx).map(|()| true)
+        });
+        if !has_passed.await {
+            drop(passes);
+            gate.let_go(&request);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The tasks of an iothread.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub buffers: RefCell<Buffers>,
     /// Places of sources that want to end.
     pub stopping: RefCell<Vec<u32>>,
+    /// Places of sources whose tasks with smaller numbers than this wait at no gate.
+    pub past_gates: RefCell<BTreeMap<u32, u64>>,
 }
 
 enum State {
@@ -50,6 +53,8 @@ struct Task {
     waker: Waker,
     /// Of its request.
     token: u64,
+    /// The place of its source.
+    source: u32,
 }
 
 /// Runs the tasks of one iothread.
@@ -57,6 +62,8 @@ pub(crate) struct Executor {
     tasks: Vec<Task>,
     free: Vec<u32>,
     running: usize,
+    /// How many there were.
+    spawned: u64,
     shared: Rc<Shared>,
     woken: Arc<Woken>,
     /// Where the next phase begins to look for woken tasks.
@@ -74,12 +81,14 @@ impl Executor {
             tasks: Vec::new(),
             free: Vec::new(),
             running: 0,
+            spawned: 0,
             shared: Rc::new(Shared {
                 current: Cell::new(NONE),
                 io: RefCell::default(),
                 timers: RefCell::default(),
                 buffers: RefCell::default(),
                 stopping: RefCell::default(),
+                past_gates: RefCell::default(),
             }),
             woken: Woken::new(MAX_TASKS, wake),
             next: 0,
@@ -99,9 +108,9 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Takes a request, whose token completes when the task does. There is room. It is polled in the next
-    /// [`run`](Self::run).
-    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) {
+    /// Takes a request of the source at this place, whose token completes when the task does. There is room. It is polled
+    /// in the next [`run`](Self::run).
+    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
         let buffer_bytes = node.buffer_bytes(&request);
@@ -111,18 +120,21 @@ impl Executor {
                 state: State::Free,
                 waker: self.woken.waker(index),
                 token,
+                source,
             });
             index
         });
         let cx = TaskContext {
             shared: self.shared.clone(),
-            source: source_of(token),
+            source,
+            number: self.spawned,
         };
+        self.spawned += 1;
         self.shared.current.set(task);
         let future = node.run(cx, request);
         self.shared.current.set(NONE);
         let slot = &mut self.tasks[task as usize];
-        slot.token = token;
+        (slot.token, slot.source) = (token, source);
         self.running += 1;
         let mut buffers = self.shared.buffers.borrow_mut();
         if buffers.reserve(task, buffer_bytes) {
@@ -205,6 +217,7 @@ impl Executor {
             return;
         };
         slot.state = State::Free;
+        self.shared.io.borrow_mut().leave_marks(task);
         self.completed.push(Completion {
             token: slot.token,
             result,
@@ -274,8 +287,20 @@ impl Executor {
     /// [`source_ended`](Self::source_ended).
     pub fn stop_source(&mut self, place: u32) {
         self.shared.stopping.borrow_mut().push(place);
+        self.wake_those_of(place);
+    }
+
+    /// The tasks that the source at this place has now wait at no gate.
+    pub fn open_gates(&mut self, place: u32) {
+        let mut past_gates = self.shared.past_gates.borrow_mut();
+        past_gates.insert(place, self.spawned);
+        drop(past_gates);
+        self.wake_those_of(place);
+    }
+
+    fn wake_those_of(&self, place: u32) {
         for (index, task) in (0u32..).zip(&self.tasks) {
-            if source_of(task.token) == place && matches!(task.state, State::Running(_)) {
+            if task.source == place && matches!(task.state, State::Running(_)) {
                 self.woken.set(index);
             }
         }
@@ -287,13 +312,8 @@ impl Executor {
             .stopping
             .borrow_mut()
             .retain(|other| *other != place);
+        self.shared.past_gates.borrow_mut().remove(&place);
     }
-}
-
-/// The place of a request's source, which is the upper half of its token.
-#[allow(clippy::cast_possible_truncation, reason = "a half")]
-fn source_of(token: u64) -> u32 {
-    (token >> 32) as u32
 }
 
 #[cfg(test)]
@@ -356,7 +376,8 @@ mod tests {
         where
             F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>> + 'static,
         {
-            self.tasks.spawn(Rc::new(Does(run)), request(source, slot));
+            self.tasks
+                .spawn(Rc::new(Does(run)), request(source, slot), source);
         }
 
         /// Slots whose requests have completed after one phase.
@@ -468,7 +489,7 @@ mod tests {
                 })
             };
             rig.tasks
-                .spawn(Rc::new(Needs(bytes, run)), request(0, slot));
+                .spawn(Rc::new(Needs(bytes, run)), request(0, slot), 0);
         };
         for (slot, bytes) in [(1, half), (2, half), (3, MAX_BYTES + 1), (4, 1), (5, 0)] {
             spawn(slot, bytes);

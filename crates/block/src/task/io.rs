@@ -16,6 +16,7 @@ use super::executor::Shared;
 use crate::drivers::disk_file::DiskFile;
 use crate::io::token;
 use crate::lease::Lease;
+use crate::mark::MarkAtEnd;
 use crate::route::Target;
 
 /// What a task asks of the backends.
@@ -47,14 +48,23 @@ struct Entry {
     lease: Option<Lease>,
 }
 
+/// What a task has asked for.
+#[derive(Default)]
+struct OfTask {
+    /// So many are out.
+    out: u32,
+    /// What it leaves when it is complete.
+    marks: Vec<MarkAtEnd>,
+}
+
 /// The I/O of an iothread's tasks.
 #[derive(Default)]
 pub(super) struct IoTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// So many are out, of all tasks and by task.
+    /// So many are out, of all tasks.
     out: usize,
-    out_by_task: Vec<u32>,
+    by_task: Vec<OfTask>,
     /// What was not handed to a backend yet, in order.
     pub outbox: VecDeque<Outgoing>,
 }
@@ -62,11 +72,7 @@ pub(super) struct IoTable {
 impl IoTable {
     fn begin(&mut self, task: u32) -> u32 {
         self.out += 1;
-        let index = task as usize;
-        if self.out_by_task.len() <= index {
-            self.out_by_task.resize(index + 1, 0);
-        }
-        self.out_by_task[index] += 1;
+        self.of_task(task).out += 1;
         if let Some(place) = self.free.pop() {
             let entry = &mut self.entries[place as usize];
             entry.state = State::Out(None);
@@ -94,7 +100,27 @@ impl IoTable {
 
     /// How much of a task's is.
     pub fn out_of(&self, task: u32) -> u32 {
-        self.out_by_task.get(task as usize).copied().unwrap_or(0)
+        self.by_task.get(task as usize).map_or(0, |task| task.out)
+    }
+
+    fn of_task(&mut self, task: u32) -> &mut OfTask {
+        let index = task as usize;
+        if self.by_task.len() <= index {
+            self.by_task.resize_with(index + 1, OfTask::default);
+        }
+        &mut self.by_task[index]
+    }
+
+    /// A task leaves this mark when it is complete.
+    pub fn mark_at_end(&mut self, task: u32, mark: MarkAtEnd) {
+        self.of_task(task).marks.push(mark);
+    }
+
+    /// A task is complete.
+    pub fn leave_marks(&mut self, task: u32) {
+        if let Some(task) = self.by_task.get_mut(task as usize) {
+            task.marks.clear();
+        }
     }
 
     /// A backend has answered: the task, and whom to wake of it. `None`: it is nothing of a task's.
@@ -105,7 +131,7 @@ impl IoTable {
         self.out -= 1;
         entry.lease = None;
         let task = entry.task;
-        self.out_by_task[task as usize] -= 1;
+        self.by_task[task as usize].out -= 1;
         let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
             State::Out(waker) => waker,
             State::Abandoned => {

@@ -92,6 +92,7 @@ impl TaskNode for FilterTask {
                     // Filters below are not asked about what this one cuts short.
                     if let (Some(disk), 1..) = (&self.below.disk, len) {
                         let part = Request { len, ..request };
+                        cx.start(&self.below, part).await;
                         cx.offload(disk, part).await?;
                     }
                     result

@@ -157,7 +157,7 @@ mod tests {
         answers: &[Result<(), Errno>],
     ) -> (Vec<&'static str>, Result<(), Errno>) {
         let mut tasks = Executor::new(Arc::new(|| ()));
-        tasks.spawn(ranges.clone(), request);
+        tasks.spawn(ranges.clone(), request, 0);
         let (mut asked, mut out) = (Vec::new(), Vec::new());
         for answer in answers.iter().copied().map(Some).chain([None]) {
             tasks.run();

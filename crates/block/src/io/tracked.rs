@@ -1,65 +1,89 @@
-//! Requests that hold a lease on the place that a lookup has found for them.
+//! Requests whose end means something below their source: it ends a lease on the place that a lookup has found, or leaves a mark.
 //!
-//! Backends know them by a token with their place in this table in the lower half, and [`token::LEASED`] in the upper one;
-//! neither sources nor backends know of leases.
+//! Backends and tasks know them by a token with their place in this table in the lower half, and [`token::TRACKED`] in the upper
+//! one; neither sources nor backends know of leases and marks.
 
 use engine::Completion;
 
 use super::token;
 use crate::lease::Lease;
+use crate::mark::MarkAtEnd;
+
+/// What ends with a request: it is dropped.
+pub(super) enum UntilEnd {
+    Lease(#[expect(dead_code, reason = "held, and dropped")] Lease),
+    Mark(#[expect(dead_code, reason = "held, and dropped")] MarkAtEnd),
+}
 
 struct Entry {
-    /// The request's own.
+    /// The request's own, or as it is tracked for something else.
     token: u64,
     /// `None`: the place is free.
-    lease: Option<Lease>,
+    until_end: Option<UntilEnd>,
 }
 
 /// Those of an iothread.
 #[derive(Default)]
-pub(super) struct LeasedRequests {
+pub(super) struct TrackedRequests {
     entries: Vec<Entry>,
     free: Vec<u32>,
 }
 
-impl LeasedRequests {
+impl TrackedRequests {
     /// Whether there is none in flight.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.len() == self.free.len()
     }
 
-    /// The token that a request with a lease goes by.
-    pub fn begin(&mut self, token: u64, lease: Lease) -> u64 {
-        let lease = Some(lease);
-        let entry = Entry { token, lease };
+    /// The token that a request goes by.
+    pub fn begin(&mut self, token: u64, until_end: UntilEnd) -> u64 {
+        let entry = Entry {
+            token,
+            until_end: Some(until_end),
+        };
         if let Some(place) = self.free.pop() {
             self.entries[place as usize] = entry;
-            return token::new(token::LEASED, place);
+            return token::new(token::TRACKED, place);
         }
         self.entries.push(entry);
         let place = u32::try_from(self.entries.len() - 1);
         token::new(
-            token::LEASED,
+            token::TRACKED,
             place.unwrap_or_else(|_| unreachable!("memory ends before")),
         )
     }
 
-    /// Ends the lease of a request; its own token. `None`: it has no lease.
-    pub fn end(&mut self, token: u64) -> Option<u64> {
-        let place = (token::place(token) == token::LEASED).then(|| token::number(token))?;
-        let entry = self.entries.get_mut(place as usize)?;
-        entry.lease = None;
-        self.free.push(place);
-        Some(entry.token)
+    /// The token that a request came with; `None`: it is not tracked.
+    fn came_with(&self, token: u64) -> Option<u64> {
+        let is_tracked = token::place(token) == token::TRACKED;
+        let entry = is_tracked.then(|| self.entries.get(token::number(token) as usize));
+        Some(entry??.token)
     }
 
-    /// Completed requests get their own tokens back, and their leases end.
+    /// The place of a request's source.
+    pub fn source(&self, mut token: u64) -> u32 {
+        while let Some(own) = self.came_with(token) {
+            token = own;
+        }
+        token::place(token)
+    }
+
+    /// A request has ended, or was not taken; its own token.
+    pub fn end(&mut self, mut token: u64) -> u64 {
+        while let Some(own) = self.came_with(token) {
+            let place = token::number(token);
+            self.entries[place as usize].until_end = None;
+            self.free.push(place);
+            token = own;
+        }
+        token
+    }
+
+    /// Completed requests get their own tokens back.
     pub fn end_those_of(&mut self, completions: &mut [Completion]) {
         for completion in completions {
-            if let Some(token) = self.end(completion.token) {
-                completion.token = token;
-            }
+            completion.token = self.end(completion.token);
         }
     }
 }
@@ -71,7 +95,7 @@ mod tests {
     use crate::lease::Leases;
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, FaultRules, Faults, IoSettings, Node, NodeOptions, NullOptions, testing};
+    use crate::{Aio, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::future::poll_fn;
@@ -207,30 +231,15 @@ mod tests {
         (node, map)
     }
 
-    /// A read of a cluster. Its memory is never freed: a test that fails leaves it in flight.
+    /// A read of a cluster.
     struct Read {
         memory: &'static [u8],
     }
 
     impl Read {
         fn submit(io: &mut IoContext, disk: &AttachedDisk, cluster: u64) -> Read {
-            let memory = vec![0xee; CLUSTER_BYTES].leak();
-            let segment = vec![libc::iovec {
-                iov_base: memory.as_mut_ptr().cast(),
-                iov_len: memory.len(),
-            }];
-            let request = Request {
-                op: Op::Read,
-                fua: false,
-                offset: cluster * CLUSTER,
-                len: CLUSTER,
-                iov: segment.leak().as_mut_ptr(),
-                iov_count: 1,
-                token: 100 + cluster,
-            };
-            assert!(io.room(disk) > 0);
-            // SAFETY: see above; nobody looks before the end of it.
-            unsafe { io.submit(disk, request) }.unwrap();
+            let (read, memory) = ((Op::Read, cluster * CLUSTER), vec![0xee; CLUSTER_BYTES]);
+            let memory = testing::submit(io, disk, read, memory, 100 + cluster);
             Read { memory }
         }
 
@@ -238,14 +247,6 @@ mod tests {
             assert!(self.memory.iter().all(|byte| *byte == self.memory[0]));
             self.memory[0]
         }
-    }
-
-    fn io() -> IoContext {
-        IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap()
-    }
-
-    fn attach(io: &mut IoContext, node: &Arc<Node>) -> AttachedDisk {
-        io.attach(node, &mut |_| Ok(()))
     }
 
     /// Waits until so many requests have completed; tokens and results, in order of the tokens.
@@ -279,8 +280,8 @@ mod tests {
         let faults = Faults::new(FaultRules::default());
         let filter = Node::filtered("filter", &window, faults, false, true);
         for (node, first) in [(&image, 1), (&window, 0), (&filter, 0)] {
-            let mut io = io();
-            let route = attach(&mut io, node);
+            let mut io = testing::io();
+            let route = testing::attach(&mut io, node);
             let reads =
                 [first, first + 1, first + 2].map(|cluster| Read::submit(&mut io, &route, cluster));
             let done = wait(&mut io, 3);
@@ -294,7 +295,7 @@ mod tests {
                 1,
                 "only what it declines"
             );
-            assert!(io.leased.is_empty());
+            assert!(io.tracked.is_empty());
             io.detach(route);
         }
     }
@@ -303,11 +304,11 @@ mod tests {
     #[test]
     fn settling_waits_for_mapped_requests_of_all_iothreads_and_no_later_ones() {
         let (image, map) = image(&[Place::At(3), Place::At(4)]);
-        let mut iothreads = [io(), io()];
+        let mut iothreads = [testing::io(), testing::io()];
         let mut routes = Vec::new();
         let mut reads = Vec::new();
         for io in &mut iothreads {
-            routes.push(attach(io, &image));
+            routes.push(testing::attach(io, &image));
             reads.push(Read::submit(io, &routes[routes.len() - 1], 0));
         }
         map.places.lock().unwrap()[0] = Place::Zeroes;
@@ -340,15 +341,15 @@ mod tests {
     #[test]
     fn a_task_that_leaves_a_mapped_request_keeps_its_lease() {
         let (image, map) = image(&[Place::At(3)]);
-        let mut io = io();
-        let below = attach(&mut io, &image);
+        let mut io = testing::io();
+        let below = testing::attach(&mut io, &image);
         let null = NullOptions {
             size: 1 << 20,
             read_zeroes: false,
             latency_ns: 0,
         };
         let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
-        let mut disk = attach(&mut io, &null);
+        let mut disk = testing::attach(&mut io, &null);
         disk.route.read = Path::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
         io.flush_batch();

@@ -1,0 +1,184 @@
+//! Marks: what may have changed on a disk, for a copy of it.
+//!
+//! A request that changes data leaves its mark when it has ended, also if it has failed, and before its source is told of that.
+//! So an acknowledged write is never without a mark, and a copy that takes a mark away and then reads finds what the
+//! mark was for. What a task asks of a marked route leaves its mark when the task is complete.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::Request;
+
+use crate::route::{Path, Route};
+
+/// Takes marks, from several iothreads.
+pub(crate) trait Mark: Send + Sync {
+    /// These bytes of the node may have changed.
+    fn mark(&self, bytes: Range<u64>);
+}
+
+/// A route whose requests leave marks.
+pub(crate) struct Marked {
+    mark: Arc<dyn Mark>,
+    /// Where the route begins in the node that is marked, in bytes.
+    base: u64,
+    pub below: Route,
+}
+
+impl Marked {
+    /// The route, of which all that changes data leaves marks.
+    #[cfg_attr(
+        not(any(test, feature = "simulation")),
+        expect(dead_code, reason = "no node with marks yet")
+    )]
+    pub fn route(mark: Arc<dyn Mark>, below: Route) -> Route {
+        let marked = Rc::new(Marked {
+            mark,
+            base: 0,
+            below: below.clone(),
+        });
+        let path = || Path::Marked(marked.clone());
+        Route {
+            write: path(),
+            zeroes: path(),
+            discard: match below.discard {
+                Path::Nothing => Path::Nothing,
+                _ => path(),
+            },
+            ..below
+        }
+    }
+
+    /// The same as seen from a window that begins at `offset`, with the route of that.
+    pub fn shifted(&self, offset: u64, below: Route) -> Self {
+        Marked {
+            mark: self.mark.clone(),
+            base: self.base + offset,
+            below,
+        }
+    }
+
+    /// The mark of a request.
+    pub fn at_end(&self, request: &Request) -> MarkAtEnd {
+        let start = self.base + request.offset;
+        MarkAtEnd {
+            mark: self.mark.clone(),
+            bytes: start..start + request.len,
+        }
+    }
+}
+
+/// Marks what a request may have changed when it is dropped: when the request has ended.
+pub(crate) struct MarkAtEnd {
+    mark: Arc<dyn Mark>,
+    bytes: Range<u64>,
+}
+
+impl Drop for MarkAtEnd {
+    fn drop(&mut self) {
+        self.mark.mark(self.bytes.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use engine::{Errno, Op};
+
+    use super::*;
+    use crate::{Aio, FaultAction, FaultRule, FaultRules, Faults, Node, testing};
+
+    const LEN: usize = 1 << 16;
+
+    /// The marks that were left, in order: first byte and end.
+    #[derive(Default)]
+    struct Marks(Mutex<Vec<(u64, u64)>>);
+
+    impl Mark for Marks {
+        fn mark(&self, bytes: Range<u64>) {
+            self.0.lock().unwrap().push((bytes.start, bytes.end));
+        }
+    }
+
+    impl Marks {
+        fn take(&self) -> Vec<(u64, u64)> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    fn marked(below: &Arc<Node>, marks: &Arc<Marks>) -> Arc<Node> {
+        let marks = marks.clone();
+        Node::wrapped("marked", below, move |below| {
+            Marked::route(marks.clone(), below)
+        })
+    }
+
+    /// A filter with one rule.
+    fn filter(below: &Arc<Node>, action: FaultAction) -> Arc<Node> {
+        let rule = FaultRule {
+            begins: None,
+            op: Some(Op::Write),
+            bytes: None,
+            times: None,
+            one_in: 1,
+            action,
+        };
+        let rules = FaultRules {
+            rules: vec![rule],
+            seed: 1,
+        };
+        Node::filtered("filter", below, Faults::new(rules), false, true)
+    }
+
+    /// By each backend, through a window, and as what a task asks for.
+    #[test]
+    fn a_change_leaves_its_mark_when_it_has_ended_and_before_its_source_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        for aio in [Aio::Threads, Aio::IoUring] {
+            let file = testing::file(&folder.path().join("disk"), &[7; LEN], aio);
+            let marks = Arc::new(Marks::default());
+            let below = marked(&file, &marks);
+            let window = Node::window("window", &below, 8192, None, false, true).unwrap();
+            let task = filter(&window, FaultAction::Delay(1));
+            for (node, base) in [(&below, 0), (&window, 8192), (&task, 8192)] {
+                let mut io = testing::io();
+                let disk = testing::attach(&mut io, node);
+                for op in [Op::Write, Op::WriteZeroes { unmap: false }, Op::Discard] {
+                    testing::submit(&mut io, &disk, (op, 4096), vec![1; 4096], 1);
+                    io.flush_batch();
+                    assert_eq!(marks.take(), [], "{op:?}: it is under way");
+                    let done = testing::run_until_completed(&mut io, 1);
+                    assert_eq!((done[0].token, done[0].result), (1, Ok(())), "{op:?}");
+                    assert_eq!(marks.take(), [(base + 4096, base + 8192)], "{op:?}");
+                }
+                testing::submit(&mut io, &disk, (Op::Read, 0), vec![0; 4096], 2);
+                testing::submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 3);
+                testing::run_until_completed(&mut io, 2);
+                assert_eq!(marks.take(), [], "nothing has changed");
+                io.detach(disk);
+            }
+        }
+    }
+
+    /// A filter above that lets it do less, one below that lets it fail, and another mark.
+    #[test]
+    fn a_change_that_fails_leaves_its_mark_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
+        let (inner, outer) = (Arc::new(Marks::default()), Arc::new(Marks::default()));
+        let fails = FaultAction::Error(Errno::IO);
+        let below = filter(&marked(&file, &inner), FaultAction::Short(512, Errno::IO));
+        for node in [filter(&file, fails), below] {
+            let node = marked(&node, &outer);
+            let mut io = testing::io();
+            let disk = testing::attach(&mut io, &node);
+            testing::submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
+            let done = testing::run_until_completed(&mut io, 1);
+            assert!(done[0].result.is_err(), "{done:?}");
+            assert_eq!(outer.take(), [(0, 4096)]);
+        }
+        assert_eq!(inner.take(), [(0, 512)]);
+    }
+}

@@ -1,0 +1,44 @@
+//! A node with another one's routes, and something added to them: gates and marks, before there are drivers with them.
+
+use std::sync::Arc;
+
+use crate::drivers::Driver;
+use crate::io::AttachContext;
+use crate::node::Node;
+use crate::route::Route;
+
+struct Wrapped<F> {
+    below: Arc<Node>,
+    wrap: F,
+}
+
+impl<F: Fn(Route) -> Route + Send + Sync> Driver for Wrapped<F> {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.below, 0))
+    }
+
+    fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+        (self.wrap)(cx.attach(&self.below))
+    }
+}
+
+impl Node {
+    /// A node in front of another one, with its routes as `wrap` changes them.
+    pub(crate) fn wrapped(
+        name: &str,
+        below: &Arc<Node>,
+        wrap: impl Fn(Route) -> Route + Send + Sync + 'static,
+    ) -> Arc<Node> {
+        let driver = Wrapped {
+            below: below.clone(),
+            wrap,
+        };
+        Node::of(
+            name,
+            below.geometry(),
+            below.read_only(),
+            below.unmap(),
+            Box::new(driver),
+        )
+    }
+}
