@@ -182,7 +182,7 @@ impl Client {
                     Ok(()) if asked.stable => Ended::Stable,
                     Ok(()) => Ended::Done,
                 };
-                guest.model.ended(id, asked.range, how, now);
+                guest.changed(id, asked.range, how, now)?;
             }
             (_, Err(_)) => {}
             (Kind::Read, Ok(())) => {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use block::{Op, Request};
 use engine::Errno;
 
+use crate::marks::Marks;
 use crate::model::SECTOR;
 use crate::random::Random;
 
@@ -104,6 +105,8 @@ pub struct Disk {
     pub held: Vec<Held>,
     /// What somebody did that must never be.
     pub wrong: Option<String>,
+    /// What has changed.
+    pub marks: Marks,
 }
 
 impl Disk {
@@ -118,6 +121,7 @@ impl Disk {
             parts: BTreeMap::new(),
             held: Vec::new(),
             wrong: None,
+            marks: Marks::default(),
         }
     }
 
@@ -212,7 +216,9 @@ impl Disk {
 
     fn write(&mut self, offset: usize, mut bytes: Vec<u8>, stable: bool) {
         bytes.truncate(self.bytes.len().saturating_sub(offset));
-        self.bytes[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        let end = offset + bytes.len();
+        self.bytes[offset..end].copy_from_slice(&bytes);
+        self.marks.changed(offset as u64..end as u64);
         self.next += 1;
         self.history.push_back(Written {
             number: self.next,

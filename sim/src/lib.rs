@@ -15,6 +15,7 @@ pub mod failure;
 pub mod guest;
 pub mod iothread;
 pub mod kernel;
+pub mod marks;
 pub mod model;
 pub mod nodes;
 pub mod options;

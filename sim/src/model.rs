@@ -7,6 +7,8 @@
 //!
 //! Two writes that were under way at the same time have no order, and either may win.
 
+use std::ops::Range;
+
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 /// What is read and written here is made of words, and no transfer ends within one.
@@ -142,6 +144,18 @@ impl Model {
                 other.buried |= how == Ended::Stable;
             }
         }
+    }
+
+    /// Whether something that may change these sectors is under way.
+    #[must_use]
+    pub fn is_changing(&self, sectors: Range<u64>) -> bool {
+        let mut indices = sectors.filter_map(|sector| usize::try_from(sector).ok());
+        indices.any(|index| {
+            let candidates = self.sectors.get(index).into_iter().flatten();
+            candidates
+                .into_iter()
+                .any(|candidate| candidate.answered.is_none())
+        })
     }
 
     /// A flush that was `asked` for then has succeeded.

@@ -12,6 +12,9 @@ use crate::plan::{Config, Filters};
 /// What all openings of the disk are called, and what is in front of them.
 const NAME: &str = "simulated";
 
+/// Of a block of [`block::Node::rewriting`].
+pub const REWRITTEN_SECTORS: u64 = 4;
+
 /// Lives as long as a node, or a route to it, is used.
 pub type Use = Weak<dyn Any + Send + Sync>;
 
@@ -62,10 +65,17 @@ impl Nodes {
         let used: Arc<dyn Any + Send + Sync> = disk.clone();
         let opening = Node::simulated(geometry(sectors), config.memory_alignment, aio, disk);
         let opening = opening.expect("a node");
-        let base = match filters.rewrites {
-            true => Node::rewriting(NAME, &opening),
-            false => opening,
-        };
+        let mut base = opening;
+        if filters.marks {
+            let marks = kernel.state().disk.marks.clone();
+            base = Node::marked(NAME, &base, move |bytes| marks.mark(bytes));
+        }
+        if filters.gate_turns > 0 {
+            base = Node::gated(NAME, &base, filters.gate_turns);
+        }
+        if filters.rewrites {
+            base = Node::rewriting(NAME, &base);
+        }
         let nodes = Nodes {
             use_of_opening: Arc::downgrade(&used),
             ..Nodes::of(base)

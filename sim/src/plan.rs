@@ -86,13 +86,17 @@ pub struct Filters {
     pub passes_on: bool,
     /// A node that rewrites blocks, below that.
     pub rewrites: bool,
+    /// A gate, below that, at which some requests wait for so many turns of their iothread; 0: none.
+    pub gate_turns: u32,
+    /// A node that marks what changes, below that.
+    pub marks: bool,
 }
 
 impl Filters {
-    /// Whether requests are tasks, which come to the disk in no particular order.
+    /// Whether requests may be tasks, which come to the disk in no particular order.
     #[must_use]
     pub fn are_tasks(self) -> bool {
-        self.passes_on || self.rewrites
+        self.passes_on || self.rewrites || self.gate_turns > 0
     }
 }
 
@@ -153,6 +157,8 @@ impl Config {
             filters: Filters {
                 passes_on: random.one_in(8),
                 rewrites: random.one_in(8),
+                gate_turns: random.pick(&[0, 0, 0, 0, 1, 8]),
+                marks: random.one_in(3),
             },
             max_events: random.pick(&[1, 2, 4, 64, 64]),
             memory_alignment: random.pick(&[1, 1, 8, 512]),

@@ -103,7 +103,10 @@ impl World {
     fn new(plan: &Plan, trace: Trace) -> Self {
         let config = plan.config.clone();
         let kernel = Kernel::new(Disk::new(config.sectors.into()), config.iothreads);
-        let guest = Guest::new(&config, trace.clone());
+        let mut guest = Guest::new(&config, trace.clone());
+        if config.filters.marks {
+            guest.marks = Some(kernel.state().disk.marks.clone());
+        }
         let mut world = World {
             guest: Rc::new(RefCell::new(guest)),
             kernel,

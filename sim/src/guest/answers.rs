@@ -4,6 +4,7 @@ use data_plane::OnError;
 
 use crate::failure::Failure;
 use crate::model::{Ended, SECTOR};
+use crate::nodes::REWRITTEN_SECTORS;
 use crate::plan::Kind;
 
 use super::asked::told;
@@ -70,10 +71,36 @@ impl Guest {
                     (true, true) if asked.kind != Kind::Discard => Ended::Stable,
                     (true, _) => Ended::Done,
                 };
-                self.model.ended(id, asked.range(), how, self.now);
+                self.changed(id, asked.range(), how, self.now)?;
             }
             Kind::Flush if done => self.model.flushed(asked.asked),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// A request has ended so that may have changed something, which is marked then.
+    pub fn changed(
+        &mut self,
+        id: u32,
+        range: (u64, u64),
+        how: Ended,
+        now: u64,
+    ) -> Result<(), String> {
+        self.model.ended(id, range, how, now);
+        let (first, sectors) = range;
+        let Some(marks) = self.marks.as_ref().filter(|_| how != Ended::Unknown) else {
+            return Ok(());
+        };
+        for sector in first..first + sectors {
+            // What others have under way may have changed it since, in its whole block.
+            let block = sector / REWRITTEN_SECTORS * REWRITTEN_SECTORS;
+            if self.model.is_changing(block..block + REWRITTEN_SECTORS) {
+                continue;
+            }
+            if marks.lacks(sector) {
+                return Err(format!("sector {sector} has changed, and is not marked"));
+            }
         }
         Ok(())
     }

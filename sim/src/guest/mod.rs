@@ -17,6 +17,7 @@ use virtqueue::testing::TestMemory;
 use virtqueue::{GuestMemory, RingFeatures};
 
 use crate::copying::Copying;
+use crate::marks::Marks;
 use crate::model::{Ended, Model, data};
 use crate::plan::{Config, DriverFeatures, Kind, Then};
 use crate::trace::Trace;
@@ -91,6 +92,8 @@ pub struct Guest {
     pub cache: WriteCache,
     /// Requests that were answered.
     pub answered: u64,
+    /// What the daemon marks, if it does.
+    pub marks: Option<Marks>,
 }
 
 fn new_call() -> OwnedFd {
@@ -130,6 +133,7 @@ impl Guest {
             order: Order::default(),
             cache: WriteCache::new(config, config.driver),
             answered: 0,
+            marks: None,
         };
         guest.new_queues(config.base);
         guest

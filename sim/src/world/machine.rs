@@ -11,14 +11,12 @@ use crate::disk::Does;
 use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::model::SECTOR;
+use crate::nodes::REWRITTEN_SECTORS;
 use crate::plan::{End, Event};
 use crate::poller::Wakeups;
 use crate::random::Random;
 
 use super::World;
-
-/// Of a block of [`block::Node::rewriting`].
-const REWRITTEN_SECTORS: u64 = 4;
 
 /// Where the kicks of a queue go.
 type Kick = (Wakeups, RawFd);
