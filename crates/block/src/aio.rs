@@ -1,4 +1,4 @@
-//! How requests to a disk reach the kernel, and how that is chosen.
+//! The ways of requests to the kernel, and the choice among them.
 
 use std::path::Path;
 

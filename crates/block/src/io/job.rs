@@ -1,4 +1,4 @@
-//! What goes to a worker thread: a request, or something else that may wait.
+//! Work for a thread that may wait: a request, or something else.
 
 use std::sync::Arc;
 

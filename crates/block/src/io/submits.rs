@@ -1,4 +1,4 @@
-//! What engines have handed over to the kernel, those that are gone included.
+//! Figures of the requests that engines have handed over to the kernel, those that are gone included.
 
 use crate::io::{LinuxAio, Uring};
 

@@ -1,4 +1,4 @@
-//! What direct I/O wants of addresses, offsets and lengths.
+//! Alignment of addresses, offsets and lengths for direct I/O.
 //!
 //! The kernel says it since 6.1 (`statx(2)`, `STATX_DIOALIGN`); where it does not, reads with
 //! growing alignment tell.
