@@ -162,8 +162,11 @@ impl StoragePlane {
         self.io.reap(&mut self.completions);
         self.dispatch_completions();
         self.publish();
-        // Reaping may have found what is to go on: a short transfer, a flush behind a discard.
-        self.flush_batch();
+        // Reaping may have found what is to go on: a short transfer, a flush behind a discard. If the next iteration has work,
+        // it goes then: tasks would take the room that stalled queues are to share with them.
+        if !self.more {
+            self.flush_batch();
+        }
     }
 
     /// Hands what is pending to the kernel, if anything does that here, and tells other threads, also of full batches that were

@@ -22,6 +22,7 @@ mod settings;
 mod source;
 mod submit;
 mod submits;
+mod task_share;
 pub mod token;
 mod tracked;
 
@@ -38,6 +39,7 @@ use self::attached::AttachedFiles;
 use self::job::Work;
 use self::known_memory::KnownMemory;
 use self::lazy::Lazy;
+use self::task_share::TaskShare;
 use self::tracked::TrackedRequests;
 use crate::drivers::null_co::{self, NullQueue};
 use crate::task::{Executor, Wake};
@@ -57,6 +59,8 @@ pub struct IoContext {
     pub(crate) workers: Workers,
     pub(crate) null: NullQueue,
     tasks: Executor,
+    aio_share: TaskShare,
+    ring_share: TaskShare,
     tracked: TrackedRequests,
     files: AttachedFiles,
     known_memory: KnownMemory,
@@ -91,6 +95,8 @@ impl IoContext {
             workers: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             tasks: Executor::new(wake),
+            aio_share: TaskShare::default(),
+            ring_share: TaskShare::default(),
             tracked: TrackedRequests::default(),
             files: AttachedFiles::default(),
             known_memory: KnownMemory::default(),
@@ -154,6 +160,12 @@ impl IoContext {
             self.tasks.take_io(out);
             self.tasks.run();
             self.tasks.reap(out);
+            if let Some(aio) = self.aio.get() {
+                self.aio_share.reserve(aio.room());
+            }
+            if let Some(ring) = self.ring.get() {
+                self.ring_share.reserve(ring.room());
+            }
         }
         if !self.tracked.is_empty() {
             self.tracked.end_those_of(out);

@@ -42,12 +42,18 @@ impl IoContext {
 
     #[inline]
     fn room_of(&self, carrier: Carrier) -> usize {
-        let room = match carrier {
-            Carrier::Native => self.aio.get().map(LinuxAio::room),
-            Carrier::Ring(_) => self.ring.get().map(|ring| ring.room()),
-            Carrier::Workers => Some(self.workers.room()),
+        let (room, reserved) = match carrier {
+            Carrier::Native => (
+                self.aio.get().map(LinuxAio::room),
+                self.aio_share.reserved(),
+            ),
+            Carrier::Ring(_) => (
+                self.ring.get().map(|ring| ring.room()),
+                self.ring_share.reserved(),
+            ),
+            Carrier::Workers => (Some(self.workers.room()), 0),
         };
-        room.unwrap_or(0)
+        room.unwrap_or(0).saturating_sub(reserved)
     }
 
     /// Takes a request. [`Full`]: come again after the next completion.
@@ -186,6 +192,8 @@ impl IoContext {
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
         self.tasks.run();
+        self.aio_share.begin_submit();
+        self.ring_share.begin_submit();
         for _ in 0..self.tasks.outgoing() {
             let Some(outgoing) = self.tasks.next_outgoing() else {
                 return;
@@ -203,6 +211,11 @@ impl IoContext {
                 }
             };
             if taken.is_err() {
+                match outgoing.carrier() {
+                    Carrier::Native => self.aio_share.add_refused(),
+                    Carrier::Ring(_) => self.ring_share.add_refused(),
+                    Carrier::Workers => unreachable!("workers take everything"),
+                }
                 self.tasks.put_back(outgoing);
             }
         }

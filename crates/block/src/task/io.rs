@@ -17,7 +17,7 @@ use crate::drivers::disk_file::DiskFile;
 use crate::io::token;
 use crate::lease::Lease;
 use crate::mark::MarkAtEnd;
-use crate::route::Target;
+use crate::route::{Carrier, Target};
 
 /// What a task asks of the backends.
 pub(crate) enum Outgoing {
@@ -27,6 +27,17 @@ pub(crate) enum Outgoing {
     Ring(File, Request),
     /// A request at its offset in a file, by a worker, which may block.
     Worker(Arc<DiskFile>, Request),
+}
+
+impl Outgoing {
+    /// The only backend that may have no room for it.
+    pub fn carrier(&self) -> Carrier {
+        match self {
+            Outgoing::Request(target, _) => target.carrier,
+            Outgoing::Ring(file, _) => Carrier::Ring(*file),
+            Outgoing::Worker(..) => Carrier::Workers,
+        }
+    }
 }
 
 enum State {

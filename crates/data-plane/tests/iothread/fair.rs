@@ -4,17 +4,21 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use block::{IoContext, IoSettings, Node};
+use block::{FaultRules, Faults, IoContext, IoSettings, Node};
 use data_plane::{Message, StoragePlane};
 use engine::AioSettings;
 use event_loop::poller::Event;
 use event_loop::{Epoll, Interest, IoThread, PollSettings, Poller};
 
-use crate::guest::{Guest, file_disk, null_disk};
+use crate::guest::{CARRIERS, Guest, disk_by, file_disk, null_disk};
 
 /// More iterations than an empty queue stays among those that are looked at.
 const LONG: usize = 300;
+
+/// How long a test waits for what must come: a bound on a hanging test, not a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kernel's epoll, which is only looked at: nobody would end a wait.
 struct Looks(Epoll);
@@ -197,6 +201,45 @@ fn with_little_room_in_the_kernel_it_goes_to_all_in_turn() {
             // until it looks at its descriptors.
             assert!(answered <= 32 * ROOM as usize, "request {tag} is starved");
         }
+    }
+}
+
+/// One queue asks for all that its ring holds, another one for one request after the other, of disks on the same engine. In
+/// the time of one request the greedy one gets a bounded number of answers, but it gets some.
+#[track_caller]
+fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
+    const REQUESTS: u64 = 100;
+    // With room for one request they take turns. Else the kernel may answer others before it.
+    for (room, most) in [(1, 8), (2, 64), (4, 128)] {
+        let mut looped = Loop::new(room);
+        let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
+        looped.start(&endless, greedy);
+        looped.start(&guest, patient);
+        let (begin, mut total) = (Instant::now(), 0);
+        for tag in 0..REQUESTS {
+            guest.read(tag, tag);
+            guest.submit();
+            let mut answered = 0;
+            while guest.take_done().is_empty() {
+                answered += looped.iterate_beside(&mut endless);
+                let starved = format!("{what}, room for {room}: request {tag} is starved");
+                assert!(answered <= most && begin.elapsed() < PATIENCE, "{starved}");
+            }
+            total += answered as u64;
+        }
+        assert!(total >= REQUESTS / 2, "{what}, room for {room}: {total}");
+    }
+}
+
+/// Filters are tasks, whose I/O does not come straight from a ring.
+#[test]
+fn with_little_room_in_the_kernel_tasks_and_sources_share_it() {
+    for aio in CARRIERS {
+        let (disk, _folder) = disk_by(aio);
+        let no_faults = Faults::new(FaultRules::default());
+        let filter = Node::filtered("filter", &disk, no_faults, false, true);
+        shares_room(&disk, &filter, &format!("filter beside {aio:?}"));
+        shares_room(&filter, &disk, &format!("{aio:?} beside filter"));
     }
 }
 

@@ -1,0 +1,78 @@
+//! The tasks' share of a backend's room.
+//!
+//! Sources come first in an iteration: they are admitted before the submit phase drains the tasks' outbox. A source that
+//! always has more than there is room for would leave nothing to tasks. So what the backend has refused to tasks is
+//! remembered, and up to half of the room after the next reap is reserved for it. Not more, or many tasks would starve the
+//! sources.
+
+/// The share of one backend, Linux AIO or the ring.
+#[derive(Default)]
+pub(super) struct TaskShare {
+    /// What the last submit phase has left in the outbox for want of room.
+    refused: usize,
+    /// Places that sources leave free, from the reap phase to the submit phase.
+    reserved: usize,
+    /// The larger half of an odd room is reserved: every other time, so that sources and tasks have a single place in turn.
+    rounds_up: bool,
+    /// The room was odd.
+    odd: bool,
+}
+
+impl TaskShare {
+    /// Places of the backend that are not for sources.
+    #[inline]
+    pub fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// The reap phase has left the backend with so much room.
+    pub fn reserve(&mut self, room: usize) {
+        if self.refused == 0 {
+            return;
+        }
+        let half = match self.rounds_up {
+            true => room.div_ceil(2),
+            false => room / 2,
+        };
+        self.reserved = half.min(self.refused);
+        self.odd = room % 2 == 1;
+    }
+
+    /// The submit phase drains the outbox as far as there is room.
+    pub fn begin_submit(&mut self) {
+        self.refused = 0;
+        self.reserved = 0;
+        self.rounds_up ^= std::mem::take(&mut self.odd);
+    }
+
+    /// The backend had no room for something in the outbox.
+    pub fn add_refused(&mut self) {
+        self.refused += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is reserved of this room, in an iteration that reaps twice and leaves `refused` in the outbox.
+    fn reserved(share: &mut TaskShare, room: usize, refused: usize) -> usize {
+        share.reserve(room);
+        share.reserve(room);
+        let reserved = share.reserved();
+        share.begin_submit();
+        for _ in 0..refused {
+            share.add_refused();
+        }
+        reserved
+    }
+
+    #[test]
+    fn half_of_the_room_is_reserved_and_a_single_place_every_other_time() {
+        let mut share = TaskShare::default();
+        assert_eq!(reserved(&mut share, 8, 9), 0, "nothing was refused yet");
+        let rooms = [8, 20, 1, 0, 1, 0, 2, 1, 1, 3, 3];
+        let reserved = rooms.map(|room| reserved(&mut share, room, 9));
+        assert_eq!(reserved, [4, 9, 0, 0, 1, 0, 1, 0, 1, 1, 2]);
+    }
+}
