@@ -44,19 +44,20 @@ impl SocketDeviceHandle {
         }
     }
 
-    /// Tells it.
+    /// Sends it a command.
     pub fn send(&self, command: SocketDeviceCommand) {
+        // Under the lock: its place may be another's as soon as it was told to stop.
         if let Some(place) = *lock(&self.place) {
             // An iothread that is gone has taken the socket device with it.
             let _ = self.remote.send(Message::SocketDevice(place, command));
         }
     }
 
-    /// Tells it, and waits for the answer; `None`: it is gone.
+    /// Sends it a command, and waits for the answer; `None`: it is gone. Others may stop it meanwhile.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> SocketDeviceCommand) -> Option<T> {
-        let place = (*lock(&self.place))?;
-        let message = |reply| Message::SocketDevice(place, command(reply));
-        ask(&self.remote, message).ok()
+        let (reply, answer) = mpsc::channel();
+        self.send(command(reply));
+        answer.recv().ok()
     }
 
     /// Stops it if no front-end is connected and nothing is in flight; false if not.
