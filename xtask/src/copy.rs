@@ -3,7 +3,7 @@
 //! Only files that differ are written, so that cargo compiles what a patch has changed and no more.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,28 @@ pub(crate) struct SourceCopy {
     source: PathBuf,
     folder: PathBuf,
     build: PathBuf,
+    /// Locked: no other run patches the copy meanwhile.
+    _lock: File,
 }
 
 impl SourceCopy {
-    /// In `target/NAME`, as the source is now, changes that are not committed included.
+    /// In `target/NAME`, as the source is now, changes that are not committed included. Waits for another run that uses it.
     pub fn new(name: &str) -> Result<Self, String> {
         Self::of(&root(), &guest::target_dir().join(name))
     }
 
     fn of(source: &Path, place: &Path) -> Result<Self, String> {
-        let copy = SourceCopy {
-            source: source.to_owned(),
-            folder: place.join("tree"),
-            build: place.join("build"),
-        };
-        for folder in [&copy.folder, &copy.build] {
+        let (folder, build) = (place.join("tree"), place.join("build"));
+        for folder in [&folder, &build] {
             fs::create_dir_all(folder).map_err(at(folder))?;
         }
+        let lock = place.join("lock");
+        let copy = SourceCopy {
+            source: source.to_owned(),
+            folder,
+            build,
+            _lock: locked(&lock).map_err(at(&lock))?,
+        };
         copy.reset()?;
         Ok(copy)
     }
@@ -90,6 +95,23 @@ impl SourceCopy {
     }
 }
 
+/// A file that is locked until it is dropped.
+fn locked(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            eprintln!(
+                "waiting for another run, which has locked {}",
+                path.display()
+            );
+            file.lock()?;
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    Ok(file)
+}
+
 fn at(path: &Path) -> impl FnOnce(io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
@@ -127,15 +149,18 @@ fn copy_if_different(from: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn repository() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut git = Command::new("git");
+        git.args(["init", "--quiet"]).current_dir(folder.path());
+        assert!(git.status().is_ok_and(|status| status.success()));
+        folder
+    }
+
     #[test]
     fn a_reset_undoes_a_patch_and_touches_nothing_else() {
-        let source = tempfile::tempdir().expect("a folder");
+        let source = repository();
         let at = |name: &str| source.path().join(name);
-        let git = Command::new("git")
-            .args(["init", "--quiet"])
-            .current_dir(source.path())
-            .status();
-        assert!(git.is_ok_and(|status| status.success()));
         fs::write(at(".gitignore"), "/target\n").expect("a file");
         for name in ["a", "b"] {
             fs::write(at(name), "one\n").expect("a file");
@@ -163,5 +188,16 @@ mod tests {
         assert_eq!(read("new/c"), None);
         assert_eq!(read("d").as_deref(), Some("not committed\n"));
         assert_eq!(modified("b"), before, "it would be compiled again");
+    }
+
+    #[test]
+    fn a_copy_is_used_by_one_run_at_a_time() {
+        let repository = repository();
+        let place = repository.path().join("target/x");
+        let copy = SourceCopy::of(repository.path(), &place).expect("a copy");
+        let other = File::open(place.join("lock")).expect("a file");
+        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(copy);
+        other.try_lock().expect("it is unlocked");
     }
 }
