@@ -392,7 +392,6 @@ impl Vring {
     pub fn set_memory(&mut self, memory: Arc<GuestMemory>, io: &mut IoContext) {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
-        self.join_memory(io);
         self.begin_generation(old, Vec::new(), io);
         if let Err(error) = remapped {
             self.break_down(&error);
@@ -418,7 +417,6 @@ impl Vring {
 
     /// Requests in flight use these disks to their ends.
     fn retire(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
-        self.join_memory(io);
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
             // Parked requests go to the new ones, if they are retried.
@@ -431,20 +429,21 @@ impl Vring {
 
     /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
-        self.join_memory(io);
         self.begin_generation(self.memory.clone(), Vec::new(), io);
         self.epochs.settle(reply);
         self.release_old(io);
     }
 
-    /// What is taken from now on is told apart from what is in flight, which uses `memory` and the `disks` that the queue continues
-    /// without.
+    /// Begins to use its memory for what is admitted from now on. What is in flight is of an older generation, which uses `memory`
+    /// and the `disks` that the queue continues without.
     fn begin_generation(
         &mut self,
         memory: Arc<GuestMemory>,
         disks: Vec<AttachedDisk>,
         io: &mut IoContext,
     ) {
+        // Before the old one may leave: a map that both use stays registered.
+        self.join_memory(io);
         let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
         let end = self.device.begin_generation();
         if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disks }) {
