@@ -37,7 +37,7 @@ pub enum DeviceSetup {
     Scsi(ScsiSetup),
 }
 
-/// What a device's queue works with.
+/// The parts of a queue and its iothread that its device works with.
 pub(crate) struct QueueContext<'a> {
     pub ring: &'a mut virtqueue::Queue,
     pub memory: &'a Arc<GuestMemory>,
@@ -61,7 +61,7 @@ pub(crate) struct InFlight {
     pub parked: u32,
 }
 
-/// What becomes of parked requests when their queue stops.
+/// The way in which parked requests leave a queue that stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// They stay in the in-flight region, if there is one.

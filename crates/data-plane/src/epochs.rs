@@ -10,7 +10,7 @@ use block::AttachedDisk;
 use device_queue::AdmitTime;
 use virtqueue::GuestMemory;
 
-/// What the requests of a generation use.
+/// Memory and disks that the requests of a generation use.
 pub(crate) struct Used {
     pub memory: Arc<GuestMemory>,
     /// Those that the queue continues without.
@@ -79,7 +79,7 @@ impl Epochs {
             .flat_map(|epoch| epoch.used.disks.drain(..))
     }
 
-    /// `reply` hears when no older generation has requests in flight but parked ones.
+    /// `reply` is sent to when no older generation has requests in flight but parked ones.
     pub fn settle(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
     }

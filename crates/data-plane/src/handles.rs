@@ -29,9 +29,9 @@ fn begin_stop(remote: &Remote<Message>, place: u32) -> Receiver<u32> {
 /// A socket device on its iothread. Dropping it stops it, waiting for what is in flight.
 pub struct SocketDeviceHandle {
     remote: Remote<Message>,
-    /// `None` once it was told to stop.
+    /// `None` once its stop was sent.
     place: Mutex<Option<u32>>,
-    /// Says that it has.
+    /// Says that it has stopped.
     ending: Mutex<Option<Receiver<u32>>>,
 }
 
@@ -46,7 +46,7 @@ impl SocketDeviceHandle {
 
     /// Sends it a command.
     pub fn send(&self, command: SocketDeviceCommand) {
-        // Under the lock: its place may be another's as soon as it was told to stop.
+        // Under the lock: the place may be another device's as soon as the stop was sent.
         if let Some(place) = *lock(&self.place) {
             // An iothread that is gone has taken the socket device with it.
             let _ = self.remote.send(Message::SocketDevice(place, command));
@@ -118,19 +118,19 @@ impl VringHandle {
         }
     }
 
-    /// Tells it.
+    /// Sends it a command.
     pub fn send(&self, command: QueueCommand) {
         // An iothread that is gone has taken the queue with it.
         let _ = self.remote.send(Message::Queue(self.place, command));
     }
 
-    /// Tells it, and waits for the answer; `None`: it is gone.
+    /// Sends it a command, and waits for the answer; `None`: it is gone.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
         let message = |reply| Message::Queue(self.place, command(reply));
         ask(&self.remote, message).ok()
     }
 
-    /// Tells its device. An answer comes, or its sender goes with the queue.
+    /// Sends its device a command. An answer comes, or its sender goes with the queue.
     #[must_use]
     pub fn begin_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Receiver<T> {
         let (reply, answer) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! What an iothread runs: rings, devices and engines in five phases.
+//! The work of an iothread: rings, devices and engines in five phases.
 //!
 //! A [`StoragePlane`] is the `Plane` of an `IoThread`. It owns the thread's engines and the started
 //! virtqueues ([`vring`]) that are mapped to it; nothing on a request's way leaves the thread. The
@@ -10,8 +10,8 @@ mod cpu_time;
 mod device;
 mod dispatch;
 mod epochs;
-mod handed_over;
 mod handles;
+mod in_flight;
 mod lists;
 mod message;
 mod on_error;

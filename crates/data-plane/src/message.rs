@@ -1,4 +1,4 @@
-//! What the control plane says to an iothread. None of it is on a request's way.
+//! Messages from the control plane to an iothread. None of them is on a request's way.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use crate::parked_requests::Resume;
 use crate::socket_device::SocketDevice;
 use crate::vring::VringSetup;
 
-/// What the control plane sends. A `u32` is the place of a started queue or socket device. Commands to a place where there is none are
+/// A message to an iothread. A `u32` is the place of a started queue or socket device. Commands to a place where there is none are
 /// dropped, with the senders of their answers.
 pub enum Message {
     /// Start a queue; the answer is its place.
@@ -22,11 +22,11 @@ pub enum Message {
     StartSocketDevice(Box<dyn SocketDevice>, Vec<Arc<Node>>, Sender<u32>),
     /// Stop a queue or a socket device: take no more requests, wait for those in flight; the answer is where it stands.
     Stop(u32, Sender<u32>),
-    /// Tell a queue.
+    /// A command for a queue.
     Queue(u32, QueueCommand),
-    /// Tell the device of a queue.
+    /// A command for the device of a queue.
     Device(u32, DeviceCommand),
-    /// Tell a socket device.
+    /// A command for a socket device.
     SocketDevice(u32, SocketDeviceCommand),
     /// Change the batch limit of Linux AIO.
     SetAioMaxBatch(u32),
@@ -40,7 +40,7 @@ pub enum Message {
     Ping(Sender<()>),
 }
 
-/// What a queue is told that its front-end does not know of: what concerns the disks behind its device.
+/// A command that concerns the disks behind a queue's device; its front-end does not know of it.
 pub enum DeviceCommand {
     /// The queue goes on with another node in the place of its own. The answer says that all is done that it had taken before:
     /// nothing uses the old node any more. It does not wait for what is taken later, which the new node may delay.
@@ -55,14 +55,13 @@ pub enum DeviceCommand {
     ReportLate(u64, u64),
 }
 
-/// What a socket device is told.
+/// A command for a socket device.
 pub enum SocketDeviceCommand {
-    /// Hand requests over to the engines, or do not.
+    /// Submit requests to the engines, or do not.
     Enable(bool),
-    /// Answer when all requests are done that were handed over so far.
+    /// Answer when all requests are done that were submitted so far.
     Settle(Sender<()>),
-    /// Go on with another node in the place of those that have its name. The answer says that all is done that was handed over
-    /// before.
+    /// Go on with another node in the place of those that have its name. The answer says that all is done that was submitted before.
     SetNode(Arc<Node>, Sender<()>),
     /// Stop if no front-end is connected and nothing is in flight; the answer says whether that was so.
     StopIfIdle(Sender<bool>),

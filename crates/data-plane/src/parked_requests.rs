@@ -10,12 +10,12 @@ use event_loop::Remote;
 use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;
 
-/// What is to become of requests that wait.
+/// The way in which parked requests are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// They are tried once more, in the order in which they failed.
     Retry,
-    /// The guest is told that they failed.
+    /// They are completed with an error.
     Report,
 }
 
@@ -89,7 +89,7 @@ pub struct WaitingRequests {
 }
 
 impl WaitingRequests {
-    /// How many requests wait after an error.
+    /// Requests that wait after an error.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
@@ -111,20 +111,20 @@ impl WaitingRequests {
         }
     }
 
-    /// What waits at this moment goes on. Nobody waits for that.
+    /// Requests that wait at this moment are resumed, some time after this returns.
     pub fn resume(&self, how: Resume) {
-        self.tell(|_| true, || DeviceCommand::Resume(how));
+        self.send(|_| true, || DeviceCommand::Resume(how));
     }
 
     /// Each queue with something in flight looks whether it has requests that were taken before `until`, in ticks, and not
     /// before `after`.
     pub fn look_for_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
-        self.tell(busy, || DeviceCommand::ReportLate(after, until));
+        self.send(busy, || DeviceCommand::ReportLate(after, until));
     }
 
-    fn tell(&self, whom: impl Fn(&QueueStats) -> bool, command: impl Fn() -> DeviceCommand) {
-        for queue in self.queues().iter().filter(|queue| whom(&queue.stats)) {
+    fn send(&self, is_meant: impl Fn(&QueueStats) -> bool, command: impl Fn() -> DeviceCommand) {
+        for queue in self.queues().iter().filter(|queue| is_meant(&queue.stats)) {
             // An iothread that is gone has taken the queue with it.
             let _ = queue.remote.send(Message::Device(queue.place, command()));
         }

@@ -25,7 +25,7 @@ use crate::trace::Trace;
 use crate::vring::{Vring, VringSetup};
 use crate::vrings::Vrings;
 
-/// How long after the kernel had no memory for a request, with none in flight, it is asked again.
+/// Time until a request is submitted again for which the kernel had no memory, with none in flight.
 const RETRY_NS: u64 = 1_000_000;
 
 /// How often a queue is looked at whose front-end will not kick (it said so instead of giving a
@@ -51,7 +51,7 @@ pub enum Handler {
     SocketDevice(u32, u8),
 }
 
-/// What an iothread runs.
+/// The queues and socket devices of an iothread, with its engines.
 pub struct StoragePlane {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     io: IoContext,
@@ -64,7 +64,7 @@ pub struct StoragePlane {
     dispatched: usize,
     chain: Chain,
     clock: Clock,
-    /// What was handed over to the kernel, for other threads.
+    /// Counts of what was submitted to the kernel, for other threads.
     submits: Arc<SubmitTotals>,
     /// This iteration has dispatched completions already: more of them wait for the next one.
     has_dispatched: bool,
@@ -116,7 +116,7 @@ impl StoragePlane {
         &mut self.io
     }
 
-    /// What it has handed over to the kernel so far.
+    /// Counts of what it has submitted to the kernel so far.
     #[must_use]
     pub fn submits(&self) -> Arc<SubmitTotals> {
         self.submits.clone()
@@ -156,7 +156,7 @@ impl StoragePlane {
             .resume_stalled(&mut self.vrings, &mut self.io, now);
     }
 
-    /// What was carried out while it was handed over is answered without another iteration.
+    /// What was carried out while it was submitted is answered without another iteration.
     #[inline(never)]
     fn answer_at_once(&mut self) {
         self.io.reap(&mut self.completions);
@@ -169,8 +169,8 @@ impl StoragePlane {
         }
     }
 
-    /// Hands what is pending to the kernel, if anything does that here, and tells other threads, also of full batches that were
-    /// handed over before.
+    /// Submits what is pending to the kernel, if anything does that here, and updates the counts, also for full batches that were
+    /// submitted before.
     fn flush_batch(&mut self) {
         if self.io.submits_anything() {
             self.io.flush_batch();
@@ -227,7 +227,7 @@ impl StoragePlane {
         }
     }
 
-    /// What a command to what is at this place may need, and those that are told commands.
+    /// The controls for a command to this place, and all that commands go to.
     fn controls<'a>(
         &'a mut self,
         cx: &'a mut PlaneContext<Self>,
@@ -245,7 +245,7 @@ impl StoragePlane {
         (&mut self.vrings, controls)
     }
 
-    /// A queue is told something, if there is one.
+    /// Carries out a command for a queue, if there is one.
     fn control(
         &mut self,
         cx: &mut PlaneContext<Self>,
@@ -314,7 +314,7 @@ impl StoragePlane {
         }
         self.lists.remove(place);
         if let Some(reply) = vring.stopping.take() {
-            // Before the answer: whoever gets it may close the disk and unmap the memory, and finds
+            // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
             let base = vring.end(&mut self.io, self.clock.now());
             self.io.source_ended(place);
@@ -351,9 +351,9 @@ impl StoragePlane {
     }
 }
 
-/// What commands may need of the iothread.
+/// The parts of an iothread that commands use.
 pub(crate) struct Controls<'a> {
-    /// Where they go.
+    /// The place of what they are for.
     pub place: u32,
     /// In ticks.
     pub now: u64,
@@ -415,7 +415,7 @@ impl Plane for StoragePlane {
     }
 
     fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
-        // Answers to somebody who no longer listens are dropped.
+        // The receiver of an answer may be gone; ignore the error.
         match message {
             Message::Start(setup, reply) => {
                 let _ = reply.send(self.start(cx, *setup));
@@ -446,7 +446,7 @@ impl Plane for StoragePlane {
                 let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
             }
             Message::Ping(reply) => {
-                // Whoever asked may have stopped waiting.
+                // The receiver may be gone; ignore the error.
                 let _ = reply.send(());
             }
         }

@@ -1,9 +1,9 @@
 //! Error reporting from iothreads to monitors.
 //!
 //! The iothread never waits for them and never allocates for a request that failed. A dead disk fails
-//! requests by the thousand, so they are not told one by one: for each export there is a cell for reads and one
+//! requests by the thousand, so they are not reported one by one: for each export there is a cell for reads and one
 //! for what writes. The iothread leaves the last error there, and only where the cell was empty also
-//! word of it in a mailbox. Whoever reads that takes the error out when it is time to tell it. The
+//! word of it in a mailbox. The reader takes the error out when it is time to report it. The
 //! mailbox has a limit; what finds it full is counted, and that is all.
 
 use std::fmt::Display;
@@ -39,7 +39,7 @@ pub enum Report {
         export: String,
         /// The queue's index.
         queue: u16,
-        /// How many there are that were not told of before.
+        /// Errors that were not reported before.
         requests: u32,
         /// How long ago the oldest of these was taken, in ticks.
         oldest_ticks: u64,
@@ -53,7 +53,7 @@ pub struct Reports {
     lost: DroppedReports,
 }
 
-/// How many reports found their mailbox full. It can be read for as long as somebody wants to.
+/// Count of reports that found their mailbox full. It outlives the mailbox.
 #[derive(Clone, Debug, Default)]
 pub struct DroppedReports(Arc<AtomicU64>);
 
@@ -80,13 +80,13 @@ impl Reports {
         self.lost.clone()
     }
 
-    /// False when there is no room, or nobody reads any more.
-    fn tell(&self, report: Report) -> bool {
-        let told = self.to.try_send(report).is_ok();
-        if !told {
+    /// False when there is no room, or the reader is gone.
+    fn send(&self, report: Report) -> bool {
+        let sent = self.to.try_send(report).is_ok();
+        if !sent {
             self.lost.0.fetch_add(1, Ordering::Relaxed);
         }
-        told
+        sent
     }
 }
 
@@ -179,7 +179,7 @@ impl ExportReports {
         &self.reads.export
     }
 
-    /// A request has failed: what is done about it, if all can be that a policy may say.
+    /// Reports a failed request. Returns what its policy does about it, if that can be done.
     pub fn failed(&self, read: bool, errno: Errno) -> ErrorAction {
         let policy = if read {
             self.policy.reads
@@ -187,18 +187,18 @@ impl ExportReports {
             self.policy.writes
         };
         let action = policy.action(errno);
-        self.tell(read, errno, action);
+        self.report(read, errno, action);
         action
     }
 
-    /// A request has failed, and its guest is told.
+    /// Reports a failed request that its guest gets the error of.
     pub fn reported(&self, read: bool, errno: Errno) {
-        self.tell(read, errno, ErrorAction::Report);
+        self.report(read, errno, ErrorAction::Report);
     }
 
-    fn tell(&self, read: bool, errno: Errno, action: ErrorAction) {
+    fn report(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
-        if cell.leave(errno, action) && !self.reports.tell(Report::Failed(cell.clone())) {
+        if cell.leave(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
             // The next one tries again.
             cell.take();
         }
@@ -207,7 +207,7 @@ impl ExportReports {
     /// Requests take longer than they may.
     pub(crate) fn late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
         self.waiting.found_late(requests);
-        self.reports.tell(Report::Late {
+        self.reports.send(Report::Late {
             export: self.reads.export.clone(),
             queue,
             requests,
@@ -217,7 +217,7 @@ impl ExportReports {
 
     /// A guest broke a queue.
     pub fn broken(&self, queue: u16, reason: &dyn Display) {
-        self.reports.tell(Report::Broken {
+        self.reports.send(Report::Broken {
             export: self.reads.export.clone(),
             queue,
             reason: reason.to_string(),

@@ -9,7 +9,7 @@ use event_loop::Interest;
 /// Descriptors that a socket device may have watched.
 pub const SOURCES: usize = 4;
 
-/// What an iothread runs beside queues: sockets and registers are its own, its requests go to the iothread's engines.
+/// A device that an iothread runs beside queues: sockets and registers are its own, its requests go to the iothread's engines.
 ///
 /// All calls come from the iothread, and none may block.
 pub trait SocketDevice: Send {
@@ -32,13 +32,13 @@ pub trait SocketDevice: Send {
     /// When its turn is to come even if nothing happens, on the loop's clock.
     fn deadline_ns(&mut self) -> Option<u64>;
 
-    /// Hands over what requests it has. False: some wait for room, and this is called again.
+    /// Submits what requests it has. False: some wait for room, and this is called again.
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool;
 
     /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
     fn complete(&mut self, done: &[Completion]);
 
-    /// Requests that were handed over and have not ended.
+    /// Requests that were submitted and are not complete.
     fn in_flight(&mut self) -> usize;
 
     /// Whether a front-end is there.

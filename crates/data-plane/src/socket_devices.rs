@@ -14,7 +14,7 @@ use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 
-use crate::handed_over::{HandedOver, HandsOver};
+use crate::in_flight::{InFlightRequests, TrackedIo};
 use crate::socket_device::{SOURCES, SocketDevice};
 
 /// Turns of a socket device in a row, before others have theirs.
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
-    /// When the loop was told to come back.
+    /// When the loop's timer brings its turn.
     armed_ns: Option<u64>,
     /// Its last turn has left something to do.
     more: bool,
@@ -36,10 +36,10 @@ pub(crate) struct Running {
     progress: u64,
     /// It is polled for: its socket is looked at.
     polled: bool,
-    /// No requests are handed over.
+    /// No requests are submitted.
     pub disabled: bool,
-    handed_over: HandedOver,
-    /// Who waits for its end.
+    in_flight: InFlightRequests,
+    /// Waits for its end.
     pub stopping: Option<Sender<u32>>,
 }
 
@@ -57,7 +57,7 @@ impl Running {
             progress: 0,
             polled: false,
             disabled: false,
-            handed_over: HandedOver::default(),
+            in_flight: InFlightRequests::default(),
             stopping: None,
         }
     }
@@ -75,12 +75,12 @@ impl Running {
         self.device.disconnect();
     }
 
-    /// Nobody uses it.
+    /// No front-end is connected, and nothing is in flight.
     pub fn is_idle(&mut self) -> bool {
         !self.device.is_connected() && self.device.in_flight() == 0
     }
 
-    /// Nobody comes, if nobody is there; false if somebody is.
+    /// Takes no front-end any more, if it is idle; false if it is not.
     pub fn park(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {
@@ -89,8 +89,8 @@ impl Running {
         idle
     }
 
-    /// Somebody may come again.
-    pub fn go_on(&mut self) {
+    /// Takes front-ends again.
+    pub fn unpark(&mut self) {
         self.device.park(false);
     }
 
@@ -103,7 +103,7 @@ impl Running {
     /// Requests are done. Its turn comes next.
     pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
-        self.handed_over.complete(done);
+        self.in_flight.complete(done);
         self.device.complete(done);
     }
 
@@ -148,19 +148,19 @@ impl Running {
         has_room
     }
 
-    /// Hands over what one turn has brought, before the next one brings more. False: requests wait for room.
+    /// Submits what one turn has brought, before the next one brings more. False: requests wait for room.
     fn submit(&mut self, io: &mut IoContext) -> bool {
-        self.handed_over.end_older(io);
+        self.in_flight.end_older(io);
         if self.disabled || self.stopping.is_some() {
             return true;
         }
-        self.device.submit(&mut HandsOver {
+        self.device.submit(&mut TrackedIo {
             io: SourceIo {
                 io,
                 disks: &self.disks,
                 place: self.place,
             },
-            handed_over: &mut self.handed_over,
+            in_flight: &mut self.in_flight,
         })
     }
 
@@ -212,28 +212,24 @@ impl Running {
         Ok(())
     }
 
-    /// When the loop is to come back, if that is to be told anew.
+    /// When its turn is to come at the latest, for the loop's timer.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }
 
-    /// The answer comes when all is done that was handed over so far.
+    /// The answer comes when all is done that was submitted so far.
     pub fn settle(&mut self, reply: Sender<()>) {
-        self.handed_over.settle(reply);
+        self.in_flight.settle(reply);
     }
 
-    /// The places of its disks that are this node, or another opening of it.
-    pub fn places_of(&self, node: &Node) -> Vec<usize> {
-        let is_meant = |(_, disk): &(usize, &AttachedDisk)| disk.node().name() == node.name();
-        let disks = self.disks.iter().enumerate().filter(is_meant);
-        disks.map(|(place, _)| place).collect()
-    }
-
-    /// Another opening of a disk takes its place. What is in flight uses the old one to its end.
-    pub fn set_disk(&mut self, place: usize, new: AttachedDisk) {
-        let old = std::mem::replace(&mut self.disks[place], new);
-        self.handed_over.retire(old);
+    /// Disks that are this node, or another opening of it, are replaced. Requests in flight use the old ones to their ends.
+    pub fn set_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
+        for disk in &mut self.disks {
+            if disk.node().name() == node.name() {
+                self.in_flight.retire(std::mem::replace(disk, attach()));
+            }
+        }
     }
 
     pub fn stop(&mut self, reply: Sender<u32>) {
@@ -241,7 +237,7 @@ impl Running {
         self.stopping = Some(reply);
     }
 
-    /// It was stopped, and nothing is in flight: who is to hear of that.
+    /// It was stopped, and nothing is in flight: what waits for that.
     pub fn ended(&mut self) -> Option<Sender<u32>> {
         if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;

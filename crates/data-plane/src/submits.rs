@@ -1,4 +1,4 @@
-//! What an iothread hands over to the kernel.
+//! Counts of what an iothread submits to the kernel.
 
 use block::{IoContext, Submits};
 use counters::Counter;
@@ -7,7 +7,7 @@ use counters::Counter;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SubmitTotals {
-    /// Requests that were handed over, those that go on after a short transfer again. What a disk carries out
+    /// Requests that were submitted, those that go on after a short transfer again. What a disk carries out
     /// within the call is not among them.
     pub requests: Counter,
     /// Calls that did it.

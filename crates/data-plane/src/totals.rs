@@ -1,4 +1,4 @@
-//! What the engines of an iothread did in all, logged at its end as `name=value`.
+//! Totals of an iothread's engines, logged at its end as `name=value`.
 
 use block::IoContext;
 

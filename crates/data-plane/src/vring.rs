@@ -27,7 +27,7 @@ use crate::reports::QueueReports;
 /// the iothread wait for their turn, and the guest for its completions.
 pub(crate) const ADMIT_BUDGET: usize = 64;
 
-/// What a queue is started with.
+/// Settings of a queue that is to be started.
 pub struct VringSetup {
     /// What messages and tracers call it.
     pub name: QueueName,
@@ -60,7 +60,7 @@ pub(crate) struct Vring {
     err: Option<OwnedFd>,
     pub enabled: bool,
     broken: bool,
-    /// Waits for the queue to have drained, and hears where it stands then.
+    /// Waits for the queue to have drained; where it stands then is sent here.
     pub stopping: Option<Sender<u32>>,
     /// What becomes of its parked requests when it stops.
     stop: Stop,
@@ -165,8 +165,8 @@ impl Vring {
             }
     }
 
-    /// What was in flight when the queue was started is carried out before it stops: whoever uses the rings next may not
-    /// know of the record. Front-ends disable a queue before they stop it, so that does not count; but of one that is left
+    /// What was in flight when the queue was started is carried out before it stops: the next process that uses the rings may
+    /// not know of the record. Front-ends disable a queue before they stop it, so that does not count; but of one that is left
     /// disabled the record is.
     #[cold]
     fn has_recovered_requests(&self) -> bool {
@@ -174,7 +174,7 @@ impl Vring {
         self.device.has_requests() && !stays && self.ring.has_recovered()
     }
 
-    /// It takes nothing new any more. `reply` hears where it stands once it has drained.
+    /// It takes nothing new any more. Where it stands once it has drained is sent to `reply`.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
         self.ring.finish();
@@ -506,7 +506,7 @@ impl Vring {
         let (device, cx) = self.device(io, now);
         device.stop(how, cx);
         self.publish_answers(io);
-        // Whoever uses the rings next expects to be kicked.
+        // The next process that uses the rings expects to be kicked.
         self.ring.enable_kicks();
         debug_assert_eq!(self.epochs.in_flight(), 0, "they end with their requests");
         self.device.stats().size().set(0);

@@ -20,7 +20,7 @@ use super::{Broken, InFlight, QueueContext, QueueDevice};
 use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;
 
-/// What a controller's queue is started with.
+/// Settings of a controller's queue that is to be started.
 pub struct ScsiSetup {
     /// The controller.
     pub device: Arc<Device>,
@@ -69,7 +69,7 @@ impl Port for RemoteQueuePort {
 /// Numbers of queues, for as long as the program runs.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// What a queue is for.
+/// The kind of a queue.
 #[allow(
     clippy::large_enum_variant,
     reason = "it is in a box, and seldom one of the small ones"

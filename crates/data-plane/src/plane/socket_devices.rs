@@ -1,4 +1,4 @@
-//! What the plane does for its socket devices. None of it is on the way of a queue's request.
+//! Socket devices in the phases of an iothread. None of it is on the way of a queue's request.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -153,7 +153,7 @@ impl StoragePlane {
         }
     }
 
-    /// One is told something, if there is one.
+    /// A command for one, if there is one.
     #[cold]
     pub(super) fn control_socket_device(
         &mut self,
@@ -165,7 +165,7 @@ impl StoragePlane {
         let Some(running) = vrings.socket_devices.get_mut(place) else {
             return;
         };
-        // Answers to somebody who no longer listens are dropped.
+        // The receiver of an answer may be gone; ignore the error.
         match command {
             SocketDeviceCommand::Enable(enabled) => {
                 running.disabled = !enabled;
@@ -176,9 +176,7 @@ impl StoragePlane {
                 self.tend(cx, place);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
-                for place in running.places_of(&node) {
-                    running.set_disk(place, controls.attach(&node));
-                }
+                running.set_node(&node, || controls.attach(&node));
                 running.settle(reply);
                 self.tend(cx, place);
             }
@@ -195,7 +193,7 @@ impl StoragePlane {
                 self.look_after(cx, place);
             }
             SocketDeviceCommand::Unpark => {
-                running.go_on();
+                running.unpark();
                 self.look_after(cx, place);
             }
         }
@@ -209,7 +207,7 @@ impl StoragePlane {
             cx.delete(handler);
         }
         self.lists.forget(place);
-        // Before the answer: whoever gets it may close the disk and finds that nobody else holds it.
+        // Before the answer: its receiver may close the disk then, and finds that nothing else holds it.
         for disk in running.into_disks() {
             self.io.detach(disk);
         }

@@ -1,4 +1,4 @@
-//! What a started queue does when it is told something.
+//! Commands for a queue that runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::plane::{Controls, Handler, StoragePlane};
 use super::{Vring, send_signal};
 
 impl Vring {
-    /// Does what it is told. Answers to somebody who no longer listens are dropped.
+    /// Carries a command out. The receiver of an answer may be gone; that is no error.
     pub fn control(&mut self, command: QueueCommand, controls: Controls<'_>) {
         let Controls {
             place,
@@ -29,11 +29,11 @@ impl Vring {
                 self.enabled = enabled;
                 lists.activate(self, place);
                 if self.stopping.is_some() {
-                    // What it was still to take may stay in its record: then it has drained, perhaps.
+                    // Requests that it was still to take may stay in its record: it may have drained then.
                     self.end_admissions_if_finished();
                     lists.unpublished.insert(place);
                 } else if !self.resume_if_enabled(io, now) {
-                    // It was told to go on while it was disabled, and there is no room.
+                    // Its requests were resumed while it was disabled, and there is no room.
                     lists.stall(place);
                 }
             }
@@ -56,8 +56,8 @@ impl Vring {
             }
             QueueCommand::SetCall(call) => {
                 self.call = call;
-                // What was signalled on the old descriptor may not have been seen by whoever waits on the
-                // new one: a signal too many is harmless, one too few is not.
+                // A driver that waits on the new descriptor may not have seen a signal on the old one:
+                // a signal too many is harmless, one too few is not.
                 if let Some(call) = &self.call {
                     send_signal(call);
                 }
@@ -67,7 +67,7 @@ impl Vring {
         }
     }
 
-    /// The same for what concerns the disks behind its device.
+    /// The same for commands that concern the disks behind its device.
     pub fn control_device(&mut self, command: DeviceCommand, mut controls: Controls<'_>) {
         let Controls { place, now, .. } = controls;
         match command {

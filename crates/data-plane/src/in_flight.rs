@@ -1,7 +1,7 @@
-//! Requests of a socket device that engines have, and the disks that older ones of them use.
+//! Requests of a socket device in flight, and the disks that older ones of them use.
 //!
-//! A request has a slot, and its slot the generation that it was handed over in. So a device need not stop for another node, or to
-//! learn when what it has handed over is done.
+//! A request has a slot, and its slot the generation that it was submitted in. So a device need not stop for another node, or to
+//! learn when what it has submitted is done.
 
 use std::sync::mpsc::Sender;
 
@@ -10,11 +10,11 @@ use engine::Completion;
 
 /// Those of one socket device.
 #[derive(Default)]
-pub(crate) struct HandedOver {
+pub(crate) struct InFlightRequests {
     /// By slot.
     generations: Vec<u64>,
     current: u64,
-    in_flight: usize,
+    count: usize,
     /// Those of older generations.
     older: usize,
     /// Older requests may use them.
@@ -23,7 +23,7 @@ pub(crate) struct HandedOver {
     settling: Vec<Sender<()>>,
 }
 
-impl HandedOver {
+impl InFlightRequests {
     /// A request of this slot is in flight from now on.
     pub fn begin(&mut self, slot: u32) {
         let slot = slot as usize;
@@ -31,7 +31,7 @@ impl HandedOver {
             self.generations.resize(slot + 1, 0);
         }
         self.generations[slot] = self.current;
-        self.in_flight += 1;
+        self.count += 1;
     }
 
     /// Requests are done.
@@ -40,7 +40,7 @@ impl HandedOver {
             let slot = token::number(completion.token) as usize;
             self.older -= usize::from(self.generations[slot] < self.current);
         }
-        self.in_flight -= done.len();
+        self.count -= done.len();
     }
 
     /// What is in flight may use this disk, and what comes later does not.
@@ -57,7 +57,7 @@ impl HandedOver {
 
     fn begin_generation(&mut self) {
         self.current += 1;
-        self.older = self.in_flight;
+        self.older = self.count;
     }
 
     /// Ends what waits for older requests, if there are none.
@@ -75,25 +75,25 @@ impl HandedOver {
     }
 }
 
-/// The disks of a socket device that is about to hand requests over.
-pub(crate) struct HandsOver<'a> {
+/// The disks of a socket device, with a record of what it submits.
+pub(crate) struct TrackedIo<'a> {
     pub io: SourceIo<'a>,
-    pub handed_over: &'a mut HandedOver,
+    pub in_flight: &'a mut InFlightRequests,
 }
 
-impl DiskIo for HandsOver<'_> {
+impl DiskIo for TrackedIo<'_> {
     fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.handed_over.begin(token::number(request.token));
+        self.in_flight.begin(token::number(request.token));
         // SAFETY: our caller promises the same.
         unsafe { self.io.submit(disk, request) };
     }
 
     fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
-        self.handed_over.begin(number);
+        self.in_flight.begin(number);
         self.io.call(disk, call, number);
     }
 }
