@@ -146,26 +146,13 @@ fn json(results: &Results) -> String {
         Some((seed, what)) => format!("{{\"seed\": {seed}, \"what\": {:?}}}", what),
         None => "null".to_owned(),
     };
-    let seen = results.seen;
+    let counts = results.seen.counts();
+    let counts: String = counts
+        .map(|(name, count)| format!("\"{name}\": {count}, "))
+        .concat();
     format!(
-        "{{\"seeds\": {}, \"seconds\": {:.3}, \"answered\": {}, \"sent\": {}, \"kills\": {}, \"power-failures\": {}, \"stops\": {}, \
-         \"migrations\": {}, \"disabled\": {}, \"tables\": {}, \"resets\": {}, \"upgrades\": {}, \"exchanges\": {}, \"faults\": {{\"errors\": {}, \"no-space\": {}, \"short\": {}, \"jobs\": {}}}, \"found\": {found}}}\n",
+        "{{\"seeds\": {}, \"seconds\": {:.3}, {counts}\"found\": {found}}}\n",
         results.seeds,
         results.took.as_secs_f64(),
-        seen.answered,
-        seen.sent,
-        seen.kills,
-        seen.power_failures,
-        seen.stops,
-        seen.migrations,
-        seen.disabled,
-        seen.tables,
-        seen.resets,
-        seen.upgrades,
-        seen.exchanges,
-        seen.faults.errors,
-        seen.faults.no_space,
-        seen.faults.short,
-        seen.faults.jobs,
     )
 }

@@ -18,23 +18,9 @@ fn nothing_is_found_and_everything_happens() {
     let results = campaign.run(|_| ());
     assert_eq!(results.found, None);
     assert_eq!(results.seeds, 4000);
-    let seen = results.seen;
-    for count in [
-        seen.answered,
-        seen.kills,
-        seen.power_failures,
-        seen.stops,
-        seen.migrations,
-        seen.disabled,
-        seen.tables,
-        seen.resets,
-        seen.upgrades,
-        seen.faults.short,
-        seen.faults.errors + seen.faults.no_space,
-    ] {
-        assert!(count > 200, "{seen:?}");
+    for (name, count) in results.seen.counts() {
+        assert!(count > 50, "{name}: {count}");
     }
-    assert!(seen.faults.jobs > 0, "{seen:?}");
 }
 
 #[test]

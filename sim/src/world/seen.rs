@@ -1,6 +1,6 @@
-//! What a run came to, in figures.
+//! Counts of what happened in a run.
 
-/// What a run came to.
+/// Counts of what happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Requests that were answered.
@@ -43,22 +43,35 @@ pub struct Faults {
 }
 
 impl Seen {
+    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 15] {
+        [
+            ("answered", &mut self.answered),
+            ("sent", &mut self.sent),
+            ("kills", &mut self.kills),
+            ("power-failures", &mut self.power_failures),
+            ("stops", &mut self.stops),
+            ("migrations", &mut self.migrations),
+            ("disabled", &mut self.disabled),
+            ("tables", &mut self.tables),
+            ("resets", &mut self.resets),
+            ("upgrades", &mut self.upgrades),
+            ("exchanges", &mut self.exchanges),
+            ("errors", &mut self.faults.errors),
+            ("no-space", &mut self.faults.no_space),
+            ("short", &mut self.faults.short),
+            ("failed-jobs", &mut self.faults.jobs),
+        ]
+    }
+
+    /// All of them, with their names in JSON.
+    pub fn counts(mut self) -> [(&'static str, u64); 15] {
+        self.counts_mut().map(|(name, count)| (name, *count))
+    }
+
     /// Together with another run's.
     pub fn add(&mut self, other: Seen) {
-        self.answered += other.answered;
-        self.sent += other.sent;
-        self.kills += other.kills;
-        self.power_failures += other.power_failures;
-        self.stops += other.stops;
-        self.migrations += other.migrations;
-        self.disabled += other.disabled;
-        self.tables += other.tables;
-        self.resets += other.resets;
-        self.upgrades += other.upgrades;
-        self.exchanges += other.exchanges;
-        self.faults.errors += other.faults.errors;
-        self.faults.no_space += other.faults.no_space;
-        self.faults.short += other.faults.short;
-        self.faults.jobs += other.faults.jobs;
+        for ((_, sum), (_, count)) in self.counts_mut().into_iter().zip(other.counts()) {
+            *sum += count;
+        }
     }
 }
