@@ -175,6 +175,23 @@ impl Daemon {
         answers
     }
 
+    /// Disables all that run. They answer when what they have taken so far is done.
+    pub fn disable(&self) -> Vec<Receiver<()>> {
+        self.tell(|| QueueCommand::Enable(false));
+        self.tell_client(SocketDeviceCommand::Enable(false));
+        self.settle()
+    }
+
+    /// Enables all that run but those queues whose driver has disabled them.
+    pub fn enable(&self, enabled: impl Iterator<Item = bool>) {
+        for (running, enabled) in self.queues.iter().zip(enabled) {
+            if let Some(running) = running {
+                self.tell_queue(*running, QueueCommand::Enable(enabled));
+            }
+        }
+        self.tell_client(SocketDeviceCommand::Enable(true));
+    }
+
     /// All that run go on with the node that is shown, and answer when all is done that they had taken before.
     pub fn set_node(&self) -> Vec<Receiver<()>> {
         let node = self.nodes.shown();

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use data_plane::{Message, SocketDeviceCommand};
+use data_plane::Message;
 
 use crate::plan::Kind;
 
@@ -86,12 +86,5 @@ impl World {
         let mut guest = self.guest.borrow_mut();
         self.client.look(&mut guest);
         self.client.forget(&mut guest);
-    }
-
-    /// Its device submits again what it gets.
-    pub(super) fn enable_client(&self) {
-        if let Some(daemon) = &self.daemon {
-            daemon.tell_client(SocketDeviceCommand::Enable(true));
-        }
     }
 }

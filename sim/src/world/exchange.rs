@@ -4,8 +4,7 @@
 //! are disabled and have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes
 //! the old way to its end.
 
-use data_plane::{OnError, SocketDeviceCommand};
-use virtqueue::control::QueueCommand;
+use data_plane::OnError;
 
 use crate::daemon::Daemon;
 use crate::model::SECTOR;
@@ -26,9 +25,7 @@ impl World {
         self.trace.say(|| format!("an exchange begins: {how:?}"));
         match how {
             Exchange::Reopened { rewrites } => {
-                daemon.tell(|| QueueCommand::Enable(false));
-                daemon.tell_client(SocketDeviceCommand::Enable(false));
-                self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.settle()));
+                self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.disable()));
             }
             Exchange::Filtered { .. } => self.show_other(how),
         }
@@ -71,12 +68,7 @@ impl World {
             return;
         };
         if matches!(how, Exchange::Reopened { .. }) {
-            for (running, known) in daemon.queues.iter().zip(&self.known) {
-                if let Some(running) = running {
-                    daemon.tell_queue(*running, QueueCommand::Enable(!known.disabled));
-                }
-            }
-            self.enable_client();
+            daemon.enable(self.known.iter().map(|known| !known.disabled));
         }
         self.seen.exchanges += 1;
         self.trace.say(|| "the exchange is done".to_owned());

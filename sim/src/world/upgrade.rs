@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use data_plane::{Message, SocketDeviceCommand};
+use data_plane::Message;
 use virtqueue::control::QueueCommand;
 
 use crate::plan::Handover;
@@ -24,10 +24,7 @@ impl World {
         }
         self.trace
             .say(|| "an upgrade begins: all queues are disabled".to_owned());
-        daemon.tell(|| QueueCommand::Enable(false));
-        daemon.tell_client(SocketDeviceCommand::Enable(false));
-        let answers = daemon.settle();
-        self.waits = Some(Waits::HandoverSettled(how, answers));
+        self.waits = Some(Waits::HandoverSettled(how, daemon.disable()));
     }
 
     /// All queues have settled.
@@ -37,13 +34,7 @@ impl World {
         };
         if how == Handover::Refused {
             self.trace.say(|| "the upgrade is refused".to_owned());
-            for (index, running) in daemon.queues.iter().enumerate() {
-                if let Some(running) = running {
-                    let enabled = !self.known[index].disabled;
-                    daemon.tell_queue(*running, QueueCommand::Enable(enabled));
-                }
-            }
-            self.enable_client();
+            daemon.enable(self.known.iter().map(|known| !known.disabled));
             return;
         }
         daemon.tell(|| QueueCommand::LeaveParked);
