@@ -239,28 +239,23 @@ fn shown<'a>(
 
 /// Some options make a node what it is.
 fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
-    let changed = match (old, new) {
+    let changed: &[(&str, bool)] = match (old, new) {
         (Driver::File(old), Driver::File(new))
-        | (Driver::HostDevice(old), Driver::HostDevice(new)) => [
-            ("filename", old.filename != new.filename),
-            ("", false),
-            ("", false),
-        ],
-        (Driver::NullCo(old), Driver::NullCo(new)) => [
+        | (Driver::HostDevice(old), Driver::HostDevice(new)) => {
+            &[("filename", old.filename != new.filename)]
+        }
+        (Driver::NullCo(old), Driver::NullCo(new)) => &[
             ("size", old.size != new.size),
             ("read-zeroes", old.read_zeroes != new.read_zeroes),
             ("latency-ns", old.latency_ns != new.latency_ns),
         ],
-        (Driver::Raw(old), Driver::Raw(new)) => [
+        (Driver::Raw(old), Driver::Raw(new)) => &[
             ("file.driver", is_made_anew(&old.file, &new.file)),
             ("size", (old.offset, old.size) != (new.offset, new.size)),
-            ("", false),
         ],
-        (Driver::Blkdebug(old), Driver::Blkdebug(new)) => [
-            ("image.driver", is_made_anew(&old.image, &new.image)),
-            ("", false),
-            ("", false),
-        ],
+        (Driver::Blkdebug(old), Driver::Blkdebug(new)) => {
+            &[("image.driver", is_made_anew(&old.image, &new.image))]
+        }
         // All of them are named, so that a new driver needs a line above.
         (
             Driver::File(_)
@@ -269,7 +264,7 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
             | Driver::Raw(_)
             | Driver::Blkdebug(_),
             _,
-        ) => [("driver", true), ("", false), ("", false)],
+        ) => &[("driver", true)],
     };
     match changed.iter().find(|(_, changed)| *changed) {
         None => Ok(()),
