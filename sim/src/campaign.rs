@@ -9,8 +9,8 @@ use crate::run::run;
 use crate::trace::Trace;
 use crate::world::Seen;
 
-/// How often somebody hears how it goes.
-const TELL: Duration = Duration::from_millis(200);
+/// Time between two reports of progress.
+const REPORT: Duration = Duration::from_millis(200);
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +52,8 @@ impl Results {
 }
 
 impl Campaign {
-    /// Runs it until something is found. `tell` hears from time to time how far it is.
-    pub fn run(self, tell: impl Fn(&Results) + Sync) -> Results {
+    /// Runs it until something is found. `report` is called from time to time with the results so far.
+    pub fn run(self, report: impl Fn(&Results) + Sync) -> Results {
         let started = Instant::now();
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let results = Mutex::new((Results::default(), started));
@@ -70,12 +70,12 @@ impl Campaign {
                     stop.store(true, Ordering::Relaxed);
                 }
                 let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                let (results, told) = &mut *results;
+                let (results, reported) = &mut *results;
                 results.add(seed, ran);
-                if told.elapsed() >= TELL {
-                    *told = Instant::now();
+                if reported.elapsed() >= REPORT {
+                    *reported = Instant::now();
                     results.took = started.elapsed();
-                    tell(results);
+                    report(results);
                 }
             }
         };

@@ -68,7 +68,7 @@ impl Iothread {
     pub fn iterate(&mut self) {
         if self.is_awake() {
             let goes_on = self.io.iterate().expect("a poller that works");
-            assert!(goes_on, "nobody has stopped it");
+            assert!(goes_on, "it was not stopped");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a daemon shows its guest: an opening of the disk, and filters in front of it.
+//! Nodes of a daemon: an opening of the disk, and filters in front of it.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use crate::kernel::Kernel;
 use crate::model::SECTOR;
 use crate::plan::{Config, Filters};
 
-/// What all openings of the disk are called, and what is in front of them.
+/// The name of all openings of the disk, and of what is in front of them.
 const NAME: &str = "simulated";
 
 /// Of a block of [`block::Node::rewriting`].
@@ -42,15 +42,15 @@ fn geometry(sectors: usize) -> Geometry {
 }
 
 impl Nodes {
-    /// This node, whoever else uses it.
+    /// This node, which others may use.
     #[must_use]
     pub fn of(node: Arc<Node>) -> Self {
-        let nobody: Use = Weak::<()>::new();
+        let unused: Use = Weak::<()>::new();
         Nodes {
             base: node.clone(),
             shown: node,
-            use_of_opening: nobody.clone(),
-            use_of_filter: nobody,
+            use_of_opening: unused.clone(),
+            use_of_filter: unused,
         }
     }
 

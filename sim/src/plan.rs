@@ -1,4 +1,4 @@
-//! What happens in one run: a world, and a list of events, both made from a seed.
+//! The plan of a run: a world, and a list of events, both made from a seed.
 //!
 //! Every event is complete in itself, and means something, or nothing, whatever happened before. So a run can be replayed with
 //! any of them left out, which is how a finding is made small.

@@ -1,4 +1,4 @@
-//! What wakes an iothread: kicks, completions, messages, time. Between these it sleeps, and is not run.
+//! Wake-ups of an iothread: kicks, completions, messages, time. Between these it sleeps, and is not run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

@@ -1,4 +1,4 @@
-//! What the simulator has found, as short plans that are run again.
+//! Findings of the simulator, as short plans that are run again.
 
 use data_plane::OnError;
 use sim::plan::{
@@ -158,7 +158,7 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
 }
 
 /// A read is done in part, fails, and is parked; its queue stops during a migration and leaves it in the in-flight region. The device is
-/// reset then, and nobody carries the request out any more: what it had read was not in the dirty log.
+/// reset then, and the request is not carried out any more: what it had read was not in the dirty log.
 #[test]
 fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops() {
     let run = iterations(3);

@@ -1,4 +1,4 @@
-//! Where files, programs and processors are; for `compare` and `targets`.
+//! Files, programs and processors for `compare` and `targets`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What the main thread does once everything is started: it waits for commands of monitors and for
-//! the signal to end, and carries them out one after the other.
+//! The main thread once everything is started: it waits for commands of monitors and for the signal
+//! to end, and carries them out one after the other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

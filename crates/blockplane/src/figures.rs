@@ -1,4 +1,4 @@
-//! What is counted of an export, for as long as it exists: front-ends come and go, and queues with them.
+//! Counters of an export, for as long as it exists: front-ends come and go, and queues with them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! What runs: iothreads, nodes, exports, by name. And the order in which it ends.
+//! Iothreads, nodes and exports by name, and the order in which they end.
 //!
 //! What refers to what is looked up here when something is to be removed: nothing that is in use goes.
 

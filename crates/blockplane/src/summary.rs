@@ -1,4 +1,4 @@
-//! What a configuration makes, as tables for people and as JSON for scripts.
+//! Summary of a configuration, as tables for people and as JSON for scripts.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How many requests go to the kernel in one call, at most.
+//! The limit of requests in one system call.
 //!
 //! A call costs something once, and something for each request in it. Few requests per call waste the
 //! first; many keep the disk waiting: it runs dry while the next call is put together.

@@ -35,7 +35,7 @@ pub struct Request {
     pub op: Op,
     /// Force unit access: stable when complete (`RWF_DSYNC`). For writes and write-zeroes.
     pub fua: bool,
-    /// First byte. Whoever submits the request has checked that the range lies within the disk.
+    /// First byte. The submitter has checked that the range lies within the disk.
     pub offset: u64,
     /// Bytes; for reads and writes the sum of the segments, at most 2^32 - 1. The kernel moves at most 0x7ffff000 at once;
     /// more takes several rounds.

@@ -1,4 +1,4 @@
-//! How far one request has come: from what the kernel said to what is left of it.
+//! Progress of one request: from the kernel's result to what is left of it.
 
 use std::slice;
 

@@ -1,4 +1,4 @@
-//! What is in the package, laid out below a folder as it is to be below `/`.
+//! Contents of the package, laid out below a folder as they are to be below `/`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What the daemon gives away before it meets a guest, so that one who breaks into it finds little.
+//! Drops privileges before serving guests, so that one who breaks into the daemon finds little.
 //!
 //! [`confine`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
 //! capabilities, new privileges. Threads that do less give more away when they begin: [`enter`].

@@ -1,4 +1,4 @@
-//! What a task wants done that may take its time: not by the thread that has the task.
+//! Blocking work of a task, which another thread than the task's carries out.
 
 use block::DiskCall;
 

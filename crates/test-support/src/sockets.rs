@@ -21,7 +21,7 @@ pub fn limited(stream: UnixStream) -> UnixStream {
 /// A [limited] connection to a server.
 ///
 /// # Errors
-/// Nobody listens, or the server's backlog stays full.
+/// No server listens, or its backlog stays full.
 pub fn try_connect(path: &Path) -> io::Result<UnixStream> {
     try_connect_before(path, Deadline::default())
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_accepts_nobody_does_not_hold_up_who_connects() {
+    fn connecting_to_a_server_that_does_not_accept_ends() {
         // Linux has room for one more than that.
         let (folder, _listener) = listener(0);
         let path = folder.path().join("s");

@@ -1,4 +1,4 @@
-//! How tools find a probe: a `nop`, and an ELF note that tells where it is and where its arguments are.
+//! The ELF note of a probe: a `nop`, its address and where its arguments are, for tools to find.
 //!
 //! The format is SystemTap's, version 3: a note of type 3 named `stapsdt` in a section `.note.stapsdt`, which is not
 //! loaded, with the addresses of the `nop`, of a byte in `.stapsdt.base` (by which a tool sees that the file was moved

@@ -1,4 +1,4 @@
-//! What concerns the present front-end of a server, from any thread.
+//! Access to the present front-end of a server, from any thread.
 //!
 //! All of this may wait for requests in flight, and so for a disk.
 

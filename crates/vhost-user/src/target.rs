@@ -1,4 +1,4 @@
-//! What the transport needs of the device behind it.
+//! The interface between the transport and the device behind it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub trait Target: Send + Sync {
 
 /// A queue that runs. Dropping it stops it.
 pub trait StartedQueue: Send {
-    /// Tells it, and does not wait.
+    /// Sends it a command, and does not wait.
     fn send(&self, command: QueueCommand);
     /// What stands behind the device was exchanged: the queue goes on with what is there now. It may have requests in flight, which go
     /// on with what was there before, only if the target is one that [can be switched](crate::FrontEnds::switch). An answer comes when
@@ -60,7 +60,7 @@ pub trait StartedQueue: Send {
 }
 
 impl dyn StartedQueue + '_ {
-    /// Tells it. An answer comes, or its sender goes with the queue.
+    /// Sends it a command. An answer comes, or its sender goes with the queue.
     pub(crate) fn begin<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Receiver<T> {
         let (reply, answer) = channel();
         self.send(command(reply));

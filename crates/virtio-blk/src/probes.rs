@@ -1,4 +1,4 @@
-//! What tracers see of a request: code that runs only while one is attached.
+//! Probes of a request: code that runs only while a tracer is attached.
 
 use block::{Op, SECTOR_BYTES};
 use counters::Scale;

@@ -1,4 +1,4 @@
-//! What the driver hears of its own accord: VIRTIO 1.3, section 5.6.6.3.
+//! Events for the driver: VIRTIO 1.3, section 5.6.6.3.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! What a queue is started with, and what it is told while it runs.
+//! Set-up of a queue, and commands for one that runs.
 //!
-//! Whoever has a front-end's connection says it, and whoever runs the queue does it. Neither knows the other.
+//! The transport that has a front-end's connection sends them, and the iothread that runs the queue carries them out. Neither
+//! knows the other.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::sync::mpsc::Sender;
 
 use crate::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
 
-/// What a queue is started with.
+/// Settings that a queue is started with.
 pub struct QueueSetup {
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
@@ -29,14 +30,14 @@ pub struct QueueSetup {
     pub enabled: bool,
 }
 
-/// What a queue is kicked with and signals with.
+/// Descriptors that a queue is kicked with and signals with.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     /// Readable when the guest has added something; `None`: it will not kick.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
     pub call: Option<OwnedFd>,
-    /// To tell that the queue is broken, an eventfd that is set not to block.
+    /// To signal that the queue is broken, an eventfd that is set not to block.
     pub err: Option<OwnedFd>,
 }
 
@@ -52,19 +53,19 @@ pub enum StartError {
     /// Its kick descriptor cannot be watched.
     #[error("its kick descriptor cannot be watched: {0} (an eventfd is expected)")]
     Kick(io::Error),
-    /// What was to run it is gone.
+    /// The iothread that was to run it is gone.
     #[error("the iothread has stopped")]
     Stopped,
 }
 
-/// What a queue is told. The sender of an answer is dropped if the queue is gone.
+/// A command for a queue. The sender of an answer is dropped if the queue is gone.
 pub enum QueueCommand {
     /// Take requests, or do not.
     Enable(bool),
     /// The guest's memory is mapped anew; the answer says that the queue uses the new map for all that it takes from now on. The
     /// old one is kept as long as requests in flight need it.
     SetMemory(Arc<GuestMemory>, Sender<()>),
-    /// What the queue writes to the guest's memory is logged there, or is not; the answer says that it is so.
+    /// Log what the queue writes to the guest's memory there, or do not; the answer says that it is so.
     SetLog(Option<QueueLog>, Sender<()>),
     /// Answer when all that was taken so far is done. The queue takes more meanwhile.
     Settle(Sender<()>),
@@ -74,9 +75,9 @@ pub enum QueueCommand {
     SetKick(Option<OwnedFd>, Sender<Result<(), StartError>>),
     /// Signal the guest there.
     SetCall(Option<OwnedFd>),
-    /// Tell of a broken queue there.
+    /// Signal a broken queue there.
     SetErr(Option<OwnedFd>),
-    /// Requests that wait after an error stay in the queue's record when it stops, if it has one: whoever starts the queue next
-    /// takes them again.
+    /// Requests that wait after an error stay in the queue's record when it stops, if it has one: they are taken again when the
+    /// queue is started next.
     LeaveParked,
 }

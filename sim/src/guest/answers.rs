@@ -1,4 +1,4 @@
-//! What answers may be, and what disk and memory may hold.
+//! Answers that a guest may get, and contents that disk and memory may have.
 
 use data_plane::OnError;
 

@@ -1,4 +1,4 @@
-//! What a guest has asked for.
+//! Requests of a guest.
 
 use virtqueue::testing::Buffer;
 

@@ -1,4 +1,4 @@
-//! What can happen.
+//! Events of a run.
 
 use super::Kind;
 

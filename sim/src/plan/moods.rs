@@ -1,4 +1,4 @@
-//! What happens in a run of a certain seed: at random, but each seed has something that it does more often than others.
+//! Events chosen by a seed: at random, but each seed has something that it does more often than others.
 
 use crate::random::Random;
 

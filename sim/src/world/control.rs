@@ -1,4 +1,4 @@
-//! What front-ends and operators do: queues start and stop, descriptors, memory and sizes change.
+//! Front-ends and operators: queues start and stop, descriptors, memory and sizes change.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// The front-end drops an in-flight region. What a dead process had begun may be in there, which nobody carries out and logs.
+    /// The front-end drops an in-flight region. What a dead process had begun may be in there, which is not carried out and logged any more.
     fn drop_region(&self) {
         if self.has_lost_log {
             self.guest.borrow_mut().takes_back();

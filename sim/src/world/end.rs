@@ -94,7 +94,7 @@ impl World {
         looked || self.helped()
     }
 
-    /// Nothing moves. What somebody else has to do is done: time passes, what waits goes on.
+    /// Nothing moves. Time passes, and the operator resumes what waits.
     fn helped(&mut self) -> bool {
         let Some(daemon) = &self.daemon else {
             return false;

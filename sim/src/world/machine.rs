@@ -1,4 +1,4 @@
-//! What goes by itself, and what breaks: the iothread runs, kicks arrive, the kernel ends requests, processes are killed, power
+//! The machine, which works and breaks: the iothread runs, kicks arrive, the kernel ends requests, processes are killed, power
 //! fails.
 
 use std::os::fd::RawFd;

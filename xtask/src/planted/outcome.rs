@@ -1,4 +1,4 @@
-//! What became of a planted mistake, and the table of all.
+//! The outcome of a planted mistake, and the table of all.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What `--help` says of each command, with examples.
+//! Help texts of the commands, with examples.
 
 pub(super) const LONG_ABOUT: &str = "\
 Measures blockplane, or any other vhost-user-blk server.

@@ -1,4 +1,4 @@
-//! What all experiments may be told: where the disk is, who runs where, how long.
+//! Options of all experiments: the disk's file, CPUs, duration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What there is to be read: names, settings, and where the counters are.
+//! Sources of the metrics: names, settings and counters.
 //!
 //! Nothing here keeps an iothread or a file open: what is removed ends when it is removed.
 

@@ -1,4 +1,4 @@
-//! What runs, in the words of the drop-in command line: each option in JSON, with all that was changed since.
+//! Description of the running daemon as its command line: each option in JSON, with all that was changed since.
 
 use options::{
     AioMode, BlockdevOptions, ChardevOptions, Discard, Driver, ExportKind, ExportOptions,

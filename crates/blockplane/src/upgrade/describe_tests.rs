@@ -1,6 +1,6 @@
 //! All that is described is read again as it was.
 //!
-//! Options are written without `..`: who adds one gives it a value here, which has to be another than the default, and sees the
+//! Options are written without `..`: a new one gets a value here, which has to be another than the default, and sees the
 //! test fail until it is described.
 
 use options::{BlockdevOptions, Directive, Invocation, NullOptions, ObjectOptions, RawOptions};
@@ -319,7 +319,7 @@ fn monitors_are_read_as_they_were() {
     };
     let plain_chardev = plain!(Directive::Chardev(chardev) => chardev);
     assert_all_differ(&changed, &plain_chardev);
-    // Whoever was waited for has come.
+    // The client that was waited for has come.
     let handed_over = ChardevOptions {
         wait: false,
         ..changed.clone()

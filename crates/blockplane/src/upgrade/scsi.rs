@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     /// Two states that have nothing in common: none of what they have is said, or read, as it usually is. They are written without
-    /// `..`: who adds a field sees this fail until it is handed over.
+    /// `..`: with a new field this fails until it is handed over.
     #[test]
     fn all_of_it_survives_the_way() {
         let unit = UnitState {

@@ -1,4 +1,4 @@
-//! What the running program has given away, as the kernel says it.
+//! Privileges that the running program has dropped, as the kernel shows them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,4 +1,4 @@
-//! What a service manager is told, over a socket that a test listens to in its place.
+//! Messages to a service manager, over a socket that a test listens to in its place.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ impl Manager {
         let received = loop {
             deadline.check(what);
             match self.0.recv(&mut buffer) {
-                // Whoever holds a thread of another process is interrupted by it.
+                // A test that holds a thread of the daemon is interrupted by that.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 received => break received,
             }

@@ -1,4 +1,4 @@
-//! What is said of an iothread arrives where it works.
+//! Options of an iothread take effect in the kernel.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What queues on different iothreads owe each other.
+//! Order and fairness between queues on different iothreads.
 
 use std::fs;
 

@@ -74,7 +74,7 @@ fn next_is_without_flush(reconnects: bool) {
         );
     }
     drop(guest);
-    // Whoever can flush does it by itself again.
+    // A driver that can flush does so by itself again.
     let mut guest = Guest::connect(&folder.join("s"), 1);
     guest.request(0, OUT, 1, 9);
     guest.request(0, FLUSH, 0, 0);

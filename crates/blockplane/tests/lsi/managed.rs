@@ -1,4 +1,4 @@
-//! What monitors do to exports, and what guests notice.
+//! Commands of monitors for exports that guests use.
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
@@ -173,7 +173,7 @@ addr.type=unix,addr.path=e.sock"
         carry_out(&mut driver, read).status == 0
     });
     assert!(!client.is_answered());
-    // Nobody waits for the write.
+    // Nothing waits for the write.
     drop(program);
 }
 

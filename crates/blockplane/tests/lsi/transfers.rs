@@ -1,4 +1,4 @@
-//! What guests write and read.
+//! Data that guests write and read.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! How clients reach a monitor, and how it ends.
+//! Sockets of a monitor, and its end.
 
 use std::os::unix::net::UnixListener;
 

@@ -304,7 +304,7 @@ fn requests_to_a_filter_that_is_taken_away_do_not_hang_before_it_is_gone() {
     first.wait(1, 0);
     second.request(0, IN, 1, 0);
     assert!(!client.is_answered());
-    // Nobody waits for the write.
+    // Nothing waits for the write.
     drop(program);
 }
 

@@ -1,4 +1,4 @@
-//! What `--metrics` serves is what monitors say and guests did, and costs them nothing.
+//! Metrics agree with monitors and with what guests did, and cost guests nothing.
 
 use std::collections::BTreeSet;
 use std::fs;

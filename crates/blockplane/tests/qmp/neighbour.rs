@@ -1,4 +1,4 @@
-//! What goes on at the monitor is nothing to a guest that works on the same iothread.
+//! Commands of a monitor do not disturb a guest on the same iothread.
 
 use std::fs::DirEntry;
 use std::sync::Arc;

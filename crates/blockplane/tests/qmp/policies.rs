@@ -1,5 +1,5 @@
-//! What becomes of requests that a disk fails: they are reported, ignored, or wait until somebody has put it right. And of
-//! those that it does not answer.
+//! Requests that a disk fails are reported, ignored, or wait until an operator has put it right; and those that it does
+//! not answer.
 
 use std::path::PathBuf;
 use std::process::Command;

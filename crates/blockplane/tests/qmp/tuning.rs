@@ -1,4 +1,4 @@
-//! What is set while the program works: seen in the kernel, and with a load on it.
+//! Settings that change while the program works: seen in the kernel, and with a load on it.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What is there before an upgrade is there after it.
+//! State that an upgrade keeps.
 
 use std::fs::File;
 use std::os::unix::fs::chown;

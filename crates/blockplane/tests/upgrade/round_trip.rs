@@ -110,7 +110,7 @@ fn entry(list: &Value, key: &str, name: &str) -> Value {
     found.unwrap_or_else(|| panic!("{name}: {list}")).clone()
 }
 
-/// Every property, also those that nobody here has heard of.
+/// Every property, also those that this test does not know.
 fn properties(client: &mut Client, path: &str) -> Value {
     let listed = client.done("qom-list", json!({"path": path}));
     let mut found = Map::new();

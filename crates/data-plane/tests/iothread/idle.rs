@@ -91,7 +91,7 @@ fn after_the_last_request_the_thread_sleeps_and_stays_asleep() {
     assert!(asleep_again, "it polls for ever");
 }
 
-/// Its timer is due when nobody waits for it any more.
+/// Its timer is due when nothing waits for it any more.
 #[test]
 fn after_a_delay_that_a_stop_has_cut_short_the_thread_sleeps() {
     let delay = Duration::from_millis(200);

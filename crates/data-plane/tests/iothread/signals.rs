@@ -1,4 +1,4 @@
-//! How often the guest is signalled, and that no signal is lost.
+//! Signals to the guest: their number, and that none is lost.
 
 use std::sync::Arc;
 

@@ -373,7 +373,7 @@ fn messages_to_a_queue_that_is_stopping_change_nothing_about_that() {
     assert_eq!(guest.take_done().len(), 2);
     assert!(old.upgrade().is_none());
 
-    // To one that is gone, too: nobody answers.
+    // To one that is gone, too: there is no answer.
     let (reply, answer) = channel();
     steps.send(Message::Queue(place, QueueCommand::Enable(true)));
     steps.send(Message::Queue(

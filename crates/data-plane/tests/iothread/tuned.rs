@@ -1,4 +1,4 @@
-//! What is changed while an iothread works: it holds for the very next submission, and no request is lost.
+//! Settings that change while an iothread works hold for the very next submission, and no request is lost.
 
 use std::sync::mpsc::{Receiver, channel};
 

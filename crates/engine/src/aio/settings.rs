@@ -1,4 +1,4 @@
-//! What an engine can be told, and what it counts.
+//! Settings and counters of a Linux AIO engine.
 
 /// Requests in flight and pending, unless told otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;

@@ -1,4 +1,4 @@
-//! What an engine can be told, and what it counts.
+//! Settings and counters of an io_uring engine.
 
 use crate::aio::DEFAULT_MAX_EVENTS;
 use crate::pool::DEFAULT_MAX_THREADS;

@@ -1,4 +1,4 @@
-//! What is in the package.
+//! Contents of the package.
 
 use crate::machine::{Machine, binary, has_tools, output, package};
 

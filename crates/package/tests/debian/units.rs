@@ -1,4 +1,4 @@
-//! What systemd says of the units.
+//! systemd's verdict on the units.
 
 use std::fs;
 use std::path::Path;

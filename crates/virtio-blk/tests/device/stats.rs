@@ -1,4 +1,4 @@
-//! What is counted.
+//! Statistics of a queue.
 
 use std::sync::Arc;
 

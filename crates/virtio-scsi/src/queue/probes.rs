@@ -1,4 +1,4 @@
-//! What tracers see of a command: code that runs only while one is attached.
+//! Probes of a command: code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
 use counters::Scale;

@@ -1,4 +1,4 @@
-//! What is counted: commands that ask the disk, by what they ask first, and those that it is spared, by what they
+//! Counts of a queue: commands that ask the disk, by what they ask first, and those that it is spared, by what they
 //! would have asked. Each counts for its queue and for its disk.
 
 use std::sync::Arc;

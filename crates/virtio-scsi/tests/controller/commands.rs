@@ -1,4 +1,4 @@
-//! What is answered to which command, and where its data goes.
+//! Answers to commands, and the places of their data.
 
 use block::Op;
 use device_queue::{Admission, Kind};

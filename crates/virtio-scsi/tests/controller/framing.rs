@@ -1,4 +1,4 @@
-//! How requests may be cut into descriptors, and what breaks a queue.
+//! Requests cut into descriptors in any way, and in ways that break a queue.
 
 use device_queue::Admission;
 use virtio_scsi::{AdmitError, Device, DeviceOptions, OptionsError, RequestError};

@@ -1,4 +1,4 @@
-//! What `blockplane-bench monitors` has found, as a table, as JSON and as a plot.
+//! Results of `blockplane-bench monitors`: a table, JSON and a plot.
 
 use serde_json::{Value, json};
 

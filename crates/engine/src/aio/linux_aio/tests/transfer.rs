@@ -1,4 +1,4 @@
-//! What a request asks of the kernel, and what is made of a transfer that ended early.
+//! System calls of a request, and the rest of a transfer that ended early.
 
 use super::*;
 use crate::aio::abi::{
