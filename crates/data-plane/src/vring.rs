@@ -428,8 +428,9 @@ impl Vring {
     }
 
     /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
-    pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
+    pub fn settle(&mut self, reply: Sender<()>, place: u32, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
+        io.open_gates(place);
         self.epochs.settle(reply);
         self.release_old(io);
     }

@@ -173,11 +173,13 @@ impl StoragePlane {
             }
             SocketDeviceCommand::Settle(reply) => {
                 running.settle(reply);
+                controls.io.open_gates(place);
                 self.tend(cx, place);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.set_node(&node, || controls.attach(&node));
                 running.settle(reply);
+                controls.io.open_gates(place);
                 self.tend(cx, place);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {
