@@ -62,7 +62,10 @@ fn is_fixed(word: &str) -> bool {
 fn kinds() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for group in KEYS {
-        kinds.entry(group.option).or_default().extend(group.kinds);
+        let known = kinds.entry(group.option).or_default();
+        let new = group.kinds.iter().filter(|kind| !known.contains(kind));
+        let new: Vec<_> = new.copied().collect();
+        known.extend(new);
     }
     kinds
 }

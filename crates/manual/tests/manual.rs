@@ -231,6 +231,18 @@ fn bash_completes_keys_and_their_words() {
     ];
     let line = "blockplane --export vhost-user-blk,id=e,writa";
     assert_eq!(offered(&later, line), ["e,writable="]);
+    let kind = ["blockplane", "--export", "vfio"];
+    assert_eq!(
+        offered(&kind, "blockplane --export vfio"),
+        ["vfio-user-lsi53c895a,"]
+    );
+    // Keys that all types take, and those of a SCSI disk.
+    for (part, key) in [("addr.t", "addr.type="), ("vend", "vendor=")] {
+        let later = format!("vhost-user-scsi,{part}");
+        let words = ["blockplane", "--export", &later];
+        let line = format!("blockplane --export {later}");
+        assert_eq!(offered(&words, &line), [format!("vhost-user-scsi,{key}")]);
+    }
     let value = [
         "blockplane",
         "--export",
@@ -261,11 +273,16 @@ fn bash_completes_keys_and_their_words() {
 }
 
 /// Lines, and what completes them; the last are of a folder with a file `disk.img`.
-const COMPLETED: [(&str, &str); 6] = [
+const COMPLETED: [(&str, &str); 8] = [
     ("blockplane gen", "generate"),
     ("blockplane --object iothr", "iothread,"),
     ("blockplane --export vhost-user-blk,id=e,writa", "writable="),
     ("blockplane --export=vhost-user-blk,id=e,writa", "writable="),
+    (
+        "blockplane --export vhost-user-scsi,id=e,writa",
+        "writable=",
+    ),
+    ("blockplane --export vhost-user-scsi,id=e,vend", "vendor="),
     ("blockplane --blockdev file,locking=au", "auto"),
     ("blockplane --blockdev file,filename=dis", "disk.img"),
 ];

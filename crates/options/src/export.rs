@@ -12,7 +12,9 @@ use std::path::PathBuf;
 pub(crate) use lun_device::KEYS as LUN_DEVICE_KEYS;
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
-pub(crate) use read::{KEYS, LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, keys_of, parse};
+pub(crate) use read::{
+    BLK_KEYS, DISK_KEYS, KEYS, LSI_ADAPTER, LSI_PLACES, QUEUE_KEYS, TYPES, VIRTIO_PLACES, parse,
+};
 
 /// `--export …`
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use crate::{
     Problem, blockdev, export,
     fields::{Key, pick},
     getopt::{self, Opt},
-    monitor, object, reference,
+    monitor, object,
+    reference::{self, KeyGroup},
     tree::Value,
 };
 
@@ -51,8 +52,7 @@ pub(crate) fn top_level() -> String {
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::COMMON_KEYS],
     );
-    let of_drivers = reference::KEYS.iter();
-    for group in of_drivers.filter(|group| group.option == "blockdev" && !group.kinds.is_empty()) {
+    for group in of_kinds("blockdev") {
         let title = format!("    {} also", group.title);
         section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
@@ -62,14 +62,13 @@ pub(crate) fn top_level() -> String {
     }
     section(
         &mut out,
-        "--export vhost-user-blk,KEY=VALUE,…   a disk for a VMM",
+        "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::KEYS],
     );
-    section(
-        &mut out,
-        "--export vhost-user-scsi|vfio-user-lsi53c895a,KEY=VALUE,…   SCSI disks; also",
-        &[export::LUNS_KEYS],
-    );
+    for group in of_kinds("export") {
+        let title = format!("    {} also", group.title);
+        section(&mut out, &title, &[group.keys]);
+    }
     section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
@@ -148,7 +147,7 @@ Values:
                           --object help the types
 
 Not there yet: --nbd-server, --trace, image formats such as qcow2,
-exports other than those three.
+other types of exports.
 
 BLOCKPLANE_LOG in the environment says how much is logged without a command:
 error (errors and warnings, the default; also warn), info, debug or trace.
@@ -157,6 +156,12 @@ BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
 The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for
 any error.
 ";
+
+/// The keys that only some kinds of an option take.
+fn of_kinds(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
+    let groups = reference::KEYS.iter();
+    groups.filter(move |group| group.option == option && !group.kinds.is_empty())
+}
 
 fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push('\n');
@@ -241,8 +246,8 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
         }
         Opt::Monitor => section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]),
         _ => {
-            let keys = export::keys_of(pick("type", kind, export::TYPES, &[])?);
-            section(&mut out, &format!("--export {kind}"), &[&keys]);
+            let r#type = pick("type", kind, export::TYPES, &[])?;
+            section(&mut out, &format!("--export {kind}"), r#type.keys);
         }
     }
     Ok(out.trim_start().to_owned())

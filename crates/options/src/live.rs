@@ -5,7 +5,7 @@
 
 use crate::{
     BlockdevOptions, ExportOptions, Injected, Key, LunOptions, ObjectOptions, Problem, SocketAddr,
-    blockdev, export, fields::Fields, json, names::Names, object,
+    blockdev, export, fields::Fields, json, names::Names, object, reference,
 };
 
 /// What runs.
@@ -115,7 +115,9 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
 /// Keys of exports, of all types.
 #[must_use]
 pub fn export_keys() -> Vec<Key> {
-    [export::KEYS, export::LUNS_KEYS, export::LUN_DEVICE_KEYS].concat()
+    let groups = reference::KEYS.iter();
+    let of_exports = groups.filter(|group| group.option == "export");
+    of_exports.flat_map(|group| group.keys).copied().collect()
 }
 
 /// Keys of a disk of a SCSI controller.

@@ -83,16 +83,44 @@ pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "export",
         table: "export",
-        kinds: &["vhost-user-blk"],
-        title: "a disk for a VMM",
+        kinds: &[],
+        title: "a device for a VMM: every type",
         keys: export::KEYS,
     },
     KeyGroup {
         option: "export",
         table: "export",
+        kinds: &["vhost-user-blk", "vhost-user-scsi"],
+        title: "with virtqueues (types vhost-user-blk, vhost-user-scsi)",
+        keys: export::QUEUE_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vhost-user-blk", "vhost-user-scsi", "vfio-user-lsi53c895a"],
+        title: "disks (types vhost-user-blk, vhost-user-scsi, vfio-user-lsi53c895a)",
+        keys: export::DISK_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vhost-user-blk"],
+        title: "type vhost-user-blk (a virtio disk)",
+        keys: export::BLK_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
         kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
-        title: "SCSI disks for a VMM: what is above, except of merging and, without virtqueues, of queues; also",
+        title: "types vhost-user-scsi and vfio-user-lsi53c895a (SCSI disks)",
         keys: export::LUNS_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
+        title: "a SCSI disk (types vhost-user-scsi, vfio-user-lsi53c895a)",
+        keys: export::LUN_DEVICE_KEYS,
     },
     KeyGroup {
         option: "chardev",
@@ -119,6 +147,24 @@ pub fn commands() -> Vec<clap::Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The names of the keys of one kind.
+    fn described(option: &str, kind: &str) -> Vec<&'static str> {
+        let groups = KEYS.iter().filter(|group| {
+            group.option == option && (group.kinds.is_empty() || group.kinds.contains(&kind))
+        });
+        let keys = groups.flat_map(|group| group.keys);
+        keys.map(|key| key.name).collect()
+    }
+
+    #[test]
+    fn every_export_type_is_described_with_the_keys_that_it_takes() {
+        for (name, r#type) in export::TYPES {
+            let keys = r#type.keys.iter().copied().flatten();
+            let taken: Vec<_> = keys.map(|key| key.name).collect();
+            assert_eq!(described("export", name), taken, "{name}");
+        }
+    }
 
     #[test]
     fn every_driver_and_export_type_is_described() {

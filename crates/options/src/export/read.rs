@@ -17,6 +17,7 @@ use crate::{
     tree::Object,
 };
 
+/// Keys of every export. A new version of the daemon is given all of them.
 pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "type",
@@ -64,15 +65,19 @@ pub(crate) const KEYS: &[Key] = &[
         help: "thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)",
     },
     Key {
-        name: "iothread-vq-mapping",
-        value: "LIST",
-        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
-    },
-    Key {
         name: "fixed-iothread",
         value: "on|off",
         help: "keep it on these threads (default off)",
     },
+    Key {
+        name: "allow-inactive",
+        value: "off",
+        help: "only off for now",
+    },
+];
+
+/// Keys of exports with virtqueues.
+pub(crate) const QUEUE_KEYS: &[Key] = &[
     Key {
         name: "num-queues",
         value: "N",
@@ -84,6 +89,20 @@ pub(crate) const KEYS: &[Key] = &[
         help: "most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)",
     },
     Key {
+        name: "iothread-vq-mapping",
+        value: "LIST",
+        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
+    },
+    Key {
+        name: "packed",
+        value: "on|off",
+        help: "offer packed queues; the VMM must ask for them too (default off; blockplane's own)",
+    },
+];
+
+/// Keys of exports that are disks.
+pub(crate) const DISK_KEYS: &[Key] = &[
+    Key {
         name: "logical-block-size",
         value: "BYTES",
         help: "a power of two, 512 to 32768 (default 512)",
@@ -93,6 +112,10 @@ pub(crate) const KEYS: &[Key] = &[
         value: "TEXT",
         help: "serial number the guest sees, at most 20 bytes, of a SCSI disk 247 (blockplane's own)",
     },
+];
+
+/// Keys of exports that are one disk with queues.
+pub(crate) const BLK_KEYS: &[Key] = &[
     Key {
         name: "request-merging",
         value: "on|off",
@@ -107,11 +130,6 @@ pub(crate) const KEYS: &[Key] = &[
         name: "max-merge-bytes",
         value: "BYTES",
         help: "join up to so many bytes (default 1M; blockplane's own)",
-    },
-    Key {
-        name: "packed",
-        value: "on|off",
-        help: "offer packed queues; the VMM must ask for them too (default off; blockplane's own)",
     },
     Key {
         name: "fixed-buffers",
@@ -132,11 +150,6 @@ pub(crate) const KEYS: &[Key] = &[
         name: "request-timeout",
         value: "SECONDS",
         help: "tell of requests that take longer; 0 = never (default 30; blockplane's own)",
-    },
-    Key {
-        name: "allow-inactive",
-        value: "off",
-        help: "only off for now",
     },
 ];
 
@@ -163,32 +176,35 @@ const KEYS_NOT_YET: &[NotYet] = &[
     },
 ];
 
-/// The kinds of export.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    VhostUserBlk,
-    VhostUserScsi,
-    VfioUserLsi53c895a,
+/// A kind of export: its keys, and what reads them.
+#[derive(Clone, Copy)]
+pub(crate) struct Type {
+    pub keys: &'static [&'static [Key]],
+    read: fn(&mut Fields, &Names, String) -> Result<ExportOptions, Problem>,
 }
 
 pub(crate) const TYPES: &[(&str, Type)] = &[
-    ("vhost-user-blk", Type::VhostUserBlk),
-    ("vhost-user-scsi", Type::VhostUserScsi),
-    ("vfio-user-lsi53c895a", Type::VfioUserLsi53c895a),
-];
-
-/// Keys that only mean something where there are virtqueues.
-const OF_QUEUES: [&str; 4] = ["iothread-vq-mapping", "num-queues", "queue-size", "packed"];
-
-/// Those that only mean something where there is one disk behind them.
-const OF_VIRTIO_BLK: [&str; 7] = [
-    "request-merging",
-    "max-merge-requests",
-    "max-merge-bytes",
-    "fixed-buffers",
-    "rerror",
-    "werror",
-    "request-timeout",
+    (
+        "vhost-user-blk",
+        Type {
+            keys: &[KEYS, QUEUE_KEYS, DISK_KEYS, BLK_KEYS],
+            read: disk,
+        },
+    ),
+    (
+        "vhost-user-scsi",
+        Type {
+            keys: &[KEYS, QUEUE_KEYS, DISK_KEYS, luns::KEYS, lun_device::KEYS],
+            read: virtio_controller,
+        },
+    ),
+    (
+        "vfio-user-lsi53c895a",
+        Type {
+            keys: &[KEYS, DISK_KEYS, luns::KEYS, lun_device::KEYS],
+            read: controller,
+        },
+    ),
 ];
 
 /// The places of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
@@ -211,22 +227,6 @@ pub(crate) const LSI_PLACES: Places = Places {
     max_disks: 15 * 64,
     may_be_empty: false,
 };
-
-/// The keys of exports of this type.
-pub(crate) fn keys_of(kind: Type) -> Vec<Key> {
-    let others: &[&[&str]] = match kind {
-        Type::VhostUserBlk => return KEYS.to_vec(),
-        Type::VhostUserScsi => &[&OF_VIRTIO_BLK],
-        Type::VfioUserLsi53c895a => &[&OF_VIRTIO_BLK, &OF_QUEUES],
-    };
-    let is_own = |key: &&Key| others.iter().all(|keys| !keys.contains(&key.name));
-    KEYS.iter()
-        .filter(is_own)
-        .chain(luns::KEYS)
-        .chain(lun_device::KEYS)
-        .copied()
-        .collect()
-}
 
 const TYPES_NOT_YET: &[&str] = &["nbd", "fuse", "vduse-blk"];
 
@@ -268,16 +268,12 @@ const ADDR_TYPES_NOT_YET: &[NotYet] = &[
 /// Reads the tree of one `--export` and notes its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
     let r#type = kind(&object, "", "type", TYPES, TYPES_NOT_YET)?;
-    let mut fields = Fields::new(object, "", &[&keys_of(r#type)], KEYS_NOT_YET)?;
+    let mut fields = Fields::new(object, "", r#type.keys, KEYS_NOT_YET)?;
     fields.take("type");
     let id = fields
         .identifier("id", MAX_ID_BYTES)?
         .ok_or_else(|| missing("id", "write id=NAME, such as id=export0"))?;
-    let export = match r#type {
-        Type::VhostUserBlk => disk(&mut fields, names, id)?,
-        Type::VhostUserScsi => virtio_controller(&mut fields, names, id)?,
-        Type::VfioUserLsi53c895a => controller(&mut fields, names, id)?,
-    };
+    let export = (r#type.read)(&mut fields, names, id)?;
     fields.finish();
     names.add_export(&export.id, export.kind.addr())?;
     Ok(export)
