@@ -13,38 +13,45 @@ pub const SOURCES: usize = 4;
 ///
 /// All calls come from the iothread, and none may block.
 pub trait SocketDevice: Send {
-    /// What is to be watched now, each always at the same place.
+    /// What is to be watched now, each always at the same place. This is looked at after each turn: a descriptor that comes or goes
+    /// is noticed.
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES];
 
-    /// Another number when there are other descriptors in [`SocketDevice::sources`] than before.
+    /// Another number when one of the [sources](SocketDevice::sources) is another descriptor than before at the same place.
     fn generation(&self) -> u64;
 
     /// The descriptor at this place is ready. Its turn comes next.
     fn ready(&mut self, source: usize, now_ns: u64);
 
     /// Looks, by one system call that does not wait, whether the front-end has said something. True: its turn comes next. Nothing
-    /// is carried out before that.
-    fn poll_socket(&mut self) -> bool;
+    /// is carried out before that. Without it an iothread that polls hears of the front-end by the loop alone.
+    fn poll_socket(&mut self) -> bool {
+        false
+    }
 
     /// Does for a bounded time what is to be done. True: there is more.
     fn run(&mut self, now_ns: u64) -> bool;
 
     /// When its turn is to come even if nothing happens, on the loop's clock.
-    fn deadline_ns(&mut self) -> Option<u64>;
+    fn deadline_ns(&mut self) -> Option<u64> {
+        None
+    }
 
-    /// Submits what requests it has. False: some wait for room, and this is called again.
+    /// Submits the requests that it has to its disks, which are numbered in the order of its nodes. False: some wait for room, and
+    /// this is called again.
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool;
 
     /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
     fn complete(&mut self, done: &[Completion]);
 
-    /// Requests that were submitted and are not complete.
+    /// Requests that were submitted and are not done: its end waits for them.
     fn in_flight(&mut self) -> usize;
 
     /// Whether a front-end is there.
     fn is_connected(&self) -> bool;
 
-    /// No front-end is taken, or one is again.
+    /// No front-end is taken, or one is again. While a new version of the daemon takes over, each process has it parked until the
+    /// socket is its own.
     fn park(&mut self, parked: bool);
 
     /// The front-end, if there is one, is sent away.

@@ -71,10 +71,6 @@ impl SocketDevice for Flushes {
         self.wanted += self.at_once;
     }
 
-    fn poll_socket(&mut self) -> bool {
-        false
-    }
-
     fn run(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
         self.seen.turns.fetch_add(1, Ordering::Relaxed);
