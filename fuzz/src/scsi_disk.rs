@@ -140,7 +140,7 @@ impl Rig {
             }
             8..=11 => {
                 let (which, how) = (input.byte(), input.byte());
-                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_));
+                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Call(_));
                 let count = self.slots.iter().filter(|slot| busy(slot)).count();
                 if count > 0 {
                     let mut waiting = (0..TASKS).filter(|at| busy(&self.slots[*at]));
@@ -155,7 +155,7 @@ impl Rig {
                     let under_way = slot.task.cancel();
                     assert_eq!(
                         under_way,
-                        matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_))
+                        matches!(slot.waits, Waits::Disk(_) | Waits::Call(_))
                     );
                     if !under_way {
                         slot.waits = Waits::Idle;
@@ -285,8 +285,8 @@ impl Rig {
                     slot.waits = Waits::Turn;
                     return;
                 }
-                Step::Chore => {
-                    slot.waits = Waits::Chore(slot.task.chore().expect("something to do"));
+                Step::Call => {
+                    slot.waits = Waits::Call(slot.task.call().expect("something to do"));
                     return;
                 }
                 Step::SettlePreempted => slot.task.completed(Ok(())),
@@ -303,7 +303,7 @@ impl Rig {
         let waits = std::mem::replace(&mut slot.waits, Waits::Idle);
         let result = match (how, waits) {
             (_, Waits::Idle | Waits::Turn) => return,
-            (0..=239, Waits::Chore(chore)) => chore.run_with(allocations),
+            (0..=239, Waits::Call(call)) => call.run_with(allocations),
             (0..=239, Waits::Disk(request)) => {
                 let disk = LUNS
                     .iter()
@@ -346,7 +346,7 @@ impl Rig {
             match self
                 .slots
                 .iter()
-                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Chore(_)))
+                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Call(_)))
             {
                 Some(at) => self.complete(at, 0),
                 None => break,

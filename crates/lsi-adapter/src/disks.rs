@@ -287,8 +287,8 @@ impl Disks {
                     slot.stage = Stage::Runs;
                     return;
                 }
-                scsi::Step::Chore => match slot.task.chore() {
-                    Some(chore) => return self.ask(index, Ask::Call(chore)),
+                scsi::Step::Call => match slot.task.call() {
+                    Some(call) => return self.ask(index, Ask::Call(call)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is one initiator, and nobody whose tasks it could end but itself.

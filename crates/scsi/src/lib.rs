@@ -37,7 +37,6 @@ mod buffer;
 mod bytes;
 mod capacity;
 mod cdb;
-mod chore;
 mod commands;
 mod errno;
 mod exclusive;

@@ -37,8 +37,8 @@ pub enum Step {
     /// Another task is at it. The [`Waker`](crate::Waker) is called when it is this one's turn, from whatever thread, perhaps before
     /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
     Wait,
-    /// Run [`Task::chore`](crate::Task::chore) on a thread that may wait, and call [`Task::completed`](crate::Task::completed) with what it says.
-    Chore,
+    /// Run [`Task::call`](crate::Task::call) on a thread that may wait, and call [`Task::completed`](crate::Task::completed) with what it says.
+    Call,
     /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of [`Task::preempted`](crate::Task::preempted), and call [`Task::completed`](crate::Task::completed) when none of
     /// their requests is under way any more: from then on nothing of theirs reaches the disk.
     SettlePreempted,

@@ -49,8 +49,8 @@ pub(crate) enum Next {
     Submit(Request),
     /// Others are at it: the waker is called.
     Wait,
-    /// Something is to be done that may take its time.
-    Chore,
+    /// A call of the disk is to be made, which may block.
+    Call,
     /// Tasks of these are to end.
     Settle(Vec<Nexus>),
     Finished,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::Op;
+use block::{DiskCall, Op};
 use engine::Errno;
 use libc::iovec;
 
@@ -190,6 +190,16 @@ impl Task {
         }
     }
 
+    /// The call of [`Step::Call`].
+    #[must_use]
+    pub fn call(&self) -> Option<DiskCall> {
+        match (&self.work, &self.unit) {
+            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.call(unit),
+            (Work::Steps(Steps::LbaStatus(steps)), _) => Some(steps.call()),
+            _ => None,
+        }
+    }
+
     /// The node has done what it was asked, or not; or another [`Step`] is done that this is to be
     /// called after.
     #[inline]
@@ -263,7 +273,7 @@ impl Task {
                 self.under_way = false;
                 Step::Wait
             }
-            Next::Chore => Step::Chore,
+            Next::Call => Step::Call,
             Next::Settle(lost) => {
                 self.preempted = lost;
                 Step::SettlePreempted

@@ -10,7 +10,7 @@ use super::UNTOUCHED;
 pub enum Waits {
     Idle,
     Disk(Request),
-    Chore(DiskCall),
+    Call(DiskCall),
     /// Its turn.
     Turn,
 }

@@ -56,13 +56,13 @@ impl LbaStatus {
         self.allocation.min(most) as u64
     }
 
-    pub fn chore(&self) -> DiskCall {
+    pub fn call(&self) -> DiskCall {
         DiskCall::Allocations(self.query.clone())
     }
 
     pub fn next(&mut self, io: &mut Io<'_>) -> Next {
         if !std::mem::replace(&mut self.asked, true) {
-            return Next::Chore;
+            return Next::Call;
         }
         let found = self
             .query

@@ -57,7 +57,7 @@ impl Reserve {
                     Err(refusal) => Next::Refused(refusal),
                     Ok(change) if change.is_kept() && io.unit.options.keeper.is_some() => {
                         self.stage = Stage::Saves(change);
-                        Next::Chore
+                        Next::Call
                     }
                     Ok(change) => self.carry_out(io, change),
                 }
@@ -78,7 +78,7 @@ impl Reserve {
     }
 
     /// What is to be saved now.
-    pub fn chore(&self, unit: &Unit) -> Option<DiskCall> {
+    pub fn call(&self, unit: &Unit) -> Option<DiskCall> {
         let Stage::Saves(change) = &self.stage else {
             return None;
         };

@@ -271,11 +271,10 @@ impl Session {
                         break step;
                     }
                 },
-                Step::Chore => {
-                    let chore = self.task.chore().unwrap();
+                Step::Call => {
+                    let call = self.task.call().unwrap();
                     let server = &self.server;
-                    let done =
-                        chore.run_with(|at, len, most| Ok(server.allocations(at, len, most)));
+                    let done = call.run_with(|at, len, most| Ok(server.allocations(at, len, most)));
                     self.task.completed(done)
                 }
                 // Nothing of anybody's is under way.

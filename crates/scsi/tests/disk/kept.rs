@@ -146,7 +146,7 @@ fn one_change_is_saved_at_a_time() {
     let mut lists = [keys_list(0x10, 0x20, 1), keys_list(0, 0x21, 1)];
     let [first_list, second_list] = &mut lists;
     let step = rig.begin(&mut first, &cdb, first_list);
-    assert!(matches!(step, Step::Chore));
+    assert!(matches!(step, Step::Call));
     rig.nexus = Nexus(1);
     let step = rig.begin(&mut second, &cdb, second_list);
     assert!(matches!(step, Step::Wait));
@@ -155,12 +155,12 @@ fn one_change_is_saved_at_a_time() {
         0x10u64.to_be_bytes(),
         "as it was until it is saved"
     );
-    rig.carry_out(first.chore().unwrap()).unwrap();
+    rig.carry_out(first.call().unwrap()).unwrap();
     assert!(matches!(first.completed(Ok(())), Step::Finished));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let step = second.resumed().unwrap();
-    assert!(matches!(step, Step::Chore));
-    rig.carry_out(second.chore().unwrap()).unwrap();
+    assert!(matches!(step, Step::Call));
+    rig.carry_out(second.call().unwrap()).unwrap();
     assert!(matches!(second.completed(Ok(())), Step::Finished));
     let texts = rig.texts();
     let lines = |text: &str| text.lines().count();
@@ -178,7 +178,7 @@ fn a_change_that_was_saved_is_one_even_if_nobody_waits_for_it() {
         let mut task = rig.task(1);
         let mut list = keys_list(0x10, 0x20, 1);
         let step = rig.begin(&mut task, &out_cdb(REGISTER, 0, 24), &mut list);
-        assert!(matches!(step, Step::Chore));
+        assert!(matches!(step, Step::Call));
         assert!(task.cancel());
         assert!(matches!(task.completed(result), Step::Finished));
         assert_eq!(task.status(), Status::TaskAborted);

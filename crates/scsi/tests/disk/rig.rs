@@ -232,8 +232,8 @@ impl Rig {
     }
 
     /// What a worker does.
-    pub fn carry_out(&self, chore: DiskCall) -> Result<(), Errno> {
-        chore.run_with(|offset, len, most| match self.error {
+    pub fn carry_out(&self, call: DiskCall) -> Result<(), Errno> {
+        call.run_with(|offset, len, most| match self.error {
             Some(error) => Err(error),
             None => Ok(self.allocations(offset, len, most)),
         })
@@ -265,9 +265,9 @@ impl Rig {
                 let result = self.node(request);
                 task.completed(result)
             }
-            Step::Chore => {
-                let chore = task.chore().unwrap();
-                task.completed(self.carry_out(chore))
+            Step::Call => {
+                let call = task.call().unwrap();
+                task.completed(self.carry_out(call))
             }
             Step::SettlePreempted => {
                 self.settled.push(task.preempted().to_vec());

@@ -120,9 +120,9 @@ impl Queue {
                     return true;
                 }
                 Step::Wait => return false,
-                Step::Chore => match (slot.place.disk, task.chore()) {
-                    (Some(disk), Some(chore)) => {
-                        io.call(disk, chore, index);
+                Step::Call => match (slot.place.disk, task.call()) {
+                    (Some(disk), Some(call)) => {
+                        io.call(disk, call, index);
                         return false;
                     }
                     _ => step = task.completed(Err(Errno::NODEV)),
