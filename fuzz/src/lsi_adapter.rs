@@ -59,7 +59,8 @@ impl DiskIo for Disks {
         let slot = u32::try_from(request.token).expect("a number of the adapter's");
         assert!(self.slots.insert(slot), "one request of a slot");
         check(&request);
-        self.waiting.push((slot, Waits::Disk(disk as usize, request)));
+        self.waiting
+            .push((slot, Waits::Disk(disk as usize, request)));
     }
 
     fn call(&mut self, _: u32, call: DiskCall, slot: u32) {

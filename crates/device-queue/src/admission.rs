@@ -1,6 +1,6 @@
 //! The end of an admission.
 
-/// How an admission ended.
+/// The end of an admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The ring is empty.

@@ -30,7 +30,7 @@ impl AdmitTime {
         AdmitTime(self.0 | kind as u64)
     }
 
-    /// What it was said to be [of](Self::of).
+    /// The kind that it is [of](Self::of).
     #[inline]
     #[must_use]
     pub fn kind(self) -> Kind {
@@ -44,7 +44,7 @@ impl AdmitTime {
         self.0 & !Self::KIND
     }
 
-    /// How long ago it was. The clocks of two processors may differ by a little: never less than nothing.
+    /// Time since then. The clocks of two processors may differ by a little: never less than nothing.
     #[inline]
     #[must_use]
     pub fn ticks_until(self, now: u64) -> u64 {

@@ -29,7 +29,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Unmap];
 
-    /// What it is called in figures that are read elsewhere: in metrics, and where a monitor tells latencies.
+    /// Its name in figures that are read elsewhere: in metrics, and in latencies from a monitor.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What a request counts as.
+    /// The kind that a request counts as.
     #[inline]
     #[must_use]
     pub fn of(op: Op) -> Self {
@@ -59,7 +59,7 @@ impl Kind {
 pub struct KindStats {
     /// Bytes of those that succeeded.
     pub bytes: Counter,
-    /// How long these took together, in [ticks](counters::Clock), from when they were taken off the ring.
+    /// Their latencies in sum, in [ticks](counters::Clock), from when they were taken off the ring.
     pub ticks: Counter,
     /// Requests that were joined to another before they went to the disk.
     pub merged: Counter,

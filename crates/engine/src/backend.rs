@@ -2,13 +2,13 @@
 
 use crate::{Completion, Full, Request};
 
-/// What carries requests out: Linux AIO, the ring, worker threads, null disks. It belongs to one iothread.
+/// A backend that carries requests out: Linux AIO, the ring, worker threads, null disks. It belongs to one iothread.
 ///
 /// A backend keeps a record of each request that it has taken, in a bounded table of its own, and says when it has no room.
 /// Its completions carry the tokens of the requests. An iteration of the loop calls [`reap`](Self::reap) and then
 /// [`submit`](Self::submit) once, and no call waits.
 pub trait IoBackend {
-    /// How it is told of a file.
+    /// A file, as its requests name it.
     type File;
 
     /// How many requests are taken for sure before the next reap.

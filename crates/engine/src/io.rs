@@ -2,7 +2,7 @@
 
 use libc::iovec;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Read `len` bytes at `offset` into the segments; what lies past the end of a file reads as zeroes.

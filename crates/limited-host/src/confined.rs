@@ -154,7 +154,7 @@ pub fn all_are_allowed(test: &str, table: &[Operation]) {
             "{name}: {}\n{text}\n{errors}",
             output.status
         );
-        // What it could not do is told by it.
+        // It has printed what it could not do.
         for line in errors
             .lines()
             .filter(|line| line.contains(" ... ignored, "))

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub use error::Error;
 use tools::run;
 
-/// What was built.
+/// The files that were built.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs<'p> {
     /// `blockplane`

@@ -257,14 +257,14 @@ impl Connection {
     }
 
     /// Lets the queues take no more, and waits until all is done that they had taken.
-    pub fn rest(&self) {
+    pub fn quiesce(&self) {
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.send(QueueCommand::Enable(false));
         }
         self.settle();
     }
 
-    /// Lets the queues go on after [`Connection::rest`]; with what stands behind the device now, if that
+    /// Lets the queues go on after [`Connection::quiesce`]; with what stands behind the device now, if that
     /// was `exchanged`.
     pub fn resume(&self, exchanged: bool) {
         for vring in &self.vrings {

@@ -27,7 +27,7 @@ impl FrontEnds {
     /// front-end finish what they have taken, and go on with what is new. Requests wait in their
     /// rings meanwhile. `exchange` must be short.
     pub fn exchange(&self, exchange: impl Fn()) {
-        self.change(exchange, Connection::rest, Connection::resume);
+        self.change(exchange, Connection::quiesce, Connection::resume);
     }
 
     /// Exchanges what stands behind the device while its queues run: each goes on with what is new from its next request on.
@@ -37,7 +37,7 @@ impl FrontEnds {
         wait_for(switching);
     }
 
-    /// What `after` has returned of the front-end that was there when it was exchanged.
+    /// Returns the result of `after` for the front-end that was there when it was exchanged.
     fn change<T: Default>(
         &self,
         exchange: impl Fn(),
@@ -46,8 +46,8 @@ impl FrontEnds {
     ) -> T {
         loop {
             let session = self.session();
-            let mut at_rest = session.as_deref().map(lock);
-            if let Some(session) = &mut at_rest {
+            let mut locked = session.as_deref().map(lock);
+            if let Some(session) = &mut locked {
                 before(session);
             }
             // A front-end that comes, or has come meanwhile, starts its queues after this or has them
@@ -61,7 +61,7 @@ impl FrontEnds {
                 exchange();
             }
             drop(state);
-            let after = at_rest.map(|session| after(&session, same));
+            let after = locked.map(|session| after(&session, same));
             if same {
                 return after.unwrap_or_default();
             }
@@ -76,14 +76,14 @@ impl FrontEnds {
         }
     }
 
-    /// A front-end's silence holds nobody up here: the lock is held while a message is carried out, and not while
+    /// A front-end's silence delays nothing here: the lock is held while a message is carried out, and not while
     /// one is read or answered.
     fn session(&self) -> Option<Arc<Mutex<Connection>>> {
         self.0.state().session.clone()
     }
 }
 
-/// Waits for queues, without the lock: a queue that has requests with a filter that delays them may be told to stop, which ends that.
+/// Waits for queues, without the lock: a queue whose requests a filter delays may be stopped meanwhile, which ends the wait.
 fn wait_for(answers: Vec<Receiver<()>>) {
     for answer in answers {
         // An error: the queue is gone, and with it what it had taken.

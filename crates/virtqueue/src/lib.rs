@@ -11,7 +11,7 @@
 //! - [`DirtyLog`]: a bitmap of written pages, for live migration.
 //! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
 //! - [`chain`]: the host ranges of one descriptor chain.
-//! - [`control`]: what a queue is started with, and told while it runs.
+//! - [`control`]: set-up of a queue, and commands for one that runs.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
 //! What the bytes of a request mean, who kicks and who calls is not decided here.

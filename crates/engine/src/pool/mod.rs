@@ -48,7 +48,7 @@ pub trait Job: Send + 'static {
 
 /// A job that carries a request out.
 pub trait RequestJob: Job {
-    /// How it is told of a file.
+    /// A file, as its requests name it.
     type File;
 
     /// Of a request at its offset in the file.
