@@ -256,25 +256,22 @@ impl Connection {
         }
     }
 
-    /// Lets the queues take no more, and waits until all is done that they had taken.
-    pub fn quiesce(&self) {
-        for running in self.vrings.iter().filter_map(Vring::running) {
-            running.send(QueueCommand::Enable(false));
+    /// The queues take nothing, until [`Connection::end_exchange`]. The answers come when all is done that they have taken.
+    pub fn begin_exchange(&mut self) -> Vec<Receiver<()>> {
+        for vring in &mut self.vrings {
+            vring.await_exchange(true);
         }
-        self.settle();
+        self.begin_settle()
     }
 
-    /// Lets the queues go on after [`Connection::quiesce`]; with what stands behind the device now, if that
-    /// was `exchanged`.
-    pub fn resume(&self, exchanged: bool) {
-        for vring in &self.vrings {
-            if let Some(running) = vring.running() {
-                if exchanged {
-                    // Nothing is in flight. An error: it is gone.
-                    let _ = running.renew().recv();
-                }
-                running.send(QueueCommand::Enable(vring.enabled));
+    /// Lets the queues go on after [`Connection::begin_exchange`]; with what stands behind the device now, if that was `exchanged`.
+    pub fn end_exchange(&mut self, exchanged: bool) {
+        for vring in &mut self.vrings {
+            if let Some(running) = vring.running().filter(|_| exchanged) {
+                // Nothing is in flight. An error: it is gone.
+                let _ = running.renew().recv();
             }
+            vring.await_exchange(false);
         }
     }
 

@@ -27,13 +27,18 @@ impl FrontEnds {
     /// front-end finish what they have taken, and go on with what is new. Requests wait in their
     /// rings meanwhile. `exchange` must be short.
     pub fn exchange(&self, exchange: impl Fn()) {
-        self.change(exchange, Connection::quiesce, Connection::resume);
+        let finish = |session: &Mutex<Connection>| {
+            let finishing = lock(session).begin_exchange();
+            wait_for(finishing);
+        };
+        self.change(exchange, finish, Connection::end_exchange);
     }
 
     /// Exchanges what stands behind the device while its queues run: each goes on with what is new from its next request on.
     /// Returns when what they had taken before is done. `exchange` must be short.
     pub fn switch(&self, exchange: impl Fn()) {
-        let switching = self.change(exchange, |_| {}, Connection::begin_switch);
+        let begin_switch = |session: &mut Connection, exchanged| session.begin_switch(exchanged);
+        let switching = self.change(exchange, |_| {}, begin_switch);
         wait_for(switching);
     }
 
@@ -41,15 +46,15 @@ impl FrontEnds {
     fn change<T: Default>(
         &self,
         exchange: impl Fn(),
-        before: impl Fn(&Connection),
-        after: impl Fn(&Connection, bool) -> T,
+        before: impl Fn(&Mutex<Connection>),
+        after: impl Fn(&mut Connection, bool) -> T,
     ) -> T {
         loop {
             let session = self.session();
-            let mut locked = session.as_deref().map(lock);
-            if let Some(session) = &mut locked {
+            if let Some(session) = &session {
                 before(session);
             }
+            let locked = session.as_deref().map(lock);
             // A front-end that comes, or has come meanwhile, starts its queues after this or has them
             // counted in.
             let state = self.0.state();
@@ -61,7 +66,7 @@ impl FrontEnds {
                 exchange();
             }
             drop(state);
-            let after = locked.map(|session| after(&session, same));
+            let after = locked.map(|mut session| after(&mut session, same));
             if same {
                 return after.unwrap_or_default();
             }

@@ -57,6 +57,8 @@ pub(crate) struct Vring {
     start_failed: bool,
     /// It takes nothing before it is released, whether it is enabled or not.
     held: bool,
+    /// Nor before what stands behind its device was exchanged.
+    awaits_exchange: bool,
     /// It was told to leave what is not done in its record, and says here where it has stopped.
     leaving: Option<Receiver<u32>>,
 }
@@ -73,8 +75,19 @@ impl Vring {
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         if let Some(running) = &self.running {
-            running.send(QueueCommand::Enable(enabled && !self.held));
+            running.send(QueueCommand::Enable(self.may_take()));
         }
+    }
+
+    /// Whether it takes requests, if it runs.
+    fn may_take(&self) -> bool {
+        self.enabled && !self.held && !self.awaits_exchange
+    }
+
+    /// It takes nothing while this is so: what stands behind its device is about to be exchanged.
+    pub fn await_exchange(&mut self, awaits: bool) {
+        self.awaits_exchange = awaits;
+        self.enable(self.enabled);
     }
 
     /// From now on it takes nothing, also when it is started.
@@ -139,7 +152,7 @@ impl Vring {
                 kick,
                 ..std::mem::take(&mut self.signals)
             },
-            enabled: self.enabled && !self.held,
+            enabled: self.may_take(),
         };
         match target.start_queue(index, setup) {
             Ok(started) => {
@@ -281,6 +294,7 @@ impl Vring {
         *self = Vring {
             start_failed: self.start_failed,
             held: self.held,
+            awaits_exchange: self.awaits_exchange,
             ..Vring::default()
         };
     }

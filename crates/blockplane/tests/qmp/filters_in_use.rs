@@ -265,6 +265,42 @@ fn the_program_ends_while_an_exchange_waits_for_a_delayed_request() {
     assert_eq!(guest.status(0, 0), 0, "its queue has stopped");
 }
 
+/// A node below the filter is opened anew. So no queue may take more before what it has is done.
+#[test]
+fn the_program_ends_while_a_reopened_disk_waits_for_a_delayed_request() {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let (program, mut client) = start(&folder, &line("vhost-user-blk"));
+    add_filter(
+        &mut client,
+        json!([{"action": "delay", "delay-ns": 3_600_000_000_000_u64, "iotype": "write"}]),
+    );
+    client.done("blockdev-reopen", disk_onto("f"));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    guest.ask(0, 0, OUT, 0, 1);
+    eventually("the write is under way", || {
+        let stats = client.done("query-blockstats", json!({}));
+        stats[0]["queues"][0]["depth"] == 1
+    });
+    let no_flush = json!({"driver": "file", "node-name": "d", "filename": "disk.img",
+        "cache": {"no-flush": true}});
+    client.send("blockdev-reopen", &json!({"options": [no_flush]}));
+    eventually("the other queue takes nothing", || {
+        guest.ask(1, 0, IN, 1, 0);
+        std::thread::sleep(Duration::from_millis(500));
+        !guest.is_answered(1, 0)
+    });
+    guest.enable(1, true);
+    assert_eq!(
+        guest.capacity(),
+        BLOCKS * BLOCK as u64,
+        "the front-end is served"
+    );
+    assert!(!guest.is_answered(1, 0) && !client.is_answered());
+    program.stop();
+    assert_eq!(guest.status(0, 0), 0, "its queue has stopped");
+}
+
 #[test]
 fn a_front_end_goes_and_the_next_one_comes_while_an_exchange_waits_for_a_delayed_request() {
     let mut waiting = virtio_disk_with_a_write_with_the_old_node();
