@@ -246,6 +246,13 @@ impl<P: Plane> IoThread<P> {
             // Not idle after all; descriptors are looked at all the same, now and then.
             return self.busy();
         }
+        self.sleep()?;
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Blocks until a descriptor is ready, a timer is due or another thread wakes the loop.
+    fn sleep(&mut self) -> io::Result<()> {
         self.cx.totals.sleeps.add(1);
         self.busy_iterations = 0;
         let deadline_ns = self.cx.timers.next_deadline_ns();
@@ -259,7 +266,6 @@ impl<P: Plane> IoThread<P> {
             // Before the handlers run: their time is not idle time.
             self.woke_at(self.cx.now_ns());
         }
-        self.dispatch();
         Ok(())
     }
 
