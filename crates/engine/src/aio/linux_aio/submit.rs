@@ -22,14 +22,12 @@ impl<K: AioKernel> LinuxAio<K> {
     #[inline(never)]
     pub(super) fn submit_pending(&mut self) {
         self.blocked = false;
-        while let Some(&first) = self.pending.front() {
-            if let Some(fd) = self.at_once(first) {
-                self.carry_out(fd);
-            } else {
-                self.hand_over();
-            }
-            if self.blocked {
-                return;
+        while !self.blocked
+            && let Some(&first) = self.pending.front()
+        {
+            match self.at_once(first) {
+                Some(fd) => self.carry_out(fd),
+                None => self.submit_batch(),
             }
         }
     }
@@ -42,8 +40,8 @@ impl<K: AioKernel> LinuxAio<K> {
         (self.in_call.carries_out(fd) && request.is_plain_transfer()).then_some(fd)
     }
 
-    /// One io_submit(2), up to the next request that goes the other way.
-    fn hand_over(&mut self) {
+    /// Fills the array of the next io_submit(2); how many requests are in it.
+    fn collect_batch(&mut self) -> usize {
         self.iocbs.clear();
         for index in 0..self.pending.len().min(self.batch()) {
             let slot = self.pending[index];
@@ -52,8 +50,13 @@ impl<K: AioKernel> LinuxAio<K> {
             }
             self.iocbs.push(&raw mut self.slots.get_mut(slot).iocb);
         }
-        let count = self.iocbs.len();
-        debug_assert!(self.in_flight + count <= self.max_events as usize);
+        debug_assert!(self.in_flight + self.iocbs.len() <= self.max_events as usize);
+        self.iocbs.len()
+    }
+
+    /// One io_submit(2), up to the next request that goes the other way.
+    fn submit_batch(&mut self) {
+        let count = self.collect_batch();
         self.stats.submit_calls += 1;
         traced::begins(LINUX_AIO, count);
         // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
@@ -67,18 +70,7 @@ impl<K: AioKernel> LinuxAio<K> {
                 self.stats.eagain += 1;
                 self.blocked = true;
             }
-            Ok(accepted) => {
-                let accepted = accepted.min(count);
-                if let Source::Ring(ring) = self.source {
-                    let last = self.pending[accepted - 1];
-                    let request = self.slots.get_mut(last);
-                    if request.is_plain_transfer() {
-                        let within = || ring.ends_with(u64::from(last));
-                        self.in_call.submitted(request.fd(), within);
-                    }
-                }
-                self.accepted(accepted);
-            }
+            Ok(accepted) => self.accepted(accepted.min(count)),
             Err(errno) => self.refuse_first(errno),
         }
     }
@@ -110,7 +102,16 @@ impl<K: AioKernel> LinuxAio<K> {
         self.in_call.carried_out(fd, step);
     }
 
+    /// The kernel has taken so many requests, one at least.
     fn accepted(&mut self, count: usize) {
+        if let Source::Ring(ring) = self.source {
+            let last = self.pending[count - 1];
+            let request = self.slots.get_mut(last);
+            if request.is_plain_transfer() {
+                let within = || ring.ends_with(u64::from(last));
+                self.in_call.submitted(request.fd(), within);
+            }
+        }
         for slot in self.pending.drain(..count) {
             self.slots.set_in_flight(slot);
         }
