@@ -205,20 +205,17 @@ impl Queue {
     ) -> Result<(), RequestError> {
         let kind = Kind::of(op);
         let range = self.checks.checked_range(sector, len);
-        let Some(offset) = range.filter(|_| len > 0 && data.len() <= self.slots.max_segments())
-        else {
-            // Without data there is nothing to do. More segments than we announce, and than borders explain, are refused.
+        // More segments than we announce, and than borders explain, are refused.
+        let fits = len > 0 && data.len() <= self.slots.max_segments();
+        let Some(offset) = range.filter(|_| fits) else {
             let status = match range {
                 Some(_) if len == 0 => Status::Ok,
                 _ => Status::IoErr,
             };
-            self.counts(kind, status);
-            self.answer(ring, id, reply, status);
+            self.answer(ring, (id, reply), Some(kind), status);
             return Ok(());
         };
-        let Some(slot) = self.take_slot(id, kind, reply, (offset, len), data) else {
-            return Err(self.too_many());
-        };
+        let slot = self.take_slot(id, kind, reply, (offset, len), data)?;
         if !self.merge.takes(op) {
             self.submit_waiting(io);
         }
@@ -238,10 +235,7 @@ impl Queue {
         let kind = header.kind & !T_BARRIER;
         match self.checks.other(kind, frame.readable, frame.readable_len) {
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[]);
-                let Some(slot) = slot else {
-                    return Err(self.too_many());
-                };
+                let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
@@ -250,22 +244,26 @@ impl Queue {
                 }
                 self.submit(op, slot, io);
             }
-            Parsed::Done { kind, status } => {
-                if let Some(kind) = kind {
-                    self.counts(kind, status);
-                }
-                self.answer(ring, id, reply, status);
-            }
+            Parsed::Done { kind, status } => self.answer(ring, (id, reply), kind, status),
             Parsed::GetId => {
                 self.get_id(frame.read);
-                self.answer(ring, id, reply, Status::Ok);
+                self.answer(ring, (id, reply), None, Status::Ok);
             }
         }
         Ok(())
     }
 
-    /// Answers a request that needs no disk.
-    fn answer(&mut self, ring: &mut virtqueue::Queue, id: ChainId, reply: Reply, status: Status) {
+    /// Answers a request that needs no disk. It counts if it has a kind.
+    fn answer(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        (id, reply): (ChainId, Reply),
+        kind: Option<Kind>,
+        status: Status,
+    ) {
+        if let Some(kind) = kind {
+            self.counts(kind, status);
+        }
         if tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
         }
@@ -283,12 +281,6 @@ impl Queue {
         }
     }
 
-    #[cold]
-    fn too_many(&self) -> RequestError {
-        RequestError::TooMany(self.slots.count())
-    }
-
-    /// `None`: there are as many requests in flight as the ring has entries.
     #[inline]
     fn take_slot(
         &mut self,
@@ -297,15 +289,16 @@ impl Queue {
         reply: Reply,
         (offset, len): (u64, u64),
         data: &[iovec],
-    ) -> Option<u32> {
-        let (index, slot) = self.slots.take(data)?;
+    ) -> Result<u32, RequestError> {
+        let count = self.slots.count();
+        let (index, slot) = self.slots.take(data).ok_or(RequestError::TooMany(count))?;
         slot.id = id;
         slot.status = reply.status;
         slot.written = reply.writable;
         slot.admitted = self.taken.of(kind);
         slot.offset = offset;
         slot.len = len;
-        Some(index)
+        Ok(index)
     }
 
     /// Submits what waits for neighbours.
@@ -334,9 +327,8 @@ impl Queue {
             let end = request.offset + request.len;
             self.stats.highest_offset().raise(end);
         }
-        // SAFETY: the segments are checked guest memory, held until the request
-        // is finished; the list lies in the
-        // slot, which is not given back before `complete`.
+        // SAFETY: the segments are checked guest memory, held until the request is finished; the list lies in the slot, which is
+        // not given back before `complete`.
         unsafe { io.submit(DISK, request) };
     }
 
