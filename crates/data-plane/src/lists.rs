@@ -128,24 +128,15 @@ impl Lists {
         vrings: &mut Vrings,
         mut admit: impl FnMut(&mut Vring) -> Option<Admission>,
     ) -> bool {
-        let Lists {
-            active,
-            stalled,
-            stalled_served,
-            unpublished,
-        } = self;
         let mut more = false;
-        active.retain(|place| {
-            let Some(vring) = vrings.get_mut(place) else {
+        self.active.retain(|place| {
+            let Some(vring) = vrings.get_mut(place).filter(|vring| vring.runs()) else {
                 return false;
             };
-            if !vring.runs() {
-                return false;
-            }
             let first = vring.next_avail();
             let admission = admit(vring);
             if vring.take_answered() {
-                unpublished.insert(place);
+                self.unpublished.insert(place);
             }
             let took = vring.next_avail() != first;
             if took {
@@ -159,14 +150,14 @@ impl Lists {
                 }
                 Some(Admission::Stalled) => {
                     match took {
-                        true => stalled_served.insert(place),
-                        false => stalled.insert(place),
+                        true => self.stalled_served.insert(place),
+                        false => self.stalled.insert(place),
                     };
                     false
                 }
                 Some(Admission::Waits) | None => {
                     if vring.stopping.is_some() {
-                        unpublished.insert(place);
+                        self.unpublished.insert(place);
                     }
                     false
                 }
@@ -179,12 +170,9 @@ impl Lists {
     pub fn park(&mut self, vrings: &mut Vrings) -> Parked {
         let mut parked = Parked::default();
         self.active.retain(|place| {
-            let Some(vring) = vrings.get_mut(place) else {
+            let Some(vring) = vrings.get_mut(place).filter(|vring| vring.runs()) else {
                 return false;
             };
-            if !vring.runs() {
-                return false;
-            }
             if vring.kick.is_none() {
                 parked.unkicked = true;
                 parked.found |= vring.has_available();

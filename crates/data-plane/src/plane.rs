@@ -214,10 +214,11 @@ impl StoragePlane {
                 vring.registration = reports
                     .map(|export| QueueRegistration::new(export, &self.remote, place, stats));
                 vring.join_memory(&mut self.io);
+                let places = self.vrings.count();
+                self.lists.make_room(places);
+                self.trace.make_room(places);
+                self.lists.activate(&mut vring, place);
                 self.vrings.put(place, vring);
-                self.lists.make_room(self.vrings.count());
-                self.trace.make_room(self.vrings.count());
-                self.activate(place);
                 Ok(place)
             }
             Err(error) => {
@@ -297,8 +298,11 @@ impl StoragePlane {
         self.lists.unpublished.insert(place);
     }
 
-    fn activate(&mut self, place: u32) {
+    fn kicked(&mut self, place: u32) {
         if let Some(vring) = self.vrings.get_mut(place) {
+            if tracepoints::kick::enabled() {
+                vring.trace_kick();
+            }
             self.lists.activate(vring, place);
         }
     }
@@ -397,14 +401,7 @@ impl Plane for StoragePlane {
         match handler {
             // The reap phase looks at the ring anyway.
             Handler::Engine => {}
-            Handler::Kick(place) => {
-                if tracepoints::kick::enabled()
-                    && let Some(vring) = self.vrings.get(place)
-                {
-                    vring.trace_kick();
-                }
-                self.activate(place);
-            }
+            Handler::Kick(place) => self.kicked(place),
             Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
         }
     }
@@ -470,15 +467,9 @@ impl Plane for StoragePlane {
     }
 
     fn admit(&mut self, _: &mut PlaneContext<Self>) {
-        let StoragePlane {
-            io,
-            vrings,
-            lists,
-            chain,
-            clock,
-            ..
-        } = self;
-        self.more = lists.admit(vrings, |vring| vring.admit(chain, io, || clock.now()));
+        let admit =
+            |vring: &mut Vring| vring.admit(&mut self.chain, &mut self.io, || self.clock.now());
+        self.more = self.lists.admit(&mut self.vrings, admit);
     }
 
     fn submit(&mut self, cx: &mut PlaneContext<Self>) {

@@ -265,13 +265,7 @@ impl Vring {
         let admission = device.admit(cx, chain, ADMIT_BUDGET);
         self.release_old(io);
         self.end_admissions_if_finished();
-        match admission {
-            Ok(admission) => Some(admission),
-            Err(error) => {
-                self.break_down(&error);
-                None
-            }
-        }
+        admission.map_err(|error| self.break_down(&error)).ok()
     }
 
     /// Whether the device has answered something but by completions.

@@ -123,8 +123,7 @@ impl QueueDevice for BlkQueue {
             place: cx.place,
         };
         self.queue.begin_batch(cx.now);
-        let admission = self.queue.admit(cx.ring, cx.memory, chain, io, budget);
-        Ok(admission?)
+        Ok(self.queue.admit(cx.ring, cx.memory, chain, io, budget)?)
     }
 
     fn take_answered(&mut self) -> bool {
