@@ -76,19 +76,17 @@ impl IoContext {
     /// As for [`submit`](Self::submit).
     #[inline]
     pub(super) unsafe fn submit_on(&mut self, path: &Path, request: Request) -> Result<(), Full> {
-        match path {
-            // SAFETY: our caller promises the same.
-            Path::File(target) => unsafe { self.submit_to_file(target, &request) },
-            // SAFETY: our caller promises that the segments are valid.
-            Path::Null(options) => unsafe { self.null.push(*options, &request) },
-            Path::Nothing => self.null.complete(request.token),
-            // SAFETY: our caller promises the same.
-            Path::Lookup(node) => unsafe { self.submit_to_lookup(node, request) },
-            Path::Task(node) => self.spawn(node.clone(), request),
-            // SAFETY: our caller promises the same.
-            Path::Gated(gated) => unsafe { self.submit_to_gate(gated, request) },
-            // SAFETY: our caller promises the same.
-            Path::Marked(marked) => unsafe { self.submit_marked(marked, request) },
+        // SAFETY: our caller promises the same.
+        unsafe {
+            match path {
+                Path::File(target) => self.submit_to_file(target, &request),
+                Path::Null(options) => self.null.push(*options, &request),
+                Path::Nothing => self.null.complete(request.token),
+                Path::Lookup(node) => self.submit_to_lookup(node, request),
+                Path::Task(node) => self.spawn(node.clone(), request),
+                Path::Gated(gated) => self.submit_to_gate(gated, request),
+                Path::Marked(marked) => self.submit_marked(marked, request),
+            }
         }
     }
 
