@@ -1,6 +1,6 @@
-//! Gates: what the requests of a source have to pass before they start.
+//! Gates, which decide when the requests of a source start, as a limit of requests per second does.
 //!
-//! A gate costs a request that passes at once a function call. One that has to wait becomes a [task](crate::task), which
+//! For a request that passes at once a gate is a function call. One that has to wait becomes a [task](crate::task), which
 //! waits at the gate and then goes the way of the route behind it. It waits before it starts, so a source that ends, or
 //! whose node is exchanged, does not wait for it: its gates let go what they have.
 

@@ -1,6 +1,6 @@
-//! Marks: what may have changed on a disk, for a copy of it.
+//! Marks of what may have changed on a disk, for a copy of it: the side of a dirty bitmap that requests write.
 //!
-//! A request that changes data leaves its mark when it has ended, also if it has failed, and before its source is told of that.
+//! A request that changes data leaves its mark when it has ended, also if it has failed, and before its source gets the completion.
 //! So an acknowledged write is never without a mark, and a copy that takes a mark away and then reads finds what the
 //! mark was for. What a task asks of a marked route leaves its mark when the task is complete.
 
@@ -12,7 +12,7 @@ use engine::Request;
 
 use crate::route::{Path, Route};
 
-/// Takes marks, from several iothreads.
+/// Receives marks, from several iothreads.
 pub(crate) trait Mark: Send + Sync {
     /// These bytes of the node may have changed.
     fn mark(&self, bytes: Range<u64>);
@@ -27,7 +27,7 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
-    /// The route, of which all that changes data leaves marks.
+    /// The route, with a mark of each request that changes data.
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")

@@ -1,4 +1,4 @@
-//! A node with another one's routes, and something added to them: gates and marks, before there are drivers with them.
+//! A node that adds gates or marks to the routes of another one, for tests and the simulator: no driver does so yet.
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ impl DiskCall {
         self.run_with(|offset, len, most| node.allocations(offset, len, most))
     }
 
-    /// The same where somebody else knows what [`Node::allocations`] says.
+    /// The same with another function in the place of [`Node::allocations`].
     ///
     /// # Errors
     /// As for [`run`](Self::run).

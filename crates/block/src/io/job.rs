@@ -53,7 +53,7 @@ impl Job {
         } = self.request;
         let given = match iov_count {
             0 => &[][..],
-            // SAFETY: `new`'s caller vouches for the list, which nobody else touches meanwhile.
+            // SAFETY: `new`'s caller vouches for the list, which nothing else touches meanwhile.
             count => unsafe { std::slice::from_raw_parts(iov, count as usize) },
         };
         // A copy, which is used up. The submitter's own says after an error what is left: all of it.

@@ -4,7 +4,7 @@ use std::io;
 
 /// An engine, or why there is none.
 pub(crate) enum Lazy<T> {
-    /// Nobody wanted it yet.
+    /// Not wanted yet.
     Unmade,
     /// It cannot be had, which was said.
     Failed,

@@ -64,7 +64,7 @@ pub struct IoContext {
     tracked: TrackedRequests,
     files: AttachedFiles,
     known_memory: KnownMemory,
-    /// What Linux AIO and rings have handed over that are gone.
+    /// Counts of Linux AIO contexts and rings that are gone.
     ended: Submits,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
@@ -168,7 +168,7 @@ impl IoContext {
             }
         }
         if !self.tracked.is_empty() {
-            self.tracked.end_those_of(out);
+            self.tracked.end_completed(out);
         }
     }
 
@@ -207,7 +207,7 @@ impl IoContext {
             || self.ring.get().is_some_and(|ring| ring.needs_retry())
     }
 
-    /// What Linux AIO and the ring have handed over to the kernel, together and since the beginning.
+    /// Counts of what Linux AIO and the ring have submitted to the kernel, together and since the beginning.
     #[inline]
     #[must_use]
     pub fn submits(&self) -> Submits {

@@ -38,7 +38,7 @@ pub trait DiskIo {
     /// Takes a request; there was room. Its token is the device's number of it, below 2^32.
     ///
     /// # Safety
-    /// Until the device is told of the completion: the list of segments stays in place and is touched by nobody else, and
+    /// Until the device gets the completion: the list of segments stays in place and is touched by nothing else, and
     /// the memory that it names stays mapped (writable, for reads).
     unsafe fn submit(&mut self, disk: u32, request: Request);
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::{Full, IoBackend, Op, Request};
 
-use super::tracked::UntilEnd;
+use super::tracked::Guard;
 use super::{AttachedDisk, IoContext, LinuxAio};
 use crate::drivers::disk_file::DiskFile;
 use crate::drivers::disk_file::transfer::IOV_MAX;
@@ -63,14 +63,14 @@ impl IoContext {
     ///
     /// # Safety
     /// Until the completion with the request's token has been reaped: the disk is kept attached, the list of segments
-    /// stays in place and is touched by nobody else, and the memory that it names stays mapped (writable, for reads).
+    /// stays in place and is touched by nothing else, and the memory that it names stays mapped (writable, for reads).
     #[inline]
     pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         unsafe { self.submit_on(disk.route.path(request.op), request) }
     }
 
-    /// Takes a request of which a route says that this carries it out.
+    /// Takes a request for this path of a route.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -111,7 +111,7 @@ impl IoContext {
     /// As for [`submit`](Self::submit).
     #[inline(never)]
     unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
-        let mark = UntilEnd::Mark(marked.at_end(&request));
+        let mark = Guard::Mark(marked.at_end(&request));
         let token = self.tracked.begin(request.token, mark);
         let path = marked.below.path(request.op);
         // SAFETY: our caller promises the same.
@@ -132,7 +132,7 @@ impl IoContext {
     ) -> Result<(), Full> {
         match node.lookup(&request) {
             Some(Mapped::At(offset, lease)) => {
-                let token = self.tracked.begin(request.token, UntilEnd::Lease(lease));
+                let token = self.tracked.begin(request.token, Guard::Lease(lease));
                 let mapped = Request {
                     offset,
                     token,
@@ -186,7 +186,7 @@ impl IoContext {
         }
     }
 
-    /// Polls tasks that were woken, and hands over what they ask for. What a full backend refuses waits, in order.
+    /// Polls tasks that were woken, and submits their I/O. What a full backend refuses waits, in order.
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
         self.tasks.run();

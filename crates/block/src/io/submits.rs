@@ -1,4 +1,4 @@
-//! Figures of the requests that engines have handed over to the kernel, those that are gone included.
+//! Counts of what engines have submitted to the kernel, engines that are gone included.
 
 use crate::io::{LinuxAio, Uring};
 

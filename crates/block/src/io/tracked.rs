@@ -1,7 +1,7 @@
-//! Requests whose end means something below their source: it ends a lease on the place that a lookup has found, or leaves a mark.
+//! Requests that hold a guard until they complete: a lease on the place that a lookup has found, or the mark that they leave.
 //!
 //! Backends and tasks know them by a token with their place in this table in the lower half, and [`token::TRACKED`] in the upper
-//! one; neither sources nor backends know of leases and marks.
+//! one; neither sources nor backends know of leases and marks. A request behind several marks is tracked once for each.
 
 use engine::Completion;
 
@@ -9,17 +9,17 @@ use super::token;
 use crate::lease::Lease;
 use crate::mark::MarkAtEnd;
 
-/// What ends with a request: it is dropped.
-pub(super) enum UntilEnd {
+/// Held while a request is in flight, and dropped when it completes.
+pub(super) enum Guard {
     Lease(#[expect(dead_code, reason = "held, and dropped")] Lease),
     Mark(#[expect(dead_code, reason = "held, and dropped")] MarkAtEnd),
 }
 
 struct Entry {
-    /// The request's own, or as it is tracked for something else.
+    /// The token that the request came with: its source's, or that of another entry.
     token: u64,
     /// `None`: the place is free.
-    until_end: Option<UntilEnd>,
+    guard: Option<Guard>,
 }
 
 /// Those of an iothread.
@@ -36,11 +36,11 @@ impl TrackedRequests {
         self.entries.len() == self.free.len()
     }
 
-    /// The token that a request goes by.
-    pub fn begin(&mut self, token: u64, until_end: UntilEnd) -> u64 {
+    /// Tracks a request; returns the token that it goes by from now on.
+    pub fn begin(&mut self, token: u64, guard: Guard) -> u64 {
         let entry = Entry {
             token,
-            until_end: Some(until_end),
+            guard: Some(guard),
         };
         if let Some(place) = self.free.pop() {
             self.entries[place as usize] = entry;
@@ -69,19 +69,19 @@ impl TrackedRequests {
         token::place(token)
     }
 
-    /// A request has ended, or was not taken; its own token.
+    /// A request has completed, or was not taken: drops its guards. Returns the token that its source gave it.
     pub fn end(&mut self, mut token: u64) -> u64 {
         while let Some(own) = self.came_with(token) {
             let place = token::number(token);
-            self.entries[place as usize].until_end = None;
+            self.entries[place as usize].guard = None;
             self.free.push(place);
             token = own;
         }
         token
     }
 
-    /// Completed requests get their own tokens back.
-    pub fn end_those_of(&mut self, completions: &mut [Completion]) {
+    /// The same for completions, which get the tokens of their sources back.
+    pub fn end_completed(&mut self, completions: &mut [Completion]) {
         for completion in completions {
             completion.token = self.end(completion.token);
         }

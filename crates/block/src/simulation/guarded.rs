@@ -50,7 +50,7 @@ impl Node {
         Node::wrapped(name, below, wrap)
     }
 
-    /// A node in front of another one, all changes of which are told to `mark`.
+    /// A node in front of another one, which reports all changes to `mark`.
     #[must_use]
     pub fn marked(
         name: &str,

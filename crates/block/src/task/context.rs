@@ -22,7 +22,7 @@ pub(crate) struct TaskContext {
     pub(super) shared: Rc<Shared>,
     /// The place of the source of its request.
     pub(super) source: u32,
-    /// Later tasks have larger ones.
+    /// Tasks are numbered in the order in which they were spawned.
     pub(super) number: u64,
 }
 
@@ -30,7 +30,7 @@ impl TaskContext {
     /// Carries a request out by another node.
     pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
         match self.start(route, request).await {
-            Path::Gated(_) | Path::Marked(_) => unreachable!("they are behind it"),
+            Path::Gated(_) | Path::Marked(_) => unreachable!("the path is behind them"),
             Path::Nothing => Ok(()),
             Path::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
@@ -57,7 +57,7 @@ impl TaskContext {
         }
     }
 
-    /// Waits at the gates of a request's route, and sees to it that it leaves its marks; what carries it out.
+    /// Waits at the gates of a request's route, and has the task leave the marks of it. Returns the path behind these.
     pub async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
         let mut path = route.path(request.op);
         loop {

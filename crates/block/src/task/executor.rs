@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub buffers: RefCell<Buffers>,
     /// Places of sources that want to end.
     pub stopping: RefCell<Vec<u32>>,
-    /// Places of sources whose tasks with smaller numbers than this wait at no gate.
+    /// By place of the source: its tasks with smaller numbers wait at no gate.
     pub past_gates: RefCell<BTreeMap<u32, u64>>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Executor {
     tasks: Vec<Task>,
     free: Vec<u32>,
     running: usize,
-    /// How many there were.
+    /// Tasks that were spawned so far: the number of the next one.
     spawned: u64,
     shared: Rc<Shared>,
     woken: Arc<Woken>,
@@ -287,7 +287,7 @@ impl Executor {
     /// [`source_ended`](Self::source_ended).
     pub fn stop_source(&mut self, place: u32) {
         self.shared.stopping.borrow_mut().push(place);
-        self.wake_those_of(place);
+        self.wake_tasks_of(place);
     }
 
     /// The tasks that the source at this place has now wait at no gate.
@@ -295,10 +295,10 @@ impl Executor {
         let mut past_gates = self.shared.past_gates.borrow_mut();
         past_gates.insert(place, self.spawned);
         drop(past_gates);
-        self.wake_those_of(place);
+        self.wake_tasks_of(place);
     }
 
-    fn wake_those_of(&self, place: u32) {
+    fn wake_tasks_of(&self, place: u32) {
         for (index, task) in (0u32..).zip(&self.tasks) {
             if task.source == place && matches!(task.state, State::Running(_)) {
                 self.woken.set(index);

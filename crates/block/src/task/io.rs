@@ -45,7 +45,7 @@ enum State {
     /// It is out; whom to wake.
     Out(Option<Waker>),
     Done(Result<(), Errno>),
-    /// It is out, and nobody waits for it any more.
+    /// It is out, and its future is gone.
     Abandoned,
 }
 
@@ -59,12 +59,12 @@ struct Entry {
     lease: Option<Lease>,
 }
 
-/// What a task has asked for.
+/// The state of one task.
 #[derive(Default)]
-struct OfTask {
-    /// So many are out.
+struct TaskIo {
+    /// Its requests that are out.
     out: u32,
-    /// What it leaves when it is complete.
+    /// Dropped when it is complete.
     marks: Vec<MarkAtEnd>,
 }
 
@@ -73,17 +73,17 @@ struct OfTask {
 pub(super) struct IoTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// So many are out, of all tasks.
+    /// Requests that are out, of all tasks.
     out: usize,
-    by_task: Vec<OfTask>,
-    /// What was not handed to a backend yet, in order.
+    tasks: Vec<TaskIo>,
+    /// Requests that no backend has taken yet, in order.
     pub outbox: VecDeque<Outgoing>,
 }
 
 impl IoTable {
     fn begin(&mut self, task: u32) -> u32 {
         self.out += 1;
-        self.of_task(task).out += 1;
+        self.task_mut(task).out += 1;
         if let Some(place) = self.free.pop() {
             let entry = &mut self.entries[place as usize];
             entry.state = State::Out(None);
@@ -111,25 +111,25 @@ impl IoTable {
 
     /// How much of a task's is.
     pub fn out_of(&self, task: u32) -> u32 {
-        self.by_task.get(task as usize).map_or(0, |task| task.out)
+        self.tasks.get(task as usize).map_or(0, |task| task.out)
     }
 
-    fn of_task(&mut self, task: u32) -> &mut OfTask {
+    fn task_mut(&mut self, task: u32) -> &mut TaskIo {
         let index = task as usize;
-        if self.by_task.len() <= index {
-            self.by_task.resize_with(index + 1, OfTask::default);
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, TaskIo::default);
         }
-        &mut self.by_task[index]
+        &mut self.tasks[index]
     }
 
-    /// A task leaves this mark when it is complete.
+    /// A task is to leave this mark when it is complete.
     pub fn mark_at_end(&mut self, task: u32, mark: MarkAtEnd) {
-        self.of_task(task).marks.push(mark);
+        self.task_mut(task).marks.push(mark);
     }
 
     /// A task is complete.
     pub fn leave_marks(&mut self, task: u32) {
-        if let Some(task) = self.by_task.get_mut(task as usize) {
+        if let Some(task) = self.tasks.get_mut(task as usize) {
             task.marks.clear();
         }
     }
@@ -142,7 +142,7 @@ impl IoTable {
         self.out -= 1;
         entry.lease = None;
         let task = entry.task;
-        self.by_task[task as usize].out -= 1;
+        self.tasks[task as usize].out -= 1;
         let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
             State::Out(waker) => waker,
             State::Abandoned => {

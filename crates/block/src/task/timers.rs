@@ -29,7 +29,7 @@ impl Timers {
         key
     }
 
-    /// Nobody waits for it any more. It may have expired.
+    /// Its future is gone. It may have expired.
     pub fn remove(&mut self, key: TimerKey) {
         self.timers.remove(&key);
     }
