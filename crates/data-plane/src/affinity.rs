@@ -5,7 +5,7 @@
 //! thread that must not wait. The kernel's own workers for io_uring inherit the binding, and there is no
 //! way out of it: `IORING_REGISTER_IOWQ_AFF` is cut to what the iothread was bound to (seen on 6.18).
 //!
-//! The kernel leaves out silently what is offline or not in the cpuset of the process. Who names a
+//! The kernel leaves out silently what is offline or not in the cpuset of the process. A user who names a
 //! CPU wants that CPU, so here it is an error.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Why an iothread cannot run where it was told to.
+/// Reasons why an iothread cannot run on the CPUs that were set.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
     /// A CPU that is not there, or not for this process.

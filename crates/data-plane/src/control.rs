@@ -129,7 +129,7 @@ impl DataThread {
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
-        let (tell, told) = mpsc::channel();
+        let (started, thread) = mpsc::channel();
         let running = IoThread::spawn(&id, polling, move |cx, remote| {
             // Before anything is allocated: memory comes from where it is first touched.
             let unbound = match cpu_affinity.as_slice() {
@@ -147,13 +147,13 @@ impl DataThread {
                 iterations: cx.totals(),
                 submits: plane.submits(),
             };
-            // Cannot fail: who made this thread waits for it.
-            let _ = tell.send((thread_id, totals));
+            // Cannot fail: the thread that spawned this one waits for it.
+            let _ = started.send((thread_id, totals));
             Ok::<_, DataThreadError>(plane)
         })?;
         let remote = running.remote().clone();
-        // Said when the plane was made.
-        let (thread_id, totals) = told.recv().map_err(io::Error::other)?;
+        // Sent when the plane was made.
+        let (thread_id, totals) = thread.recv().map_err(io::Error::other)?;
         Ok(DataThread {
             id,
             thread_id,

@@ -5,23 +5,23 @@ use engine::Errno;
 /// What is to be done about errors of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The guest is told.
+    /// The guest gets the error.
     #[default]
     Report,
-    /// The guest is told that it succeeded.
+    /// The guest gets a success.
     Ignore,
     /// As `Stop` where the disk is full, else as `Report`.
     NoSpace,
-    /// The request waits until somebody has put it right.
+    /// The request waits until an operator has put the disk right.
     Stop,
 }
 
 /// What is done about one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorAction {
-    /// The guest is told.
+    /// The guest gets the error.
     Report,
-    /// The guest is told that it succeeded.
+    /// The guest gets a success.
     Ignore,
     /// The request waits.
     Stop,
@@ -42,7 +42,7 @@ impl ErrorAction {
 impl OnError {
     pub(crate) fn action(self, errno: Errno) -> ErrorAction {
         match self {
-            // The guest's own memory has gone. No disk can be mended for that.
+            // The guest's own memory has gone. No repair of a disk helps.
             _ if errno == Errno::FAULT => ErrorAction::Report,
             OnError::Report => ErrorAction::Report,
             OnError::Ignore => ErrorAction::Ignore,

@@ -256,12 +256,12 @@ mod tests {
             let Ok(Report::Failed(cell)) = mailbox.try_recv() else {
                 panic!("one for each direction");
             };
-            let told = Some((errno, ErrorAction::Report));
-            assert_eq!((cell.reads, cell.take()), (reads, told));
+            let last = Some((errno, ErrorAction::Report));
+            assert_eq!((cell.reads, cell.take()), (reads, last));
             assert_eq!(cell.take(), None);
         }
         assert!(mailbox.try_recv().is_err());
-        // Once it was taken, the next is told again.
+        // Once it was taken, the next is reported again.
         export.failed(true, Errno::IO);
         assert!(mailbox.try_recv().is_ok());
         assert_eq!(reports.lost().count(), 0);

@@ -24,7 +24,7 @@ pub trait SocketDevice: Send {
     fn ready(&mut self, source: usize, now_ns: u64);
 
     /// Looks, by one system call that does not wait, whether the front-end has said something. True: its turn comes next. Nothing
-    /// is carried out before that. Without it an iothread that polls hears of the front-end by the loop alone.
+    /// is carried out before that. Without it an iothread that polls learns of messages from its descriptors alone.
     fn poll_socket(&mut self) -> bool {
         false
     }

@@ -166,8 +166,8 @@ impl QueueDevice for BlkQueue {
     }
 
     /// Parked requests that may stay in the record are found there by the next process. Else those that were popped last are given
-    /// back as if they had not been popped. If others were popped after the first of them, which the ring cannot say, the guest is
-    /// told that they failed.
+    /// back as if they had not been popped. If others were popped after the first of them, which the ring cannot say, they are
+    /// answered as failed.
     fn stop(&mut self, how: Stop, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self.parked.slots().flat_map(|slot| queue.merged(slot));
