@@ -181,4 +181,24 @@ mod tests {
         }
         assert_eq!(inner.take(), [(0, 512)]);
     }
+
+    /// One filter cuts a write short, and one below it, which is not asked, has a window onto what is marked, or is a window's.
+    #[test]
+    fn a_change_that_is_cut_short_above_another_filter_leaves_its_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
+        let marks = Arc::new(Marks::default());
+        let marked = marked(&file, &marks);
+        let window = |node| Node::window("window", node, 8192, None, false, true).unwrap();
+        let below = filter(&window(&marked), FaultAction::Delay(1));
+        for (below, base) in [(window(&below), 16384), (below, 8192)] {
+            let node = filter(&below, FaultAction::Short(512, Errno::IO));
+            let mut io = testing::io();
+            let disk = testing::attach(&mut io, &node);
+            testing::submit(&mut io, &disk, (Op::Write, 4096), vec![1; 4096], 1);
+            let done = testing::run_until_completed(&mut io, 1);
+            assert!(done[0].result.is_err(), "{done:?}");
+            assert_eq!(marks.take(), [(base + 4096, base + 4608)]);
+        }
+    }
 }

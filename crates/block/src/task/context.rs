@@ -79,6 +79,15 @@ impl TaskContext {
         }
     }
 
+    /// The same for a request that filters below are not asked about: also at the gates and for the marks behind those.
+    pub async fn start_below_filters(&self, mut route: &Route, mut request: Request) {
+        while let Path::Task(node) = self.start(route, request).await
+            && let Some(below) = node.passes_to(request)
+        {
+            (route, request) = below;
+        }
+    }
+
     /// Waits until a gate lets a request pass, or the source of the request cannot wait any longer.
     pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
         let mut passes = gate.clone().pass(self.clone(), request);

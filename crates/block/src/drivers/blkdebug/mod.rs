@@ -64,6 +64,10 @@ impl TaskNode for FilterTask {
         self.below.buffer_bytes(request)
     }
 
+    fn passes_to(&self, request: Request) -> Option<(&Route, Request)> {
+        Some((&self.below, request))
+    }
+
     fn run(
         self: Rc<Self>,
         cx: TaskContext,
@@ -92,7 +96,7 @@ impl TaskNode for FilterTask {
                     // Filters below are not asked about what this one cuts short.
                     if let (Some(disk), 1..) = (&self.below.disk, len) {
                         let part = Request { len, ..request };
-                        cx.start(&self.below, part).await;
+                        cx.start_below_filters(&self.below, part).await;
                         cx.offload(disk, part).await?;
                     }
                     result
