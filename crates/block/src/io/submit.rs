@@ -117,7 +117,7 @@ impl IoContext {
         // SAFETY: our caller promises the same.
         let taken = unsafe { self.submit_on(path, Request { token, ..request }) };
         if taken.is_err() {
-            self.tracked.end(token);
+            self.tracked.cancel(token);
         }
         taken
     }
@@ -141,7 +141,7 @@ impl IoContext {
                 // SAFETY: our caller promises the same.
                 let taken = unsafe { self.submit_to_file(node.target(), &mapped) };
                 if taken.is_err() {
-                    self.tracked.end(token);
+                    self.tracked.cancel(token);
                 }
                 taken
             }

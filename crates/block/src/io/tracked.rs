@@ -69,15 +69,26 @@ impl TrackedRequests {
         token::place(token)
     }
 
-    /// A request has completed, or was not taken: drops its guards. Returns the token that its source gave it.
+    /// A request has completed: drops its guards. Returns the token that its source gave it.
     pub fn end(&mut self, mut token: u64) -> u64 {
-        while let Some(own) = self.came_with(token) {
-            let place = token::number(token);
-            self.entries[place as usize].guard = None;
-            self.free.push(place);
+        while let Some(own) = self.release(token) {
             token = own;
         }
         token
+    }
+
+    /// A request was not taken: drops the guard of this token. Those of the token that it came with are its caller's to drop.
+    pub fn cancel(&mut self, token: u64) {
+        self.release(token);
+    }
+
+    /// Drops the guard of this token; the token that the request came with.
+    fn release(&mut self, token: u64) -> Option<u64> {
+        let own = self.came_with(token)?;
+        let place = token::number(token);
+        self.entries[place as usize].guard = None;
+        self.free.push(place);
+        Some(own)
     }
 
     /// The same for completions, which get the tokens of their sources back.
@@ -93,12 +104,14 @@ mod tests {
     use crate::drivers::Driver;
     use crate::io::{AttachContext, AttachedDisk, IoContext};
     use crate::lease::Leases;
+    use crate::mark::{Mark, Marked};
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
     use crate::{Aio, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::future::poll_fn;
+    use std::ops::Range;
     use std::pin::pin;
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -379,5 +392,41 @@ mod tests {
                 .iter_mut()
                 .all(|it| it.as_mut().poll(&mut cx).is_ready())
         );
+    }
+
+    struct NoMarks;
+
+    impl Mark for NoMarks {
+        fn mark(&self, _: Range<u64>) {}
+    }
+
+    #[test]
+    fn a_request_that_is_refused_below_two_marks_gives_each_place_back_once() {
+        let null = NullOptions {
+            size: 1 << 20,
+            read_zeroes: false,
+            latency_ns: 0,
+        };
+        let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
+        let wrap = |below| Marked::route(Arc::new(NoMarks), below);
+        let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &node);
+        let request = |token| Request {
+            op: Op::Write,
+            fua: false,
+            offset: 0,
+            len: 0,
+            iov: std::ptr::null_mut(),
+            iov_count: 0,
+            token,
+        };
+        // SAFETY: there are no segments.
+        let mut submit = |token| unsafe { io.submit(&disk, request(token)) };
+        let taken = (0..).take_while(|token| submit(*token).is_ok()).count();
+        let mut done = Vec::new();
+        io.reap(&mut done);
+        assert!(done.iter().map(|done| done.token).eq(0..taken as u64));
+        assert!(io.tracked.is_empty());
     }
 }
