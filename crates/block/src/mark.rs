@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(inner.take(), [(0, 512)]);
     }
 
-    /// One filter cuts a write short, and one below it, which is not asked, has a window onto what is marked, or is a window's.
+    /// One filter cuts a write short, and one below it has a window onto what is marked, or is a window's.
     #[test]
     fn a_change_that_is_cut_short_above_another_filter_leaves_its_mark() {
         let folder = tempfile::tempdir().unwrap();

@@ -148,10 +148,6 @@ impl<N: TaskNode + ?Sized> TaskNode for Shifted<N> {
         self.node.buffer_bytes(&self.shift(*request))
     }
 
-    fn passes_to(&self, request: Request) -> Option<(&Route, Request)> {
-        self.node.passes_to(self.shift(request))
-    }
-
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         self.node.clone().run(cx, self.shift(request))
     }

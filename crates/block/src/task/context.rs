@@ -58,7 +58,7 @@ impl TaskContext {
     }
 
     /// Waits at the gates of a request's route, and has the task leave the marks of it. Returns the path behind these.
-    pub async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
+    async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
         let mut path = route.path(request.op);
         loop {
             let below = match path {
@@ -76,15 +76,6 @@ impl TaskContext {
                 path => return path,
             };
             path = below.path(request.op);
-        }
-    }
-
-    /// The same for a request that filters below are not asked about: also at the gates and for the marks behind those.
-    pub async fn start_below_filters(&self, mut route: &Route, mut request: Request) {
-        while let Path::Task(node) = self.start(route, request).await
-            && let Some(below) = node.passes_to(request)
-        {
-            (route, request) = below;
         }
     }
 

@@ -27,7 +27,6 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::route::Route;
 use engine::Request;
 
 pub(crate) use context::TaskContext;
@@ -46,11 +45,6 @@ pub(crate) trait TaskNode {
     /// [below it](crate::Route::buffer_bytes). The task has it before it is first polled.
     fn buffer_bytes(&self, _request: &Request) -> usize {
         0
-    }
-
-    /// The route that a node passes requests on to as they are, and this request as it is there; `None`: it is more than that.
-    fn passes_to(&self, _request: Request) -> Option<(&Route, Request)> {
-        None
     }
 
     /// Carries a request out. What is done before the future is made happens in the order in which requests are

@@ -126,7 +126,7 @@ fn cut_short_is_so_much_and_no_more() {
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path) {
-        // A filter below is not asked about what another one has cut.
+        // A filter below has to do with other requests.
         let silent = Faults::new(rules(&[rule(Op::Flush, FaultAction::Error(Errno::IO))]));
         let below = filter(&below, &silent);
         for (action, result) in [

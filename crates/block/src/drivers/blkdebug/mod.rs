@@ -64,10 +64,6 @@ impl TaskNode for FilterTask {
         self.below.buffer_bytes(request)
     }
 
-    fn passes_to(&self, request: Request) -> Option<(&Route, Request)> {
-        Some((&self.below, request))
-    }
-
     fn run(
         self: Rc<Self>,
         cx: TaskContext,
@@ -93,15 +89,39 @@ impl TaskNode for FilterTask {
                 FaultOutcome::Fail(errno) => Err(errno),
                 FaultOutcome::Part(bytes, result) => {
                     let len = bytes.min(request.len);
-                    // Filters below are not asked about what this one cuts short.
-                    if let (Some(disk), 1..) = (&self.below.disk, len) {
-                        let part = Request { len, ..request };
-                        cx.start_below_filters(&self.below, part).await;
-                        cx.offload(disk, part).await?;
+                    if len > 0 {
+                        // SAFETY: the source keeps the segments until the task is complete.
+                        let mut segments = unsafe { beginning(&request, len) };
+                        let part = Request {
+                            len,
+                            iov: segments.as_mut_ptr(),
+                            iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+                            ..request
+                        };
+                        cx.child(&self.below, part).await?;
                     }
                     result
                 }
             }
         })
     }
+}
+
+/// The first `len` bytes of a request's segments, of which there are as many, or none at all.
+///
+/// # Safety
+/// The list of segments is valid.
+unsafe fn beginning(request: &Request, len: u64) -> Vec<libc::iovec> {
+    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut segments = Vec::new();
+    for index in 0..request.iov_count as usize {
+        // SAFETY: our caller promises that the list is valid.
+        let mut segment = unsafe { *request.iov.add(index) };
+        segment.iov_len = segment.iov_len.min(left);
+        left -= segment.iov_len;
+        if segment.iov_len > 0 {
+            segments.push(segment);
+        }
+    }
+    segments
 }
