@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use engine::{Completion, Op, Request};
 
 use crate::route::{Carrier, Target};
-use crate::{Aio, AttachedDisk, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions};
+use crate::{
+    Aio, AttachedDisk, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions,
+};
 
 /// A file with this content, through the page cache and without a lock.
 pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
@@ -22,6 +24,16 @@ pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
         locking: Locking::Off,
     };
     Node::open("file", false, &NodeOptions::File(options)).unwrap()
+}
+
+/// A null disk, which leaves memory as it is.
+pub(crate) fn null() -> Arc<Node> {
+    let options = NullOptions {
+        size: 1 << 20,
+        read_zeroes: false,
+        latency_ns: 0,
+    };
+    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
 }
 
 /// All of a file that is carried so.

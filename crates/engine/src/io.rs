@@ -50,6 +50,22 @@ pub struct Request {
     pub token: u64,
 }
 
+impl Request {
+    /// A request without segments, for `len` bytes at this offset.
+    #[must_use]
+    pub fn without_data(op: Op, offset: u64, len: u64, token: u64) -> Self {
+        Request {
+            op,
+            fua: false,
+            offset,
+            len,
+            iov: std::ptr::null_mut(),
+            iov_count: 0,
+            token,
+        }
+    }
+}
+
 /// Refusal of a push: no record is free. The request was not taken; push it again after a reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine has no room for another request")]

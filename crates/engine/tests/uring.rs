@@ -287,15 +287,7 @@ fn holes_are_punched_and_a_file_that_cannot_says_so() {
     temp.cached().sync_all().unwrap();
     let before = temp.name.as_file().metadata().unwrap().blocks();
     let mut ring = engine();
-    let range = |op, token| Request {
-        op,
-        fua: false,
-        offset: 4 * BLOCK as u64,
-        len: 8 * BLOCK as u64,
-        iov: std::ptr::null_mut(),
-        iov_count: 0,
-        token,
-    };
+    let range = |op, token| Request::without_data(op, 4 * BLOCK as u64, 8 * BLOCK as u64, token);
     let punch = Op::WriteZeroes { unmap: true };
     let null = fs::OpenOptions::new()
         .write(true)

@@ -11,7 +11,6 @@ mod verify;
 mod write_same;
 
 use block::{Op, Request};
-use libc::iovec;
 
 use crate::buffer::Buffer;
 use crate::exclusive::{Line, Place, Waker};
@@ -109,13 +108,8 @@ pub(crate) struct Extent {
 /// A request without data.
 pub(crate) fn plain(op: Op, fua: bool, extent: Extent) -> Request {
     Request {
-        op,
         fua,
-        offset: extent.offset,
-        len: extent.len,
-        iov: std::ptr::null_mut::<iovec>(),
-        iov_count: 0,
-        token: 0,
+        ..Request::without_data(op, extent.offset, extent.len, 0)
     }
 }
 

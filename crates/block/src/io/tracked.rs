@@ -107,7 +107,7 @@ mod tests {
     use crate::mark::{Mark, Marked};
     use crate::route::{Lookup, Mapped, Path, Route, Target};
     use crate::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::{Aio, FaultRules, Faults, Node, NodeOptions, NullOptions, testing};
+    use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::future::poll_fn;
@@ -356,12 +356,7 @@ mod tests {
         let (image, map) = image(&[Place::At(3)]);
         let mut io = testing::io();
         let below = testing::attach(&mut io, &image);
-        let null = NullOptions {
-            size: 1 << 20,
-            read_zeroes: false,
-            latency_ns: 0,
-        };
-        let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
+        let null = testing::null();
         let mut disk = testing::attach(&mut io, &null);
         disk.route.read = Path::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
@@ -402,25 +397,12 @@ mod tests {
 
     #[test]
     fn a_request_that_is_refused_below_two_marks_gives_each_place_back_once() {
-        let null = NullOptions {
-            size: 1 << 20,
-            read_zeroes: false,
-            latency_ns: 0,
-        };
-        let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
+        let null = testing::null();
         let wrap = |below| Marked::route(Arc::new(NoMarks), below);
         let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);
         let mut io = testing::io();
         let disk = testing::attach(&mut io, &node);
-        let request = |token| Request {
-            op: Op::Write,
-            fua: false,
-            offset: 0,
-            len: 0,
-            iov: std::ptr::null_mut(),
-            iov_count: 0,
-            token,
-        };
+        let request = |token| Request::without_data(Op::Write, 0, 0, token);
         // SAFETY: there are no segments.
         let mut submit = |token| unsafe { io.submit(&disk, request(token)) };
         let taken = (0..).take_while(|token| submit(*token).is_ok()).count();

@@ -321,6 +321,7 @@ mod tests {
     use super::super::buffers::MAX_BYTES;
     use super::super::io::IoFuture;
     use super::*;
+    use crate::io::token;
     use crate::route::Carrier;
     use crate::testing;
     use std::future::poll_fn;
@@ -343,15 +344,7 @@ mod tests {
     }
 
     fn request(source: u32, slot: u32) -> Request {
-        Request {
-            op: Op::Flush,
-            fua: false,
-            offset: 0,
-            len: 0,
-            iov: std::ptr::null_mut(),
-            iov_count: 0,
-            token: u64::from(source) << 32 | u64::from(slot),
-        }
+        Request::without_data(Op::Flush, 0, 0, token::new(source, slot))
     }
 
     struct Rig {
@@ -400,7 +393,7 @@ mod tests {
         unsafe { IoFuture::new(&cx.shared, request(0, 0), None, outgoing) }
     }
 
-    fn token(outgoing: &Outgoing) -> u64 {
+    fn token_of(outgoing: &Outgoing) -> u64 {
         match outgoing {
             Outgoing::Worker(_, request) => request.token,
             _ => panic!("for a worker"),
@@ -432,7 +425,7 @@ mod tests {
         let mut out = Vec::new();
         rig.tasks.reap(&mut out);
         let failed = Completion {
-            token: 1 << 32 | 5,
+            token: token::new(1, 5),
             result: Err(Errno::IO),
         };
         assert_eq!(out, [failed]);
@@ -452,7 +445,7 @@ mod tests {
         });
         assert_eq!(rig.completed(), [0; 0]);
         let out = rig.tasks.next_outgoing().unwrap();
-        let mut completions = done(token(&out));
+        let mut completions = done(token_of(&out));
         completions.extend(done(9));
         rig.tasks.take_io(&mut completions);
         assert_eq!(completions, done(9), "that of another is left");
@@ -496,7 +489,7 @@ mod tests {
         }
         let outgoing = |rig: &mut Rig| {
             assert_eq!(rig.completed(), [0; 0], "its I/O is out");
-            let tokens = std::iter::from_fn(|| rig.tasks.next_outgoing().map(|out| token(&out)));
+            let tokens = std::iter::from_fn(|| rig.tasks.next_outgoing().map(|out| token_of(&out)));
             tokens.collect::<Vec<_>>()
         };
         let [first, second, fifth] = outgoing(&mut rig)[..] else {
@@ -506,7 +499,7 @@ mod tests {
         rig.tasks.take_io(&mut done(first));
         assert_eq!(rig.completed(), [1]);
         assert_eq!(
-            rig.tasks.next_outgoing().map(|out| token(&out)),
+            rig.tasks.next_outgoing().map(|out| token_of(&out)),
             None,
             "nor does the fourth overtake"
         );
@@ -637,11 +630,11 @@ mod tests {
         });
         rig.tasks.run();
         let refused = [(); 2].map(|()| rig.tasks.next_outgoing().unwrap());
-        let tokens = refused.each_ref().map(token);
+        let tokens = refused.each_ref().map(token_of);
         for outgoing in refused {
             rig.tasks.put_back(outgoing);
         }
-        let again = [(); 2].map(|()| token(&rig.tasks.next_outgoing().unwrap()));
+        let again = [(); 2].map(|()| token_of(&rig.tasks.next_outgoing().unwrap()));
         assert_eq!(again, tokens);
         // In the other order.
         rig.tasks.take_io(&mut done(tokens[1]));

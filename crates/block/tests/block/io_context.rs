@@ -174,15 +174,7 @@ fn a_nodes_own_batch_limit_submits_early() {
         let route = rig.attach(&node);
         let mut submitted = Vec::new();
         for token in 0..5 {
-            let request = Request {
-                op: Op::Flush,
-                fua: false,
-                offset: 0,
-                len: 0,
-                iov: std::ptr::null_mut(),
-                iov_count: 0,
-                token,
-            };
+            let request = Request::without_data(Op::Flush, 0, 0, token);
             // SAFETY: a flush names no memory; the node outlives the engines.
             unsafe { rig.io.submit(&route, request) }.unwrap();
             submitted.push(rig.submitted());

@@ -40,15 +40,7 @@ fn everything_succeeds() {
 }
 
 fn request(token: u64) -> Request {
-    Request {
-        op: block::Op::Flush,
-        fua: false,
-        offset: 0,
-        len: 0,
-        iov: std::ptr::null_mut(),
-        iov_count: 0,
-        token,
-    }
+    Request::without_data(block::Op::Flush, 0, 0, token)
 }
 
 #[test]

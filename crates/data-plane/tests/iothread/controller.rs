@@ -88,15 +88,8 @@ impl SocketDevice for Flushes {
             if io.room(0) == 0 {
                 return false;
             }
-            let request = Request {
-                op: Op::Flush,
-                fua: false,
-                offset: 0,
-                len: 0,
-                iov: std::ptr::null_mut(),
-                iov_count: 0,
-                token: self.seen.asked.fetch_add(1, Ordering::Relaxed) as u64,
-            };
+            let number = self.seen.asked.fetch_add(1, Ordering::Relaxed) as u64;
+            let request = Request::without_data(Op::Flush, 0, 0, number);
             self.wanted -= 1;
             self.in_flight += 1;
             // SAFETY: a flush has no segments.

@@ -240,15 +240,7 @@ mod tests {
     use super::*;
 
     fn request(op: Op, offset: u64, len: u64) -> Request {
-        Request {
-            op,
-            fua: false,
-            offset,
-            len,
-            iov: std::ptr::null_mut(),
-            iov_count: 0,
-            token: 0,
-        }
+        Request::without_data(op, offset, len, 0)
     }
 
     fn rule(action: FaultAction) -> FaultRule {

@@ -140,13 +140,8 @@ mod tests {
 
     fn request(op: Op, fua: bool) -> Request {
         Request {
-            op,
             fua,
-            offset: 512,
-            len: 4096,
-            iov: std::ptr::null_mut(),
-            iov_count: 0,
-            token: 77,
+            ..Request::without_data(op, 512, 4096, 77)
         }
     }
 
