@@ -90,6 +90,11 @@ impl Epochs {
         self.older.is_empty() && self.settling.is_empty()
     }
 
+    /// Something waits for requests of older generations.
+    pub fn are_settling(&self) -> bool {
+        !self.settling.is_empty()
+    }
+
     /// So many requests of older generations are parked.
     pub fn end_settling(&mut self, parked: u32) {
         if self.in_flight() == parked {

@@ -422,9 +422,8 @@ impl Vring {
     }
 
     /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
-    pub fn settle(&mut self, reply: Sender<()>, place: u32, io: &mut IoContext) {
+    pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
-        io.open_gates(place);
         self.epochs.settle(reply);
         self.release_old(io);
     }
@@ -469,6 +468,10 @@ impl Vring {
             }
         }
         self.epochs.end_settling(self.device.parked_of_old());
+        if self.epochs.are_settling() {
+            // Each time: a later step of a request, or a retry, may have come to a gate meanwhile.
+            io.open_gates(self.place);
+        }
     }
 
     /// The current generation begins to use its memory.

@@ -45,7 +45,7 @@ impl Vring {
                 self.ring.set_log(log, &self.memory);
                 let _ = reply.send(());
             }
-            QueueCommand::Settle(reply) => self.settle(reply, place, io),
+            QueueCommand::Settle(reply) => self.settle(reply, io),
             QueueCommand::Descriptors(reply) => {
                 let _ = reply.send(self.descriptors(cx));
             }
@@ -74,13 +74,13 @@ impl Vring {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = controls.attach(&node);
                 self.set_disk(disk, controls.io);
-                self.settle(reply, place, controls.io);
+                self.settle(reply, controls.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| controls.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
                 self.set_disks(disks, attached, controls.io);
-                self.settle(reply, place, controls.io);
+                self.settle(reply, controls.io);
             }
             DeviceCommand::ToScsi(message) => {
                 if self.handle_queue_message(message, controls.io, now) {
