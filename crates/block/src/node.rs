@@ -311,6 +311,22 @@ impl Node {
         self.unmap
     }
 
+    /// Takes the image locks of a file or device that was opened with [`Locking::Off`]. Other nodes have none.
+    ///
+    /// # Errors
+    /// [`NodeError::Locked`]: another program has it, or another node, in a way that leaves no place for this one.
+    pub fn lock(&self, path: &Path, locking: Locking) -> Result<(), NodeError> {
+        let file = self.driver.file();
+        file.map_or(Ok(()), |file| file.fd.lock(path, locking, self.read_only))
+    }
+
+    /// Lets its image locks go.
+    pub fn unlock(&self) {
+        if let Some(file) = self.driver.file() {
+            file.fd.release();
+        }
+    }
+
     /// Takes over the image locks of another node, which is the same file, opened before. That is left without,
     /// unless this fails. `locking` is ours and that one's.
     ///

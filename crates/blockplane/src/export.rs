@@ -64,7 +64,7 @@ fn start_blk(
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
 ) -> Result<(), Failure> {
-    let node = objects.node(&options.node_name)?;
+    let node = objects.active_node(&options.node_name)?;
     check_writable(&node, options.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,

@@ -2,6 +2,7 @@
 //!
 //! This is the wiring: options into objects, and their orderly end.
 
+mod activation;
 mod aio;
 mod attach;
 mod chardev;

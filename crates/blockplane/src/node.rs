@@ -63,7 +63,10 @@ impl Opening {
     /// What there has to be is there.
     pub fn plan(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
         let below = match lowest(options) {
-            Lowest::There(name) => Some(objects.node(name)?),
+            Lowest::There(name) => {
+                objects.check_active_below(options.active, name)?;
+                Some(objects.node(name)?)
+            }
             Lowest::File | Lowest::Null => None,
         };
         Ok(Opening {
@@ -288,7 +291,10 @@ fn how(
         unmap: options.discard == Discard::Unmap,
         aio: aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
-        locking: locking(file.locking),
+        locking: match options.active {
+            true => locking(file.locking),
+            false => block::Locking::Off,
+        },
     }
 }
 

@@ -307,12 +307,19 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();
+        let active = open.options.active;
+        if let Some(below) = &below {
+            objects.check_active_below(active, below.name())?;
+        }
         planned.push(Planned {
-            options: described.unwrap_or(&open.options).clone(),
+            options: BlockdevOptions {
+                active,
+                ..described.unwrap_or(&open.options).clone()
+            },
             described: described.is_some(),
             exports,
             old,
-            had_locking: locking(&open.options.driver),
+            had_locking: locking(&open.options),
             below,
         });
     }
@@ -355,8 +362,10 @@ fn contains(nodes: &[&OpenNode], open: &OpenNode) -> bool {
     nodes.iter().any(|other| std::ptr::eq(*other, open))
 }
 
-fn locking(driver: &Driver) -> Locking {
-    driver.file().map_or(Locking::Off, |file| file.locking)
+/// The locks that a node has, which is no filter.
+fn locking(options: &BlockdevOptions) -> Locking {
+    let file = options.driver.file().filter(|_| options.active);
+    file.map_or(Locking::Off, |file| file.locking)
 }
 
 fn open_unlocked(
@@ -380,12 +389,12 @@ fn take_locks(renewed: &[Renewed]) -> Result<(), Failure> {
     });
     let mut taken: Vec<(&Renewed, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let locking = [file.locking, new.had_locking].map(node::locking);
-        if let Err(error) = new.node.take_locks(&new.old, &file.filename, locking) {
+        let lockings = [locking(&new.options), new.had_locking].map(node::locking);
+        if let Err(error) = new.node.take_locks(&new.old, &file.filename, lockings) {
             for (new, file) in taken {
-                let locking = [new.had_locking, file.locking].map(node::locking);
+                let lockings = [new.had_locking, locking(&new.options)].map(node::locking);
                 // They had them a moment ago, and nobody else could take them, unless they were let go.
-                let _ = new.old.take_locks(&new.node, &file.filename, locking);
+                let _ = new.old.take_locks(&new.node, &file.filename, lockings);
             }
             return Err(error.into());
         }

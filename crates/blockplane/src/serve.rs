@@ -122,6 +122,7 @@ fn directives(options: &Serve) -> Vec<Directive> {
             discard: options.discard,
             cache_direct: Some(options.cache_direct),
             cache_no_flush: false,
+            active: true,
             driver: driver(options, disk),
         })
     }));

@@ -170,7 +170,7 @@ fn an_error_shows_the_line() {
         error.to_string(),
         "f.toml: one problem\n\
          f.toml:3:1: unknown option 'sise'; did you mean 'size'? Known: driver, node-name, read-only, \
-         auto-read-only, discard, cache.direct, cache.no-flush, detect-zeroes, force-share, size, \
+         auto-read-only, discard, cache.direct, cache.no-flush, active, detect-zeroes, force-share, size, \
          read-zeroes, latency-ns\n\
          \x20 3 | sise = \"1G\"\n\
          \x20   | ^^^^"

@@ -101,6 +101,7 @@ fn a_whole_command_line_in_order() {
         discard: Discard::Ignore,
         cache_direct: Some(true),
         cache_no_flush: false,
+        active: true,
         driver: Driver::File(FileOptions {
             filename: PathBuf::from("/a,b"),
             aio: None,
@@ -551,6 +552,24 @@ fn node_errors() {
 }
 
 #[test]
+fn a_node_below_an_active_one_is_active() {
+    let file = ",file.driver=file,file.filename=/a";
+    for (said, expected) in [
+        ("", [true, true]),
+        (",active=off", [false, false]),
+        (",active=off,file.active=on", [false, true]),
+    ] {
+        let raw = node(&format!("raw,node-name=r{said}{file}"));
+        let Some((_, NodeRef::Inline(file))) = raw.driver.child() else {
+            panic!("{raw:?}")
+        };
+        assert_eq!([raw.active, file.active], expected);
+    }
+    let error = node_error(&format!("raw,node-name=r{file},file.active=off"));
+    assert!(error.contains("'file.active=off' contradicts"), "{error}");
+}
+
+#[test]
 fn raw_over_a_node_in_place() {
     let raw = node(
         "raw,node-name=r,offset=1M,size=2M,cache.direct=on,read-only=on,cache.no-flush=on,\
@@ -567,6 +586,7 @@ fn raw_over_a_node_in_place() {
     assert_eq!((*offset, *size), (1 << 20, Some(2 << 20)));
     assert_eq!(file.cache_direct, Some(true), "inherited");
     assert!(file.cache_no_flush, "inherited");
+    assert!(file.active && raw.active);
     assert!(!file.read_only, "its own");
     assert_eq!(
         file.discard,

@@ -52,6 +52,7 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
     let found = std::fs::metadata(filename);
     if let Ok(found) = &found
         && file.locking != Locking::Off
+        && options.active
     {
         let this = (options.node_name.clone(), writes);
         match seen.entry((found.dev(), found.ino())) {

@@ -31,7 +31,7 @@ pub(super) fn start(
     let mut reports = Vec::new();
     let mut figures_of_disks = Vec::new();
     for lun in &kind.luns {
-        let node = objects.node(&lun.node_name)?;
+        let node = objects.active_node(&lun.node_name)?;
         let (unit, pr_file) = unit(
             &options.id,
             lun,

@@ -30,7 +30,7 @@ pub(super) fn start(
     let controller = Controller::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in &kind.scsi.luns {
-        let node = objects.node(&lun.node_name)?;
+        let node = objects.active_node(&lun.node_name)?;
         controller.insert(controller.disk(lun, node, objects.parked)?)?;
     }
     let listener = listener(&kind.scsi.addr, objects)?;

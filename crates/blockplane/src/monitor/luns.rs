@@ -159,7 +159,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let made = control.objects.node(&lun.node_name);
+    let made = control.objects.active_node(&lun.node_name);
     let disk = match made.and_then(|node| found.controller.disk(&lun, node, false)) {
         Ok(made) => made,
         Err(failure) => return reply.send(Err(failed(&failure))),

@@ -26,6 +26,15 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             run: Run::Later(remove),
         },
         Command {
+            name: "blockdev-set-active",
+            arguments: Object::of(vec![
+                Member::optional("node-name", Type::Str),
+                Member::required("active", Type::Bool),
+            ]),
+            returns: None,
+            run: Run::Later(set_active),
+        },
+        Command {
             name: "query-named-block-nodes",
             // Without images over others, nothing is nested that could be left out.
             arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
@@ -163,6 +172,53 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
+/// Activates a node or all nodes, or inactivates them, for which they are flushed first: if that fails they stay active.
+fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let objects = &mut control.objects;
+    let name = arguments.get("node-name").and_then(Value::as_str);
+    if arguments["active"] == true {
+        let activated = match name {
+            Some(name) => objects.activate(name),
+            None => objects.activate_all(),
+        };
+        let activated = activated.map_err(|failure| failed(&failure));
+        return reply.send(activated.map(|()| json!({})));
+    }
+    let begun = match name {
+        Some(name) => objects.begin_inactivate(name),
+        None => objects.begin_inactivate_all(),
+    };
+    let names = match begun {
+        Ok(names) => names,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let nodes = names.iter().filter_map(|name| objects.find_node(name));
+    let nodes: Vec<_> = nodes.map(|open| open.node.clone()).collect();
+    let flush = move || {
+        nodes.iter().try_for_each(|node| {
+            node.flush_blocking().map_err(|error| {
+                let name = node.name();
+                Error::generic(format!(
+                    "Failed to inactivate node {name}: flushing it failed: {error}"
+                ))
+            })
+        })
+    };
+    control.later(
+        "inactivate".to_owned(),
+        AtTheEnd::Finish,
+        reply,
+        flush,
+        move |control, flushed| {
+            match flushed {
+                Ok(()) => control.objects.inactivate(&names),
+                Err(_) => control.objects.release(&names),
+            }
+            flushed
+        },
+    );
+}
+
 /// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients
 /// expect say so.
 pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
@@ -188,7 +244,7 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     json!({
         "iops_rd": 0,
         "detect_zeroes": "off",
-        "active": true,
+        "active": options.active,
         "image": image,
         "iops_wr": 0,
         "ro": node.read_only(),

@@ -80,6 +80,7 @@ fn node(options: &BlockdevOptions, nodes: &[OpenNode]) -> Result<Value, String> 
             Discard::Unmap => "unmap",
         },
         "cache": {"no-flush": options.cache_no_flush},
+        "active": options.active,
     });
     if let Some(direct) = options.cache_direct {
         json["cache"]["direct"] = direct.into();

@@ -105,6 +105,7 @@ fn changed_node(node_name: &str, driver: Driver) -> BlockdevOptions {
         discard: Discard::Unmap,
         cache_direct: Some(true),
         cache_no_flush: true,
+        active: false,
         driver,
     }
 }

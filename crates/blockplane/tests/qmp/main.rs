@@ -32,6 +32,7 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod active;
 mod anything;
 mod born;
 mod chardev;

@@ -49,6 +49,11 @@ pub(crate) const COMMON_KEYS: &[Key] = &[
         help: "ignore flushes; loses data when the host stops (default off)",
     },
     Key {
+        name: "active",
+        value: "on|off",
+        help: "lock the image and use it, or leave it to another program until an export or blockdev-set-active needs it (default on)",
+    },
+    Key {
         name: "detect-zeroes",
         value: "off",
         help: "only off for now",
@@ -132,10 +137,6 @@ const KEYS_NOT_YET: &[NotYet] = &[
         name: "x-check-cache-dropped",
         instead: "leave it out",
     },
-    NotYet {
-        name: "active",
-        instead: "leave it out: nodes are always active",
-    },
 ];
 
 /// A driver before its options are known.
@@ -184,6 +185,7 @@ struct Inherited {
     discard: Discard,
     cache_direct: Option<bool>,
     cache_no_flush: bool,
+    active: bool,
 }
 
 impl Inherited {
@@ -194,6 +196,7 @@ impl Inherited {
         discard: Discard::Ignore,
         cache_direct: None,
         cache_no_flush: false,
+        active: true,
     };
 }
 
@@ -242,7 +245,15 @@ fn node(
         cache_no_flush: fields
             .boolean("cache.no-flush")?
             .unwrap_or(inherited.cache_no_flush),
+        active: fields.boolean("active")?.unwrap_or(inherited.active),
     };
+    if inherited.active && !own.active && !prefix.is_empty() {
+        let reason = format!(
+            "'{}=off' contradicts the node in front of it, which is active; set active=off there",
+            fields.path("active")
+        );
+        return Err(Problem::Conflict { reason });
+    }
     let not_detected = "leave it out: zeroes are written as they are";
     let not_yet = [
         NotYet {
@@ -287,6 +298,7 @@ fn node(
     names.add_node(&node_name, read_only)?;
     if let Driver::File(file) | Driver::HostDevice(file) = &driver
         && file.locking != Locking::Off
+        && own.active
     {
         let writes = !own.read_only && !own.auto_read_only;
         let key = format!("{prefix}filename");
@@ -299,6 +311,7 @@ fn node(
         discard: own.discard,
         cache_direct: own.cache_direct,
         cache_no_flush: own.cache_no_flush,
+        active: own.active,
         driver,
     };
     Ok((node, read_only))

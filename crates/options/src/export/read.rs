@@ -307,7 +307,10 @@ fn export(
 }
 
 fn writable(fields: &mut Fields) -> Result<bool, Problem> {
-    fields.must_be_off("allow-inactive", "leave it out: nodes are always active")?;
+    fields.must_be_off(
+        "allow-inactive",
+        "leave it out: an export makes its nodes active",
+    )?;
     Ok(fields.boolean("writable")?.unwrap_or(false))
 }
 

@@ -81,10 +81,19 @@ impl LockedFd {
         })?;
         let held = AtomicBool::new(false);
         let this = Self { fd, image, held };
-        if locking != Locking::Off {
-            this.hold(path, locking, read_only)?;
-        }
+        this.lock(path, locking, read_only)?;
         Ok(this)
+    }
+
+    /// Takes the locks of an image that was opened without.
+    ///
+    /// # Errors
+    /// As for [`LockedFd::acquire`]. It has no lock then.
+    pub fn lock(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+        match locking {
+            Locking::Off => Ok(()),
+            _ => self.hold(path, locking, read_only),
+        }
     }
 
     /// Takes the locks over that `from` has on the same image: somebody holds them all the time. `from`
@@ -131,7 +140,8 @@ impl LockedFd {
         }
     }
 
-    fn release(&self) {
+    /// Lets the locks go.
+    pub fn release(&self) {
         if self.held.swap(false, Ordering::Relaxed) {
             self.image.release();
         }

@@ -1,0 +1,130 @@
+//! Active and inactive nodes.
+//!
+//! An active node has its image's locks and may be used. An inactive one leaves the image to another program: at the destination of a
+//! migration until its source has let go, and at the source from then on. Nodes below an active one are active, so they are
+//! activated first and inactivated last. An export makes its nodes active.
+
+use std::sync::Arc;
+
+use block::Node;
+
+use crate::Failure;
+use crate::node;
+use crate::objects::{Objects, OpenNode};
+
+impl Objects {
+    /// The node of this name, for an export.
+    pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, Failure> {
+        let node = self.node(name)?;
+        self.activate(name)?;
+        Ok(node)
+    }
+
+    /// A node becomes active, those below it first. Those that are so already stay as they are.
+    pub fn activate(&mut self, name: &str) -> Result<(), Failure> {
+        let open = self.find_node(name).ok_or_else(|| not_found(name))?;
+        open.check_free()?;
+        if open.options.active {
+            return Ok(());
+        }
+        if let Some(below) = open.below().map(str::to_owned) {
+            self.activate(&below)?;
+        }
+        let mut nodes = self.nodes.iter_mut();
+        if let Some(open) = nodes.find(|open| open.node.name() == name) {
+            if let Some(file) = open.options.driver.file() {
+                open.node
+                    .lock(&file.filename, node::locking(file.locking))?;
+            }
+            open.options.active = true;
+            tracing::info!(node = name, "active");
+        }
+        Ok(())
+    }
+
+    /// All nodes become active.
+    pub fn activate_all(&mut self) -> Result<(), Failure> {
+        let names = self.nodes.iter().map(|open| open.node.name().to_owned());
+        let names: Vec<String> = names.collect();
+        names.iter().try_for_each(|name| self.activate(name))
+    }
+
+    /// What becomes inactive with a node, itself first: nodes below it that no other active node is in front of. They are
+    /// reserved, to be flushed. Nothing, if it is inactive already.
+    pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+        let open = self.find_node(name).ok_or_else(|| not_found(name))?;
+        if !open.options.active {
+            return Ok(Vec::new());
+        }
+        self.check_unused(name, &[])?;
+        let mut goes = vec![name.to_owned()];
+        let mut below = open.below();
+        while let Some(name) = below
+            && self.check_unused(name, &goes).is_ok()
+        {
+            goes.push(name.to_owned());
+            below = self.find_node(name).and_then(OpenNode::below);
+        }
+        self.reserve(&goes, "blockdev-set-active")?;
+        Ok(goes)
+    }
+
+    /// The same of all nodes.
+    pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, Failure> {
+        let names = self.nodes.iter().map(|open| open.node.name().to_owned());
+        let names: Vec<String> = names.collect();
+        for name in &names {
+            self.check_unused(name, &names)?;
+        }
+        self.reserve(&names, "blockdev-set-active")?;
+        Ok(names)
+    }
+
+    /// Nodes that were reserved for it, and have been flushed, become inactive.
+    pub fn inactivate(&mut self, names: &[String]) {
+        self.release(names);
+        for open in &mut self.nodes {
+            if names.iter().any(|name| open.node.name() == name) {
+                open.node.unlock();
+                open.options.active = false;
+                tracing::info!(node = open.node.name(), "inactive");
+            }
+        }
+    }
+
+    /// What is in front of the node that a node refers to by name may be active, or that is inactive too.
+    pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), Failure> {
+        match self.find_node(below) {
+            Some(open) if active && !open.options.active => Err(format!(
+                "Inactive '{below}' can't be below an active node: activate it by blockdev-set-active, or add the node with active=off"
+            )
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// No export shows it, and no active node is in front of it but those that `go` as well.
+    fn check_unused(&self, name: &str, go: &[String]) -> Result<(), Failure> {
+        let is_above = |open: &&OpenNode| {
+            let goes = go.iter().any(|name| open.node.name() == name);
+            open.options.active && !goes && open.below() == Some(name)
+        };
+        if let Some(above) = self.nodes.iter().find(is_above) {
+            let above = above.node.name();
+            return Err(format!("Node '{name}' has active parent node '{above}'").into());
+        }
+        if let Some(export) = self
+            .exports
+            .iter()
+            .find(|export| export.options.shows(name))
+        {
+            let export = &export.options.id;
+            return Err(format!("Node '{name}' is in use: export '{export}' shows it").into());
+        }
+        Ok(())
+    }
+}
+
+fn not_found(name: &str) -> Failure {
+    format!("Failed to find node with node-name='{name}'").into()
+}
