@@ -115,6 +115,9 @@ const WORKER: &[&str] = &[
     "preadv2",
     "pwritev",
     "pwritev2",
+    // For a backtrace, to where a library's debug information may be.
+    "readlink",
+    "readlinkat",
     "renameat",
     "renameat2",
     "statx",
@@ -178,8 +181,6 @@ const CONTROL: &[&str] = &[
     "lstat",
     "open",
     "pipe2",
-    "readlink",
-    "readlinkat",
     "rename",
     "rt_sigtimedwait",
     "sched_getparam",
