@@ -38,7 +38,7 @@ fn the_example_of_the_documents_runs() {
     assert!(folder.has("measure.sock") && folder.has("qmp.sock"));
     drop(front_end);
     assert_eq!(server.stop().succeeded(), "");
-    assert_eq!(folder.names(), ["disk0.img", "f.toml"]);
+    assert_eq!(folder.names(), ["disk0.img", "f.toml", "nothing.pr"]);
 }
 
 #[test]
