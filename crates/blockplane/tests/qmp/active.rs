@@ -52,6 +52,8 @@ fn an_image_is_locked_while_its_node_is_active_and_only_then() {
     assert!(error.contains("disk"), "{error}");
     assert_eq!(active(&mut client), ["other"]);
     client.done("blockdev-del", json!({"node-name": "other"}));
+    client.done("blockdev-add", other_user());
+    client.done("blockdev-del", json!({"node-name": "other"}));
     client.done("blockdev-set-active", set_active("r", true));
     assert_eq!(active(&mut client), ["r", "d"], "what is below comes first");
     client.fails("blockdev-add", other_user());

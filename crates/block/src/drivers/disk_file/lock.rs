@@ -92,7 +92,9 @@ impl LockedFd {
     pub fn lock(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
         match locking {
             Locking::Off => Ok(()),
-            _ => self.hold(path, locking, read_only),
+            _ => self
+                .hold(path, locking, read_only)
+                .inspect_err(|_| self.release()),
         }
     }
 
