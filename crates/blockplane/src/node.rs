@@ -63,9 +63,9 @@ impl Opening {
     /// What there has to be is there.
     pub fn plan(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
         let below = match lowest(options) {
-            Lowest::There(name) => {
-                objects.check_active_below(options.active, name)?;
-                Some(objects.node(name)?)
+            Lowest::There { below, active } => {
+                objects.check_active_below(active, below)?;
+                Some(objects.node(below)?)
             }
             Lowest::File | Lowest::Null => None,
         };
@@ -125,12 +125,19 @@ impl Opened {
 enum Lowest<'a> {
     File,
     Null,
-    There(&'a str),
+    /// A node that is there already; whether the one in front of it is active.
+    There {
+        below: &'a str,
+        active: bool,
+    },
 }
 
 fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
     match options.driver.child() {
-        Some((_, NodeRef::Name(name))) => Lowest::There(name),
+        Some((_, NodeRef::Name(below))) => Lowest::There {
+            below,
+            active: options.active,
+        },
         Some((_, NodeRef::Inline(inside))) => lowest(inside),
         None if options.driver.file().is_some() => Lowest::File,
         None => Lowest::Null,

@@ -297,6 +297,11 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         if described.is_none() && !onto_these {
             continue;
         }
+        // As active as before, and so is the node below, opened anew or not.
+        let active = open.options.active;
+        if let Some(below) = &below {
+            objects.check_active_below(active, below)?;
+        }
         let below = match below {
             Some(below) if !onto_these => Some(objects.node(&below)?),
             _ => None,
@@ -307,10 +312,6 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();
-        let active = open.options.active;
-        if let Some(below) = &below {
-            objects.check_active_below(active, below.name())?;
-        }
         planned.push(Planned {
             options: BlockdevOptions {
                 active,

@@ -103,8 +103,17 @@ fn an_active_node_is_not_put_in_front_of_an_inactive_one() {
     client.done("blockdev-add", null);
     let on_null = json!({"driver": "raw", "node-name": "second", "file": "n"});
     client.done("blockdev-add", on_null);
-    let onto = json!({"options": [{"driver": "raw", "node-name": "second", "file": "d"}]});
-    let error = client.fails("blockdev-reopen", onto);
+    let onto = json!({"driver": "raw", "node-name": "second", "file": "d"});
+    let file = json!({"driver": "file", "node-name": "d", "filename": "disk"});
+    for options in [json!([onto]), json!([onto, file])] {
+        let error = client.fails("blockdev-reopen", json!({"options": options}));
+        assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
+    }
+    // The one in front of it is written in place.
+    let inside = json!({"driver": "raw", "active": true, "file": "d"});
+    let outside =
+        json!({"driver": "raw", "node-name": "third", "active": false, "file": inside});
+    let error = client.fails("blockdev-add", outside);
     assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
     program.stop();
 }
