@@ -1,5 +1,7 @@
 //! Nodes are inactive: their images belong to others meanwhile.
 
+use std::fs;
+
 use serde_json::{Value, json};
 use test_support::guest::{Guest, IN};
 
@@ -131,5 +133,21 @@ fn an_inactive_node_is_opened_anew_without_its_lock() {
     client.done("blockdev-del", json!({"node-name": "other"}));
     client.done("blockdev-set-active", set_active("d", true));
     client.fails("blockdev-add", other_user());
+    program.stop();
+}
+
+#[test]
+fn the_image_of_an_inactive_node_keeps_its_size() {
+    let (folder, program, mut client) = started(LINE);
+    let size = || fs::metadata(folder.join("disk")).unwrap().len();
+    for node in ["d", "r"] {
+        let to = json!({"node-name": node, "size": 2 * MIB});
+        let error = client.fails("block_resize", to);
+        assert!(error.contains("is inactive"), "{error}");
+    }
+    assert_eq!(size(), MIB);
+    client.done("blockdev-set-active", set_active("r", true));
+    client.done("block_resize", json!({"node-name": "r", "size": 2 * MIB}));
+    assert_eq!(size(), 2 * MIB);
     program.stop();
 }
