@@ -113,8 +113,7 @@ fn an_active_node_is_not_put_in_front_of_an_inactive_one() {
     }
     // The one in front of it is written in place.
     let inside = json!({"driver": "raw", "active": true, "file": "d"});
-    let outside =
-        json!({"driver": "raw", "node-name": "third", "active": false, "file": inside});
+    let outside = json!({"driver": "raw", "node-name": "third", "active": false, "file": inside});
     let error = client.fails("blockdev-add", outside);
     assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
     program.stop();
