@@ -360,7 +360,7 @@ impl Objects {
             }
         }
         let mut result = Ok(());
-        for OpenNode { node, .. } in &self.nodes {
+        for OpenNode { node, .. } in self.nodes.iter().filter(|open| open.options.active) {
             if let Err(error) = node.flush_blocking() {
                 result = Err(format!("{}: the last flush failed: {error}", node.name()).into());
             }

@@ -170,7 +170,7 @@ impl Planned {
 impl Reopen {
     /// Lets the new openings take the old ones' places. This waits for requests in flight.
     pub fn carry_out(&self) -> Result<(), Failure> {
-        for Renewed { old, .. } in &self.renewed {
+        for Renewed { old, .. } in self.renewed.iter().filter(|new| new.options.active) {
             // Whoever reads only from now on will not flush it at the end.
             old.flush_blocking()
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;

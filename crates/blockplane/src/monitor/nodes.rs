@@ -144,9 +144,9 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(goes) => goes,
         Err(failure) => return reply.send(Err(failed(&failure))),
     };
-    let node = control
-        .objects
-        .find_node(&name)
+    let open = control.objects.find_node(&name);
+    let node = open
+        .filter(|open| open.options.active)
         .map(|open| open.node.clone());
     let flush = move || {
         let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
