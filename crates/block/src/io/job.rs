@@ -67,10 +67,6 @@ impl Job {
         };
         list.copy_from_slice(given);
         match op {
-            Op::Read | Op::Write => cut(list, len),
-            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => {}
-        }
-        match op {
             // SAFETY: and for the memory that it names.
             Op::Read => file.read(offset, len, unsafe { Segments::new(list) }),
             // SAFETY: as above.
@@ -79,15 +75,6 @@ impl Job {
             Op::Discard => file.discard(offset, len),
             Op::WriteZeroes { unmap } => file.write_zeroes(offset, len, unmap, fua),
         }
-    }
-}
-
-/// Segments of so many bytes: of a part of a request.
-fn cut(list: &mut [libc::iovec], len: u64) {
-    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
-    for segment in list {
-        segment.iov_len = segment.iov_len.min(left);
-        left -= segment.iov_len;
     }
 }
 
