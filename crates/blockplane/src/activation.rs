@@ -1,8 +1,7 @@
 //! Active and inactive nodes.
 //!
-//! An active node has its image's locks and may be used. An inactive one leaves the image to another program: at the destination of a
-//! migration until its source has let go, and at the source from then on. Nodes below an active one are active, so they are
-//! activated first and inactivated last. An export makes its nodes active.
+//! An active node has its image's locks and may be used. An inactive one leaves the image to another program. Nodes below an active
+//! one are active: they are activated first. An export makes its nodes active, and they stay so while it is there.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ impl Objects {
 
     /// A node becomes active, those below it first. Those that are so already stay as they are.
     pub fn activate(&mut self, name: &str) -> Result<(), Failure> {
-        let open = self.find_node(name).ok_or_else(|| not_found(name))?;
+        let open = self.named_node(name)?;
         open.check_free()?;
         if open.options.active {
             return Ok(());
@@ -52,7 +51,7 @@ impl Objects {
     /// What becomes inactive with a node, itself first: nodes below it that no other active node is in front of. They are
     /// reserved, to be flushed. Nothing, if it is inactive already.
     pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, Failure> {
-        let open = self.find_node(name).ok_or_else(|| not_found(name))?;
+        let open = self.named_node(name)?;
         if !open.options.active {
             return Ok(Vec::new());
         }
@@ -69,10 +68,10 @@ impl Objects {
         Ok(goes)
     }
 
-    /// The same of all nodes.
+    /// The same of all nodes that are active.
     pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, Failure> {
-        let names = self.nodes.iter().map(|open| open.node.name().to_owned());
-        let names: Vec<String> = names.collect();
+        let active = self.nodes.iter().filter(|open| open.options.active);
+        let names: Vec<String> = active.map(|open| open.node.name().to_owned()).collect();
         for name in &names {
             self.check_unused(name, &names)?;
         }
@@ -92,7 +91,7 @@ impl Objects {
         }
     }
 
-    /// What is in front of the node that a node refers to by name may be active, or that is inactive too.
+    /// Refuses an active node in front of an inactive one.
     pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), Failure> {
         match self.find_node(below) {
             Some(open) if active && !open.options.active => Err(format!(
@@ -103,7 +102,7 @@ impl Objects {
         }
     }
 
-    /// No export shows it, and no active node is in front of it but those that `go` as well.
+    /// Refuses while an export shows the node, or an active node is in front of it that does not `go` as well.
     fn check_unused(&self, name: &str, go: &[String]) -> Result<(), Failure> {
         let is_above = |open: &&OpenNode| {
             let goes = go.iter().any(|name| open.node.name() == name);
@@ -123,8 +122,4 @@ impl Objects {
         }
         Ok(())
     }
-}
-
-fn not_found(name: &str) -> Failure {
-    format!("Failed to find node with node-name='{name}'").into()
 }

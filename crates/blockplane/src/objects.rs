@@ -233,11 +233,16 @@ impl Objects {
         Ok(())
     }
 
+    /// The node of this name, for commands that say so in QEMU's words if there is none.
+    pub fn named_node(&self, name: &str) -> Result<&OpenNode, Failure> {
+        let found = self.find_node(name);
+        found.ok_or_else(|| format!("Failed to find node with node-name='{name}'").into())
+    }
+
     /// What goes with a node, itself first, if nothing uses any of it; it is reserved.
     pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, Failure> {
         self.check_not_opening(name)?;
-        let found = self.find_node(name);
-        let found = found.ok_or_else(|| format!("Failed to find node with node-name='{name}'"))?;
+        let found = self.named_node(name)?;
         if let Some(parent) = &found.parent {
             return Err(format!(
                 "Node {name} is not owned by the monitor: it goes with node '{parent}'"

@@ -34,8 +34,8 @@ pub struct BlockdevOptions {
     /// `cache.no-flush`: ignore flush requests: fast, and loses data when the host stops. Default
     /// off; a child written in place inherits its parent's.
     pub cache_no_flush: bool,
-    /// `active`: use the image from the beginning, and lock it. An inactive node is for the destination of a migration.
-    /// Default on; a child written in place inherits its parent's.
+    /// `active`: lock the image and use it from the beginning. An inactive node leaves it to another program until it is
+    /// activated, or exported. Default on; a child written in place inherits its parent's.
     pub active: bool,
     /// What is behind the node, with the driver's own options.
     pub driver: Driver,
