@@ -78,21 +78,16 @@ pub(crate) struct MergeBuffer {
 }
 
 impl MergeBuffer {
-    pub fn new() -> Self {
+    /// For one batch.
+    #[inline]
+    pub fn new(limits: MergeLimits) -> Self {
         MergeBuffer {
-            limits: MergeLimits::OFF,
+            limits,
             op: Op::Read,
             waiting: [0; MAX_MERGED_REQUESTS],
             count: 0,
             sorted: true,
         }
-    }
-
-    /// What counts for the next batch; nothing waits.
-    #[inline]
-    pub fn begin(&mut self, limits: MergeLimits) {
-        debug_assert_eq!(self.count, 0, "a batch ends with an empty buffer");
-        self.limits = limits;
     }
 
     #[inline]

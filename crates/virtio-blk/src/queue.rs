@@ -46,7 +46,6 @@ pub struct Queue {
     /// Used entries were pushed by admitting.
     answered: bool,
     device: Arc<Device>,
-    merge: MergeBuffer,
     /// When the present batch was admitted. It only grows.
     taken: AdmitTime,
     /// The first of the current generation.
@@ -58,11 +57,11 @@ pub struct Queue {
     stats: QueueStats,
 }
 
-/// Where chains come from while a queue is drained.
-struct Source<'a> {
+/// An admission in progress.
+struct Batch<'a, D> {
     ring: &'a mut virtqueue::Queue,
-    memory: &'a GuestMemory,
-    chain: &'a mut Chain,
+    io: &'a mut D,
+    merge: MergeBuffer,
 }
 
 impl Queue {
@@ -76,7 +75,6 @@ impl Queue {
             slots,
             answered: false,
             device,
-            merge: MergeBuffer::new(),
             taken: AdmitTime::default().next(),
             generation: AdmitTime::default(),
             old: Vec::new(),
@@ -125,17 +123,14 @@ impl Queue {
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
         self.checks.capacity_bytes = self.device.capacity_bytes();
-        let mut source = Source {
-            ring,
-            memory,
-            chain,
-        };
-        self.merge.begin(match io.merging_helps(DISK) {
+        let limits = match io.merging_helps(DISK) {
             true => self.device.merging(),
             false => MergeLimits::OFF,
-        });
-        let admission = self.drain(&mut source, io, budget);
-        self.submit_waiting(io);
+        };
+        let merge = MergeBuffer::new(limits);
+        let mut batch = Batch { ring, io, merge };
+        let admission = self.drain(&mut batch, memory, chain, budget);
+        self.submit_waiting(&mut batch);
         self.stats.end_turn(self.in_flight());
         admission
     }
@@ -143,8 +138,9 @@ impl Queue {
     #[inline]
     fn drain(
         &mut self,
-        source: &mut Source<'_>,
-        io: &mut impl DiskIo,
+        batch: &mut Batch<'_, impl DiskIo>,
+        memory: &GuestMemory,
+        chain: &mut Chain,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // What the disk takes for sure, beside what waits to be merged. A request takes one place at
@@ -152,15 +148,15 @@ impl Queue {
         let mut room = 0;
         for _ in 0..budget {
             if room == 0 {
-                room = io.room(DISK).saturating_sub(self.merge.len());
+                room = batch.io.room(DISK).saturating_sub(batch.merge.len());
                 if room == 0 {
                     return Ok(Admission::Stalled);
                 }
             }
-            let Some(id) = source.ring.pop(source.memory, source.chain)? else {
+            let Some(id) = batch.ring.pop(memory, chain)? else {
                 return Ok(Admission::Drained);
             };
-            self.start(source, id, io)?;
+            self.start(batch, chain, id)?;
             room -= 1;
         }
         Ok(Admission::Budget)
@@ -169,26 +165,26 @@ impl Queue {
     #[inline]
     fn start(
         &mut self,
-        source: &mut Source<'_>,
+        batch: &mut Batch<'_, impl DiskIo>,
+        chain: &mut Chain,
         id: ChainId,
-        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         if tracepoints::request_start::enabled() {
-            probes::started(&self.name, source.chain, id);
+            probes::started(&self.name, chain, id);
         }
-        let frame = Frame::of(source.chain)?;
-        let (ring, sector, reply) = (&mut *source.ring, frame.header.sector, frame.reply);
+        let frame = Frame::of(chain)?;
+        let (sector, reply) = (frame.header.sector, frame.reply);
         match frame.header.kind & !T_BARRIER {
             T_IN => {
                 let range = (sector, frame.read_len);
-                self.transfer(Op::Read, ring, (id, reply), range, frame.read, io)
+                self.transfer(Op::Read, batch, (id, reply), range, frame.read)
             }
             T_OUT if !self.checks.read_only => {
                 let range = (sector, frame.readable_len - HEADER_BYTES as u64);
                 let data = without_header(frame.readable);
-                self.transfer(Op::Write, ring, (id, reply), range, data, io)
+                self.transfer(Op::Write, batch, (id, reply), range, data)
             }
-            _ => self.start_other(ring, id, frame, io),
+            _ => self.start_other(batch, id, frame),
         }
     }
 
@@ -197,11 +193,10 @@ impl Queue {
     fn transfer(
         &mut self,
         op: Op,
-        ring: &mut virtqueue::Queue,
+        batch: &mut Batch<'_, impl DiskIo>,
         (id, reply): (ChainId, Reply),
         (sector, len): (u64, u64),
         data: &[iovec],
-        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         let kind = Kind::of(op);
         let range = self.checks.checked_range(sector, len);
@@ -212,24 +207,23 @@ impl Queue {
                 Some(_) if len == 0 => Status::Ok,
                 _ => Status::IoErr,
             };
-            self.answer(ring, (id, reply), Some(kind), status);
+            self.answer(batch.ring, (id, reply), Some(kind), status);
             return Ok(());
         };
         let slot = self.take_slot(id, kind, reply, (offset, len), data)?;
-        if !self.merge.takes(op) {
-            self.submit_waiting(io);
+        if !batch.merge.takes(op) {
+            self.submit_waiting(batch);
         }
-        self.merge.push(op, offset, slot);
+        batch.merge.push(op, offset, slot);
         Ok(())
     }
 
     /// Any other request.
     fn start_other(
         &mut self,
-        ring: &mut virtqueue::Queue,
+        batch: &mut Batch<'_, impl DiskIo>,
         id: ChainId,
         frame: Frame<'_>,
-        io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         let Frame { header, reply, .. } = frame;
         let kind = header.kind & !T_BARRIER;
@@ -239,15 +233,15 @@ impl Queue {
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
-                if self.merge.holds_writes() {
-                    self.submit_waiting(io);
+                if batch.merge.holds_writes() {
+                    self.submit_waiting(batch);
                 }
-                self.submit(op, slot, io);
+                self.submit(op, slot, batch.io);
             }
-            Parsed::Done { kind, status } => self.answer(ring, (id, reply), kind, status),
+            Parsed::Done { kind, status } => self.answer(batch.ring, (id, reply), kind, status),
             Parsed::GetId => {
                 self.get_id(frame.read);
-                self.answer(ring, (id, reply), None, Status::Ok);
+                self.answer(batch.ring, (id, reply), None, Status::Ok);
             }
         }
         Ok(())
@@ -302,14 +296,15 @@ impl Queue {
     }
 
     /// Submits what waits for neighbours.
-    fn submit_waiting(&mut self, io: &mut impl DiskIo) {
-        if self.merge.len() == 0 {
+    fn submit_waiting(&mut self, batch: &mut Batch<'_, impl DiskIo>) {
+        let Batch { io, merge, .. } = batch;
+        if merge.len() == 0 {
             return;
         }
-        let (op, waited) = (self.merge.op(), self.merge.len());
-        let joined = self.merge.join(&mut self.slots);
+        let (op, waited) = (merge.op(), merge.len());
+        let joined = merge.join(&mut self.slots);
         for index in 0..joined {
-            self.submit(op, self.merge.joined(index), io);
+            self.submit(op, merge.joined(index), *io);
         }
         if joined < waited {
             let merged = &self.stats.of(Kind::of(op)).merged;
