@@ -88,3 +88,22 @@ fn text<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
         .and_then(serde_json::Value::as_str)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect_file;
+
+    /// `UPDATE_EXPECT=1` writes the file anew.
+    #[test]
+    fn the_schema_is_as_recorded() {
+        let schema = super::interface().schema();
+        let mut entries: Vec<String> = schema
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|entry| format!("{entry}\n"))
+            .collect();
+        entries.sort();
+        expect_file!["schema.jsonl"].assert_eq(&entries.concat());
+    }
+}

@@ -1,0 +1,147 @@
+//! Golden files of what people and scripts read: helps, and the answer to every mistake.
+//!
+//! A difference is either a mistake or wanted. `UPDATE_EXPECT=1 cargo test -p options --test golden` writes the files anew; a line
+//! that begins with `> `, or a file between its marks, is an input, so that a new one is added by writing it there.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps an error fails, as it should"
+)]
+
+use std::fmt::Write;
+
+use expect_test::expect_file;
+use options::{Configured, Invocation, parse, reference};
+
+/// The answer to a command line.
+fn answer(words: &[&str]) -> String {
+    match parse(words.iter().map(Into::into)) {
+        Ok(Invocation::Help(text) | Invocation::Version(text)) => text,
+        Ok(_) => "accepted\n".to_owned(),
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+#[test]
+fn answers_to_wrong_command_lines_are_as_recorded() {
+    let recorded = include_str!("golden/command-lines.txt");
+    let mut now = String::new();
+    for input in recorded.lines().filter_map(|line| line.strip_prefix("> ")) {
+        let words: Vec<String> = serde_json::from_str(input).unwrap();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        write!(now, "> {input}\n{}", answer(&words)).unwrap();
+    }
+    expect_file!["golden/command-lines.txt"].assert_eq(&now);
+}
+
+#[test]
+fn answers_to_wrong_files_are_as_recorded() {
+    const FILE: &str = "===== file\n";
+    const PROBLEMS: &str = "===== problems\n";
+    let mut now = String::new();
+    for case in include_str!("golden/files.txt").split(FILE).skip(1) {
+        let (text, _) = case.split_once(PROBLEMS).unwrap();
+        let answer = match Configured::of("f.toml").with(text) {
+            Ok(_) => "accepted".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        writeln!(now, "{FILE}{text}{PROBLEMS}{answer}").unwrap();
+    }
+    expect_file!["golden/files.txt"].assert_eq(&now);
+}
+
+/// Options before the one that is looked at, and the least that a kind takes.
+const LEAST: [(&str, &str, &str); 11] = [
+    ("object", "iothread", "id=i"),
+    ("blockdev", "file", "node-name=n,filename=/f"),
+    ("blockdev", "host_device", "node-name=n,filename=/f"),
+    ("blockdev", "null-co", "node-name=n"),
+    ("blockdev", "raw", "node-name=n,file=below"),
+    ("blockdev", "blkdebug", "node-name=n,image=below"),
+    (
+        "export",
+        "vhost-user-blk",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    (
+        "export",
+        "vhost-user-scsi",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    (
+        "export",
+        "vfio-user-lsi53c895a",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    ("chardev", "socket", "id=c,path=/s,server=on,wait=off"),
+    ("monitor", "", "chardev=m"),
+];
+
+/// Values of every kind, right for some keys and wrong for others.
+const VALUES: [&str; 9] = [
+    "",
+    "x",
+    "on",
+    "-1",
+    "0",
+    "1",
+    "512",
+    "1k",
+    "99999999999999999999",
+];
+
+#[test]
+fn answers_to_values_of_all_keys_are_as_recorded() {
+    let mut now = String::new();
+    for (option, kind, least) in LEAST {
+        let groups = reference::KEYS
+            .iter()
+            .filter(|group| group.option == option);
+        let groups = groups.filter(|group| group.kinds.is_empty() || group.kinds.contains(&kind));
+        for key in groups.flat_map(|group| group.keys) {
+            writeln!(now, "--{option} {kind} {}", key.name).unwrap();
+            for value in VALUES {
+                let mut written = format!("{least},{}={value}", key.name);
+                if !kind.is_empty() {
+                    written = format!("{kind},{written}");
+                }
+                let words = [
+                    "--blockdev",
+                    "null-co,node-name=below",
+                    "--chardev",
+                    "socket,id=m,path=/m,server=on,wait=off",
+                    &format!("--{option}"),
+                    &written,
+                ];
+                write!(now, "  {value:?}: {}", answer(&words)).unwrap();
+            }
+        }
+    }
+    expect_file!["golden/values.txt"].assert_eq(&now);
+}
+
+#[test]
+fn helps_are_as_recorded() {
+    let mut now = String::new();
+    let mut record = |words: &[&str]| {
+        let words_shown = words.join(" ");
+        write!(now, "===== {words_shown}\n{}", answer(words)).unwrap();
+    };
+    record(&["--help"]);
+    for command in ["serve", "check", "generate"] {
+        record(&[command, "-h"]);
+        record(&[command, "--help"]);
+    }
+    for option in [
+        "--object",
+        "--blockdev",
+        "--export",
+        "--chardev",
+        "--monitor",
+    ] {
+        record(&[option, "help"]);
+    }
+    for (option, kind, _) in LEAST.iter().filter(|(_, kind, _)| !kind.is_empty()) {
+        record(&[&format!("--{option}"), &format!("{kind},help")]);
+    }
+    expect_file!["golden/help.txt"].assert_eq(&now);
+}
