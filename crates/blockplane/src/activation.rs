@@ -23,7 +23,7 @@ impl Objects {
     pub fn activate(&mut self, name: &str) -> Result<(), Failure> {
         let open = self.named_node(name)?;
         open.check_free()?;
-        if open.options.active {
+        if open.options.settings.active {
             return Ok(());
         }
         if let Some(below) = open.below().map(str::to_owned) {
@@ -35,7 +35,7 @@ impl Objects {
                 open.node
                     .lock(&file.filename, node::locking(file.locking))?;
             }
-            open.options.active = true;
+            open.options.settings.active = true;
             tracing::info!(node = name, "active");
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Objects {
     /// reserved, to be flushed. Nothing, if it is inactive already.
     pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, Failure> {
         let open = self.named_node(name)?;
-        if !open.options.active {
+        if !open.options.settings.active {
             return Ok(Vec::new());
         }
         self.check_unused(name, &[])?;
@@ -70,7 +70,10 @@ impl Objects {
 
     /// The same of all nodes that are active.
     pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, Failure> {
-        let active = self.nodes.iter().filter(|open| open.options.active);
+        let active = self
+            .nodes
+            .iter()
+            .filter(|open| open.options.settings.active);
         let names: Vec<String> = active.map(|open| open.node.name().to_owned()).collect();
         for name in &names {
             self.check_unused(name, &names)?;
@@ -85,7 +88,7 @@ impl Objects {
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
                 open.node.unlock();
-                open.options.active = false;
+                open.options.settings.active = false;
                 tracing::info!(node = open.node.name(), "inactive");
             }
         }
@@ -94,7 +97,7 @@ impl Objects {
     /// Refuses an active node in front of an inactive one.
     pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), Failure> {
         match self.find_node(below) {
-            Some(open) if active && !open.options.active => Err(format!(
+            Some(open) if active && !open.options.settings.active => Err(format!(
                 "Inactive '{below}' can't be below an active node: activate it by blockdev-set-active, or add the node with active=off"
             )
             .into()),
@@ -106,7 +109,7 @@ impl Objects {
     fn check_unused(&self, name: &str, go: &[String]) -> Result<(), Failure> {
         let is_above = |open: &&OpenNode| {
             let goes = go.iter().any(|name| open.node.name() == name);
-            open.options.active && !goes && open.below() == Some(name)
+            open.options.settings.active && !goes && open.below() == Some(name)
         };
         if let Some(above) = self.nodes.iter().find(is_above) {
             let above = above.node.name();

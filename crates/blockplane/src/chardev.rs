@@ -33,7 +33,7 @@ enum User {
 
 impl Chardev {
     pub fn id(&self) -> &str {
-        &self.options.id
+        &self.options.settings.id
     }
 
     /// How it was made.
@@ -54,7 +54,7 @@ impl Chardev {
             User::Monitor(presence) => presence.clients() > 0,
         };
         let state = if connected { "" } else { "disconnected:" };
-        let server = if self.options.server {
+        let server = if self.options.settings.server {
             ",server=on"
         } else {
             ""
@@ -95,7 +95,7 @@ impl Chardevs {
         end: BorrowedFd<'_>,
     ) -> Result<(), Failure> {
         let new = open(options, inherited, end)?;
-        self.remove(&options.id);
+        self.remove(&options.settings.id);
         self.0.push(new);
         Ok(())
     }
@@ -124,12 +124,12 @@ fn open(
     inherited: &mut Inherited,
     end: BorrowedFd<'_>,
 ) -> Result<Chardev, Failure> {
-    let peers = match (&options.users, &options.addr) {
+    let peers = match (&options.settings.users, &options.addr) {
         (Some(users), _) => Peers::Users(users.clone()),
         (None, SocketAddr::Unix { .. }) => Peers::User,
         (None, SocketAddr::Fd { .. } | SocketAddr::FdName { .. }) => Peers::AsUmask,
     };
-    let door = match (&options.addr, options.server) {
+    let door = match (&options.addr, options.settings.server) {
         (SocketAddr::Unix { path }, false) => {
             let stream = connected(path).map_err(|error| {
                 format!(
@@ -162,7 +162,7 @@ fn listening(
     end: BorrowedFd<'_>,
 ) -> Result<Door, Failure> {
     listener.socket().set_nonblocking(true)?;
-    let first = match options.wait {
+    let first = match options.waits() {
         true => first_client(&listener, end)?,
         false => None,
     };

@@ -107,7 +107,7 @@ fn unused(directives: &[Directive], hints: &mut Vec<String>) {
                 used.insert(&options.node_name);
                 used.extend(&options.iothreads);
             }
-            Directive::Chardev(options) => chardevs.push(&options.id),
+            Directive::Chardev(options) => chardevs.push(&options.settings.id),
             Directive::Monitor(options) => {
                 monitors.insert(&options.chardev);
             }

@@ -77,7 +77,7 @@ fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
                 }
             }
             Directive::Export(export) => {
-                if let SocketAddr::Unix { path } = export.kind.addr() {
+                if let SocketAddr::Unix { path } = &export.addr {
                     allow(folder_of(path), Access::Sockets);
                 }
                 for file in pr_files(export) {
@@ -97,7 +97,7 @@ fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
 
 /// What keeps the reservations of an export's units.
 fn pr_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
-    let luns = export.kind.scsi().into_iter().flat_map(|scsi| &scsi.luns);
+    let luns = export.kind.luns().into_iter().flatten();
     luns.filter_map(|lun| lun.device.pr_file.as_deref())
 }
 
@@ -119,7 +119,7 @@ fn linked_folders(process: &Process<'_>) -> Vec<PathBuf> {
 fn disk_of(node: &BlockdevOptions) -> Option<(&Path, Access)> {
     match &node.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
-            let access = if node.read_only {
+            let access = if node.settings.read_only {
                 Access::Read
             } else {
                 Access::Write

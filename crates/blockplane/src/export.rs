@@ -35,11 +35,13 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
-        ExportKind::VhostUserScsi(kind) => virtio_scsi::start(options, kind, objects),
-        ExportKind::VfioUserLsi53c895a(kind) => {
+        ExportKind::VhostUserScsi { queues, luns } => {
+            virtio_scsi::start(options, queues, luns, objects)
+        }
+        ExportKind::VfioUserLsi53c895a { luns } => {
             let iothreads = objects.iothreads_of(&options.iothreads)?;
-            let listener = listener(&kind.addr, objects)?;
-            lsi::start(options, kind, listener, &iothreads[0], objects)
+            let listener = listener(&options.addr, objects)?;
+            lsi::start(options, luns, listener, &iothreads[0], objects)
         }
     }
 }
@@ -65,7 +67,7 @@ fn start_blk(
     objects: &mut Objects,
 ) -> Result<(), Failure> {
     let node = objects.active_node(&options.node_name)?;
-    check_writable(&node, options.writable)?;
+    check_writable(&node, options.settings.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
         num_queues: kind.num_queues,
@@ -74,12 +76,12 @@ fn start_blk(
             .serial
             .clone()
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
-        read_only: !options.writable,
-        write_through: options.writethrough,
+        read_only: !options.settings.writable,
+        write_through: options.settings.writethrough,
         merge_limits: merging(kind),
         ..DeviceOptions::default()
     };
-    let listener = listener(&kind.addr, objects)?;
+    let listener = listener(&options.addr, objects)?;
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);

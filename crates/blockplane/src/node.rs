@@ -136,7 +136,7 @@ fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
     match options.driver.child() {
         Some((_, NodeRef::Name(below))) => Lowest::There {
             below,
-            active: options.active,
+            active: options.settings.active,
         },
         Some((_, NodeRef::Inline(inside))) => lowest(inside),
         None if options.driver.file().is_some() => Lowest::File,
@@ -156,7 +156,7 @@ pub(crate) fn open_one(
     ) -> Result<Arc<Node>, NodeError>,
 ) -> Result<Arc<Node>, NodeError> {
     let name = &options.node_name;
-    let unmap = options.discard == Discard::Unmap;
+    let unmap = options.settings.discard == Discard::Unmap;
     let below = || below.unwrap_or_else(|| unreachable!("a node with a child has one"));
     match &options.driver {
         Driver::File(of_file) => file(of_file, NodeOptions::File),
@@ -167,25 +167,25 @@ pub(crate) fn open_one(
                 read_zeroes: null.read_zeroes,
                 latency_ns: null.latency_ns,
             });
-            Node::open(name, options.read_only, &null)
+            Node::open(name, options.settings.read_only, &null)
         }
-        Driver::Raw(raw) => Node::window(
+        Driver::Raw { part, .. } => Node::window(
             name,
             below(),
-            raw.offset,
-            raw.size,
-            options.read_only,
+            part.offset,
+            part.size,
+            options.settings.read_only,
             unmap,
         ),
-        Driver::Blkdebug(blkdebug) => {
+        Driver::Blkdebug { injected, .. } => {
             let faults = faults
                 .cloned()
-                .unwrap_or_else(|| Faults::new(faults::rules(&blkdebug.injected)));
+                .unwrap_or_else(|| Faults::new(faults::rules(injected)));
             Ok(Node::filtered(
                 name,
                 below(),
                 faults,
-                options.read_only,
+                options.settings.read_only,
                 unmap,
             ))
         }
@@ -241,12 +241,17 @@ pub(crate) fn open_fd(
     driver: fn(block::FileOptions) -> NodeOptions,
     aio: &mut AioChoices,
 ) -> Result<Arc<Node>, NodeError> {
-    let mut how = how(options, file, options.cache_direct != Some(false), aio);
+    let mut how = how(
+        options,
+        file,
+        options.settings.cache_direct != Some(false),
+        aio,
+    );
     let name = &options.node_name;
     let open =
         |how: &block::FileOptions, read_only| Node::open(name, read_only, &driver(how.clone()));
-    let mut opened = open(&how, options.read_only);
-    if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.cache_direct) {
+    let mut opened = open(&how, options.settings.read_only);
+    if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.settings.cache_direct) {
         tracing::warn!(
             node = name, path = %path.display(),
             advice = "move the image to a file system with direct I/O, or set cache.direct=off",
@@ -254,11 +259,11 @@ pub(crate) fn open_fd(
         );
         how.direct = false;
         how.aio = aio.choose(file.aio, &file.filename, false);
-        opened = open(&how, options.read_only);
+        opened = open(&how, options.settings.read_only);
     }
     match opened {
         Err(NodeError::ReadOnlyMedium { .. } | NodeError::Open { .. })
-            if options.auto_read_only && !options.read_only =>
+            if options.settings.auto_read_only && !options.settings.read_only =>
         {
             open(&how, true)
         }
@@ -294,11 +299,11 @@ fn how(
     block::FileOptions {
         path: file.filename.clone(),
         direct,
-        no_flush: options.cache_no_flush,
-        unmap: options.discard == Discard::Unmap,
+        no_flush: options.settings.cache_no_flush,
+        unmap: options.settings.discard == Discard::Unmap,
         aio: aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
-        locking: match options.active {
+        locking: match options.settings.active {
             true => locking(file.locking),
             false => block::Locking::Off,
         },

@@ -61,6 +61,35 @@ pub(crate) struct Iothread {
     pub thread: Arc<DataThread>,
 }
 
+impl Iothread {
+    /// Takes over other options while it works. Nearly all of it takes effect in its next iteration.
+    pub fn apply(&mut self, new: IothreadOptions) -> Result<(), Failure> {
+        let Iothread { options, thread } = self;
+        thread.set_polling(polling(&new))?;
+        if options.aio_max_batch != new.aio_max_batch {
+            thread.set_aio_max_batch(new.aio_max_batch)?;
+        }
+        if options.aio_max_events != new.aio_max_events {
+            thread.set_aio_max_events(new.aio_max_events)?;
+        }
+        if options.cpu_affinity != new.cpu_affinity {
+            thread.set_cpu_affinity(&new.cpu_affinity)?;
+        }
+        let workers =
+            |options: &IothreadOptions| (options.thread_pool_min, options.thread_pool_max);
+        if workers(options) != workers(&new) {
+            let set = thread.set_thread_pool(new.thread_pool_min, new.thread_pool_max);
+            if let Err(error) = set {
+                // The threads of a minimum that cannot be had are not wanted any more.
+                thread.set_thread_pool(options.thread_pool_min, options.thread_pool_max)?;
+                return Err(error.into());
+            }
+        }
+        *options = new;
+        Ok(())
+    }
+}
+
 /// A node.
 pub(crate) struct OpenNode {
     pub options: BlockdevOptions,
@@ -365,7 +394,11 @@ impl Objects {
             }
         }
         let mut result = Ok(());
-        for OpenNode { node, .. } in self.nodes.iter().filter(|open| open.options.active) {
+        for OpenNode { node, .. } in self
+            .nodes
+            .iter()
+            .filter(|open| open.options.settings.active)
+        {
             if let Err(error) = node.flush_blocking() {
                 result = Err(format!("{}: the last flush failed: {error}", node.name()).into());
             }
@@ -410,7 +443,7 @@ fn busy(name: &str, command: &str) -> Failure {
 }
 
 /// How an iothread with these options polls.
-pub(crate) fn polling(options: &IothreadOptions) -> event_loop::PollSettings {
+fn polling(options: &IothreadOptions) -> event_loop::PollSettings {
     event_loop::PollSettings {
         max_ns: options.poll_max_ns,
         grow: options.poll_grow,

@@ -170,7 +170,11 @@ impl Planned {
 impl Reopen {
     /// Lets the new openings take the old ones' places. This waits for requests in flight.
     pub fn carry_out(&self) -> Result<(), Failure> {
-        for Renewed { old, .. } in self.renewed.iter().filter(|new| new.options.active) {
+        for Renewed { old, .. } in self
+            .renewed
+            .iter()
+            .filter(|new| new.options.settings.active)
+        {
             // Whoever reads only from now on will not flush it at the end.
             old.flush_blocking()
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
@@ -193,10 +197,10 @@ impl Reopen {
             tracing::info!(node = node.name(), "opened anew");
         }
         for new in self.renewed.iter().filter(|new| new.described) {
-            if let (Driver::Blkdebug(blkdebug), Some(faults)) =
+            if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
-                faults.set(Some(faults::rules(&blkdebug.injected)));
+                faults.set(Some(faults::rules(injected)));
             }
         }
         drop(released);
@@ -249,20 +253,26 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
             ("read-zeroes", old.read_zeroes != new.read_zeroes),
             ("latency-ns", old.latency_ns != new.latency_ns),
         ],
-        (Driver::Raw(old), Driver::Raw(new)) => &[
-            ("file.driver", is_made_anew(&old.file, &new.file)),
-            ("size", (old.offset, old.size) != (new.offset, new.size)),
+        (
+            Driver::Raw { file: old, part },
+            Driver::Raw {
+                file: new,
+                part: new_part,
+            },
+        ) => &[
+            ("file.driver", is_made_anew(old, new)),
+            ("size", part != new_part),
         ],
-        (Driver::Blkdebug(old), Driver::Blkdebug(new)) => {
-            &[("image.driver", is_made_anew(&old.image, &new.image))]
+        (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
+            &[("image.driver", is_made_anew(old, new))]
         }
         // All of them are named, so that a new driver needs a line above.
         (
             Driver::File(_)
             | Driver::HostDevice(_)
             | Driver::NullCo(_)
-            | Driver::Raw(_)
-            | Driver::Blkdebug(_),
+            | Driver::Raw { .. }
+            | Driver::Blkdebug { .. },
             _,
         ) => &[("driver", true)],
     };
@@ -298,7 +308,7 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
             continue;
         }
         // As active as before, and so is the node below, opened anew or not.
-        let active = open.options.active;
+        let active = open.options.settings.active;
         if let Some(below) = &below {
             objects.check_active_below(active, below)?;
         }
@@ -312,11 +322,10 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();
+        let mut options = described.unwrap_or(&open.options).clone();
+        options.settings.active = active;
         planned.push(Planned {
-            options: BlockdevOptions {
-                active,
-                ..described.unwrap_or(&open.options).clone()
-            },
+            options,
             described: described.is_some(),
             exports,
             old,
@@ -365,7 +374,7 @@ fn contains(nodes: &[&OpenNode], open: &OpenNode) -> bool {
 
 /// The locks that a node has, which is no filter.
 fn locking(options: &BlockdevOptions) -> Locking {
-    let file = options.driver.file().filter(|_| options.active);
+    let file = options.driver.file().filter(|_| options.settings.active);
     file.map_or(Locking::Off, |file| file.locking)
 }
 

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use block::{Created, create_sparse};
 use options::{
-    BlockdevOptions, ChardevOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS,
-    DEFAULT_NULL_SIZE, DEFAULT_REQUEST_TIMEOUT, Directive, Disk, Driver, ExportKind, ExportOptions,
-    FileOptions, IothreadOptions, LunDevice, LunOptions, MonitorOptions, NullOptions,
-    ObjectOptions, OnError, ScsiOptions, Serve, ServeDevice, SocketAddr, VhostUserBlkOptions,
-    VhostUserScsiOptions,
+    BlockdevOptions, ChardevOptions, ChardevSettings, DEFAULT_NULL_SIZE, Directive, Disk, Driver,
+    ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions, LunDevice, LunOptions,
+    MonitorOptions, NodeSettings, NullOptions, ObjectOptions, Serve, ServeDevice, SocketAddr,
+    VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use crate::daemon::Process;
@@ -117,35 +116,42 @@ fn directives(options: &Serve) -> Vec<Directive> {
     directives.extend(driven.map(|(node_name, disk)| {
         Directive::Blockdev(BlockdevOptions {
             node_name: node_name.clone(),
-            read_only: options.read_only,
-            auto_read_only: false,
-            discard: options.discard,
-            cache_direct: Some(options.cache_direct),
-            cache_no_flush: false,
-            active: true,
+            settings: NodeSettings {
+                read_only: options.read_only,
+                discard: options.discard,
+                cache_direct: Some(options.cache_direct),
+                ..NodeSettings::defaults()
+            },
             driver: driver(options, disk),
         })
     }));
     directives.push(Directive::Export(ExportOptions {
         id: DISK.to_owned(),
         node_name: nodes[0].clone(),
-        writable: !options.read_only,
-        writethrough: options.write_through,
+        addr: SocketAddr::Unix {
+            path: options.socket_path(),
+        },
         iothreads,
-        fixed_iothread: true,
+        settings: ExportSettings {
+            writable: !options.read_only,
+            writethrough: options.write_through,
+            fixed_iothread: true,
+        },
         kind: kind(options, &nodes),
     }));
     if let Some(path) = &options.monitor {
         directives.push(Directive::Chardev(ChardevOptions {
-            id: MONITOR.to_owned(),
             addr: SocketAddr::Unix { path: path.clone() },
-            server: true,
-            users: None,
-            wait: false,
+            settings: ChardevSettings {
+                id: MONITOR.to_owned(),
+                server: true,
+                wait: Some(false),
+                ..ChardevSettings::defaults()
+            },
         }));
         directives.push(Directive::Monitor(MonitorOptions {
             chardev: MONITOR.to_owned(),
-            pretty: false,
+            ..MonitorOptions::defaults()
         }));
     }
     directives
@@ -163,38 +169,27 @@ fn iothread(options: &Serve, id: &str, index: usize) -> ObjectOptions {
 }
 
 fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
-    let addr = SocketAddr::Unix {
-        path: options.socket_path(),
-    };
     match options.device {
         ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
-            addr,
             num_queues: options.num_queues,
             queue_size: options.queue_size,
             logical_block_size: block_size(options, &options.disks[0]),
             serial: options.serials.first().cloned(),
             request_merging: options.request_merging,
-            max_merge_requests: DEFAULT_MERGE_REQUESTS,
-            max_merge_bytes: DEFAULT_MERGE_BYTES,
             packed: options.packed,
-            rerror: OnError::Report,
-            werror: OnError::Report,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            fixed_buffers: false,
+            ..VhostUserBlkOptions::defaults()
         }),
-        ServeDevice::VirtioScsi => ExportKind::VhostUserScsi(VhostUserScsiOptions {
-            scsi: ScsiOptions {
-                addr,
-                luns: luns(options, nodes),
+        ServeDevice::VirtioScsi => ExportKind::VhostUserScsi {
+            queues: VhostUserScsiOptions {
+                num_queues: options.num_queues,
+                queue_size: options.queue_size,
+                packed: options.packed,
             },
-            num_queues: options.num_queues,
-            queue_size: options.queue_size,
-            packed: options.packed,
-        }),
-        ServeDevice::Lsi53c895a => ExportKind::VfioUserLsi53c895a(ScsiOptions {
-            addr,
             luns: luns(options, nodes),
-        }),
+        },
+        ServeDevice::Lsi53c895a => ExportKind::VfioUserLsi53c895a {
+            luns: luns(options, nodes),
+        },
     }
 }
 
@@ -208,10 +203,12 @@ fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
             node_name: node_name.clone(),
             target,
             lun,
-            serial: Some(given.unwrap_or_else(|| usual_serial(options, disk, number))),
-            device: LunDevice::default(),
-            logical_block_size: block_size(options, disk),
             writable: !options.read_only,
+            device: LunDevice {
+                logical_block_size: block_size(options, disk),
+                serial: Some(given.unwrap_or_else(|| usual_serial(options, disk, number))),
+                ..LunDevice::defaults()
+            },
         }
     };
     disks.map(lun).collect()
@@ -238,15 +235,14 @@ fn driver(options: &Serve, disk: &Disk) -> Driver {
     let Disk::Path(path) = disk else {
         return Driver::NullCo(NullOptions {
             size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
-            read_zeroes: false,
-            latency_ns: 0,
+            ..NullOptions::defaults()
         });
     };
     let file = FileOptions {
         filename: path.clone(),
         aio: options.aio,
         locking: options.locking,
-        aio_max_batch: 0,
+        ..FileOptions::defaults()
     };
     if is_block_device(path) {
         Driver::HostDevice(file)

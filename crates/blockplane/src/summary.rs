@@ -59,13 +59,13 @@ impl Summary {
                 Directive::Blockdev(options) => node(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export(options)),
                 Directive::Chardev(options) => {
-                    let part = match has_monitor.contains(options.id.as_str()) {
+                    let part = match has_monitor.contains(options.settings.id.as_str()) {
                         true => &mut monitors,
                         false => &mut unused,
                     };
                     part.rows.push(vec![
-                        json!(options.id),
-                        json!(options.wait),
+                        json!(options.settings.id),
+                        json!(options.waits()),
                         json!(socket(&options.addr)),
                     ]);
                 }
@@ -166,7 +166,7 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
         (Driver::NullCo(null), ..) => json!(format!("none, {} bytes", null.size)),
         _ => Value::Null,
     };
-    let page_cache = match (file, options.cache_direct) {
+    let page_cache = match (file, options.settings.cache_direct) {
         (Some(_), Some(direct)) => json!(!direct),
         (Some(_), None) => json!("if it must"),
         (None, _) => Value::Null,
@@ -174,7 +174,7 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     rows.push(vec![
         json!(options.node_name),
         json!(options.driver.name()),
-        access(!options.read_only),
+        access(!options.settings.read_only),
         page_cache,
         storage,
     ]);
@@ -183,8 +183,8 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
 fn export(options: &ExportOptions) -> Vec<Value> {
     let queues = match &options.kind {
         ExportKind::VhostUserBlk(disk) => json!(disk.num_queues),
-        ExportKind::VhostUserScsi(controller) => json!(controller.num_queues),
-        ExportKind::VfioUserLsi53c895a(_) => Value::Null,
+        ExportKind::VhostUserScsi { queues, .. } => json!(queues.num_queues),
+        ExportKind::VfioUserLsi53c895a { .. } => Value::Null,
     };
     let node = match options.node_names().as_slice() {
         [one] => json!(one),
@@ -193,10 +193,10 @@ fn export(options: &ExportOptions) -> Vec<Value> {
     vec![
         json!(options.id),
         node,
-        access(options.writable),
+        access(options.settings.writable),
         queues,
         json!(options.iothreads),
-        json!(socket(options.kind.addr())),
+        json!(socket(&options.addr)),
     ]
 }
 

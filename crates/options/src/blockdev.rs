@@ -9,9 +9,15 @@ mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use blkdebug::{INJECT_KEYS, KEYS as BLKDEBUG_KEYS, injected};
+pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, injected};
 pub use blkdebug::{InjectAction, InjectError, Injected, IoType};
-pub(crate) use read::{COMMON_KEYS, DRIVERS, FILE_KEYS, NULL_KEYS, RAW_KEYS, Which, parse};
+pub(crate) use read::{DRIVERS, Which, parse};
+
+use crate::{
+    fields::{NotYet, ValueType},
+    form::{Choice, FilePath, OnlyOff, Switch, number, size},
+    settings::{settings, words},
+};
 
 /// `--blockdev …`: one node, with its children inside if they were written in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,35 +25,70 @@ pub struct BlockdevOptions {
     /// `node-name`: the name exports and other nodes refer to it by, at most 31 characters. A
     /// child written in place without a name gets one that starts with `#`, which no user can write.
     pub node_name: String,
-    /// `read-only`: refuse writes. Default off; a child written in place inherits its parent's.
-    pub read_only: bool,
-    /// `auto-read-only`: become read-only when the file cannot be opened for writing. Default
-    /// off; a child written in place inherits its parent's.
-    pub auto_read_only: bool,
-    /// `discard`: what a discard request does. Default ignore; unmap for a child written in place
-    /// (the parent decides what reaches it).
-    pub discard: Discard,
-    /// `cache.direct`: bypass the host's page cache (`O_DIRECT`). `None` when neither the node
-    /// nor, for a child written in place, its parent sets it; then it is on where the file system
-    /// can.
-    pub cache_direct: Option<bool>,
-    /// `cache.no-flush`: ignore flush requests: fast, and loses data when the host stops. Default
-    /// off; a child written in place inherits its parent's.
-    pub cache_no_flush: bool,
-    /// `active`: lock the image and use it from the beginning. An inactive node leaves it to another program until it is
-    /// activated, or exported. Default on; a child written in place inherits its parent's.
-    pub active: bool,
+    /// What every driver takes.
+    pub settings: NodeSettings,
     /// What is behind the node, with the driver's own options.
     pub driver: Driver,
 }
 
-/// What a discard request from the guest does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Discard {
-    /// Nothing, successfully.
-    Ignore,
-    /// Free the space below.
-    Unmap,
+settings! {
+    /// Options of every node. A child written in place has those of its parent where it says nothing itself, but for `discard`: the
+    /// parent decides what reaches it.
+    pub struct NodeSettings {
+        /// refuse writes (default off)
+        pub read_only: bool = "read-only", Switch, default(false);
+        /// become read-only if it cannot be opened for writing (default off)
+        pub auto_read_only: bool = "auto-read-only", Switch, default(false);
+        /// free the space a guest discards, or not (default ignore)
+        pub discard: Discard = "discard", Discard::FORM, default(Discard::Ignore);
+        /// bypass the host's page cache, O_DIRECT (default on where the file system can)
+        pub cache_direct: Option<bool> = "cache.direct", Switch, optional;
+        /// ignore flushes; loses data when the host stops (default off)
+        pub cache_no_flush: bool = "cache.no-flush", Switch, default(false);
+        /// lock the image and use it, or leave it to another program until an export or blockdev-set-active needs it (default on)
+        pub active: bool = "active", Switch, default(true);
+    }
+    accepts {
+        /// only off for now
+        "detect-zeroes", ZEROES_NOT_DETECTED;
+        /// only off for now
+        "force-share", OnlyOff { instead: "use locking=off to open a file that somebody else writes" };
+    }
+    beside {
+        /// what is behind the node; may be written without its key
+        "driver", "DRIVER", ValueType::Named("driver"), required;
+        /// the name exports and other nodes refer to it by
+        "node-name", "NAME", ValueType::Str;
+    }
+}
+
+const ZEROES_NOT_DETECTED: Choice<()> = {
+    let instead = "leave it out: zeroes are written as they are";
+    Choice {
+        words: &[("off", ())],
+        not_yet: &[
+            NotYet {
+                name: "on",
+                instead,
+            },
+            NotYet {
+                name: "unmap",
+                instead,
+            },
+        ],
+        shown: "off",
+    }
+};
+
+words! {
+    /// What a discard request from the guest does.
+    pub enum Discard {
+        /// Free the space below.
+        Unmap = "unmap",
+        /// Nothing, successfully.
+        Ignore = "ignore",
+    }
+    also "on" => Unmap, "off" => Ignore;
 }
 
 /// What is behind a node.
@@ -60,9 +101,19 @@ pub enum Driver {
     /// `null-co`: nothing; writes vanish. For measuring everything around the storage.
     NullCo(NullOptions),
     /// `raw`: another node as it is, or a part of it.
-    Raw(RawOptions),
+    Raw {
+        /// `file`: the node below.
+        file: NodeRef,
+        /// Which part of it.
+        part: RawOptions,
+    },
     /// `blkdebug`: another node, with faults on purpose.
-    Blkdebug(BlkdebugOptions),
+    Blkdebug {
+        /// `image`: the node below.
+        image: NodeRef,
+        /// `inject-error` and `seed`.
+        injected: Injected,
+    },
 }
 
 impl Driver {
@@ -73,8 +124,8 @@ impl Driver {
             Self::File(_) => "file",
             Self::HostDevice(_) => "host_device",
             Self::NullCo(_) => "null-co",
-            Self::Raw(_) => "raw",
-            Self::Blkdebug(_) => "blkdebug",
+            Self::Raw { .. } => "raw",
+            Self::Blkdebug { .. } => "blkdebug",
         }
     }
 
@@ -82,8 +133,8 @@ impl Driver {
     #[must_use]
     pub fn child(&self) -> Option<(&'static str, &NodeRef)> {
         match self {
-            Self::Raw(raw) => Some(("file", &raw.file)),
-            Self::Blkdebug(blkdebug) => Some(("image", &blkdebug.image)),
+            Self::Raw { file, .. } => Some(("file", file)),
+            Self::Blkdebug { image, .. } => Some(("image", image)),
             Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) => None,
         }
     }
@@ -93,77 +144,81 @@ impl Driver {
     pub fn file(&self) -> Option<&FileOptions> {
         match self {
             Self::File(file) | Self::HostDevice(file) => Some(file),
-            Self::NullCo(_) | Self::Raw(_) | Self::Blkdebug(_) => None,
+            Self::NullCo(_) | Self::Raw { .. } | Self::Blkdebug { .. } => None,
         }
     }
 }
 
-/// Options of `file` and `host_device`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileOptions {
-    /// `filename`: the path, never empty.
-    pub filename: PathBuf,
-    /// `aio`: how requests reach the kernel. `None`: as the host allows, see the documents.
-    pub aio: Option<AioMode>,
-    /// `locking`: whether to lock the file against other writers. Default auto.
-    pub locking: Locking,
-    /// `aio-max-batch`: most requests handed to the kernel in one call; 0 = the iothread's own.
-    /// Default 0.
-    pub aio_max_batch: u32,
+settings! {
+    /// Options of `file` and `host_device`.
+    pub struct FileOptions {
+        /// the file or device
+        pub filename: PathBuf = "filename", FilePath, required("write filename=PATH");
+        /// how requests reach the kernel (default found by trying: io_uring, else native, with cache.direct=off threads)
+        pub aio: Option<AioMode> = "aio", AioMode::FORM, optional;
+        /// lock it against other writers (default auto)
+        pub locking: Locking = "locking", Locking::FORM, default(Locking::Auto);
+        /// most requests per call to the kernel, 0 = the iothread's (default 0)
+        pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
+    }
 }
 
-/// How requests reach the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AioMode {
-    /// Blocking calls on worker threads.
-    Threads,
-    /// Linux AIO. Not possible with `cache.direct=off`: on buffered files submission blocks.
-    Native,
-    /// A ring of io_uring per iothread.
-    IoUring,
+words! {
+    /// How requests reach the kernel.
+    pub enum AioMode {
+        /// Blocking calls on worker threads.
+        Threads = "threads",
+        /// Linux AIO. Not possible with `cache.direct=off`: on buffered files submission blocks.
+        Native = "native",
+        /// A ring of io_uring per iothread.
+        IoUring = "io_uring",
+    }
 }
 
-/// Whether to lock the file against other programs that write it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Locking {
-    /// Lock if the kernel has open file description locks.
-    Auto,
-    /// Lock, or fail.
-    On,
-    /// Do not lock.
-    Off,
+words! {
+    /// Whether to lock the file against other programs that write it.
+    pub enum Locking {
+        /// Lock if the kernel has open file description locks.
+        Auto = "auto",
+        /// Lock, or fail.
+        On = "on",
+        /// Do not lock.
+        Off = "off",
+    }
 }
 
-/// Options of `null-co`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NullOptions {
-    /// `size` in bytes. Default 1 GiB.
-    pub size: u64,
-    /// `read-zeroes`: fill the buffers of reads with zeroes instead of leaving them as they are.
-    /// Default off.
-    pub read_zeroes: bool,
-    /// `latency-ns`: how long each request takes, in nanoseconds. Default 0.
-    pub latency_ns: u64,
+/// Largest offset that the kernel's file interface has (`off_t`).
+const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs();
+
+settings! {
+    /// Options of `null-co`.
+    pub struct NullOptions {
+        /// size of the disk (default 1G)
+        pub size: u64 = "size", size(0, MAX_DISK_BYTES), default(DEFAULT_NULL_SIZE);
+        /// reads return zeroes instead of whatever is in the buffer (default off)
+        pub read_zeroes: bool = "read-zeroes", Switch, default(false);
+        /// how long each request takes (default 0)
+        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).shown("NS"), default(0);
+    }
 }
 
-/// Options of `raw`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawOptions {
-    /// `file`: the node below.
-    pub file: NodeRef,
-    /// `offset`: where the disk starts in the node below, in bytes. Default 0.
-    pub offset: u64,
-    /// `size` of the disk in bytes, a multiple of 512; `None` = up to the end of the node below.
-    pub size: Option<u64>,
+settings! {
+    /// Options of `raw`.
+    pub struct RawOptions {
+        /// where the disk starts in the node below (default 0)
+        pub offset: u64 = "offset", size(0, MAX_DISK_BYTES), default(0);
+        /// size of the disk, a multiple of 512 (default: up to the end)
+        pub size: Option<u64> = "size",
+            size(0, MAX_DISK_BYTES).check(is_in_sectors, "a multiple of 512 bytes"), optional;
+    }
+    beside {
+        /// the node below: its node-name, or its own keys as file.driver=…,file.…
+        "file", "NODE", ValueType::Named("BlockdevRef"), required;
+    }
 }
 
-/// Options of `blkdebug`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlkdebugOptions {
-    /// `image`: the node below.
-    pub image: NodeRef,
-    /// `inject-error` and `seed`.
-    pub injected: Injected,
+fn is_in_sectors(bytes: u64) -> bool {
+    bytes.is_multiple_of(512)
 }
 
 /// A node named or written in place.

@@ -9,11 +9,16 @@ mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use lun_device::KEYS as LUN_DEVICE_KEYS;
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
-pub(crate) use read::{
-    BLK_KEYS, DISK_KEYS, KEYS, LSI_ADAPTER, LSI_PLACES, QUEUE_KEYS, TYPES, VIRTIO_PLACES, parse,
+pub(crate) use read::{LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, parse};
+
+use crate::{
+    DEFAULT_SERVE_QUEUES,
+    fields::ValueType,
+    form::{Choice, Label, Number, OnlyOff, Switch, number, size},
+    limits,
+    settings::settings,
 };
 
 /// `--export …`
@@ -23,18 +28,48 @@ pub struct ExportOptions {
     pub id: String,
     /// `node-name`: the node to export; checked to exist. Of several, the first; empty if there are none.
     pub node_name: String,
-    /// `writable`: let the guest write, where a disk does not say it. Default off.
-    pub writable: bool,
-    /// `writethrough`: complete a write only when it is on stable storage. Default off.
-    pub writethrough: bool,
+    /// `addr`: where the VMM connects.
+    pub addr: SocketAddr,
     /// `iothread` or `iothread-vq-mapping`: queue *i* runs on the iothread that member *i* modulo
     /// the length names. Either each name once, or one member for each of the `num_queues`. Checked
     /// to exist. Empty = the program's own choice.
     pub iothreads: Vec<String>,
-    /// `fixed-iothread`: keep the export on these threads. Default off.
-    pub fixed_iothread: bool,
+    /// What every type takes.
+    pub settings: ExportSettings,
     /// The kind of export with its own options.
     pub kind: ExportKind,
+}
+
+settings! {
+    /// Options of every export.
+    pub struct ExportSettings {
+        /// let the guest write (default off)
+        pub writable: bool = "writable", Switch, default(false);
+        /// complete a write only when it is on stable storage (default off)
+        pub writethrough: bool = "writethrough", Switch, default(false);
+        /// keep it on these threads (default off)
+        pub fixed_iothread: bool = "fixed-iothread", Switch, default(false);
+    }
+    accepts {
+        /// only off for now
+        "allow-inactive", OnlyOff { instead: "leave it out: an export makes its nodes active" };
+    }
+    beside {
+        /// the kind of export; may be written without its key
+        "type", "TYPE", ValueType::Named("type"), required;
+        /// name of the export
+        "id", "NAME", ValueType::Str, required;
+        /// the node to export
+        "node-name", "NODE", ValueType::Str;
+        /// where the VMM connects: a socket to create, or an inherited one
+        "addr.type", "unix|fd", ValueType::Words, required;
+        /// with addr.type=unix: path of the socket
+        "addr.path", "PATH", ValueType::Str;
+        /// with addr.type=fd: number, or name, of a listening socket
+        "addr.str", "FD", ValueType::Str;
+        /// thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)
+        "iothread", "ID", ValueType::Named("IothreadRef");
+    }
 }
 
 /// The kinds of export.
@@ -43,9 +78,17 @@ pub enum ExportKind {
     /// `vhost-user-blk`: a virtio disk over a Unix socket.
     VhostUserBlk(VhostUserBlkOptions),
     /// `vhost-user-scsi`: a virtio SCSI controller over a Unix socket.
-    VhostUserScsi(VhostUserScsiOptions),
+    VhostUserScsi {
+        /// Its queues.
+        queues: VhostUserScsiOptions,
+        /// `luns`, or `node-name` alone: the disks at the start, each at a place of its own. It may have none yet.
+        luns: Vec<LunOptions>,
+    },
     /// `vfio-user-lsi53c895a`: a SCSI host adapter with disks, a PCI device over a Unix socket.
-    VfioUserLsi53c895a(ScsiOptions),
+    VfioUserLsi53c895a {
+        /// The same; at least one.
+        luns: Vec<LunOptions>,
+    },
 }
 
 impl ExportKind {
@@ -54,28 +97,19 @@ impl ExportKind {
     pub fn name(&self) -> &'static str {
         match self {
             ExportKind::VhostUserBlk(_) => "vhost-user-blk",
-            ExportKind::VhostUserScsi(_) => "vhost-user-scsi",
-            ExportKind::VfioUserLsi53c895a(_) => "vfio-user-lsi53c895a",
+            ExportKind::VhostUserScsi { .. } => "vhost-user-scsi",
+            ExportKind::VfioUserLsi53c895a { .. } => "vfio-user-lsi53c895a",
         }
     }
 
-    /// Where the VMM connects.
+    /// The disks of a SCSI controller.
     #[must_use]
-    pub fn addr(&self) -> &SocketAddr {
-        match self {
-            ExportKind::VhostUserBlk(disk) => &disk.addr,
-            ExportKind::VhostUserScsi(controller) => &controller.scsi.addr,
-            ExportKind::VfioUserLsi53c895a(scsi) => &scsi.addr,
-        }
-    }
-
-    /// What SCSI controllers have.
-    #[must_use]
-    pub fn scsi(&self) -> Option<&ScsiOptions> {
+    pub fn luns(&self) -> Option<&[LunOptions]> {
         match self {
             ExportKind::VhostUserBlk(_) => None,
-            ExportKind::VhostUserScsi(controller) => Some(&controller.scsi),
-            ExportKind::VfioUserLsi53c895a(scsi) => Some(scsi),
+            ExportKind::VhostUserScsi { luns, .. } | ExportKind::VfioUserLsi53c895a { luns } => {
+                Some(luns)
+            }
         }
     }
 }
@@ -84,9 +118,9 @@ impl ExportOptions {
     /// All nodes that it shows.
     #[must_use]
     pub fn node_names(&self) -> Vec<&str> {
-        match self.kind.scsi() {
+        match self.kind.luns() {
             None => vec![&self.node_name],
-            Some(scsi) => scsi.luns.iter().map(|lun| &*lun.node_name).collect(),
+            Some(luns) => luns.iter().map(|lun| &*lun.node_name).collect(),
         }
     }
 
@@ -95,15 +129,6 @@ impl ExportOptions {
     pub fn shows(&self, node: &str) -> bool {
         self.node_names().contains(&node)
     }
-}
-
-/// Options of SCSI controllers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScsiOptions {
-    /// `addr`: where the VMM connects.
-    pub addr: SocketAddr,
-    /// `luns`, or `node-name` alone: the disks at the start, each at a place of its own.
-    pub luns: Vec<LunOptions>,
 }
 
 /// One disk of a SCSI controller.
@@ -115,65 +140,100 @@ pub struct LunOptions {
     pub target: u16,
     /// `lun`: the same. Default: the first that is free.
     pub lun: u16,
-    /// `serial`: printable ASCII without blanks at the ends, 1 to [`MAX_SCSI_SERIAL_BYTES`]. `None` = none.
-    pub serial: Option<String>,
-    /// What else it says that it is, and what it keeps.
-    pub device: LunDevice,
-    /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
-    pub logical_block_size: u32,
     /// `writable`: let the guest write. Default: as the export.
     pub writable: bool,
+    /// What the disk is, and what it keeps.
+    pub device: LunDevice,
 }
 
-/// Options of `vhost-user-scsi`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VhostUserScsiOptions {
-    /// What all SCSI controllers have; it may have no disk yet.
-    pub scsi: ScsiOptions,
-    /// `num-queues`: most queues for commands that a VMM may ask for; 1 to [`MAX_SCSI_QUEUES`].
-    /// Default [`DEFAULT_SERVE_QUEUES`](crate::DEFAULT_SERVE_QUEUES).
-    pub num_queues: u16,
-    /// `queue-size`: as of `vhost-user-blk`.
-    pub queue_size: u16,
-    /// `packed`: as of `vhost-user-blk`.
-    pub packed: bool,
+settings! {
+    /// Options of `vhost-user-scsi`.
+    pub struct VhostUserScsiOptions {
+        /// most queues for commands that a VMM may ask for, 1 to 254 (default 64)
+        pub num_queues: u16 = "num-queues", number(1, MAX_SCSI_QUEUES), default(DEFAULT_SERVE_QUEUES);
+        /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
+        pub queue_size: u16 = "queue-size", QUEUE_SIZE, default(MAX_QUEUE_SIZE);
+        /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
+        pub packed: bool = "packed", Switch, default(false);
+    }
+    beside {
+        /// which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
+        "iothread-vq-mapping", "LIST", ValueType::ListOf("IOThreadVirtQueueMapping");
+    }
 }
 
-/// Options of `vhost-user-blk`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VhostUserBlkOptions {
-    /// `addr`: where the VMM connects.
-    pub addr: SocketAddr,
-    /// `num-queues`: most queues a VMM may ask for; 1 to [`MAX_QUEUES`]. Default 1.
-    pub num_queues: u16,
-    /// `queue-size` (blockplane's own): most entries a queue may have; a power of two, 2 to
-    /// [`MAX_QUEUE_SIZE`]. Default [`MAX_QUEUE_SIZE`].
-    pub queue_size: u16,
-    /// `logical-block-size` in bytes; a power of two, 512 to 32768. Default 512.
-    pub logical_block_size: u32,
-    /// `serial` (blockplane's own): the serial number the guest sees; printable ASCII without
-    /// blanks at the ends, 1 to 20 bytes. `None` = the device's own choice.
-    pub serial: Option<String>,
-    /// `request-merging` (blockplane's own): join adjacent requests of one batch. Default on.
-    pub request_merging: bool,
-    /// `max-merge-requests` (blockplane's own): how many of them become one at most; up to
-    /// [`MAX_MERGE_REQUESTS`], 0 or 1 = none. Default [`DEFAULT_MERGE_REQUESTS`].
-    pub max_merge_requests: u16,
-    /// `max-merge-bytes` (blockplane's own): how many bytes a joined request has at most. Default
-    /// [`DEFAULT_MERGE_BYTES`].
-    pub max_merge_bytes: u64,
-    /// `packed` (blockplane's own): offer packed queues. Default off.
-    pub packed: bool,
-    /// `rerror`: what is done about reads that the disk fails; never [`OnError::NoSpace`]. Default report.
-    pub rerror: OnError,
-    /// `werror`: the same for all other requests. Default report.
-    pub werror: OnError,
-    /// `request-timeout`: seconds after which a request is told of; 0: never. Default [`DEFAULT_REQUEST_TIMEOUT`].
-    pub request_timeout: u64,
-    /// `fixed-buffers` (blockplane's own): pin the guest's memory and make it known to io_uring.
-    /// Default off.
-    pub fixed_buffers: bool,
+settings! {
+    /// Options of `vhost-user-blk`.
+    pub struct VhostUserBlkOptions {
+        /// most queues a VMM may ask for, 1 to 256 (default 1)
+        pub num_queues: u16 = "num-queues", number(1, MAX_QUEUES), default(1);
+        /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
+        pub queue_size: u16 = "queue-size", QUEUE_SIZE, default(MAX_QUEUE_SIZE);
+        /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
+        pub packed: bool = "packed", Switch, default(false);
+        /// a power of two, 512 to 32768 (default 512)
+        pub logical_block_size: u32 = "logical-block-size",
+            size(0, u32::MAX).shown("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+        /// serial number the guest sees, at most 20 bytes (blockplane's own)
+        pub serial: Option<String> = "serial", Label { longest: MAX_SERIAL_BYTES }, optional;
+        /// join adjacent requests of one batch (default on; blockplane's own)
+        pub request_merging: bool = "request-merging", Switch, default(true);
+        /// join so many at most, up to 64; 0 or 1 = none (default 32; blockplane's own)
+        pub max_merge_requests: u16 = "max-merge-requests",
+            number(0, MAX_MERGE_REQUESTS), default(DEFAULT_MERGE_REQUESTS);
+        /// join up to so many bytes (default 1M; blockplane's own)
+        pub max_merge_bytes: u64 = "max-merge-bytes",
+            size(0, i64::MAX.unsigned_abs()).shown("BYTES"), default(DEFAULT_MERGE_BYTES);
+        /// pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)
+        pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
+        /// reads that the disk fails: tell the guest, pretend that they succeeded, or let them wait until block-export-resume
+        /// (default report; blockplane's own)
+        pub rerror: OnError = "rerror", ON_READ_ERROR, default(OnError::Report);
+        /// the same for all other requests; enospc = stop if the disk is full, else report (default report; blockplane's own)
+        pub werror: OnError = "werror", ON_WRITE_ERROR, default(OnError::Report);
+        /// tell of requests that take longer; 0 = never (default 30; blockplane's own)
+        pub request_timeout: u64 = "request-timeout",
+            number(0, SECONDS_PER_DAY).shown("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
+    }
+    beside {
+        /// which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
+        "iothread-vq-mapping", "LIST", ValueType::ListOf("IOThreadVirtQueueMapping");
+    }
 }
+
+const QUEUE_SIZE: Number<u16> =
+    number(0, u16::MAX).check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
+
+fn is_queue_size(entries: u64) -> bool {
+    limits::queue_size(entries).is_some()
+}
+
+fn is_block_size(bytes: u64) -> bool {
+    limits::block_size(bytes).is_some()
+}
+
+const SECONDS_PER_DAY: u64 = 86_400;
+
+const ON_READ_ERROR: Choice<OnError> = Choice {
+    words: &[
+        ("report", OnError::Report),
+        ("ignore", OnError::Ignore),
+        ("stop", OnError::Stop),
+    ],
+    not_yet: &[],
+    shown: "report|ignore|stop",
+};
+
+const ON_WRITE_ERROR: Choice<OnError> = Choice {
+    words: &[
+        ("report", OnError::Report),
+        ("ignore", OnError::Ignore),
+        ("enospc", OnError::NoSpace),
+        ("stop", OnError::Stop),
+    ],
+    not_yet: &[],
+    shown: "report|ignore|enospc|stop",
+};
 
 /// Where a VMM connects.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use crate::{
     Problem,
-    size::{self, NumberError},
+    form::Form,
     suggest,
     tree::{Object, Value},
 };
@@ -20,6 +20,53 @@ pub struct Key {
     pub value: &'static str,
     /// What it is for, with unit and default.
     pub help: &'static str,
+    /// Its type in the QMP schema.
+    pub r#type: ValueType,
+    /// Whether it has to be there.
+    pub required: bool,
+}
+
+impl Key {
+    /// A key. `help` may be a doc comment as it stands.
+    pub(crate) const fn new(
+        name: &'static str,
+        value: &'static str,
+        help: &'static str,
+        r#type: ValueType,
+    ) -> Self {
+        Key {
+            name,
+            value,
+            help: help.trim_ascii_start(),
+            r#type,
+            required: false,
+        }
+    }
+
+    /// The same, which has to be there.
+    pub(crate) const fn required(self) -> Self {
+        Key {
+            required: true,
+            ..self
+        }
+    }
+}
+
+/// The type of a key's value, as the QMP schema has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// A boolean.
+    Bool,
+    /// A whole number.
+    Int,
+    /// A string.
+    Str,
+    /// One of the words that [`Key::value`] has with `|` between them.
+    Words,
+    /// A type that the schema defines by this name.
+    Named(&'static str),
+    /// A list of these.
+    ListOf(&'static str),
 }
 
 /// A key or choice that qemu-storage-daemon has and we do not.
@@ -131,6 +178,26 @@ impl Fields {
         }
     }
 
+    /// Takes a value of this form.
+    pub(crate) fn value<F: Form>(
+        &mut self,
+        key: &'static str,
+        form: &F,
+    ) -> Result<Option<F::Value>, Problem> {
+        let value = self.take(key);
+        value
+            .map(|value| form.read(&self.path(key), value))
+            .transpose()
+    }
+
+    /// A key that has to be there and is not. `expected`: what to write.
+    pub(crate) fn missing(&self, key: &str, expected: &str) -> Problem {
+        Problem::Missing {
+            key: self.path(key),
+            expected: expected.to_owned(),
+        }
+    }
+
     /// Takes a value of any shape.
     pub(crate) fn take(&mut self, key: &'static str) -> Option<Value> {
         let position = self.values.iter().position(|(name, _)| *name == key)?;
@@ -208,77 +275,6 @@ impl Fields {
         Err(self.bad_text(key, &name, &expected))
     }
 
-    /// Takes a switch.
-    pub(crate) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, Problem> {
-        let value = self.take(key);
-        match &value {
-            None => return Ok(None),
-            Some(Value::Bool(value)) => return Ok(Some(*value)),
-            Some(Value::Text(text)) => match text.as_str() {
-                "on" | "yes" | "true" | "y" => return Ok(Some(true)),
-                "off" | "no" | "false" | "n" => return Ok(Some(false)),
-                _ => {}
-            },
-            Some(_) => {}
-        }
-        let expected = match &value {
-            Some(Value::Text(_)) => "'on' or 'off'",
-            _ => "true or false",
-        };
-        Err(self.bad(key, &value.unwrap_or(Value::Null), expected))
-    }
-
-    /// Takes a whole number from `min` to `max`.
-    pub(crate) fn number(
-        &mut self,
-        key: &'static str,
-        min: u64,
-        max: u64,
-    ) -> Result<Option<u64>, Problem> {
-        self.ranged(key, min, max, size::integer, NUMBER_EXPECTED)
-    }
-
-    /// As [`Self::number`], for a 32-bit setting.
-    pub(crate) fn number_u32(
-        &mut self,
-        key: &'static str,
-        min: u32,
-        max: u32,
-    ) -> Result<Option<u32>, Problem> {
-        let number = self.number(key, min.into(), max.into())?;
-        // The range above is that of the type, so the conversion cannot fail.
-        Ok(number.and_then(|n| u32::try_from(n).ok()))
-    }
-
-    /// Takes a size in bytes; in JSON a number, in text possibly with a suffix.
-    pub(crate) fn size(
-        &mut self,
-        key: &'static str,
-        min: u64,
-        max: u64,
-    ) -> Result<Option<u64>, Problem> {
-        self.ranged(
-            key,
-            min,
-            max,
-            size::size,
-            "a size in bytes, or with a suffix B, K, M, G, T, P or E, such as 1.5G",
-        )
-    }
-
-    fn ranged(
-        &mut self,
-        key: &'static str,
-        min: u64,
-        max: u64,
-        read: fn(&str) -> Result<u64, NumberError>,
-        expected: &str,
-    ) -> Result<Option<u64>, Problem> {
-        let value = self.take(key);
-        let read = |value: Value| ranged(self.path(key), &value, min, max, read, expected);
-        value.map(read).transpose()
-    }
-
     /// Takes one of several words.
     pub(crate) fn choice<T: Copy>(
         &mut self,
@@ -292,17 +288,6 @@ impl Fields {
         pick(&self.path(key), &text, choices, not_yet).map(Some)
     }
 
-    /// Accepts a switch that can only be off for now.
-    pub(crate) fn must_be_off(&mut self, key: &'static str, instead: &str) -> Result<(), Problem> {
-        if self.boolean(key)? == Some(true) {
-            return Err(Problem::Unsupported {
-                what: format!("'{}=on'", self.path(key)),
-                instead: instead.to_owned(),
-            });
-        }
-        Ok(())
-    }
-
     /// Ends the reading. A key that is in the table but that nobody took would be silently ignored.
     pub(crate) fn finish(self) {
         debug_assert!(
@@ -310,48 +295,6 @@ impl Fields {
             "keys that nobody reads: {:?}",
             self.values
         );
-    }
-}
-
-/// What a whole number must be.
-const NUMBER_EXPECTED: &str = "a whole number, decimal or 0x hexadecimal";
-
-/// Reads a whole number that is not the value of a key, such as a member of a list.
-pub(crate) fn number(path: String, value: &Value, min: u64, max: u64) -> Result<u64, Problem> {
-    ranged(path, value, min, max, size::integer, NUMBER_EXPECTED)
-}
-
-fn ranged(
-    key: String,
-    value: &Value,
-    min: u64,
-    max: u64,
-    read: fn(&str) -> Result<u64, NumberError>,
-    expected: &str,
-) -> Result<u64, Problem> {
-    let number = match value {
-        Value::Text(text) => read(text),
-        Value::Number(text) => size::integer(text),
-        _ => Err(NumberError::Malformed),
-    };
-    let shown = value.shown();
-    match number {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        Ok(_) | Err(NumberError::Negative | NumberError::TooLarge) => Err(Problem::OutOfRange {
-            key,
-            value: shown,
-            min,
-            max,
-        }),
-        Err(NumberError::Malformed) => Err(Problem::BadValue {
-            key,
-            value: shown,
-            expected: match value {
-                Value::Text(_) => expected,
-                _ => "a whole number without quotes",
-            }
-            .to_owned(),
-        }),
     }
 }
 

@@ -45,25 +45,25 @@ pub(crate) fn top_level() -> String {
     section(
         &mut out,
         "--object iothread,KEY=VALUE,…   a thread that runs disks",
-        &[object::IOTHREAD_KEYS],
+        &[object::IothreadOptions::KEYS],
     );
     section(
         &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
-        &[blockdev::COMMON_KEYS],
+        &[blockdev::NodeSettings::KEYS],
     );
     for group in of_kinds("blockdev") {
         let title = format!("    {} also", group.title);
         section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
             let title = "      and each member of its inject-error";
-            section(&mut out, title, &[blockdev::INJECT_KEYS]);
+            section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
         }
     }
     section(
         &mut out,
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
-        &[export::KEYS],
+        &[export::ExportSettings::KEYS],
     );
     for group in of_kinds("export") {
         let title = format!("    {} also", group.title);
@@ -72,12 +72,12 @@ pub(crate) fn top_level() -> String {
     section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
-        &[monitor::CHARDEV_KEYS],
+        &[monitor::ChardevSettings::KEYS],
     );
     section(
         &mut out,
         "--monitor chardev=NAME,KEY=VALUE,…   QMP, for whoever connects there",
-        &[monitor::MONITOR_KEYS],
+        &[monitor::MonitorOptions::KEYS],
     );
     out.push_str(NOTATION);
     out
@@ -215,7 +215,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
                 Opt::Blockdev => kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
                 Opt::Chardev => kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
                 Opt::Monitor => {
-                    section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]);
+                    section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
                 _ => kinds(&mut out, "Types of --export", export::TYPES),
@@ -226,25 +226,33 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
     match opt {
         Opt::Object => {
             pick("qom-type", kind, object::TYPES, &[])?;
-            section(&mut out, "--object iothread", &[object::IOTHREAD_KEYS]);
+            section(
+                &mut out,
+                "--object iothread",
+                &[object::IothreadOptions::KEYS],
+            );
         }
         Opt::Blockdev => {
             let which = pick("driver", kind, blockdev::DRIVERS, &[])?;
             section(
                 &mut out,
                 &format!("--blockdev {kind}"),
-                &[blockdev::COMMON_KEYS, which.keys()],
+                &[blockdev::NodeSettings::KEYS, which.keys()],
             );
             if matches!(which, blockdev::Which::Blkdebug) {
                 let title = "  each member of inject-error";
-                section(&mut out, title, &[blockdev::INJECT_KEYS]);
+                section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
         Opt::Chardev => {
             pick("backend", kind, monitor::BACKENDS, &[])?;
-            section(&mut out, "--chardev socket", &[monitor::CHARDEV_KEYS]);
+            section(
+                &mut out,
+                "--chardev socket",
+                &[monitor::ChardevSettings::KEYS],
+            );
         }
-        Opt::Monitor => section(&mut out, "--monitor", &[monitor::MONITOR_KEYS]),
+        Opt::Monitor => section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
         _ => {
             let r#type = pick("type", kind, export::TYPES, &[])?;
             section(&mut out, &format!("--export {kind}"), r#type.keys);

@@ -14,9 +14,11 @@ mod config;
 mod confinement;
 mod cpus;
 mod daemon;
+mod describe;
 mod error;
 mod export;
 mod fields;
+mod form;
 mod generate;
 mod getopt;
 mod help;
@@ -33,6 +35,7 @@ mod object;
 mod paths;
 pub mod reference;
 mod serve;
+mod settings;
 mod size;
 mod suggest;
 mod tree;
@@ -40,25 +43,27 @@ mod tree;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
-    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
-    InjectAction, InjectError, Injected, IoType, Locking, NodeRef, NullOptions, RawOptions,
+    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, InjectAction,
+    InjectError, Injected, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
 };
 pub use check::Check;
 pub use config::{ConfigError, Configured, Finding, Place};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::{Daemon, Directive};
+pub use describe::DescribeError;
 pub use error::{Problem, UsageError};
 pub use export::{
     DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
-    ExportOptions, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES,
-    MAX_SCSI_QUEUES, MAX_SCSI_SERIAL_BYTES, MAX_SERIAL_BYTES, OnError, ScsiOptions, SocketAddr,
+    ExportOptions, ExportSettings, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE,
+    MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SCSI_SERIAL_BYTES, MAX_SERIAL_BYTES, OnError, SocketAddr,
     VhostUserBlkOptions, VhostUserScsiOptions,
 };
-pub use fields::Key;
+pub use fields::{Key, ValueType};
+pub use form::Unwritable;
 pub use generate::Generate;
 pub use metrics::MetricsAddr;
-pub use monitor::{ChardevOptions, MonitorOptions};
+pub use monitor::{ChardevOptions, ChardevSettings, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,

@@ -4,8 +4,9 @@
 //! told, and forgotten when one set of options was read.
 
 use crate::{
-    BlockdevOptions, ExportOptions, Injected, Key, LunOptions, ObjectOptions, Problem, SocketAddr,
-    blockdev, export, fields::Fields, json, names::Names, object, reference,
+    BlockdevOptions, ExportOptions, Injected, IothreadOptions, Key, LunOptions, ObjectOptions,
+    Problem, SocketAddr, VhostUserBlkOptions, blockdev, export, fields::Fields, json, names::Names,
+    object, reference,
 };
 
 /// What runs.
@@ -47,6 +48,29 @@ impl Live {
         object::parse(json::parse(json)?, &mut self.names)
     }
 
+    /// Reads keys of an iothread over the options that it has: others stay as they are.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn iothread(now: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
+        object::read(json::parse(json)?, Some(now))
+    }
+
+    /// The same of a virtio disk's own keys.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn vhost_user_blk(
+        now: &VhostUserBlkOptions,
+        json: &str,
+    ) -> Result<VhostUserBlkOptions, Problem> {
+        let keys = [VhostUserBlkOptions::KEYS];
+        let mut fields = Fields::new(json::parse(json)?, "", &keys, &[])?;
+        let read = VhostUserBlkOptions::read(&mut fields, Some(now))?;
+        fields.finish();
+        Ok(read)
+    }
+
     /// Reads the options of one more node.
     ///
     /// # Errors
@@ -60,7 +84,7 @@ impl Live {
     /// # Errors
     /// What is wrong with them.
     pub fn injected(json: &str) -> Result<Injected, Problem> {
-        let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BLKDEBUG_KEYS], &[])?;
+        let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
         let injected = blockdev::injected(&mut fields)?;
         fields.finish();
         Ok(injected)
@@ -96,13 +120,13 @@ impl Live {
 /// Keys of an iothread.
 #[must_use]
 pub fn iothread_keys() -> &'static [Key] {
-    object::IOTHREAD_KEYS
+    object::IothreadOptions::KEYS
 }
 
 /// Keys of every node.
 #[must_use]
 pub fn node_keys() -> &'static [Key] {
-    blockdev::COMMON_KEYS
+    blockdev::NodeSettings::KEYS
 }
 
 /// The drivers, each with the keys that it adds to those of every node.
@@ -117,19 +141,33 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
 pub fn export_keys() -> Vec<Key> {
     let groups = reference::KEYS.iter();
     let of_exports = groups.filter(|group| group.option == "export");
-    of_exports.flat_map(|group| group.keys).copied().collect()
+    let mut keys: Vec<Key> = Vec::new();
+    for key in of_exports.flat_map(|group| group.keys) {
+        if !keys.iter().any(|known| known.name == key.name) {
+            keys.push(*key);
+        }
+    }
+    keys
+}
+
+/// Keys of exports of one type; none if there is no such type.
+#[must_use]
+pub fn export_keys_of(r#type: &str) -> Vec<Key> {
+    let found = export::TYPES.iter().find(|(name, _)| *name == r#type);
+    let tables = found.map_or(&[][..], |(_, found)| found.keys);
+    tables.concat()
 }
 
 /// Keys of a disk of a SCSI controller.
 #[must_use]
 pub fn lun_keys() -> Vec<Key> {
-    [export::LUN_KEYS, export::LUN_DEVICE_KEYS].concat()
+    [export::LUN_KEYS, export::LunDevice::KEYS].concat()
 }
 
 /// Keys of one fault of a `blkdebug` node.
 #[must_use]
 pub fn inject_error_keys() -> &'static [Key] {
-    blockdev::INJECT_KEYS
+    blockdev::InjectErrorKeys::KEYS
 }
 
 /// Types of exports.

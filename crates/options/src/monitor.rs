@@ -6,92 +6,108 @@ use std::path::PathBuf;
 
 use crate::{
     Problem, SocketAddr,
-    fields::{Fields, Key, NotYet, kind},
+    fields::{Fields, Key, NotYet, ValueType, kind},
+    form::{AnyText, Choice, Form, Name, Switch, Unwritable},
     inherited, limits,
     names::{MAX_ID_BYTES, Names},
+    settings::settings,
     tree::{Object, Value},
 };
 
 /// `--chardev socket,…`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChardevOptions {
-    /// `id`: the name a monitor refers to it by.
-    pub id: String,
     /// `path` or `fd`: the socket. A descriptor is only there with `server`.
     pub addr: SocketAddr,
-    /// `server`: listen; else connect to somebody who does. Default off.
-    pub server: bool,
-    /// `users`: numbers of the users who are served, with `server`. `None`: this process's own and root, and for `fd` whoever
-    /// can connect.
-    pub users: Option<Vec<u32>>,
-    /// `wait`: go on only when the first client has connected; never without `server`. Default on.
-    pub wait: bool,
+    /// All other keys.
+    pub settings: ChardevSettings,
 }
 
-/// `--monitor …`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MonitorOptions {
-    /// `chardev`: where; checked to exist, and named by one monitor only.
-    pub chardev: String,
-    /// `pretty`: answers are spread over lines. Default off.
-    pub pretty: bool,
+settings! {
+    /// Options of a chardev beside its address.
+    pub struct ChardevSettings {
+        /// the name a monitor refers to it by
+        pub id: String = "id", Name { longest: MAX_ID_BYTES }, required("write id=NAME, such as id=qmp0");
+        /// listen, or connect to who does (default off)
+        pub server: bool = "server", Switch, default(false);
+        /// with server=on: serve these users only; the umask has to let them connect (default with a path: who runs blockplane, and root)
+        pub users: Option<Vec<u32>> = "users", Users, optional;
+        /// with server=on: go on only when somebody has connected (default on)
+        pub wait: Option<bool> = "wait", Switch, optional;
+    }
+    beside {
+        /// the kind of chardev; may be written without its key
+        "backend", "socket", ValueType::Words;
+        /// path of the socket
+        "path", "PATH", ValueType::Str;
+        /// instead of path: number, or name, of a listening socket
+        "fd", "FD", ValueType::Str;
+    }
 }
 
-pub(crate) const CHARDEV_KEYS: &[Key] = &[
-    Key {
-        name: "backend",
-        value: "socket",
-        help: "the kind of chardev; may be written without its key",
-    },
-    Key {
-        name: "id",
-        value: "NAME",
-        help: "the name a monitor refers to it by",
-    },
-    Key {
-        name: "path",
-        value: "PATH",
-        help: "path of the socket",
-    },
-    Key {
-        name: "fd",
-        value: "FD",
-        help: "instead of path: number, or name, of a listening socket",
-    },
-    Key {
-        name: "server",
-        value: "on|off",
-        help: "listen, or connect to who does (default off)",
-    },
-    Key {
-        name: "users",
-        value: "UID:…",
-        help: "with server=on: serve these users only; the umask has to let them connect (default with a path: who runs blockplane, and root)",
-    },
-    Key {
-        name: "wait",
-        value: "on|off",
-        help: "with server=on: go on only when somebody has connected (default on)",
-    },
-];
+impl ChardevOptions {
+    /// Whether to go on only when the first client has connected.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.settings.server && self.settings.wait.unwrap_or(true)
+    }
+}
 
-pub(crate) const MONITOR_KEYS: &[Key] = &[
-    Key {
-        name: "chardev",
-        value: "NAME",
-        help: "where it is; may be written without its key",
-    },
-    Key {
-        name: "mode",
-        value: "control",
-        help: "only control (QMP) for now",
-    },
-    Key {
-        name: "pretty",
-        value: "on|off",
-        help: "spread answers over lines (default off)",
-    },
-];
+settings! {
+    /// `--monitor …`
+    pub struct MonitorOptions {
+        /// where it is; may be written without its key
+        pub chardev: String = "chardev", AnyText, required("write chardev=ID with the id of a --chardev");
+        /// spread answers over lines (default off)
+        pub pretty: bool = "pretty", Switch, default(false);
+    }
+    accepts {
+        /// only control (QMP) for now
+        "mode", MODE;
+    }
+}
+
+const MODE: Choice<()> = Choice {
+    words: &[("control", ())],
+    not_yet: &[NotYet {
+        name: "readline",
+        instead: "the one mode is control (QMP)",
+    }],
+    shown: "control",
+};
+
+/// Users by number, with colons between them: a name may mean another user tomorrow.
+struct Users;
+
+impl Users {
+    const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "UID:…", help, ValueType::Str)
+    }
+}
+
+impl Form for Users {
+    type Value = Vec<u32>;
+
+    fn read(&self, path: &str, value: Value) -> Result<Vec<u32>, Problem> {
+        let text = match &value {
+            Value::Text(text) | Value::String(text) | Value::Number(text) => text,
+            _ => "",
+        };
+        let users: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
+        users.map_err(|_| Problem::BadValue {
+            key: path.to_owned(),
+            value: value.shown(),
+            expected:
+                "numbers of users with colons between them, such as 0:64055 (id -u NAME says them)"
+                    .to_owned(),
+        })
+    }
+
+    fn write(&self, value: &Vec<u32>) -> Result<Value, Unwritable> {
+        let users: Vec<String> = value.iter().map(u32::to_string).collect();
+        Ok(Value::String(users.join(":")))
+    }
+}
 
 macro_rules! not_yet {
     ($instead:literal: $($name:literal)*) => { &[$(NotYet { name: $name, instead: $instead }),*] };
@@ -117,38 +133,34 @@ const BACKENDS_NOT_YET: &[&str] = &[
 /// Reads the tree of one `--chardev` and notes its name.
 pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOptions, Problem> {
     let Backend::Socket = kind(&object, "", "backend", BACKENDS, BACKENDS_NOT_YET)?;
-    let mut fields = Fields::new(object, "", &[CHARDEV_KEYS], CHARDEV_KEYS_NOT_YET)?;
+    let mut fields = Fields::new(object, "", &[ChardevSettings::KEYS], CHARDEV_KEYS_NOT_YET)?;
     fields.take("backend");
-    let id = fields
-        .identifier("id", MAX_ID_BYTES)?
-        .ok_or_else(|| Problem::Missing {
-            key: "id".to_owned(),
-            expected: "write id=NAME, such as id=qmp0".to_owned(),
-        })?;
-    let server = fields.boolean("server")?.unwrap_or(false);
-    let wait = fields.boolean("wait")?;
+    let settings = ChardevSettings::read(&mut fields, None)?;
     let conflict = |reason: &str| {
         Err(Problem::Conflict {
             reason: reason.to_owned(),
         })
     };
-    if wait.is_some() && !server {
-        return conflict(
-            "'wait' is for sockets that somebody connects to; add 'server=on', or remove 'wait'",
-        );
+    let for_servers = [
+        ("wait", settings.wait.is_some()),
+        ("users", settings.users.is_some()),
+    ];
+    if let Some((key, _)) = for_servers
+        .iter()
+        .find(|(_, is_there)| *is_there && !settings.server)
+    {
+        return conflict(&format!(
+            "'{key}' is for sockets that somebody connects to; add 'server=on', or remove '{key}'"
+        ));
     }
-    let users = users(&mut fields, server)?;
     let fd = inherited_socket(&mut fields)?;
     let path = fields.string("path")?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {
-            return Err(Problem::Missing {
-                key: "path".to_owned(),
-                expected: "write path=PATH with the path of a Unix socket".to_owned(),
-            });
+            return Err(fields.missing("path", "write path=PATH with the path of a Unix socket"));
         }
-        (None, Some(_)) if !server => {
+        (None, Some(_)) if !settings.server => {
             return conflict("'fd' is a listening socket; add 'server=on'");
         }
         (None, Some(fd)) => fd,
@@ -160,39 +172,8 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         },
     };
     fields.finish();
-    names.add_chardev(&id, server.then_some(&addr))?;
-    Ok(ChardevOptions {
-        id,
-        addr,
-        server,
-        users,
-        wait: server && wait.unwrap_or(true),
-    })
-}
-
-/// Users by number: a name may mean somebody else tomorrow.
-fn users(fields: &mut Fields, server: bool) -> Result<Option<Vec<u32>>, Problem> {
-    let Some(value) = fields.take("users") else {
-        return Ok(None);
-    };
-    if !server {
-        let reason =
-            "'users' is for sockets that somebody connects to; add 'server=on', or remove 'users'";
-        return Err(Problem::Conflict {
-            reason: reason.to_owned(),
-        });
-    }
-    let text = match &value {
-        Value::Text(text) | Value::String(text) | Value::Number(text) => text,
-        _ => "",
-    };
-    let users: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
-    let wrong = |_| {
-        let expected =
-            "numbers of users with colons between them, such as 0:64055 (id -u NAME says them)";
-        fields.bad_text("users", &value.shown(), expected)
-    };
-    users.map(Some).map_err(wrong)
+    names.add_chardev(&settings.id, settings.server.then_some(&addr))?;
+    Ok(ChardevOptions { addr, settings })
 }
 
 /// A number is one also without quotes.
@@ -211,15 +192,9 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
 
 /// Reads the tree of one `--monitor`.
 pub(crate) fn monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
-    let mut fields = Fields::new(object, "", &[MONITOR_KEYS], &[])?;
-    let chardev = fields.required("chardev", "write chardev=ID with the id of a --chardev")?;
-    let readline = NotYet {
-        name: "readline",
-        instead: "the one mode is control (QMP)",
-    };
-    fields.choice("mode", &[("control", ())], &[readline])?;
-    let pretty = fields.boolean("pretty")?.unwrap_or(false);
+    let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
+    let monitor = MonitorOptions::read(&mut fields, None)?;
     fields.finish();
-    names.use_chardev("chardev", &chardev)?;
-    Ok(MonitorOptions { chardev, pretty })
+    names.use_chardev("chardev", &monitor.chardev)?;
+    Ok(monitor)
 }

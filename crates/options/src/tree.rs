@@ -57,6 +57,19 @@ impl Object {
             .map(|(_, value)| value)
     }
 
+    /// Sets the value of a key that is not there yet. A dot in it stands for an object in an object.
+    pub(crate) fn set(&mut self, path: &str, value: Value) {
+        let Some((group, rest)) = path.split_once('.') else {
+            return self.push(path.to_owned(), value);
+        };
+        if self.get(group).is_none() {
+            self.push(group.to_owned(), Value::Object(Object::default()));
+        }
+        if let Some(Value::Object(inside)) = self.get_mut(group) {
+            inside.set(rest, value);
+        }
+    }
+
     /// Adds a key that is not there yet.
     pub(crate) fn push(&mut self, key: String, value: Value) {
         debug_assert!(self.get(&key).is_none());

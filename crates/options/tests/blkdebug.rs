@@ -1,17 +1,16 @@
 //! `--blockdev driver=blkdebug`: which faults there are.
 
 use options::{
-    BlkdebugOptions, Directive, Driver, InjectAction, InjectError, Injected, Invocation, IoType,
-    NodeRef, parse,
+    Directive, Driver, InjectAction, InjectError, Injected, Invocation, IoType, NodeRef, parse,
 };
 
-fn read(rest: &str) -> Result<BlkdebugOptions, String> {
+fn read(rest: &str) -> Result<(NodeRef, Injected), String> {
     let text = format!("blkdebug,node-name=b,{rest}");
     let words = ["--blockdev", "null-co,node-name=n", "--blockdev", &text];
     match parse(words.into_iter().map(Into::into)) {
         Ok(Invocation::Daemon(mut daemon)) => match daemon.directives.pop() {
             Some(Directive::Blockdev(options)) => match options.driver {
-                Driver::Blkdebug(blkdebug) => Ok(blkdebug),
+                Driver::Blkdebug { image, injected } => Ok((image, injected)),
                 other => panic!("{other:?}"),
             },
             other => panic!("not a node: {other:?}"),
@@ -23,7 +22,7 @@ fn read(rest: &str) -> Result<BlkdebugOptions, String> {
 
 fn injected(rest: &str) -> Injected {
     let read = read(&format!("image=n{rest}"));
-    read.unwrap_or_else(|error| panic!("{error}")).injected
+    read.unwrap_or_else(|error| panic!("{error}")).1
 }
 
 const ALWAYS: InjectError = InjectError {
@@ -89,14 +88,10 @@ fn what_the_field_lacks_is_beside_them() {
 #[test]
 fn the_node_below_may_be_written_in_place_and_inherits() {
     let text = "image.driver=null-co,image.size=1M,read-only=on";
-    let Ok(BlkdebugOptions {
-        image: NodeRef::Inline(image),
-        ..
-    }) = read(text)
-    else {
+    let Ok((NodeRef::Inline(image), _)) = read(text) else {
         panic!("written in place");
     };
-    assert!(image.read_only && image.node_name.starts_with('#'));
+    assert!(image.settings.read_only && image.node_name.starts_with('#'));
 }
 
 #[test]

@@ -25,10 +25,10 @@ fn read(rest: &str) -> Result<ExportOptions, String> {
 
 fn luns(rest: &str) -> Vec<LunOptions> {
     let export = read(rest).unwrap_or_else(|error| panic!("{error}"));
-    let ExportKind::VhostUserScsi(controller) = export.kind else {
+    let ExportKind::VhostUserScsi { luns, .. } = export.kind else {
         panic!("a controller");
     };
-    controller.scsi.luns
+    luns
 }
 
 fn lun(target: u16, lun: u16) -> LunOptions {
@@ -36,10 +36,8 @@ fn lun(target: u16, lun: u16) -> LunOptions {
         node_name: "n".to_owned(),
         target,
         lun,
-        serial: None,
-        device: LunDevice::default(),
-        logical_block_size: 512,
         writable: false,
+        device: LunDevice::defaults(),
     }
 }
 
@@ -47,8 +45,11 @@ fn lun(target: u16, lun: u16) -> LunOptions {
 fn a_node_alone_is_the_first_unit() {
     assert_eq!(luns(",node-name=n"), [lun(0, 0)]);
     let named = LunOptions {
-        serial: Some("S1".to_owned()),
         writable: true,
+        device: LunDevice {
+            serial: Some("S1".to_owned()),
+            ..LunDevice::defaults()
+        },
         ..lun(0, 0)
     };
     assert_eq!(luns(",node-name=n,serial=S1,writable=on"), [named]);
@@ -57,7 +58,10 @@ fn a_node_alone_is_the_first_unit() {
 
 #[test]
 fn a_unit_says_what_it_is() {
+    let serial = "x".repeat(247);
     let device = LunDevice {
+        logical_block_size: 512,
+        serial: Some(serial.clone()),
         vendor: Some("QEMU".to_owned()),
         product: Some("QEMU HARDDISK".to_owned()),
         version: Some("2.5+".to_owned()),
@@ -75,9 +79,7 @@ fn a_unit_says_what_it_is() {
         "rotation-rate=7200",
         "pr-file=/var/pr",
     ];
-    let serial = "x".repeat(247);
     let named = LunOptions {
-        serial: Some(serial.clone()),
         device,
         ..lun(0, 0)
     };
@@ -124,12 +126,12 @@ fn what_cannot_be_is_said() {
         (",luns.0.node-name=n,luns.0.size=1", "luns.0.size"),
         (",luns.0.node-name=n,pr-file=/x", "luns.0.pr-file"),
         (",pr-file=/x", "'node-name' is missing"),
-        (",node-name=n,pr-file=", "the path of a file"),
+        (",node-name=n,pr-file=", "a path"),
         (",node-name=n,vendor=NINE BYTE", "1 to 8 characters"),
         (",node-name=n,ver= 1", "without a blank"),
         (",node-name=n,wwn=0x1234", "2, 3"),
         (",node-name=n,rotation-rate=2", "1025"),
-        (",node-name=n,rotation-rate=65535", "[0, 65534]"),
+        (",node-name=n,rotation-rate=65535", "1025"),
     ] {
         let error = read(rest).expect_err(rest);
         assert!(error.contains(expected), "{rest}: {error}");

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use options::{
     AioMode, BlockdevOptions, Confinement, Daemon, Directive, Discard, Driver, ExportKind,
-    ExportOptions, FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions,
-    ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
+    ExportOptions, ExportSettings, FileOptions, Invocation, IothreadOptions, Locking, NodeRef,
+    NodeSettings, NullOptions, ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr,
+    VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> Daemon {
@@ -65,13 +66,6 @@ fn export(rest: &str) -> ExportOptions {
     }
 }
 
-fn disk(rest: &str) -> VhostUserBlkOptions {
-    let ExportKind::VhostUserBlk(disk) = export(rest).kind else {
-        panic!("another type");
-    };
-    disk
-}
-
 fn export_error(rest: &str) -> String {
     let text = format!("vhost-user-blk,id=e,node-name=n,{rest}");
     error(&[&BASE[..], &["--export", &text]].concat())
@@ -96,12 +90,14 @@ fn a_whole_command_line_in_order() {
     assert_eq!(daemon.pidfile, Some(PathBuf::from("/run/x.pid")));
     let file = BlockdevOptions {
         node_name: "f".to_owned(),
-        read_only: false,
-        auto_read_only: false,
-        discard: Discard::Ignore,
-        cache_direct: Some(true),
-        cache_no_flush: false,
-        active: true,
+        settings: NodeSettings {
+            read_only: false,
+            auto_read_only: false,
+            discard: Discard::Ignore,
+            cache_direct: Some(true),
+            cache_no_flush: false,
+            active: true,
+        },
         driver: Driver::File(FileOptions {
             filename: PathBuf::from("/a,b"),
             aio: None,
@@ -111,25 +107,31 @@ fn a_whole_command_line_in_order() {
     };
     let raw = BlockdevOptions {
         node_name: "r".to_owned(),
-        cache_direct: None,
-        driver: Driver::Raw(RawOptions {
+        settings: NodeSettings {
+            cache_direct: None,
+            ..file.settings.clone()
+        },
+        driver: Driver::Raw {
             file: NodeRef::Name("f".to_owned()),
-            offset: 0,
-            size: None,
-        }),
-        ..file.clone()
+            part: RawOptions {
+                offset: 0,
+                size: None,
+            },
+        },
     };
     let export = ExportOptions {
         id: "e".to_owned(),
         node_name: "r".to_owned(),
-        writable: true,
-        writethrough: false,
+        addr: SocketAddr::Unix {
+            path: PathBuf::from("/x.sock"),
+        },
         iothreads: vec!["io0".to_owned()],
-        fixed_iothread: false,
+        settings: ExportSettings {
+            writable: true,
+            writethrough: false,
+            fixed_iothread: false,
+        },
         kind: ExportKind::VhostUserBlk(VhostUserBlkOptions {
-            addr: SocketAddr::Unix {
-                path: PathBuf::from("/x.sock"),
-            },
             num_queues: 4,
             queue_size: 1024,
             logical_block_size: 512,
@@ -318,6 +320,7 @@ fn cpus_of_an_iothread() {
             "{'qom-type':'iothread','id':'a','cpu-affinity':'0,2'}",
             &[0, 2],
         ),
+        ("{'qom-type':'iothread','id':'a','cpu-affinity':[]}", &[]),
     ] {
         assert_eq!(iothread(text).cpu_affinity, cpus, "{text}");
     }
@@ -329,10 +332,6 @@ fn cpus_of_an_iothread() {
     assert!(
         error("iothread,id=a,cpu-affinity.0=1,cpu-affinity.1=1024")
             .contains("'cpu-affinity.1' cannot be '1024'")
-    );
-    assert!(
-        error("{'qom-type':'iothread','id':'a','cpu-affinity':[]}")
-            .contains("'cpu-affinity' cannot be '[…]': expected at least one member")
     );
     assert!(error("iothread,id=a,cpu-affinity=").contains("'cpu-affinity' cannot be ''"));
     // One comma ends the value, as everywhere in this notation.
@@ -404,12 +403,15 @@ fn common_settings_of_nodes() {
         })
     );
     assert_eq!(
-        (plain.read_only, plain.auto_read_only, plain.cache_direct),
-        (false, false, None)
-    );
-    assert_eq!(
-        (plain.discard, plain.cache_no_flush),
-        (Discard::Ignore, false)
+        plain.settings,
+        NodeSettings {
+            read_only: false,
+            auto_read_only: false,
+            discard: Discard::Ignore,
+            cache_direct: None,
+            cache_no_flush: false,
+            active: true,
+        }
     );
     let full = node(
         "driver=null-co,node-name=n,read-only=y,auto-read-only=true,discard=unmap,cache.direct=no,cache.no-flush=yes,\
@@ -424,23 +426,33 @@ fn common_settings_of_nodes() {
         })
     );
     assert_eq!(
-        (full.read_only, full.auto_read_only, full.cache_direct),
-        (true, true, Some(false))
+        full.settings,
+        NodeSettings {
+            read_only: true,
+            auto_read_only: true,
+            discard: Discard::Unmap,
+            cache_direct: Some(false),
+            cache_no_flush: true,
+            active: true,
+        }
     );
-    assert_eq!((full.discard, full.cache_no_flush), (Discard::Unmap, true));
     assert_eq!(
-        node("null-co,node-name=n,discard=on").discard,
+        node("null-co,node-name=n,discard=on").settings.discard,
         Discard::Unmap
     );
     assert_eq!(
-        node("null-co,node-name=n,discard=off").discard,
+        node("null-co,node-name=n,discard=off").settings.discard,
         Discard::Ignore
     );
 }
 
 #[test]
 fn a_repeated_key_replaces_the_earlier_one() {
-    assert!(node("null-co,node-name=n,read-only=off,read-only=on").read_only);
+    assert!(
+        node("null-co,node-name=n,read-only=off,read-only=on")
+            .settings
+            .read_only
+    );
 }
 
 #[test]
@@ -563,7 +575,7 @@ fn a_node_below_an_active_one_is_active() {
         let Some((_, NodeRef::Inline(file))) = raw.driver.child() else {
             panic!("{raw:?}")
         };
-        assert_eq!([raw.active, file.active], expected);
+        assert_eq!([raw.settings.active, file.settings.active], expected);
     }
     let error = node_error(&format!("raw,node-name=r{file},file.active=off"));
     assert!(error.contains("'file.active=off' contradicts"), "{error}");
@@ -575,35 +587,34 @@ fn raw_over_a_node_in_place() {
         "raw,node-name=r,offset=1M,size=2M,cache.direct=on,read-only=on,cache.no-flush=on,\
          file.driver=file,file.filename=/d,file.read-only=off",
     );
-    let Driver::Raw(RawOptions {
+    let Driver::Raw {
         file: NodeRef::Inline(file),
-        offset,
-        size,
-    }) = &raw.driver
+        part: RawOptions { offset, size },
+    } = &raw.driver
     else {
         panic!("{raw:?}")
     };
     assert_eq!((*offset, *size), (1 << 20, Some(2 << 20)));
-    assert_eq!(file.cache_direct, Some(true), "inherited");
-    assert!(file.cache_no_flush, "inherited");
-    assert!(file.active && raw.active);
-    assert!(!file.read_only, "its own");
+    assert_eq!(file.settings.cache_direct, Some(true), "inherited");
+    assert!(file.settings.cache_no_flush, "inherited");
+    assert!(file.settings.active && raw.settings.active);
+    assert!(!file.settings.read_only, "its own");
     assert_eq!(
-        file.discard,
+        file.settings.discard,
         Discard::Unmap,
         "the parent has decided already"
     );
-    assert_eq!(file.cache_direct, Some(true), "inherited");
+    assert_eq!(file.settings.cache_direct, Some(true), "inherited");
     assert_eq!(
-        (raw.discard, file.node_name.as_str()),
+        (raw.settings.discard, file.node_name.as_str()),
         (Discard::Ignore, "#block0")
     );
-    let Driver::Raw(named) =
+    let Driver::Raw { file: named, .. } =
         node("raw,node-name=r,file.driver=null-co,file.node-name=below").driver
     else {
         panic!()
     };
-    assert_eq!(named.file.node_name(), "below");
+    assert_eq!(named.node_name(), "below");
 }
 
 #[test]
@@ -667,23 +678,15 @@ fn raw_errors() {
 #[test]
 fn exports() {
     let defaults = export(UNIX);
-    assert!(
-        !defaults.writable
-            && !defaults.writethrough
-            && !defaults.fixed_iothread
-            && defaults.iothreads.is_empty()
-    );
+    assert!(defaults.settings == ExportSettings::defaults() && defaults.iothreads.is_empty());
     let full = export(&format!(
         "{UNIX},writable=on,writethrough=on,iothread.1=a,iothread.0=b,fixed-iothread=on,num-queues=256,queue-size=64,\
          logical-block-size=4k,serial=a b,request-merging=off,max-merge-requests=1,\
          max-merge-bytes=64k,packed=on,fixed-buffers=on,rerror=stop,werror=enospc,request-timeout=0,allow-inactive=off"
     ));
-    assert!(full.writable && full.writethrough && full.fixed_iothread);
+    assert!(full.settings.writable && full.settings.writethrough && full.settings.fixed_iothread);
     assert_eq!(full.iothreads, ["b", "a"]);
     let expected = VhostUserBlkOptions {
-        addr: SocketAddr::Unix {
-            path: PathBuf::from("/x"),
-        },
         num_queues: 256,
         queue_size: 64,
         logical_block_size: 4096,
@@ -699,7 +702,7 @@ fn exports() {
     };
     assert_eq!(full.kind, ExportKind::VhostUserBlk(expected));
     assert_eq!(
-        disk(",addr.type=fd,addr.str=3").addr,
+        export(",addr.type=fd,addr.str=3").addr,
         SocketAddr::Fd { fd: 3 }
     );
 }
@@ -1041,7 +1044,7 @@ fn words_that_belong_nowhere() {
 fn json_is_typed() {
     let text = r#"{"driver":"null-co","node-name":"a","size":1048576,"read-only":true,"cache":{"direct":true}}"#;
     let node = node(text);
-    assert!(node.read_only && node.cache_direct == Some(true));
+    assert!(node.settings.read_only && node.settings.cache_direct == Some(true));
     let null = |rest: &str| node_error(&format!("{{'driver':'null-co','node-name':'a',{rest}}}"));
     assert!(null("'size':'1G'").contains("expected a whole number without quotes"));
     assert!(null("'size':1.5").contains("expected a whole number without quotes"));

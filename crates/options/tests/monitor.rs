@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use options::{ChardevOptions, Directive, Invocation, MonitorOptions, SocketAddr, parse};
+use options::{ChardevSettings, Directive, Invocation, MonitorOptions, SocketAddr, parse};
 
 fn directives(line: &str) -> Result<Vec<Directive>, String> {
     match parse(line.split_whitespace().map(Into::into)) {
@@ -34,16 +34,19 @@ fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
             true,
         ),
     ] {
-        let id = "c".to_owned();
-        let expected = Directive::Chardev(ChardevOptions {
-            id,
-            addr,
-            server,
-            users: None,
-            wait,
-        });
         let found = directives(&format!("--chardev socket,id=c,{text}"));
-        assert_eq!(found, Ok(vec![expected]), "{text}");
+        let Ok([Directive::Chardev(chardev)]) = found.as_deref() else {
+            panic!("{text}: {found:?}");
+        };
+        assert_eq!(chardev.addr, addr, "{text}");
+        let ChardevSettings {
+            id,
+            server: listens,
+            users,
+            ..
+        } = &chardev.settings;
+        assert_eq!((&**id, *listens, users), ("c", server, &None), "{text}");
+        assert_eq!(chardev.waits(), wait, "{text}");
     }
 }
 
@@ -51,7 +54,7 @@ fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
 fn a_chardev_is_for_users() {
     let users = |text: &str| match directives(&format!("--chardev socket,id=c,path=p,{text}")) {
         Ok(directives) => match directives.into_iter().next() {
-            Some(Directive::Chardev(chardev)) => Ok(chardev.users),
+            Some(Directive::Chardev(chardev)) => Ok(chardev.settings.users),
             other => panic!("{other:?}"),
         },
         Err(error) => Err(error.to_string()),

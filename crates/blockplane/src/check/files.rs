@@ -21,9 +21,11 @@ pub(super) fn look(daemon: &Daemon, hints: &mut Vec<String>) {
         match directive {
             Directive::Blockdev(options) => disk(options, &mut seen, hints),
             Directive::Export(options) => {
-                folder_of(options.kind.addr(), hints);
+                folder_of(&options.addr, hints);
             }
-            Directive::Chardev(options) if options.server => folder_of(&options.addr, hints),
+            Directive::Chardev(options) if options.settings.server => {
+                folder_of(&options.addr, hints)
+            }
             _ => {}
         }
     }
@@ -48,11 +50,11 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
             filename.display()
         ))
     };
-    let writes = !options.read_only && !options.auto_read_only;
+    let writes = !options.settings.read_only && !options.settings.auto_read_only;
     let found = std::fs::metadata(filename);
     if let Ok(found) = &found
         && file.locking != Locking::Off
-        && options.active
+        && options.settings.active
     {
         let this = (options.node_name.clone(), writes);
         match seen.entry((found.dev(), found.ino())) {

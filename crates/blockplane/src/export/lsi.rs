@@ -5,7 +5,7 @@ use std::sync::Arc;
 use data_plane::{DataThread, ExportReports};
 use listener::Listener;
 use lsi_adapter::{Adapter, Disk};
-use options::{ExportOptions, ScsiOptions};
+use options::{ExportOptions, LunOptions};
 
 use super::controller::{LsiController, Told};
 use super::unit::unit;
@@ -20,7 +20,7 @@ const TASKS: u16 = 256;
 /// Starts serving it.
 pub(super) fn start(
     options: &ExportOptions,
-    kind: &ScsiOptions,
+    luns: &[LunOptions],
     listener: Listener,
     iothread: &Arc<DataThread>,
     objects: &mut Objects,
@@ -30,13 +30,13 @@ pub(super) fn start(
     let mut shown = Vec::new();
     let mut reports = Vec::new();
     let mut figures_of_disks = Vec::new();
-    for lun in &kind.luns {
+    for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
         let (unit, pr_file) = unit(
             &options.id,
             lun,
             &node,
-            options.writethrough,
+            options.settings.writethrough,
             objects.parked,
         )?;
         let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;

@@ -22,7 +22,7 @@ pub(super) fn unit(
     awaited: bool,
 ) -> Result<Kept, Failure> {
     check_writable(node, lun.writable)?;
-    node.use_block_size(lun.logical_block_size)?;
+    node.use_block_size(lun.device.logical_block_size)?;
     let (keeper, text) = match &lun.device.pr_file {
         None => (None, None),
         Some(path) if awaited => (Some(PrFile::awaited(path)), None),
@@ -34,7 +34,7 @@ pub(super) fn unit(
     let keeper = keeper.map(Arc::new);
     let options = UnitOptions {
         identity: identity(controller, lun),
-        logical_block_size: lun.logical_block_size,
+        logical_block_size: lun.device.logical_block_size,
         read_only: !lun.writable,
         write_through,
         thin: node.unmap(),
@@ -56,14 +56,14 @@ fn identity(controller: &str, lun: &LunOptions) -> Identity {
     let usual = Identity::default();
     let made = || {
         let place = || format!("{controller}:{}:{}", lun.target, lun.lun);
-        let text = lun.serial.clone().unwrap_or_else(place);
+        let text = lun.device.serial.clone().unwrap_or_else(place);
         world_wide_name(text.as_bytes())
     };
     Identity {
         vendor: device.vendor.clone().unwrap_or(usual.vendor),
         product: device.product.clone().unwrap_or(usual.product),
         revision: device.version.clone().unwrap_or(usual.revision),
-        serial: lun.serial.clone().unwrap_or_default(),
+        serial: lun.device.serial.clone().unwrap_or_default(),
         naa: device.wwn.or_else(|| device.device_id.is_none().then(made)),
         eui: None,
         vendor_specific: device.device_id.clone().unwrap_or_default(),

@@ -24,16 +24,17 @@ use crate::shown::{Form, Serving, Shown, ShownDisk, figures_of_unit};
 pub(super) fn start(
     options: &ExportOptions,
     kind: &VhostUserScsiOptions,
+    luns: &[LunOptions],
     objects: &mut Objects,
 ) -> Result<(), Failure> {
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let controller = Controller::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
-    for lun in &kind.scsi.luns {
+    for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
         controller.insert(controller.disk(lun, node, objects.parked)?)?;
     }
-    let listener = listener(&kind.scsi.addr, objects)?;
+    let listener = listener(&options.addr, objects)?;
     let queues = kind.num_queues + FIXED_QUEUES;
     let figures = Arc::new(Figures::new(queues, kind.queue_size, &iothreads));
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
@@ -100,7 +101,7 @@ impl Controller {
         Ok(Controller {
             name: options.id.clone(),
             device: Arc::new(Device::new(device)?),
-            write_through: options.writethrough,
+            write_through: options.settings.writethrough,
             iothreads,
             reports,
             disks: Mutex::default(),

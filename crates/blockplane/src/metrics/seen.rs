@@ -80,7 +80,7 @@ impl Seen {
 }
 
 fn luns(export: &Export) -> Vec<SeenLun> {
-    let luns = export.options.kind.scsi().map(|scsi| &scsi.luns);
+    let luns = export.options.kind.luns();
     let luns = luns.into_iter().flatten().zip(&export.disks);
     let seen = luns.map(|(lun, disk)| SeenLun {
         target: lun.target,

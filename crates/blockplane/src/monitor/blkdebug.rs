@@ -29,7 +29,8 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let found = nodes.into_iter().find(|open| open.node.name() == name);
     let open = found
         .ok_or_else(|| Error::generic(format!("Failed to find node with node-name='{name}'")))?;
-    let (Driver::Blkdebug(blkdebug), Some(faults)) = (&mut open.options.driver, open.node.faults())
+    let (Driver::Blkdebug { injected, .. }, Some(faults)) =
+        (&mut open.options.driver, open.node.faults())
     else {
         let text = format!("Node '{name}' injects no errors: its driver is not 'blkdebug'");
         return Err(Error::generic(text));
@@ -45,8 +46,8 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let injected = Live::injected(&Value::Object(options).to_string());
-    blkdebug.injected = injected.map_err(|problem| refused(&problem))?;
-    faults.set(Some(faults::rules(&blkdebug.injected)));
+    let new = Live::injected(&Value::Object(options).to_string());
+    *injected = new.map_err(|problem| refused(&problem))?;
+    faults.set(Some(faults::rules(injected)));
     Ok(json!({}))
 }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use options::{ChardevOptions, SocketAddr};
+use options::{ChardevOptions, ChardevSettings, SocketAddr};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type, Variants};
 use serde_json::{Value, json};
 
@@ -176,13 +176,15 @@ fn read(arguments: &Arguments) -> Result<ChardevOptions, String> {
             Err("'wait' would keep all monitors waiting for a client: leave it out".to_owned())
         }
         _ => Ok(ChardevOptions {
-            id: text(arguments, "id").to_owned(),
             addr: SocketAddr::Unix {
                 path: PathBuf::from(path.unwrap_or_default()),
             },
-            server,
-            users: None,
-            wait: false,
+            settings: ChardevSettings {
+                id: text(arguments, "id").to_owned(),
+                server,
+                wait: server.then_some(false),
+                ..ChardevSettings::defaults()
+            },
         }),
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error>
         live.add_node(name, false).map_err(read)?;
     }
     for export in &objects.exports {
-        let addr = export.options.kind.addr();
+        let addr = &export.options.addr;
         live.add_export(&export.options.id, addr).map_err(read)?;
     }
     Ok(live)

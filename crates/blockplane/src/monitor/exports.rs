@@ -135,7 +135,7 @@ fn query(control: &Control) -> Value {
                 "type": export.options.kind.name(),
                 "id": export.options.id,
             });
-            if let SocketAddr::Unix { path } = export.options.kind.addr() {
+            if let SocketAddr::Unix { path } = &export.options.addr {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {

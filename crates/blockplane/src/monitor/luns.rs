@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use options::{ExportKind, LunOptions, VhostUserScsiOptions};
+use options::{ExportKind, LunOptions};
 use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 use serde_json::Value;
 use vhost_user::FrontEnds;
@@ -66,12 +66,12 @@ fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
         (
             Some(controller),
             Some(shown::FrontEnds::VhostUser(front_ends)),
-            ExportKind::VhostUserScsi(kind),
+            ExportKind::VhostUserScsi { luns, .. },
         ) => Ok(Found {
             controller: controller.clone(),
             front_ends,
-            writable: export.options.writable,
-            luns: kind.scsi.luns.clone(),
+            writable: export.options.settings.writable,
+            luns: luns.clone(),
         }),
         (_, _, kind) => Err(Error::generic(format!(
             "Export '{id}' is of type '{}': only in one of type 'vhost-user-scsi' units come and go",
@@ -84,11 +84,10 @@ fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
 fn change(control: &mut Control, id: &str, change: impl FnOnce(&mut Vec<LunOptions>)) {
     let mut exports = control.objects.exports.iter_mut();
     if let Some(export) = exports.find(|export| export.options.id == id)
-        && let ExportKind::VhostUserScsi(VhostUserScsiOptions { scsi, .. }) =
-            &mut export.options.kind
+        && let ExportKind::VhostUserScsi { luns, .. } = &mut export.options.kind
     {
-        change(&mut scsi.luns);
-        let first = scsi.luns.first();
+        change(luns);
+        let first = luns.first();
         export.options.node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
         show(export);
     }

@@ -146,7 +146,7 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
     };
     let open = control.objects.find_node(&name);
     let node = open
-        .filter(|open| open.options.active)
+        .filter(|open| open.options.settings.active)
         .map(|open| open.node.clone());
     let flush = move || {
         let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
@@ -244,7 +244,7 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     json!({
         "iops_rd": 0,
         "detect_zeroes": "off",
-        "active": options.active,
+        "active": options.settings.active,
         "image": image,
         "iops_wr": 0,
         "ro": node.read_only(),
@@ -259,7 +259,7 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
         "bps": 0,
         "bps_rd": 0,
         "cache": {
-            "no-flush": options.cache_no_flush,
+            "no-flush": options.settings.cache_no_flush,
             "direct": node.direct(),
             "writeback": true,
         },
@@ -275,18 +275,18 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
         }
         Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
         Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
-        Driver::Raw(raw) => {
+        Driver::Raw { part, .. } => {
             let below = open.below().unwrap_or_default();
             let found = objects.nodes.iter().find(|node| node.node.name() == below);
             if let Some(below) = found
-                && (raw.offset, raw.size) == (0, None)
+                && (part.offset, part.size) == (0, None)
             {
                 return filename(below, objects);
             }
-            json!({"driver": "raw", "file": below, "offset": raw.offset, "size": open.node.size()})
+            json!({"driver": "raw", "file": below, "offset": part.offset, "size": open.node.size()})
         }
-        Driver::Blkdebug(blkdebug) => {
-            json!({"driver": "blkdebug", "image": blkdebug.image.node_name()})
+        Driver::Blkdebug { image, .. } => {
+            json!({"driver": "blkdebug", "image": image.node_name()})
         }
     };
     format!("json:{}", qmp::to_text(&described))

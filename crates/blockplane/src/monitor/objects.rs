@@ -1,12 +1,12 @@
 //! Iothreads: made, removed, looked at.
 
 use data_plane::{DataThread, IothreadTotals};
-use options::ObjectOptions;
+use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
 use super::errors::{failed, live, refused};
-use super::{text, types};
+use super::{iothread_properties, text, types};
 use crate::control::Control;
 use crate::objects::Iothread;
 
@@ -40,23 +40,17 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
-    let mut members = vec![Member::required("id", Type::Str)];
-    members.extend(
-        [
-            "thread-id",
-            "poll-max-ns",
-            "poll-grow",
-            "poll-shrink",
-            "aio-max-batch",
-            "poll-cpu-max",
-            "aio-max-events",
-            "thread-pool-min",
-            "thread-pool-max",
-        ]
-        .map(|name| Member::required(name, Type::Int)),
-    );
-    let cpus = Type::List(Box::new(Type::Int));
-    members.push(Member::required("cpu-affinity", cpus));
+    let mut members = vec![
+        Member::required("id", Type::Str),
+        Member::required("thread-id", Type::Int),
+    ];
+    members.extend(iothread_properties::keys().map(|key| {
+        let r#type = match key.r#type {
+            ValueType::Int => Type::Int,
+            _ => Type::List(Box::new(Type::Int)),
+        };
+        Member::required(key.name, r#type)
+    }));
     members.push(Member::required("stats", Type::Named("IOThreadStats")));
     let stats = IOTHREAD_STATS.map(|name| Member::required(name, Type::Int));
     vec![
@@ -77,23 +71,15 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
-/// An iothread with what it can be asked for.
+/// An iothread with its options and what it has done.
 fn describe(iothread: &Iothread) -> Value {
-    let Iothread { options, thread } = iothread;
-    json!({
-        "id": options.id,
-        "thread-id": thread.thread_id(),
-        "poll-max-ns": options.poll_max_ns,
-        "poll-grow": options.poll_grow,
-        "poll-shrink": options.poll_shrink,
-        "aio-max-batch": options.aio_max_batch,
-        "poll-cpu-max": options.poll_cpu_max,
-        "aio-max-events": options.aio_max_events,
-        "thread-pool-min": options.thread_pool_min,
-        "thread-pool-max": options.thread_pool_max,
-        "cpu-affinity": options.cpu_affinity,
-        "stats": stats(thread),
-    })
+    let mut described = iothread.options.describe().unwrap_or_default();
+    if let Some(members) = described.as_object_mut() {
+        members.shift_remove("qom-type");
+    }
+    described["thread-id"] = iothread.thread.thread_id().into();
+    described["stats"] = stats(&iothread.thread);
+    described
 }
 
 /// What an iothread has done so far.

@@ -1,76 +1,55 @@
-//! Properties of what runs: read, and changed while it works.
+//! Properties of objects that run: listed, read, and changed.
 //!
-//! What a property can be set to is checked as the option of the same name.
+//! They are the keys that the object was made from, and have the values that those take.
 
+use options::{Key, ValueType};
 use qmp::Error;
 use serde_json::{Value, json};
 
-use crate::Failure;
+/// A type of objects, and its properties.
+pub(super) struct Class {
+    pub name: &'static str,
+    properties: Vec<Property>,
+}
 
-/// A property of something that was made from options.
-pub(super) struct Property<T, O> {
+struct Property {
     name: &'static str,
     r#type: &'static str,
-    get: fn(&O) -> Value,
-    set: Option<Set<T, O>>,
+    writable: bool,
 }
 
-/// Takes a property over from options that were checked, and makes it effective.
-pub(super) type Set<T, O> = fn(&mut T, O) -> Result<(), Failure>;
+/// An object with properties.
+pub(super) trait Tuned {
+    fn class(&self) -> Class;
 
-/// A type of things with properties.
-pub(super) struct Class<T: Tuned> {
-    pub name: &'static str,
-    pub properties: &'static [Property<T, T::Options>],
+    /// All options as they are now, by key.
+    fn describe(&self) -> Result<Value, Error>;
+
+    /// Changes options: an object of keys with their new values.
+    fn change(&mut self, json: &str) -> Result<(), Error>;
 }
 
-/// Something with properties.
-pub(super) trait Tuned: Sized + 'static {
-    type Options: 'static;
-
-    /// What it is one of.
-    fn class(&self) -> &'static Class<Self>;
-
-    /// As it was made, and changed since.
-    fn options(&self) -> &Self::Options;
-
-    /// Options of which only this property counts, which may have any value before.
-    fn checked(&self, name: &str, value: &Value) -> Result<Self::Options, Error>;
-}
-
-impl<T, O> Property<T, O> {
-    /// One that never changes.
-    pub const fn fixed(name: &'static str, r#type: &'static str, get: fn(&O) -> Value) -> Self {
-        Property {
-            name,
-            r#type,
-            get,
-            set: None,
-        }
-    }
-
-    /// One that can be changed.
-    pub const fn live(
+impl Class {
+    /// With a property for each key. All or those named `writable` can be changed.
+    pub fn new(
         name: &'static str,
-        r#type: &'static str,
-        get: fn(&O) -> Value,
-        set: Set<T, O>,
+        keys: impl Iterator<Item = Key>,
+        is_writable: impl Fn(&str) -> bool,
     ) -> Self {
-        Property {
-            name,
-            r#type,
-            get,
-            set: Some(set),
-        }
+        let r#type = Property {
+            name: "type",
+            r#type: "string",
+            writable: false,
+        };
+        let properties = keys.map(|key| Property {
+            name: key.name,
+            r#type: type_name(key.r#type),
+            writable: is_writable(key.name),
+        });
+        let properties = std::iter::once(r#type).chain(properties).collect();
+        Class { name, properties }
     }
-}
 
-/// A property as lists show it.
-pub(super) fn info(name: &str, r#type: &str) -> Value {
-    json!({"name": name, "type": r#type})
-}
-
-impl<T: Tuned> Class<T> {
     /// All properties.
     pub fn list(&self) -> Value {
         let all = self.properties.iter();
@@ -78,7 +57,7 @@ impl<T: Tuned> Class<T> {
             .collect()
     }
 
-    fn property(&self, name: &str) -> Result<&Property<T, T::Options>, Error> {
+    fn property(&self, name: &str) -> Result<&Property, Error> {
         let found = self
             .properties
             .iter()
@@ -87,14 +66,36 @@ impl<T: Tuned> Class<T> {
     }
 }
 
-pub(super) fn get<T: Tuned>(of: &T, name: &str) -> Result<Value, Error> {
-    Ok((of.class().property(name)?.get)(of.options()))
+/// The type of a property, in QOM's words.
+fn type_name(r#type: ValueType) -> &'static str {
+    match r#type {
+        ValueType::Bool => "bool",
+        ValueType::Int => "int",
+        ValueType::Str | ValueType::Words => "string",
+        ValueType::ListOf("BlockExportLun") => "BlockExportLunList",
+        ValueType::ListOf(_) | ValueType::Named(_) => "list",
+    }
 }
 
-pub(super) fn set<T: Tuned>(of: &mut T, name: &str, value: &Value) -> Result<(), Error> {
+/// A property as lists show it.
+pub(super) fn info(name: &str, r#type: &str) -> Value {
+    json!({"name": name, "type": r#type})
+}
+
+pub(super) fn get(of: &impl Tuned, name: &str) -> Result<Value, Error> {
+    let class = of.class();
+    match class.property(name)?.name {
+        "type" => Ok(class.name.into()),
+        key => Ok(of.describe()?[key].take()),
+    }
+}
+
+pub(super) fn set(of: &mut impl Tuned, name: &str, value: &Value) -> Result<(), Error> {
     let class = of.class();
     let property = class.property(name)?;
-    let set = property.set.ok_or_else(|| not_writable(class.name, name))?;
+    if !property.writable {
+        return Err(not_writable(class.name, name));
+    }
     let expected = match property.r#type {
         "int" if !(value.is_i64() || value.is_u64()) => Some("integer"),
         "bool" if !value.is_boolean() => Some("boolean"),
@@ -105,8 +106,7 @@ pub(super) fn set<T: Tuned>(of: &mut T, name: &str, value: &Value) -> Result<(),
             "Invalid parameter type for '{name}', expected: {expected}"
         )));
     }
-    let new = of.checked(name, value)?;
-    set(of, new).map_err(|failure| super::errors::failed(&failure))
+    of.change(&json!({ name: value }).to_string())
 }
 
 pub(super) fn no_property(r#type: &str, name: &str) -> Error {

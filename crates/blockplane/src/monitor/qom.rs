@@ -3,10 +3,9 @@
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::export_properties::CLASSES;
-use super::iothread_properties::IOTHREAD;
 use super::property::{self, Tuned, info, no_property, not_writable};
 use super::text;
+use super::{export_properties, iothread_properties};
 use crate::control::Control;
 use crate::objects::Objects;
 
@@ -54,11 +53,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             returns: info(),
             run: Run::InBand(|_, arguments| {
                 let name = text(arguments, "typename");
-                if name == IOTHREAD.name {
-                    return Ok(IOTHREAD.list());
-                }
-                let mut exports = CLASSES.iter();
-                match exports.find(|class| class.name == name) {
+                let iothread = std::iter::once(iothread_properties::class());
+                let mut classes = iothread.chain(export_properties::classes());
+                match classes.find(|class| class.name == name) {
                     Some(class) => Ok(class.list()),
                     None => Err(Error::device_not_found(format!("Class '{name}' not found"))),
                 }
@@ -108,7 +105,7 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
         ]),
         Place::Objects => {
             let all = objects.iothreads.iter();
-            children(&mut all.map(|i| (&i.options.id, IOTHREAD.name)))
+            children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
         }
         Place::Exports => {
             let all = objects.exports.iter();

@@ -66,7 +66,7 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
             "Parameter 'size' expects a >0 size: a disk needs at least one sector of 512 bytes";
         return Err(Error::generic(text));
     }
-    if !found.options.active {
+    if !found.options.settings.active {
         let text = format!("Node '{name}' is inactive: activate it by blockdev-set-active first");
         return Err(Error::generic(text));
     }

@@ -140,7 +140,8 @@ impl Control {
             .iter()
             .map(|chardev| chardev.options())
             .collect();
-        describe::options(&self.objects, &chardevs, &self.monitors_opened)
+        let described = describe::options(&self.objects, &chardevs, &self.monitors_opened);
+        described.map_err(|error| error.to_string())
     }
 
     /// Hands everything over to a program that has started.

@@ -5,92 +5,69 @@
 
 use crate::{
     Problem,
-    fields::{Fields, Key, NotYet},
+    fields::{Fields, NotYet, ValueType},
+    form::{Choice, Switch, number, size},
+    settings::{settings, words},
     tree::{Object, Value},
 };
 
-/// The keys of the driver.
-pub(crate) const KEYS: &[Key] = &[
-    Key {
-        name: "image",
-        value: "NODE",
-        help: "the node that requests go to: its node-name, or its own keys as image.driver=…,image.…",
-    },
-    Key {
-        name: "inject-error",
-        value: "LIST",
-        help: "what goes wrong: inject-error.0.KEY=VALUE,… with the keys below",
-    },
-    Key {
-        name: "seed",
-        value: "N",
-        help: "what one-in draws from: the same one and the same requests have the same faults (default 0; blockplane's own)",
-    },
-];
+settings! {
+    /// The keys of the driver.
+    pub(crate) struct BlkdebugKeys {
+        /// what one-in draws from: the same one and the same requests have the same faults (default 0; blockplane's own)
+        pub seed: u64 = "seed", number(0, u64::MAX), default(0);
+    }
+    beside {
+        /// the node that requests go to: its node-name, or its own keys as image.driver=…,image.…
+        "image", "NODE", ValueType::Named("BlockdevRef"), required;
+        /// what goes wrong: inject-error.0.KEY=VALUE,… with the keys below
+        "inject-error", "LIST", ValueType::ListOf("BlkdebugInjectErrorOptions");
+    }
+}
 
-/// The keys of one fault.
-pub(crate) const INJECT_KEYS: &[Key] = &[
-    Key {
-        name: "event",
-        value: "none|read_aio|write_aio|flush_to_disk",
-        help: "it begins at once, or with the first read, write or flush (default none)",
-    },
-    Key {
-        name: "iotype",
-        value: "read|write|write-zeroes|discard|flush",
-        help: "only these requests (default all)",
-    },
-    Key {
-        name: "errno",
-        value: "N",
-        help: "the error, as a number of Linux (default 5, EIO)",
-    },
-    Key {
-        name: "sector",
-        value: "N",
-        help: "only requests that touch this sector of 512 bytes (default all)",
-    },
-    Key {
-        name: "sectors",
-        value: "N",
-        help: "so many sectors from there on (default 1; blockplane's own)",
-    },
-    Key {
-        name: "once",
-        value: "on|off",
-        help: "it happens once (default off)",
-    },
-    Key {
-        name: "times",
-        value: "N",
-        help: "it happens so often (blockplane's own)",
-    },
-    Key {
-        name: "one-in",
-        value: "N",
-        help: "it happens to one request in so many, by chance (default 1: each; blockplane's own)",
-    },
-    Key {
-        name: "immediately",
-        value: "on|off",
-        help: "taken, and no matter: errors arise in the completion phase as all others do",
-    },
-    Key {
-        name: "action",
-        value: "error|delay|hang|short|torn",
-        help: "the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes and succeeds (default error; blockplane's own)",
-    },
-    Key {
-        name: "delay-ns",
-        value: "NS",
-        help: "how long action=delay takes (default 0; blockplane's own)",
-    },
-    Key {
-        name: "bytes",
-        value: "SIZE",
-        help: "how much is transferred with action=short or torn (default 512; blockplane's own)",
-    },
-];
+settings! {
+    /// The keys of one fault.
+    pub(crate) struct InjectErrorKeys {
+        /// it begins at once, or with the first read, write or flush (default none)
+        pub event: Option<IoType> = "event", EVENT, default(None);
+        /// only these requests (default all)
+        pub iotype: Option<IoType> = "iotype", IoType::FORM, optional;
+        /// the error, as a number of Linux (default 5, EIO)
+        pub errno: Option<u16> = "errno", number(1, MAX_ERRNO), optional;
+        /// only requests that touch this sector of 512 bytes (default all)
+        pub sector: Option<u64> = "sector", number(0, MAX_SECTOR), optional;
+        /// so many sectors from there on (default 1; blockplane's own)
+        pub sectors: Option<u64> = "sectors", number(1, MAX_SECTOR), optional;
+        /// it happens once (default off)
+        pub once: bool = "once", Switch, default(false);
+        /// it happens so often (blockplane's own)
+        pub times: Option<u64> = "times", number(1, u64::MAX), optional;
+        /// it happens to one request in so many, by chance (default 1: each; blockplane's own)
+        pub one_in: u64 = "one-in", number(1, u64::MAX), default(1);
+        /// the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes
+        /// and succeeds (default error; blockplane's own)
+        pub action: Action = "action", Action::FORM, default(Action::Error);
+        /// how long action=delay takes (default 0; blockplane's own)
+        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).shown("NS"), optional;
+        /// how much is transferred with action=short or torn (default 512; blockplane's own)
+        pub bytes: Option<u64> = "bytes", size(0, u64::MAX), optional;
+    }
+    accepts {
+        /// taken, and no matter: errors arise in the completion phase as all others do
+        "immediately", Switch;
+    }
+}
+
+const EVENT: Choice<Option<IoType>> = Choice {
+    words: &[
+        ("none", None),
+        ("read_aio", Some(IoType::Read)),
+        ("write_aio", Some(IoType::Write)),
+        ("flush_to_disk", Some(IoType::Flush)),
+    ],
+    not_yet: &[],
+    shown: "none|read_aio|write_aio|flush_to_disk",
+};
 
 pub(super) const NOT_YET: &[NotYet] = &[
     NotYet {
@@ -157,19 +134,20 @@ pub struct InjectError {
     pub action: InjectAction,
 }
 
-/// A kind of request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IoType {
-    /// Reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Write-zeroes.
-    WriteZeroes,
-    /// Discards.
-    Discard,
-    /// Flushes.
-    Flush,
+words! {
+    /// A kind of request.
+    pub enum IoType {
+        /// Reads.
+        Read = "read",
+        /// Writes.
+        Write = "write",
+        /// Write-zeroes.
+        WriteZeroes = "write-zeroes",
+        /// Discards.
+        Discard = "discard",
+        /// Flushes.
+        Flush = "flush",
+    }
 }
 
 /// What becomes of a request.
@@ -196,24 +174,31 @@ pub struct Injected {
     pub seed: u64,
 }
 
-#[derive(Clone, Copy)]
-enum Action {
-    Error,
-    Delay,
-    Hang,
-    Short,
-    Torn,
+words! {
+    /// What becomes of a request, without what that needs.
+    pub enum Action {
+        /// See [`InjectAction::Error`].
+        Error = "error",
+        /// See [`InjectAction::Delay`].
+        Delay = "delay",
+        /// See [`InjectAction::Hang`].
+        Hang = "hang",
+        /// See [`InjectAction::Short`].
+        Short = "short",
+        /// See [`InjectAction::Torn`].
+        Torn = "torn",
+    }
 }
 
 /// Highest error number that Linux has.
-const MAX_ERRNO: u64 = 133;
-const EIO: u64 = 5;
+const MAX_ERRNO: u16 = 133;
+const EIO: u16 = 5;
 /// What Linux counts as a sector, in a disk as large as files get.
 const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 
 /// Takes `inject-error` and `seed`.
 pub(crate) fn injected(fields: &mut Fields) -> Result<Injected, Problem> {
-    let seed = fields.number("seed", 0, u64::MAX)?.unwrap_or(0);
+    let BlkdebugKeys { seed } = BlkdebugKeys::read(fields, None)?;
     let path = fields.path("inject-error");
     let items = match fields.take("inject-error") {
         None => Vec::new(),
@@ -244,52 +229,30 @@ pub(crate) fn injected(fields: &mut Fields) -> Result<Injected, Problem> {
 }
 
 fn inject_error(object: Object, prefix: &str) -> Result<InjectError, Problem> {
-    let mut fields = Fields::new(object, prefix, &[INJECT_KEYS], INJECT_NOT_YET)?;
-    let events = [
-        ("none", None),
-        ("read_aio", Some(IoType::Read)),
-        ("write_aio", Some(IoType::Write)),
-        ("flush_to_disk", Some(IoType::Flush)),
-    ];
-    let types = [
-        ("read", IoType::Read),
-        ("write", IoType::Write),
-        ("write-zeroes", IoType::WriteZeroes),
-        ("discard", IoType::Discard),
-        ("flush", IoType::Flush),
-    ];
-    let event = fields.choice("event", &events, &[])?.flatten();
-    let iotype = fields.choice("iotype", &types, &[])?;
-    // It says when an error arises, which has one answer here.
-    fields.boolean("immediately")?;
+    let mut fields = Fields::new(object, prefix, &[InjectErrorKeys::KEYS], INJECT_NOT_YET)?;
+    let keys = InjectErrorKeys::read(&mut fields, None)?;
     let error = InjectError {
-        event,
-        iotype,
-        sectors: sectors(&mut fields)?,
-        times: times(&mut fields)?,
-        one_in: fields.number("one-in", 1, u64::MAX)?.unwrap_or(1),
-        action: action(&mut fields)?,
+        event: keys.event,
+        iotype: keys.iotype,
+        sectors: sectors(&keys, &fields)?,
+        times: times(&keys, &fields)?,
+        one_in: keys.one_in,
+        action: action(&keys, &fields)?,
     };
     fields.finish();
     Ok(error)
 }
 
-fn sectors(fields: &mut Fields) -> Result<Option<(u64, u64)>, Problem> {
-    let first = fields.number("sector", 0, MAX_SECTOR)?;
-    let count = fields.number("sectors", 1, MAX_SECTOR)?;
-    if first.is_none() && count.is_some() {
-        return Err(Problem::Missing {
-            key: fields.path("sector"),
-            expected: "write sector=N, the first of them".to_owned(),
-        });
+fn sectors(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>, Problem> {
+    if keys.sector.is_none() && keys.sectors.is_some() {
+        return Err(fields.missing("sector", "write sector=N, the first of them"));
     }
-    Ok(first.map(|first| (first, count.unwrap_or(1))))
+    let count = keys.sectors.unwrap_or(1);
+    Ok(keys.sector.map(|first| (first, count)))
 }
 
-fn times(fields: &mut Fields) -> Result<Option<u64>, Problem> {
-    let once = fields.boolean("once")?.unwrap_or(false);
-    let times = fields.number("times", 1, u64::MAX)?;
-    match (once, times) {
+fn times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
+    match (keys.once, keys.times) {
         (true, Some(_)) => {
             let (once, times) = (fields.path("once"), fields.path("times"));
             let reason =
@@ -301,38 +264,30 @@ fn times(fields: &mut Fields) -> Result<Option<u64>, Problem> {
     }
 }
 
-fn action(fields: &mut Fields) -> Result<InjectAction, Problem> {
-    let actions = [
-        ("error", Action::Error),
-        ("delay", Action::Delay),
-        ("hang", Action::Hang),
-        ("short", Action::Short),
-        ("torn", Action::Torn),
-    ];
-    let action = fields.choice("action", &actions, &[])?;
-    let action = action.unwrap_or(Action::Error);
-    let takes: &[&str] = match action {
+fn action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Problem> {
+    let takes: &[&str] = match keys.action {
         Action::Error => &["errno"],
         Action::Delay => &["delay-ns"],
         Action::Hang => &[],
         Action::Short => &["errno", "bytes"],
         Action::Torn => &["bytes"],
     };
-    let others = ["errno", "delay-ns", "bytes"];
-    let mut others = others.iter().filter(|key| !takes.contains(key));
-    if let Some(key) = others.find(|key| fields.has(key)) {
+    let given = [
+        ("errno", keys.errno.is_some()),
+        ("delay-ns", keys.delay_ns.is_some()),
+        ("bytes", keys.bytes.is_some()),
+    ];
+    let mut others = given.iter().filter(|(key, _)| !takes.contains(key));
+    if let Some((key, _)) = others.find(|(_, is_there)| *is_there) {
         let (key, action) = (fields.path(key), fields.path("action"));
         let reason = format!("'{key}' means nothing to this '{action}'; leave one of them out");
         return Err(Problem::Conflict { reason });
     }
-    let errno = fields.number("errno", 1, MAX_ERRNO)?.unwrap_or(EIO);
-    // The range above fits.
-    let errno = u16::try_from(errno).unwrap_or(u16::MAX);
-    let delay_ns = fields.number("delay-ns", 0, u64::MAX)?.unwrap_or(0);
-    let bytes = fields.size("bytes", 0, u64::MAX)?.unwrap_or(512);
-    Ok(match action {
+    let errno = keys.errno.unwrap_or(EIO);
+    let bytes = keys.bytes.unwrap_or(512);
+    Ok(match keys.action {
         Action::Error => InjectAction::Error(errno),
-        Action::Delay => InjectAction::Delay(delay_ns),
+        Action::Delay => InjectAction::Delay(keys.delay_ns.unwrap_or(0)),
         Action::Hang => InjectAction::Hang,
         Action::Short => InjectAction::Short(bytes, errno),
         Action::Torn => InjectAction::Torn(bytes),

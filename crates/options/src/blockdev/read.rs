@@ -1,128 +1,14 @@
 //! From the tree of a `--blockdev` to its settings: which keys each driver takes, and what a child
 //! written in place inherits from its parent.
 
-use std::path::PathBuf;
-
 use crate::{
-    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
-    Locking, NodeRef, NullOptions, Problem, RawOptions,
-    blockdev::blkdebug,
+    AioMode, BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef, NodeSettings,
+    NullOptions, Problem, RawOptions,
+    blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::{Fields, Key, NotYet, kind},
     names::{MAX_NODE_NAME_BYTES, Names},
     tree::{Object, Value},
 };
-
-pub(crate) const COMMON_KEYS: &[Key] = &[
-    Key {
-        name: "driver",
-        value: "DRIVER",
-        help: "what is behind the node; may be written without its key",
-    },
-    Key {
-        name: "node-name",
-        value: "NAME",
-        help: "the name exports and other nodes refer to it by",
-    },
-    Key {
-        name: "read-only",
-        value: "on|off",
-        help: "refuse writes (default off)",
-    },
-    Key {
-        name: "auto-read-only",
-        value: "on|off",
-        help: "become read-only if it cannot be opened for writing (default off)",
-    },
-    Key {
-        name: "discard",
-        value: "unmap|ignore",
-        help: "free the space a guest discards, or not (default ignore)",
-    },
-    Key {
-        name: "cache.direct",
-        value: "on|off",
-        help: "bypass the host's page cache, O_DIRECT (default on where the file system can)",
-    },
-    Key {
-        name: "cache.no-flush",
-        value: "on|off",
-        help: "ignore flushes; loses data when the host stops (default off)",
-    },
-    Key {
-        name: "active",
-        value: "on|off",
-        help: "lock the image and use it, or leave it to another program until an export or blockdev-set-active needs it (default on)",
-    },
-    Key {
-        name: "detect-zeroes",
-        value: "off",
-        help: "only off for now",
-    },
-    Key {
-        name: "force-share",
-        value: "off",
-        help: "only off for now",
-    },
-];
-
-pub(crate) const FILE_KEYS: &[Key] = &[
-    Key {
-        name: "filename",
-        value: "PATH",
-        help: "the file or device",
-    },
-    Key {
-        name: "aio",
-        value: "threads|native|io_uring",
-        help: "how requests reach the kernel (default found by trying: io_uring, else native, with cache.direct=off threads)",
-    },
-    Key {
-        name: "locking",
-        value: "auto|on|off",
-        help: "lock it against other writers (default auto)",
-    },
-    Key {
-        name: "aio-max-batch",
-        value: "N",
-        help: "most requests per call to the kernel, 0 = the iothread's (default 0)",
-    },
-];
-
-pub(crate) const NULL_KEYS: &[Key] = &[
-    Key {
-        name: "size",
-        value: "SIZE",
-        help: "size of the disk (default 1G)",
-    },
-    Key {
-        name: "read-zeroes",
-        value: "on|off",
-        help: "reads return zeroes instead of whatever is in the buffer (default off)",
-    },
-    Key {
-        name: "latency-ns",
-        value: "NS",
-        help: "how long each request takes (default 0)",
-    },
-];
-
-pub(crate) const RAW_KEYS: &[Key] = &[
-    Key {
-        name: "file",
-        value: "NODE",
-        help: "the node below: its node-name, or its own keys as file.driver=…,file.…",
-    },
-    Key {
-        name: "offset",
-        value: "SIZE",
-        help: "where the disk starts in the node below (default 0)",
-    },
-    Key {
-        name: "size",
-        value: "SIZE",
-        help: "size of the disk, a multiple of 512 (default: up to the end)",
-    },
-];
 
 const KEYS_NOT_YET: &[NotYet] = &[
     NotYet {
@@ -153,10 +39,10 @@ impl Which {
     /// The keys that it adds to those of every driver.
     pub(crate) fn keys(self) -> &'static [Key] {
         match self {
-            Self::File | Self::HostDevice => FILE_KEYS,
-            Self::NullCo => NULL_KEYS,
-            Self::Raw => RAW_KEYS,
-            Self::Blkdebug => blkdebug::KEYS,
+            Self::File | Self::HostDevice => FileOptions::KEYS,
+            Self::NullCo => NullOptions::KEYS,
+            Self::Raw => RawOptions::KEYS,
+            Self::Blkdebug => blkdebug::BlkdebugKeys::KEYS,
         }
     }
 }
@@ -177,39 +63,17 @@ const DRIVERS_NOT_YET: &[&str] = &[
     "throttle", "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
 
-/// What a child written in place takes from its parent where it says nothing itself.
-#[derive(Clone, Copy)]
-struct Inherited {
-    read_only: bool,
-    auto_read_only: bool,
-    discard: Discard,
-    cache_direct: Option<bool>,
-    cache_no_flush: bool,
-    active: bool,
-}
-
-impl Inherited {
-    /// What a node without a parent starts from.
-    const ROOT: Self = Self {
-        read_only: false,
-        auto_read_only: false,
-        discard: Discard::Ignore,
-        cache_direct: None,
-        cache_no_flush: false,
-        active: true,
-    };
-}
-
 /// Reads the tree of one `--blockdev` and notes the names in it.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<BlockdevOptions, Problem> {
-    node(object, "", Inherited::ROOT, names).map(|(node, _)| node)
+    node(object, "", None, names).map(|(node, _)| node)
 }
 
-/// Reads one node. Also returns whether the node, or something below it, refuses writes.
+/// Reads one node, which inherits settings if it was written in place. Also returns whether the node, or something below it,
+/// refuses writes.
 fn node(
     object: Object,
     prefix: &str,
-    inherited: Inherited,
+    inherited: Option<&NodeSettings>,
     names: &mut Names,
 ) -> Result<(BlockdevOptions, bool), Problem> {
     let which = kind(&object, prefix, "driver", DRIVERS, DRIVERS_NOT_YET)?;
@@ -217,122 +81,63 @@ fn node(
         Which::Blkdebug => blkdebug::NOT_YET,
         _ => KEYS_NOT_YET,
     };
-    let mut fields = Fields::new(object, prefix, &[COMMON_KEYS, which.keys()], not_yet)?;
+    let tables = [NodeSettings::KEYS, which.keys()];
+    let mut fields = Fields::new(object, prefix, &tables, not_yet)?;
     fields.take("driver");
     let name = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
-    if name.is_none() && prefix.is_empty() {
-        let expected = "write node-name=NAME, such as node-name=disk0".to_owned();
-        return Err(Problem::Missing {
-            key: "node-name".to_owned(),
-            expected,
-        });
+    if name.is_none() && inherited.is_none() {
+        let expected = "write node-name=NAME, such as node-name=disk0";
+        return Err(fields.missing("node-name", expected));
     }
-    let discards = [
-        ("unmap", Discard::Unmap),
-        ("ignore", Discard::Ignore),
-        ("on", Discard::Unmap),
-        ("off", Discard::Ignore),
-    ];
-    let own = Inherited {
-        read_only: fields.boolean("read-only")?.unwrap_or(inherited.read_only),
-        auto_read_only: fields
-            .boolean("auto-read-only")?
-            .unwrap_or(inherited.auto_read_only),
-        discard: fields
-            .choice("discard", &discards, &[])?
-            .unwrap_or(inherited.discard),
-        cache_direct: fields.boolean("cache.direct")?.or(inherited.cache_direct),
-        cache_no_flush: fields
-            .boolean("cache.no-flush")?
-            .unwrap_or(inherited.cache_no_flush),
-        active: fields.boolean("active")?.unwrap_or(inherited.active),
-    };
-    if inherited.active && !own.active && !prefix.is_empty() {
+    let settings = NodeSettings::read(&mut fields, inherited)?;
+    if inherited.is_some_and(|parent| parent.active) && !settings.active {
         let reason = format!(
             "'{}=off' contradicts the node in front of it, which is active; set active=off there",
             fields.path("active")
         );
         return Err(Problem::Conflict { reason });
     }
-    let not_detected = "leave it out: zeroes are written as they are";
-    let not_yet = [
-        NotYet {
-            name: "on",
-            instead: not_detected,
-        },
-        NotYet {
-            name: "unmap",
-            instead: not_detected,
-        },
-    ];
-    fields.choice("detect-zeroes", &[("off", ())], &not_yet)?;
-    fields.must_be_off(
-        "force-share",
-        "use locking=off to open a file that somebody else writes",
-    )?;
-    let mut read_only = own.read_only;
+    let mut read_only = settings.read_only;
+    let mut child = |fields: &mut Fields, name| {
+        let (node, below_is_read_only) = child(fields, name, &settings, names)?;
+        read_only |= below_is_read_only;
+        Ok::<_, Problem>(node)
+    };
     let driver = match which {
-        Which::File => Driver::File(file(&mut fields, own.cache_direct)?),
-        Which::HostDevice => Driver::HostDevice(file(&mut fields, own.cache_direct)?),
-        Which::NullCo => Driver::NullCo(NullOptions {
-            size: fields
-                .size("size", 0, MAX_DISK_BYTES)?
-                .unwrap_or(DEFAULT_NULL_SIZE),
-            read_zeroes: fields.boolean("read-zeroes")?.unwrap_or(false),
-            latency_ns: fields.number("latency-ns", 0, u64::MAX)?.unwrap_or(0),
-        }),
-        Which::Raw => {
-            let (raw, below_is_read_only) = raw(&mut fields, own, names)?;
-            read_only |= below_is_read_only;
-            Driver::Raw(raw)
-        }
-        Which::Blkdebug => {
-            let injected = blkdebug::injected(&mut fields)?;
-            let (image, below_is_read_only) = child(&mut fields, "image", own, names)?;
-            read_only |= below_is_read_only;
-            Driver::Blkdebug(BlkdebugOptions { image, injected })
-        }
+        Which::File => Driver::File(file(&mut fields, settings.cache_direct)?),
+        Which::HostDevice => Driver::HostDevice(file(&mut fields, settings.cache_direct)?),
+        Which::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
+        Which::Raw => Driver::Raw {
+            part: part(&mut fields)?,
+            file: child(&mut fields, "file")?,
+        },
+        Which::Blkdebug => Driver::Blkdebug {
+            injected: blkdebug::injected(&mut fields)?,
+            image: child(&mut fields, "image")?,
+        },
     };
     fields.finish();
     let node_name = name.unwrap_or_else(|| names.unnamed_node());
     names.add_node(&node_name, read_only)?;
     if let Driver::File(file) | Driver::HostDevice(file) = &driver
         && file.locking != Locking::Off
-        && own.active
+        && settings.active
     {
-        let writes = !own.read_only && !own.auto_read_only;
+        let writes = !settings.read_only && !settings.auto_read_only;
         let key = format!("{prefix}filename");
         names.add_image(&key, &file.filename, &node_name, writes)?;
     }
     let node = BlockdevOptions {
         node_name,
-        read_only: own.read_only,
-        auto_read_only: own.auto_read_only,
-        discard: own.discard,
-        cache_direct: own.cache_direct,
-        cache_no_flush: own.cache_no_flush,
-        active: own.active,
+        settings,
         driver,
     };
     Ok((node, read_only))
 }
 
-/// Largest offset the kernel's file interface has (`off_t`).
-const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs();
-
 fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, Problem> {
-    let filename = fields.required("filename", "write filename=PATH")?;
-    if filename.is_empty() || filename.contains('\0') {
-        return Err(fields.bad_text("filename", &filename, "a path"));
-    }
-    let direct = cache_direct != Some(false);
-    let modes = [
-        ("threads", AioMode::Threads),
-        ("native", AioMode::Native),
-        ("io_uring", AioMode::IoUring),
-    ];
-    let aio = fields.choice("aio", &modes, &[])?;
-    if aio == Some(AioMode::Native) && !direct {
+    let file = FileOptions::read(fields, None)?;
+    if file.aio == Some(AioMode::Native) && cache_direct == Some(false) {
         let reason = format!(
             "'{}=native' contradicts '{}=off': the kernel would block on every buffered request; use io_uring or threads",
             fields.path("aio"),
@@ -340,36 +145,13 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
         );
         return Err(Problem::Conflict { reason });
     }
-    let lockings = [
-        ("auto", Locking::Auto),
-        ("on", Locking::On),
-        ("off", Locking::Off),
-    ];
-    Ok(FileOptions {
-        filename: PathBuf::from(filename),
-        aio,
-        locking: fields
-            .choice("locking", &lockings, &[])?
-            .unwrap_or(Locking::Auto),
-        aio_max_batch: fields
-            .number_u32("aio-max-batch", 0, u32::MAX)?
-            .unwrap_or(0),
-    })
+    Ok(file)
 }
 
-/// Also returns whether the node below refuses writes.
-fn raw(
-    fields: &mut Fields,
-    own: Inherited,
-    names: &mut Names,
-) -> Result<(RawOptions, bool), Problem> {
-    const SECTOR_BYTES: u64 = 512;
-    let offset = fields.size("offset", 0, MAX_DISK_BYTES)?.unwrap_or(0);
-    let size = fields.size("size", 0, MAX_DISK_BYTES)?;
-    if let Some(size) = size.filter(|size| !size.is_multiple_of(SECTOR_BYTES)) {
-        return Err(fields.bad_text("size", &size.to_string(), "a multiple of 512 bytes"));
-    }
-    if offset + size.unwrap_or(0) > MAX_DISK_BYTES {
+/// The part of a node that `raw` shows.
+fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
+    let part = RawOptions::read(fields, None)?;
+    if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
             "'{}' and '{}' together go beyond 2^63 bytes",
             fields.path("offset"),
@@ -377,15 +159,14 @@ fn raw(
         );
         return Err(Problem::Conflict { reason });
     }
-    let (file, read_only) = child(fields, "file", own, names)?;
-    Ok((RawOptions { file, offset, size }, read_only))
+    Ok(part)
 }
 
 /// Also returns whether the node below refuses writes.
 fn child(
     fields: &mut Fields,
     name: &'static str,
-    own: Inherited,
+    own: &NodeSettings,
     names: &mut Names,
 ) -> Result<(NodeRef, bool), Problem> {
     let key = fields.path(name);
@@ -396,11 +177,11 @@ fn child(
         }
         Some(Value::Object(object)) => {
             // The parent has already decided about discards; what reaches the child is wanted.
-            let inherited = Inherited {
+            let inherited = NodeSettings {
                 discard: Discard::Unmap,
-                ..own
+                ..own.clone()
             };
-            let (node, read_only) = node(object, &format!("{key}."), inherited, names)?;
+            let (node, read_only) = node(object, &format!("{key}."), Some(&inherited), names)?;
             (NodeRef::Inline(Box::new(node)), read_only)
         }
         Some(other) => {

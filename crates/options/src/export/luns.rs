@@ -3,59 +3,37 @@
 //! `node-name` alone is one disk, at target 0, LUN 0.
 
 use crate::{
-    LunOptions, Problem,
-    fields::{Fields, Key},
+    LunDevice, LunOptions, Problem,
+    fields::{Fields, Key, ValueType},
+    form::{Switch, number},
     names::{MAX_NODE_NAME_BYTES, Names},
     tree::{Object, Value},
 };
 
-use super::lun_device;
-
 /// The keys of an export of several disks.
-pub(crate) const KEYS: &[Key] = &[Key {
-    name: "luns",
-    value: "LIST",
-    help: "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and what else a disk has of its own beside it (blockplane's own)",
-}];
+pub(crate) const KEYS: &[Key] = &[Key::new(
+    "luns",
+    "LIST",
+    "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and what else a disk has of its own beside it (blockplane's own)",
+    ValueType::ListOf("BlockExportLun"),
+)];
 
-/// The keys of one of them.
+/// The keys of one of them, beside those of [`LunDevice`].
 pub(crate) const LUN_KEYS: &[Key] = &[
-    Key {
-        name: "node-name",
-        value: "NODE",
-        help: "the node",
-    },
-    Key {
-        name: "target",
-        value: "N",
-        help: "target (default 0)",
-    },
-    Key {
-        name: "lun",
-        value: "N",
-        help: "logical unit (default: the first that is free)",
-    },
-    Key {
-        name: "serial",
-        value: "TEXT",
-        help: "serial number, at most 247 bytes",
-    },
-    Key {
-        name: "logical-block-size",
-        value: "BYTES",
-        help: "a power of two",
-    },
-    Key {
-        name: "writable",
-        value: "on|off",
-        help: "let the guest write (default: as the export)",
-    },
+    Key::new("node-name", "NODE", "the node", ValueType::Str).required(),
+    Key::new("target", "N", "target (default 0)", ValueType::Int),
+    Key::new(
+        "lun",
+        "N",
+        "logical unit (default: the first that is free)",
+        ValueType::Int,
+    ),
+    Switch.key("writable", "let the guest write (default: as the export)"),
 ];
 
 /// Keys of an export of which each disk of several has its own.
 fn alone() -> impl Iterator<Item = &'static str> {
-    let device = lun_device::KEYS.iter().map(|key| key.name);
-    ["serial", "logical-block-size"].into_iter().chain(device)
+    LunDevice::KEYS.iter().map(|key| key.name)
 }
 
 /// What places a controller has.
@@ -97,10 +75,8 @@ pub(super) fn luns(
                 node_name,
                 target: 0,
                 lun: 0,
-                serial: lun_device::serial(fields)?,
-                device: lun_device::device(fields)?,
-                logical_block_size: super::read::logical_block_size(fields)?,
                 writable,
+                device: LunDevice::read(fields, None)?,
             }]);
         }
         Some(Value::List(items)) if !items.is_empty() => items,
@@ -143,7 +119,7 @@ pub(crate) fn lun(
     writable: bool,
     others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
-    let mut fields = Fields::new(object, prefix, &[LUN_KEYS, lun_device::KEYS], &[])?;
+    let mut fields = Fields::new(object, prefix, &[LUN_KEYS, LunDevice::KEYS], &[])?;
     if others.len() >= places.max_disks {
         let reason = format!(
             "there are {} disks already: the controller has no more",
@@ -152,15 +128,11 @@ pub(crate) fn lun(
         return Err(Problem::Conflict { reason });
     }
     let node_name = fields.required("node-name", "write the node-name of a --blockdev")?;
-    let writable = fields.boolean("writable")?.unwrap_or(writable);
+    let writable = fields.value("writable", &Switch)?.unwrap_or(writable);
     check_node(names, &fields.path("node-name"), &node_name, writable)?;
-    let mut number = |key, max: u16| {
-        let number = fields.number(key, 0, max.into())?;
-        // The range above is that of the type, so the conversion cannot fail.
-        Ok::<_, Problem>(number.and_then(|n| u16::try_from(n).ok()))
-    };
-    let target = number("target", places.max_target)?.unwrap_or(0);
-    let lun = number("lun", places.max_lun)?;
+    let target = fields.value("target", &number(0, places.max_target))?;
+    let target = target.unwrap_or(0);
+    let lun = fields.value("lun", &number(0, places.max_lun))?;
     if places.initiator == Some(target) {
         let expected = format!(
             "a target from 0 to {} that is not {target}, which is the controller itself",
@@ -186,10 +158,8 @@ pub(crate) fn lun(
         node_name,
         target,
         lun,
-        serial: lun_device::serial(&mut fields)?,
-        device: lun_device::device(&mut fields)?,
-        logical_block_size: super::read::logical_block_size(&mut fields)?,
         writable,
+        device: LunDevice::read(&mut fields, None)?,
     };
     fields.finish();
     Ok(lun)

@@ -6,7 +6,8 @@
 
 use crate::{
     Problem,
-    fields::{Fields, Key, number},
+    fields::{Fields, Key, ValueType},
+    form::{Form, number},
     names::Names,
     tree::Value,
 };
@@ -15,16 +16,8 @@ const MAPPING: &str = "iothread-vq-mapping";
 
 /// The keys of one entry of the mapping.
 const ENTRY_KEYS: &[Key] = &[
-    Key {
-        name: "iothread",
-        value: "ID",
-        help: "the thread",
-    },
-    Key {
-        name: "vqs",
-        value: "LIST",
-        help: "the queues it runs",
-    },
+    Key::new("iothread", "ID", "the thread", ValueType::Str),
+    Key::new("vqs", "LIST", "the queues it runs", ValueType::Str),
 ];
 
 /// One entry of the mapping.
@@ -124,17 +117,18 @@ fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>
     let numbered = items.iter().enumerate();
     let read = |(i, item): (usize, &Value)| {
         let path = format!("{path}.{i}");
-        let last = u64::from(num_queues) - 1;
-        let index = number(path.clone(), item, 0, last).map_err(|problem| match problem {
-            Problem::OutOfRange { key, value, .. } => Problem::BadValue {
-                key,
-                value,
-                expected: format!("a queue from 0 to {last} ('num-queues' is {num_queues})"),
-            },
-            other => other,
-        })?;
-        // Below `num_queues`, which is a u16.
-        Ok((path, u16::try_from(index).unwrap_or(u16::MAX)))
+        let last = num_queues - 1;
+        let index = number(0, last)
+            .read(&path, item.clone())
+            .map_err(|problem| match problem {
+                Problem::OutOfRange { key, value, .. } => Problem::BadValue {
+                    key,
+                    value,
+                    expected: format!("a queue from 0 to {last} ('num-queues' is {num_queues})"),
+                },
+                other => other,
+            })?;
+        Ok((path, index))
     };
     numbered.map(read).collect::<Result<_, _>>().map(Some)
 }

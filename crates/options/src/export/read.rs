@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use crate::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, DEFAULT_SERVE_QUEUES,
-    ExportKind, ExportOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES,
-    OnError, Problem, ScsiOptions, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    ExportKind, ExportOptions, ExportSettings, LunDevice, Problem, SocketAddr, VhostUserBlkOptions,
+    VhostUserScsiOptions,
     export::{
-        lun_device,
         luns::{self, Places},
         queues,
     },
@@ -16,142 +14,6 @@ use crate::{
     names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
     tree::Object,
 };
-
-/// Keys of every export. A new version of the daemon is given all of them.
-pub(crate) const KEYS: &[Key] = &[
-    Key {
-        name: "type",
-        value: "TYPE",
-        help: "the kind of export; may be written without its key",
-    },
-    Key {
-        name: "id",
-        value: "NAME",
-        help: "name of the export",
-    },
-    Key {
-        name: "node-name",
-        value: "NODE",
-        help: "the node to export",
-    },
-    Key {
-        name: "addr.type",
-        value: "unix|fd",
-        help: "where the VMM connects: a socket to create, or an inherited one",
-    },
-    Key {
-        name: "addr.path",
-        value: "PATH",
-        help: "with addr.type=unix: path of the socket",
-    },
-    Key {
-        name: "addr.str",
-        value: "FD",
-        help: "with addr.type=fd: number, or name, of a listening socket",
-    },
-    Key {
-        name: "writable",
-        value: "on|off",
-        help: "let the guest write (default off)",
-    },
-    Key {
-        name: "writethrough",
-        value: "on|off",
-        help: "complete a write only when it is on stable storage (default off)",
-    },
-    Key {
-        name: "iothread",
-        value: "ID",
-        help: "thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)",
-    },
-    Key {
-        name: "fixed-iothread",
-        value: "on|off",
-        help: "keep it on these threads (default off)",
-    },
-    Key {
-        name: "allow-inactive",
-        value: "off",
-        help: "only off for now",
-    },
-];
-
-/// Keys of exports with virtqueues.
-pub(crate) const QUEUE_KEYS: &[Key] = &[
-    Key {
-        name: "num-queues",
-        value: "N",
-        help: "most queues a VMM may ask for, 1 to 256; of vhost-user-scsi those for commands, 1 to 254 (default 1; of vhost-user-scsi 64)",
-    },
-    Key {
-        name: "queue-size",
-        value: "N",
-        help: "most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)",
-    },
-    Key {
-        name: "iothread-vq-mapping",
-        value: "LIST",
-        help: "which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)",
-    },
-    Key {
-        name: "packed",
-        value: "on|off",
-        help: "offer packed queues; the VMM must ask for them too (default off; blockplane's own)",
-    },
-];
-
-/// Keys of exports that are disks.
-pub(crate) const DISK_KEYS: &[Key] = &[
-    Key {
-        name: "logical-block-size",
-        value: "BYTES",
-        help: "a power of two, 512 to 32768 (default 512)",
-    },
-    Key {
-        name: "serial",
-        value: "TEXT",
-        help: "serial number the guest sees, at most 20 bytes, of a SCSI disk 247 (blockplane's own)",
-    },
-];
-
-/// Keys of exports that are one disk with queues.
-pub(crate) const BLK_KEYS: &[Key] = &[
-    Key {
-        name: "request-merging",
-        value: "on|off",
-        help: "join adjacent requests of one batch (default on; blockplane's own)",
-    },
-    Key {
-        name: "max-merge-requests",
-        value: "N",
-        help: "join so many at most, up to 64; 0 or 1 = none (default 32; blockplane's own)",
-    },
-    Key {
-        name: "max-merge-bytes",
-        value: "BYTES",
-        help: "join up to so many bytes (default 1M; blockplane's own)",
-    },
-    Key {
-        name: "fixed-buffers",
-        value: "on|off",
-        help: "pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)",
-    },
-    Key {
-        name: "rerror",
-        value: "report|ignore|stop",
-        help: "reads that the disk fails: tell the guest, pretend that they succeeded, or let them wait until block-export-resume (default report; blockplane's own)",
-    },
-    Key {
-        name: "werror",
-        value: "report|ignore|enospc|stop",
-        help: "the same for all other requests; enospc = stop if the disk is full, else report (default report; blockplane's own)",
-    },
-    Key {
-        name: "request-timeout",
-        value: "SECONDS",
-        help: "tell of requests that take longer; 0 = never (default 30; blockplane's own)",
-    },
-];
 
 const KEYS_NOT_YET: &[NotYet] = &[
     NotYet {
@@ -176,32 +38,45 @@ const KEYS_NOT_YET: &[NotYet] = &[
     },
 ];
 
-/// A kind of export: its keys, and what reads them.
+/// A kind of export: its keys, and what reads those that are its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Type {
     pub keys: &'static [&'static [Key]],
-    read: fn(&mut Fields, &Names, String) -> Result<ExportOptions, Problem>,
+    read: fn(&mut Fields, &Names, &ExportSettings) -> Result<Own, Problem>,
+}
+
+/// What a kind has of its own.
+struct Own {
+    /// The node that it shows first.
+    node_name: String,
+    iothreads: Vec<String>,
+    kind: ExportKind,
 }
 
 pub(crate) const TYPES: &[(&str, Type)] = &[
     (
         "vhost-user-blk",
         Type {
-            keys: &[KEYS, QUEUE_KEYS, DISK_KEYS, BLK_KEYS],
+            keys: &[ExportSettings::KEYS, VhostUserBlkOptions::KEYS],
             read: disk,
         },
     ),
     (
         "vhost-user-scsi",
         Type {
-            keys: &[KEYS, QUEUE_KEYS, DISK_KEYS, luns::KEYS, lun_device::KEYS],
+            keys: &[
+                ExportSettings::KEYS,
+                VhostUserScsiOptions::KEYS,
+                luns::KEYS,
+                LunDevice::KEYS,
+            ],
             read: virtio_controller,
         },
     ),
     (
         "vfio-user-lsi53c895a",
         Type {
-            keys: &[KEYS, DISK_KEYS, luns::KEYS, lun_device::KEYS],
+            keys: &[ExportSettings::KEYS, luns::KEYS, LunDevice::KEYS],
             read: controller,
         },
     ),
@@ -236,22 +111,6 @@ enum AddrType {
     Fd,
 }
 
-const ON_READ_ERROR: [(&str, OnError); 3] = [
-    ("report", OnError::Report),
-    ("ignore", OnError::Ignore),
-    ("stop", OnError::Stop),
-];
-
-const ON_WRITE_ERROR: [(&str, OnError); 4] = [
-    ("report", OnError::Report),
-    ("ignore", OnError::Ignore),
-    ("enospc", OnError::NoSpace),
-    ("stop", OnError::Stop),
-];
-
-/// A day: in seconds.
-const MAX_TIMEOUT: u64 = 86_400;
-
 const ADDR_TYPES: &[(&str, AddrType)] = &[("unix", AddrType::Unix), ("fd", AddrType::Fd)];
 
 const ADDR_TYPES_NOT_YET: &[NotYet] = &[
@@ -272,121 +131,69 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     fields.take("type");
     let id = fields
         .identifier("id", MAX_ID_BYTES)?
-        .ok_or_else(|| missing("id", "write id=NAME, such as id=export0"))?;
-    let export = (r#type.read)(&mut fields, names, id)?;
+        .ok_or_else(|| fields.missing("id", "write id=NAME, such as id=export0"))?;
+    let settings = ExportSettings::read(&mut fields, None)?;
+    let Own {
+        node_name,
+        iothreads,
+        kind,
+    } = (r#type.read)(&mut fields, names, &settings)?;
+    let addr = addr(&mut fields)?;
     fields.finish();
-    names.add_export(&export.id, export.kind.addr())?;
-    Ok(export)
-}
-
-fn missing(key: &str, expected: &str) -> Problem {
-    Problem::Missing {
-        key: key.to_owned(),
-        expected: expected.to_owned(),
-    }
-}
-
-/// What every export has.
-fn export(
-    fields: &mut Fields,
-    id: String,
-    node_name: String,
-    writable: bool,
-    iothreads: Vec<String>,
-    kind: ExportKind,
-) -> Result<ExportOptions, Problem> {
+    names.add_export(&id, &addr)?;
     Ok(ExportOptions {
-        writethrough: fields.boolean("writethrough")?.unwrap_or(false),
-        fixed_iothread: fields.boolean("fixed-iothread")?.unwrap_or(false),
         id,
         node_name,
-        writable,
+        addr,
         iothreads,
+        settings,
         kind,
     })
 }
 
-fn writable(fields: &mut Fields) -> Result<bool, Problem> {
-    fields.must_be_off(
-        "allow-inactive",
-        "leave it out: an export makes its nodes active",
-    )?;
-    Ok(fields.boolean("writable")?.unwrap_or(false))
-}
-
-fn disk(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions, Problem> {
+fn disk(fields: &mut Fields, names: &Names, settings: &ExportSettings) -> Result<Own, Problem> {
     let node_name = fields
         .identifier("node-name", MAX_NODE_NAME_BYTES)?
         .ok_or_else(|| {
-            missing(
+            fields.missing(
                 "node-name",
                 "write node-name=NODE with the node-name of a --blockdev",
             )
         })?;
-    let writable = writable(fields)?;
-    luns::check_node(names, "node-name", &node_name, writable)?;
-    let addr = addr(fields)?;
-    // As that of qemu-storage-daemon, which has this type.
-    let num_queues = num_queues(fields, MAX_QUEUES, 1)?;
-    let disk = VhostUserBlkOptions {
-        num_queues,
-        queue_size: queue_size(fields)?,
-        logical_block_size: logical_block_size(fields)?,
-        serial: serial(fields)?,
-        request_merging: fields.boolean("request-merging")?.unwrap_or(true),
-        max_merge_requests: max_merge_requests(fields)?,
-        max_merge_bytes: fields
-            .size("max-merge-bytes", 0, i64::MAX.unsigned_abs())?
-            .unwrap_or(DEFAULT_MERGE_BYTES),
-        packed: fields.boolean("packed")?.unwrap_or(false),
-        rerror: fields
-            .choice("rerror", &ON_READ_ERROR, &[])?
-            .unwrap_or(OnError::Report),
-        werror: fields
-            .choice("werror", &ON_WRITE_ERROR, &[])?
-            .unwrap_or(OnError::Report),
-        request_timeout: fields
-            .number("request-timeout", 0, MAX_TIMEOUT)?
-            .unwrap_or(DEFAULT_REQUEST_TIMEOUT),
-        fixed_buffers: fields.boolean("fixed-buffers")?.unwrap_or(false),
-        addr,
-    };
-    let iothreads = queues::iothreads(fields, names, num_queues)?;
-    let kind = ExportKind::VhostUserBlk(disk);
-    export(fields, id, node_name, writable, iothreads, kind)
+    luns::check_node(names, "node-name", &node_name, settings.writable)?;
+    let disk = VhostUserBlkOptions::read(fields, None)?;
+    Ok(Own {
+        node_name,
+        iothreads: queues::iothreads(fields, names, disk.num_queues)?,
+        kind: ExportKind::VhostUserBlk(disk),
+    })
 }
 
 /// A controller with virtqueues.
 fn virtio_controller(
     fields: &mut Fields,
     names: &Names,
-    id: String,
-) -> Result<ExportOptions, Problem> {
-    let writable = writable(fields)?;
-    let luns = luns::luns(fields, names, &VIRTIO_PLACES, writable)?;
-    let num_queues = num_queues(fields, MAX_SCSI_QUEUES, DEFAULT_SERVE_QUEUES)?;
-    // Those for control and events come first.
-    let iothreads = queues::iothreads(fields, names, num_queues + 2)?;
-    let first = luns.first();
-    let node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
-    let controller = VhostUserScsiOptions {
-        scsi: ScsiOptions {
-            addr: addr(fields)?,
-            luns,
-        },
-        num_queues,
-        queue_size: queue_size(fields)?,
-        packed: fields.boolean("packed")?.unwrap_or(false),
-    };
-    let kind = ExportKind::VhostUserScsi(controller);
-    export(fields, id, node_name, writable, iothreads, kind)
+    settings: &ExportSettings,
+) -> Result<Own, Problem> {
+    let luns = luns::luns(fields, names, &VIRTIO_PLACES, settings.writable)?;
+    let queues = VhostUserScsiOptions::read(fields, None)?;
+    Ok(Own {
+        node_name: luns
+            .first()
+            .map_or_else(String::new, |lun| lun.node_name.clone()),
+        // Those for control and events come first.
+        iothreads: queues::iothreads(fields, names, queues.num_queues + 2)?,
+        kind: ExportKind::VhostUserScsi { queues, luns },
+    })
 }
 
 /// A controller that is one device on one iothread.
-fn controller(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOptions, Problem> {
-    let writable = writable(fields)?;
-    let luns = luns::luns(fields, names, &LSI_PLACES, writable)?;
-    let addr = addr(fields)?;
+fn controller(
+    fields: &mut Fields,
+    names: &Names,
+    settings: &ExportSettings,
+) -> Result<Own, Problem> {
+    let luns = luns::luns(fields, names, &LSI_PLACES, settings.writable)?;
     let iothreads = queues::iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
         let reason = format!(
@@ -394,9 +201,11 @@ fn controller(fields: &mut Fields, names: &Names, id: String) -> Result<ExportOp
         );
         return Err(Problem::Conflict { reason });
     }
-    let node_name = luns[0].node_name.clone();
-    let kind = ExportKind::VfioUserLsi53c895a(ScsiOptions { addr, luns });
-    export(fields, id, node_name, writable, iothreads, kind)
+    Ok(Own {
+        node_name: luns[0].node_name.clone(),
+        iothreads,
+        kind: ExportKind::VfioUserLsi53c895a { luns },
+    })
 }
 
 fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
@@ -439,54 +248,4 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
                 .ok_or_else(|| fields.bad_text("addr.str", &text, inherited::EXPECTED))
         }
     }
-}
-
-fn num_queues(fields: &mut Fields, most: u16, default: u16) -> Result<u16, Problem> {
-    let number = fields.number("num-queues", 1, most.into())?;
-    Ok(number
-        .and_then(|n| u16::try_from(n).ok())
-        .unwrap_or(default))
-}
-
-fn max_merge_requests(fields: &mut Fields) -> Result<u16, Problem> {
-    let number = fields.number("max-merge-requests", 0, MAX_MERGE_REQUESTS.into())?;
-    Ok(number
-        .and_then(|n| u16::try_from(n).ok())
-        .unwrap_or(DEFAULT_MERGE_REQUESTS))
-}
-
-fn queue_size(fields: &mut Fields) -> Result<u16, Problem> {
-    let Some(entries) = fields.number("queue-size", 0, u64::MAX)? else {
-        return Ok(MAX_QUEUE_SIZE);
-    };
-    limits::queue_size(entries).ok_or_else(|| {
-        fields.bad_text(
-            "queue-size",
-            &entries.to_string(),
-            limits::QUEUE_SIZE_EXPECTED,
-        )
-    })
-}
-
-pub(super) fn logical_block_size(fields: &mut Fields) -> Result<u32, Problem> {
-    let Some(bytes) = fields.size("logical-block-size", 0, u64::MAX)? else {
-        return Ok(512);
-    };
-    limits::block_size(bytes).ok_or_else(|| {
-        fields.bad_text(
-            "logical-block-size",
-            &bytes.to_string(),
-            limits::BLOCK_SIZE_EXPECTED,
-        )
-    })
-}
-
-fn serial(fields: &mut Fields) -> Result<Option<String>, Problem> {
-    let Some(serial) = fields.string("serial")? else {
-        return Ok(None);
-    };
-    if limits::is_serial(&serial) {
-        return Ok(Some(serial));
-    }
-    Err(fields.bad_text("serial", &serial, limits::SERIAL_EXPECTED))
 }

@@ -10,7 +10,7 @@ use crate::objects::Export;
 
 /// Those of each unit, where there are units.
 pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
-    let luns = &export.options.kind.scsi()?.luns;
+    let luns = export.options.kind.luns()?;
     let luns = luns.iter().zip(&export.disks).map(|(lun, disk)| {
         let stats = || disk.stats.iter().map(|stats| &**stats);
         let depth: u64 = stats().map(|stats| stats.in_flight().get()).sum();
@@ -39,7 +39,7 @@ pub(super) fn definition() -> Object {
 
 /// Where an export counts what it does to a node.
 pub(super) fn of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
-    match export.options.kind.scsi() {
+    match export.options.kind.luns() {
         None if export.options.shows(node) => {
             let queues = export.figures.queues.iter();
             queues.map(|queue| &*queue.stats).collect()

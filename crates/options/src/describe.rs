@@ -1,0 +1,214 @@
+//! Options as JSON: what runs, described for a new version of the program that takes over.
+//!
+//! What is written here is read back as it was: a test writes and reads every key.
+
+use serde_json::Map;
+
+use crate::{
+    BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
+    LunOptions, MonitorOptions, NodeRef, SocketAddr,
+    form::{Form, Switch, Unwritable, path},
+    tree::{Object, Value},
+};
+
+/// Why something cannot be described.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DescribeError {
+    /// A path that is not UTF-8.
+    #[error(transparent)]
+    Path(#[from] Unwritable),
+    /// A filter with faults: what has become of them so far is no option.
+    #[error(
+        "node '{0}' is a blkdebug filter, and what it has done so far cannot be handed over: restart instead"
+    )]
+    Faults(String),
+}
+
+impl IothreadOptions {
+    /// As `--object` takes it.
+    ///
+    /// # Errors
+    /// None for an iothread.
+    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+        let mut object = Object::default();
+        object.set("qom-type", string("iothread"));
+        self.write(&mut object)?;
+        Ok(object.into())
+    }
+}
+
+impl BlockdevOptions {
+    /// As `--blockdev` takes it. `current` finds the options that the node of a name has now, for those that were written in
+    /// place.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8; a node with faults.
+    pub fn describe<'a>(
+        &'a self,
+        current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
+    ) -> Result<serde_json::Value, DescribeError> {
+        Ok(self.object(current)?.into())
+    }
+
+    fn object<'a>(
+        &'a self,
+        current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
+    ) -> Result<Object, DescribeError> {
+        let mut object = Object::default();
+        object.set("driver", string(self.driver.name()));
+        object.set("node-name", string(&self.node_name));
+        self.settings.write(&mut object)?;
+        match &self.driver {
+            Driver::File(file) | Driver::HostDevice(file) => file.write(&mut object)?,
+            Driver::NullCo(null) => null.write(&mut object)?,
+            Driver::Raw { file, part } => {
+                part.write(&mut object)?;
+                let below = match file {
+                    NodeRef::Name(name) => string(name),
+                    NodeRef::Inline(node) => {
+                        let node = current(&node.node_name).unwrap_or(node);
+                        Value::Object(node.object(current)?)
+                    }
+                };
+                object.set("file", below);
+            }
+            Driver::Blkdebug { .. } => {
+                return Err(DescribeError::Faults(self.node_name.clone()));
+            }
+        }
+        Ok(object)
+    }
+}
+
+impl ExportOptions {
+    /// As `--export` takes it.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8.
+    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+        let mut object = Object::default();
+        object.set("type", string(self.kind.name()));
+        object.set("id", string(&self.id));
+        self.settings.write(&mut object)?;
+        let (r#type, key, value) = match &self.addr {
+            SocketAddr::Unix { path: socket } => ("unix", "addr.path", path(socket)?),
+            SocketAddr::Fd { fd } => ("fd", "addr.str", string(&fd.to_string())),
+            SocketAddr::FdName { name } => ("fd", "addr.str", string(name)),
+        };
+        object.set("addr.type", string(r#type));
+        object.set(key, value);
+        match &self.kind {
+            ExportKind::VhostUserBlk(disk) => {
+                object.set("node-name", string(&self.node_name));
+                disk.write(&mut object)?;
+            }
+            ExportKind::VhostUserScsi { queues, luns } => {
+                queues.write(&mut object)?;
+                write_luns(luns, &mut object)?;
+            }
+            ExportKind::VfioUserLsi53c895a { luns } => write_luns(luns, &mut object)?,
+        }
+        write_iothreads(&self.iothreads, &mut object);
+        Ok(object.into())
+    }
+}
+
+/// The disks of a controller, which may have none.
+fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), Unwritable> {
+    let describe = |lun: &LunOptions| {
+        let mut object = Object::default();
+        object.set("node-name", string(&lun.node_name));
+        object.set("target", Value::Number(lun.target.to_string()));
+        object.set("lun", Value::Number(lun.lun.to_string()));
+        object.set("writable", Switch.write(&lun.writable)?);
+        lun.device.write(&mut object)?;
+        Ok(Value::Object(object))
+    };
+    let luns: Vec<Value> = luns.iter().map(describe).collect::<Result<_, _>>()?;
+    if !luns.is_empty() {
+        to.set("luns", Value::List(luns));
+    }
+    Ok(())
+}
+
+/// Queue *i* runs on number *i* modulo their count. A list that names one twice comes from a mapping of each queue.
+fn write_iothreads(iothreads: &[String], to: &mut Object) {
+    let mut distinct: Vec<&String> = Vec::new();
+    for id in iothreads {
+        if !distinct.contains(&id) {
+            distinct.push(id);
+        }
+    }
+    if distinct.len() == iothreads.len() {
+        if !iothreads.is_empty() {
+            let ids = iothreads.iter().map(|id| string(id));
+            to.set("iothread", Value::List(ids.collect()));
+        }
+        return;
+    }
+    let entries = distinct.iter().map(|id| {
+        let queues = iothreads.iter().enumerate();
+        let queues = queues.filter(|(_, found)| found == id);
+        let queues = queues.map(|(queue, _)| Value::Number(queue.to_string()));
+        let mut entry = Object::default();
+        entry.set("iothread", string(id));
+        entry.set("vqs", Value::List(queues.collect()));
+        Value::Object(entry)
+    });
+    to.set("iothread-vq-mapping", Value::List(entries.collect()));
+}
+
+impl ChardevOptions {
+    /// As `--chardev` takes it.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8.
+    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+        let mut object = Object::default();
+        object.set("backend", string("socket"));
+        self.settings.write(&mut object)?;
+        match &self.addr {
+            SocketAddr::Unix { path: socket } => object.set("path", path(socket)?),
+            SocketAddr::Fd { fd } => object.set("fd", string(&fd.to_string())),
+            SocketAddr::FdName { name } => object.set("fd", string(name)),
+        }
+        Ok(object.into())
+    }
+}
+
+impl MonitorOptions {
+    /// As `--monitor` takes it.
+    ///
+    /// # Errors
+    /// None for a monitor.
+    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+        let mut object = Object::default();
+        self.write(&mut object)?;
+        Ok(object.into())
+    }
+}
+
+fn string(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+impl From<Object> for serde_json::Value {
+    fn from(object: Object) -> Self {
+        let entries = object.entries.into_iter();
+        let entries: Map<_, _> = entries.map(|(key, value)| (key, value.into())).collect();
+        Self::Object(entries)
+    }
+}
+
+impl From<Value> for serde_json::Value {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Text(text) | Value::String(text) => Self::String(text),
+            Value::Number(text) => text.parse::<u64>().map_or(Self::String(text), Self::from),
+            Value::Bool(value) => Self::Bool(value),
+            Value::Null => Self::Null,
+            Value::List(items) => items.into_iter().map(Self::from).collect(),
+            Value::Object(object) => object.into(),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Forms of values: how the value of a key is read, written back, and described.
+//!
+//! A form is a constant of the key's definition, see [`settings!`](crate::settings). What it writes, it reads: a setting comes
+//! through a live upgrade as it was.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    Problem, cpus,
+    fields::{Key, NotYet, ValueType, pick},
+    limits,
+    size::{self, NumberError},
+    tree::Value,
+};
+
+/// How the value of a key is written.
+pub(crate) trait Form {
+    /// What the program has of it.
+    type Value;
+
+    /// Reads a value of the key that errors call `path`.
+    fn read(&self, path: &str, value: Value) -> Result<Self::Value, Problem>;
+
+    /// Writes a value, as in JSON.
+    ///
+    /// # Errors
+    /// A path that is no text.
+    fn write(&self, value: &Self::Value) -> Result<Value, Unwritable>;
+}
+
+/// A path that is not UTF-8, which no notation can write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the path {} is not UTF-8, and cannot be handed over: restart instead", commands::printable_path(.0))]
+pub struct Unwritable(pub PathBuf);
+
+/// A value that cannot be this one.
+fn bad(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
+    Problem::BadValue {
+        key: path.to_owned(),
+        value: value.shown(),
+        expected: expected.into(),
+    }
+}
+
+/// `on` or `off`.
+pub(crate) struct Switch;
+
+impl Switch {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "on|off", help, ValueType::Bool)
+    }
+}
+
+impl Form for Switch {
+    type Value = bool;
+
+    fn read(&self, path: &str, value: Value) -> Result<bool, Problem> {
+        match &value {
+            Value::Bool(value) => Ok(*value),
+            Value::Text(text) => match text.as_str() {
+                "on" | "yes" | "true" | "y" => Ok(true),
+                "off" | "no" | "false" | "n" => Ok(false),
+                _ => Err(bad(path, &value, "'on' or 'off'")),
+            },
+            _ => Err(bad(path, &value, "true or false")),
+        }
+    }
+
+    fn write(&self, value: &bool) -> Result<Value, Unwritable> {
+        Ok(Value::Bool(*value))
+    }
+}
+
+/// A switch that can only be off.
+pub(crate) struct OnlyOff {
+    /// What to do instead of switching it on.
+    pub instead: &'static str,
+}
+
+impl OnlyOff {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "off", help, ValueType::Bool)
+    }
+}
+
+impl Form for OnlyOff {
+    type Value = ();
+
+    fn read(&self, path: &str, value: Value) -> Result<(), Problem> {
+        match Switch.read(path, value)? {
+            false => Ok(()),
+            true => Err(Problem::Unsupported {
+                what: format!("'{path}=on'"),
+                instead: self.instead.to_owned(),
+            }),
+        }
+    }
+
+    fn write(&self, (): &()) -> Result<Value, Unwritable> {
+        Ok(Value::Bool(false))
+    }
+}
+
+/// What must hold of a number, and how that is called.
+type Check = (fn(u64) -> bool, &'static str);
+
+/// A whole number, or a size in bytes.
+pub(crate) struct Number<T> {
+    min: T,
+    max: T,
+    read: fn(&str) -> Result<u64, NumberError>,
+    /// What a text must be.
+    expected: &'static str,
+    /// Beyond the range: what else must hold, and how that is called.
+    check: Option<Check>,
+    shown: &'static str,
+}
+
+/// A whole number from `min` to `max`.
+pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
+    Number {
+        min,
+        max,
+        read: size::integer,
+        expected: "a whole number, decimal or 0x hexadecimal",
+        check: None,
+        shown: "N",
+    }
+}
+
+/// A size in bytes, from `min` to `max`; in JSON a number, in text possibly with a suffix.
+pub(crate) const fn size<T: Copy>(min: T, max: T) -> Number<T> {
+    Number {
+        read: size::size,
+        expected: "a size in bytes, or with a suffix B, K, M, G, T, P or E, such as 1.5G",
+        shown: "SIZE",
+        ..number(min, max)
+    }
+}
+
+impl<T: Copy> Number<T> {
+    /// What stands for the value in a help.
+    pub(crate) const fn shown(self, shown: &'static str) -> Self {
+        Number { shown, ..self }
+    }
+
+    /// What must hold beyond the range, and how that is called.
+    pub(crate) const fn check(self, holds: fn(u64) -> bool, expected: &'static str) -> Self {
+        Number {
+            check: Some((holds, expected)),
+            ..self
+        }
+    }
+
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, self.shown, help, ValueType::Int)
+    }
+}
+
+impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
+    type Value = T;
+
+    fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
+        let number = match &value {
+            Value::Text(text) => (self.read)(text),
+            Value::Number(text) => size::integer(text),
+            _ => Err(NumberError::Malformed),
+        };
+        let (min, max) = (self.min.into(), self.max.into());
+        let out_of_range = || match self.check {
+            Some((_, expected)) => bad(path, &value, expected),
+            None => Problem::OutOfRange {
+                key: path.to_owned(),
+                value: value.shown(),
+                min,
+                max,
+            },
+        };
+        let number = match number {
+            Ok(number) if (min..=max).contains(&number) => number,
+            Ok(_) | Err(NumberError::Negative | NumberError::TooLarge) => {
+                return Err(out_of_range());
+            }
+            Err(NumberError::Malformed) => {
+                let expected = match value {
+                    Value::Text(_) => self.expected,
+                    _ => "a whole number without quotes",
+                };
+                return Err(bad(path, &value, expected));
+            }
+        };
+        match self.check {
+            Some((holds, expected)) if !holds(number) => Err(bad(path, &value, expected)),
+            _ => T::try_from(number).map_err(|_| out_of_range()),
+        }
+    }
+
+    fn write(&self, value: &T) -> Result<Value, Unwritable> {
+        let number: u64 = (*value).into();
+        Ok(Value::Number(number.to_string()))
+    }
+}
+
+/// A name that a guest's tools print: printable ASCII without blanks at the ends.
+pub(crate) struct Label {
+    /// Most bytes.
+    pub longest: usize,
+}
+
+impl Label {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "TEXT", help, ValueType::Str)
+    }
+}
+
+impl Form for Label {
+    type Value = String;
+
+    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
+        let text = AnyText.read(path, value)?;
+        if limits::is_name(&text, self.longest) {
+            return Ok(text);
+        }
+        let expected = limits::name_expected(self.longest);
+        Err(bad(path, &Value::Text(text), expected))
+    }
+
+    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+        Ok(Value::String(value.clone()))
+    }
+}
+
+/// Any string.
+pub(crate) struct AnyText;
+
+impl AnyText {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "NAME", help, ValueType::Str)
+    }
+}
+
+impl Form for AnyText {
+    type Value = String;
+
+    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
+        match value {
+            Value::Text(text) | Value::String(text) => Ok(text),
+            _ => Err(bad(path, &value, "a string")),
+        }
+    }
+
+    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+        Ok(Value::String(value.clone()))
+    }
+}
+
+/// A path that is not empty.
+pub(crate) struct FilePath;
+
+impl FilePath {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "PATH", help, ValueType::Str)
+    }
+}
+
+impl Form for FilePath {
+    type Value = PathBuf;
+
+    fn read(&self, path: &str, value: Value) -> Result<PathBuf, Problem> {
+        let text = AnyText.read(path, value)?;
+        if text.is_empty() || text.contains('\0') {
+            return Err(bad(path, &Value::Text(text), "a path"));
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn write(&self, value: &PathBuf) -> Result<Value, Unwritable> {
+        path(value)
+    }
+}
+
+/// A path as a value.
+pub(crate) fn path(path: &Path) -> Result<Value, Unwritable> {
+    let text = path.to_str().ok_or_else(|| Unwritable(path.to_owned()))?;
+    Ok(Value::String(text.to_owned()))
+}
+
+/// A name by which options refer to each other.
+pub(crate) struct Name {
+    /// Most bytes.
+    pub longest: usize,
+}
+
+impl Name {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "NAME", help, ValueType::Str)
+    }
+}
+
+impl Form for Name {
+    type Value = String;
+
+    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
+        let name = AnyText.read(path, value)?;
+        let is_well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+            && name.len() <= self.longest;
+        if is_well_formed {
+            return Ok(name);
+        }
+        let expected = format!(
+            "a letter, then letters, digits, '-', '.' or '_', at most {} in all",
+            self.longest
+        );
+        Err(bad(path, &Value::Text(name), expected))
+    }
+
+    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+        Ok(Value::String(value.clone()))
+    }
+}
+
+/// One of several words.
+pub(crate) struct Choice<T: 'static> {
+    /// The words and what they mean; the first of a meaning is the one that is written.
+    pub words: &'static [(&'static str, T)],
+    /// Words that only qemu-storage-daemon has.
+    pub not_yet: &'static [NotYet],
+    /// The words with `|` between them.
+    pub shown: &'static str,
+}
+
+impl<T> Choice<T> {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, self.shown, help, ValueType::Words)
+    }
+}
+
+impl<T: Copy + PartialEq> Form for Choice<T> {
+    type Value = T;
+
+    fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
+        let word = AnyText.read(path, value)?;
+        pick(path, &word, self.words, self.not_yet)
+    }
+
+    fn write(&self, value: &T) -> Result<Value, Unwritable> {
+        let word = self.words.iter().find(|(_, meaning)| meaning == value);
+        let word = word.map_or_else(String::new, |(word, _)| (*word).to_owned());
+        Ok(Value::String(word))
+    }
+}
+
+/// CPUs: one set, or a list of sets.
+pub(crate) struct Cpus;
+
+impl Cpus {
+    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+        Key::new(name, "CPUS", help, ValueType::Named("CpuSets"))
+    }
+}
+
+impl Form for Cpus {
+    type Value = Vec<u16>;
+
+    fn read(&self, path: &str, value: Value) -> Result<Vec<u16>, Problem> {
+        let set = |path: &str, item: &Value| {
+            let set = match item {
+                Value::Text(text) | Value::String(text) | Value::Number(text) => cpus::read(text),
+                _ => None,
+            };
+            set.ok_or_else(|| bad(path, item, cpus::CPUS_EXPECTED))
+        };
+        let Value::List(items) = value else {
+            return set(path, &value);
+        };
+        let mut all = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            all.extend(set(&format!("{path}.{i}"), item)?);
+        }
+        Ok(cpus::union(all))
+    }
+
+    fn write(&self, value: &Vec<u16>) -> Result<Value, Unwritable> {
+        let cpus = value.iter().map(|cpu| Value::Number(cpu.to_string()));
+        Ok(Value::List(cpus.collect()))
+    }
+}

@@ -1,0 +1,193 @@
+//! Options that are described and read again, as in a live upgrade: they are what they were.
+
+use options::{BlockdevOptions, Directive, ObjectOptions, parse, reference};
+use serde_json::Value;
+
+/// What stands before the option that is looked at.
+const BEFORE: &str = "--object iothread,id=a --object iothread,id=b \
+     --blockdev null-co,node-name=below --blockdev null-co,node-name=a \
+     --chardev socket,id=m,path=/m,server=on,wait=off --chardev socket,id=a,path=/a,server=on,wait=off";
+
+fn read(option: &str, text: &str) -> Result<Directive, String> {
+    let words = BEFORE.split_whitespace().chain([option, text]);
+    match parse(words.map(Into::into)) {
+        Ok(options::Invocation::Daemon(mut daemon)) => Ok(daemon.directives.pop().expect("one")),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn describe(directive: &Directive) -> Value {
+    let none = |_: &str| None::<&BlockdevOptions>;
+    let described = match directive {
+        Directive::Object(ObjectOptions::Iothread(options)) => options.describe(),
+        Directive::Blockdev(options) => options.describe(&none),
+        Directive::Export(options) => options.describe(),
+        Directive::Chardev(options) => options.describe(),
+        Directive::Monitor(options) => options.describe(),
+    };
+    described.expect("every path is text")
+}
+
+#[track_caller]
+fn assert_read_again(option: &str, directive: &Directive) {
+    let description = describe(directive).to_string();
+    assert_eq!(
+        read(option, &description).as_ref(),
+        Ok(directive),
+        "{description}"
+    );
+}
+
+/// The least that a kind takes.
+const LEAST: [(&str, &str); 9] = [
+    ("--object", "iothread,id=i"),
+    ("--blockdev", "file,node-name=n,filename=/f"),
+    ("--blockdev", "host_device,node-name=n,filename=/f"),
+    ("--blockdev", "null-co,node-name=n"),
+    ("--blockdev", "raw,node-name=n,file=below"),
+    (
+        "--export",
+        "vhost-user-blk,id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    (
+        "--export",
+        "vhost-user-scsi,id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    ("--chardev", "socket,id=c,path=/s,server=on"),
+    ("--monitor", "chardev=m"),
+];
+
+/// Values of which each key takes some, in addition to the words in its help.
+const VALUES: [&str; 10] = [
+    "a",
+    "0",
+    "1",
+    "2",
+    "4",
+    "4096",
+    "0x5000000000000001",
+    "/x",
+    "0-3",
+    "0:7",
+];
+
+/// Keys of which one value is not enough to say anything; the tests below have them.
+const NOT_ALONE: [&str; 7] = [
+    "addr.type",
+    "addr.str",
+    "fd",
+    "iothread-vq-mapping",
+    "luns",
+    "type",
+    "driver",
+];
+
+#[test]
+fn every_key_is_read_as_it_was() {
+    for (option, least) in LEAST {
+        let kind = least.split(',').next().unwrap_or_default();
+        let default = read(option, least).expect("the least is enough");
+        assert_read_again(option, &default);
+        let groups = reference::KEYS.iter().filter(|group| {
+            group.option == &option[2..] && (group.kinds.is_empty() || group.kinds.contains(&kind))
+        });
+        for key in groups.flat_map(|group| group.keys) {
+            // Those with one word can be nothing else.
+            if NOT_ALONE.contains(&key.name) || is_one_word(key.value) {
+                continue;
+            }
+            let mut other_than_default = false;
+            for value in VALUES.into_iter().chain(key.value.split('|')) {
+                if let Ok(directive) = read(option, &format!("{least},{}={value}", key.name)) {
+                    assert_read_again(option, &directive);
+                    other_than_default |= directive != default;
+                }
+            }
+            assert!(
+                other_than_default,
+                "{option} {kind}: no value here changes '{}'",
+                key.name
+            );
+        }
+    }
+}
+
+/// Whether the help shows one word that is to be written as it stands.
+fn is_one_word(value: &str) -> bool {
+    value
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+#[test]
+fn sockets_that_were_inherited_are_read_as_they_were() {
+    for (option, text) in [
+        (
+            "--export",
+            "vhost-user-blk,id=e,node-name=below,addr.type=fd,addr.str=7",
+        ),
+        (
+            "--export",
+            "vhost-user-blk,id=e,node-name=below,addr.type=fd,addr.str=name",
+        ),
+        ("--chardev", "socket,id=c,fd=7,server=on"),
+        ("--chardev", "socket,id=c,fd=name,server=on"),
+    ] {
+        assert_read_again(option, &read(option, text).expect("right"));
+    }
+}
+
+#[test]
+fn queues_stay_on_their_iothreads() {
+    let mapping = "iothread-vq-mapping.0.iothread=b,iothread-vq-mapping.0.vqs.0=1,\
+                   iothread-vq-mapping.1.iothread=a,iothread-vq-mapping.1.vqs.0=0,iothread-vq-mapping.1.vqs.1=2";
+    for iothreads in ["iothread.0=b,iothread.1=a", mapping] {
+        let text = format!(
+            "vhost-user-blk,id=e,node-name=below,addr.type=unix,addr.path=/s,num-queues=3,{iothreads}"
+        );
+        assert_read_again("--export", &read("--export", &text).expect("right"));
+    }
+}
+
+#[test]
+fn the_disks_of_a_controller_are_read_as_they_were() {
+    for kind in ["vhost-user-scsi", "vfio-user-lsi53c895a"] {
+        let text = format!(
+            "{kind},id=e,addr.type=unix,addr.path=/s,writable=on,luns.0.node-name=below,luns.0.target=3,\
+             luns.0.lun=5,luns.0.writable=off,luns.0.serial=S,luns.0.rotation-rate=0,luns.1.node-name=below"
+        );
+        assert_read_again("--export", &read("--export", &text).expect("right"));
+    }
+    let empty = "vhost-user-scsi,id=e,addr.type=unix,addr.path=/s";
+    assert_read_again("--export", &read("--export", empty).expect("right"));
+}
+
+#[test]
+fn a_node_in_place_is_described_as_it_is_now() {
+    let text = "raw,node-name=n,file.driver=file,file.node-name=f,file.filename=/f";
+    let Ok(Directive::Blockdev(node)) = read("--blockdev", text) else {
+        panic!("right");
+    };
+    let Ok(Directive::Blockdev(now)) =
+        read("--blockdev", "file,node-name=f,filename=/f,aio=threads")
+    else {
+        panic!("right");
+    };
+    let current = |name: &str| (name == "f").then_some(&now);
+    let description = node.describe(&current).expect("text");
+    assert_eq!(description["file"]["aio"], "threads");
+    assert_eq!(description["file"]["filename"], "/f");
+}
+
+#[test]
+fn a_node_with_faults_is_not_described() {
+    let Ok(Directive::Blockdev(node)) = read("--blockdev", "blkdebug,node-name=n,image=below")
+    else {
+        panic!("right");
+    };
+    let error = node
+        .describe(&|_| None)
+        .expect_err("its faults are no option");
+    assert!(error.to_string().contains("restart instead"), "{error}");
+}
