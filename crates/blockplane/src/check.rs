@@ -13,7 +13,9 @@ use options::{
 use serde_json::{Value, json};
 
 use crate::summary::Summary;
-use crate::{Failure, configured, print};
+use daemon::Failure;
+
+use crate::{configured, print};
 
 /// Says what is wrong, or what would run.
 pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use options::{ConfigError, Configured, LogFormat, LogLevel};
 
-use crate::daemon::Process;
-use crate::service::Service;
 use crate::summary::Summary;
-use crate::{Failure, daemon, log, upgrade};
+use daemon::process::Process;
+use daemon::service::Service;
+use daemon::{Failure, run, upgrade};
+
+use crate::log;
 
 pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
     let asked = options.log_level;
@@ -20,7 +22,7 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
     let options = options.named(&path).with(&text)?;
     let Some(level) = asked else {
         log::start(log::level_of_daemon()?, format);
-        return daemon::run(&options, service);
+        return run::run(&options, service);
     };
     log::start(level, format);
     let announce = || {
@@ -44,7 +46,7 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
         made: &[],
         background: false,
     };
-    daemon::run_until_signalled(process, None, service, announce)
+    run::run_process(process, service, announce)
 }
 
 /// Most bytes of a configuration: ten thousand disks have two million.

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use options::{LogFormat, LogLevel};
 
-use crate::Failure;
+use daemon::Failure;
 
 /// How much is logged without a command.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";

@@ -1,54 +1,30 @@
 //! blockplane: a storage daemon that gives virtual machines their disks.
 //!
-//! This is the wiring: options into objects, and their orderly end.
+//! This is what a person types; the daemon itself is the crate of that name.
 
-mod activation;
-mod aio;
 mod attach;
-mod chardev;
 mod check;
 mod configured;
-mod confine;
-mod control;
-mod daemon;
-mod daemonize;
-mod export;
-mod faults;
-mod figures;
-mod handover;
-mod late;
-mod later;
 mod log;
-mod metrics;
-mod monitor;
-mod node;
-mod objects;
-mod pidfile;
-mod reason;
-mod reopen;
-mod reports;
-mod resize;
 mod serve;
-mod service;
-mod shown;
-mod signals;
 mod summary;
-mod upgrade;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use daemon::Failure;
+use daemon::service::Service;
 use options::{Generate, Invocation, LogFormat};
 
 fn main() -> ExitCode {
-    signals::survive_file_size_limit();
+    daemon::process::survive_file_size_limit();
     // SAFETY: no thread was started yet.
-    unsafe { upgrade::look_for_predecessor() };
+    unsafe { daemon::upgrade::look_for_predecessor() };
     let mut format = LogFormat::default();
     match run(&mut format) {
         Ok(status) => status,
         Err(error) => {
-            upgrade::tell_failed(error.as_ref());
+            daemon::upgrade::tell_failed(error.as_ref());
             log::fatal(error.as_ref(), format);
             ExitCode::FAILURE
         }
@@ -67,7 +43,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         }
         Invocation::Daemon(options) => {
             log::start(log::level_of_daemon()?, *format);
-            daemon::run(&options, service()?)?;
+            daemon::run::run(&options, service()?)?;
         }
         Invocation::Configured(options) => {
             *format = options.log_format.unwrap_or(*format);
@@ -89,7 +65,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
 
 /// What monitors can be asked, for their page.
 fn protocol() -> manual::Protocol {
-    let schema = monitor::interface().schema();
+    let schema = daemon::schema();
     manual::Protocol {
         commands: operator::schema::commands(&schema, ""),
         events: operator::schema::events(&schema),
@@ -97,13 +73,10 @@ fn protocol() -> manual::Protocol {
 }
 
 /// Who started us, as long as nothing runs beside the main thread.
-fn service() -> Result<service::Service, Failure> {
+fn service() -> Result<Service, Failure> {
     // SAFETY: no thread was started yet.
-    unsafe { service::Service::take() }
+    unsafe { Service::take() }
 }
-
-/// What ends the program: said in one line, exit status 1.
-type Failure = Box<dyn std::error::Error>;
 
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();

@@ -11,9 +11,11 @@ use options::{
     VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
-use crate::daemon::Process;
-use crate::service::Service;
-use crate::{Failure, attach, daemon, export, upgrade};
+use daemon::process::Process;
+use daemon::service::Service;
+use daemon::{Failure, run, upgrade};
+
+use crate::attach;
 
 /// The export, and its disk if there is one.
 const DISK: &str = "disk";
@@ -30,7 +32,7 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
         false => created(options)?,
     };
     let mut served = false;
-    let ended = daemon::run_until_signalled(
+    let ended = run::run_process(
         Process {
             directives: &directives(options),
             pidfile: options.pidfile.as_deref(),
@@ -39,7 +41,6 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
             made: &made(options, &new),
             background: false,
         },
-        None,
         service,
         || {
             served = true;
@@ -227,7 +228,7 @@ fn usual_serial(options: &Serve, disk: &Disk, number: u16) -> String {
     };
     // A path that cannot be made absolute has at least its name.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let name = export::world_wide_name(path.as_os_str().as_encoded_bytes());
+    let name = daemon::world_wide_name(path.as_os_str().as_encoded_bytes());
     format!("{name:016x}")
 }
 

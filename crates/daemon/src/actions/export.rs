@@ -1,0 +1,132 @@
+//! An export: a node shown to front-ends as a virtio-blk device over vhost-user, or several as a SCSI controller's disks.
+
+mod lsi53c895a;
+mod virtio_scsi;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_plane::{ErrorPolicy, ExportReports, OnError};
+use listener::{Listener, Peers};
+use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
+use virtio_blk::{Device, DeviceOptions, MergeLimits};
+
+use crate::devices::queues::Queues;
+use crate::devices::unit::check_writable;
+use crate::devices::virtio_blk::BlkTarget;
+use crate::disk::figures::Figures;
+use crate::disk::shown::{Form, Serving, Shown, ShownDisk};
+use crate::failure::Failure;
+use crate::state::export::{Export, ExportState};
+use crate::state::objects::Objects;
+
+/// What `GET_ID` answers when no serial was given: the same as the field's server.
+const DEFAULT_SERIAL: &str = "vhost_user_blk";
+
+/// Starts serving an export.
+pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
+    match &options.kind {
+        ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
+        ExportKind::VhostUserScsi { queues, luns } => {
+            virtio_scsi::start(options, queues, luns, objects)
+        }
+        ExportKind::VfioUserLsi53c895a { luns } => {
+            let iothreads = objects.iothreads_of(&options.iothreads)?;
+            let listener = listener(&options.addr, objects)?;
+            lsi53c895a::start(options, luns, listener, &iothreads[0], objects)
+        }
+    }
+}
+
+fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, Failure> {
+    objects.inherited.listen(addr, Peers::AsUmask)
+}
+
+fn start_blk(
+    options: &ExportOptions,
+    kind: &VhostUserBlkOptions,
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let node = objects.active_node(&options.node_name)?;
+    check_writable(&node, options.settings.writable)?;
+    let device = DeviceOptions {
+        logical_block_size: kind.logical_block_size,
+        num_queues: kind.num_queues,
+        queue_size: kind.queue_size,
+        serial: kind
+            .serial
+            .clone()
+            .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
+        read_only: !options.settings.writable,
+        write_through: options.settings.writethrough,
+        merge_limits: merging(kind),
+        ..DeviceOptions::default()
+    };
+    let listener = listener(&options.addr, objects)?;
+    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    node.use_block_size(device.logical_block_size)?;
+    let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = Arc::new(reports.with_policy(policy(kind)));
+    let figures = Figures::new(device.num_queues, device.queue_size, &iothreads);
+    let figures = Arc::new(figures);
+    let device = Arc::new(Device::new(device, node.geometry())?);
+    let node = Shown::new(node);
+    let timeout = Duration::from_secs(kind.request_timeout);
+    let target = BlkTarget {
+        device: device.clone(),
+        node: node.clone(),
+        packed: kind.packed,
+        stop_patience: (!timeout.is_zero()).then_some(timeout),
+        queues: Queues {
+            export: options.id.clone(),
+            iothreads,
+            fixed_buffers: kind.fixed_buffers,
+            events: objects.events.clone(),
+            figures: figures.clone(),
+            reports: reports.clone(),
+        },
+    };
+    let server = objects.serve(listener, Arc::new(target))?;
+    let disk = ShownDisk {
+        name: options.node_name.clone(),
+        form: Form::Blk(device),
+        node,
+        stats: Vec::new(),
+        pr_file: None,
+    };
+    objects.exports.push(Export {
+        options: options.clone(),
+        disks: vec![disk],
+        controller: None,
+        figures,
+        reports: Some(reports.clone()),
+        state: ExportState::Serving(Serving::VhostUser(server)),
+    });
+    objects.late.watch(&reports, timeout);
+    Ok(())
+}
+
+/// What becomes of requests that the disk fails.
+fn policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
+    let on_error = |said| match said {
+        options::OnError::Report => OnError::Report,
+        options::OnError::Ignore => OnError::Ignore,
+        options::OnError::NoSpace => OnError::NoSpace,
+        options::OnError::Stop => OnError::Stop,
+    };
+    ErrorPolicy {
+        reads: on_error(kind.rerror),
+        writes: on_error(kind.werror),
+    }
+}
+
+/// What becomes one request.
+pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
+    match kind.request_merging {
+        true => MergeLimits {
+            requests: kind.max_merge_requests.into(),
+            bytes: kind.max_merge_bytes,
+        },
+        false => MergeLimits::OFF,
+    }
+}

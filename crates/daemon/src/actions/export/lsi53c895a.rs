@@ -1,0 +1,88 @@
+//! An export as an LSI 53C895A: a PCI device for a vfio-user front-end, with SCSI disks behind it.
+
+use std::sync::Arc;
+
+use data_plane::{DataThread, ExportReports};
+use listener::Listener;
+use lsi_adapter::{Adapter, Disk};
+use options::{ExportOptions, LunOptions};
+
+use crate::devices::lsi53c895a::{LsiController, Told};
+use crate::devices::unit::unit;
+use crate::disk::figures::Figures;
+use crate::disk::shown::{Form, Serving, Shown, ShownDisk, figures_of_unit};
+use crate::failure::Failure;
+use crate::state::export::{Export, ExportState};
+use crate::state::objects::Objects;
+
+/// Tasks that the chip has at a time.
+const TASKS: u16 = 256;
+
+/// Starts serving it.
+pub(crate) fn start(
+    options: &ExportOptions,
+    luns: &[LunOptions],
+    listener: Listener,
+    iothread: &Arc<DataThread>,
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let mut disks = Vec::new();
+    let mut nodes = Vec::new();
+    let mut shown = Vec::new();
+    let mut reports = Vec::new();
+    let mut figures_of_disks = Vec::new();
+    for lun in luns {
+        let node = objects.active_node(&lun.node_name)?;
+        let (unit, pr_file) = unit(
+            &options.id,
+            lun,
+            &node,
+            options.settings.writethrough,
+            objects.parked,
+        )?;
+        let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
+        disks.push(Disk {
+            target,
+            lun: number,
+            unit: unit.clone(),
+        });
+        let stats = figures_of_unit(1);
+        figures_of_disks.push(stats[0].clone());
+        shown.push(ShownDisk {
+            name: lun.node_name.clone(),
+            form: Form::Scsi(unit),
+            node: Shown::new(node.clone()),
+            stats,
+            pr_file,
+        });
+        reports.push(ExportReports::new(
+            objects.reports.clone(),
+            &options.id,
+            &lun.node_name,
+        ));
+        nodes.push(node);
+    }
+    let figures = Arc::new(Figures::new(1, TASKS, std::slice::from_ref(iothread)));
+    let told = Told {
+        events: objects.events.clone(),
+        figures: figures.clone(),
+        disks: figures_of_disks,
+        reports,
+    };
+    let controller = LsiController::new(
+        Adapter::new(&options.id, &disks)?,
+        listener,
+        objects.parked,
+        told,
+    )?;
+    let handle = iothread.start_socket_device(Box::new(controller), nodes)?;
+    objects.exports.push(Export {
+        options: options.clone(),
+        disks: shown,
+        controller: None,
+        figures,
+        reports: None,
+        state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
+    });
+    Ok(())
+}

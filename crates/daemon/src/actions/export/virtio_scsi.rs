@@ -1,0 +1,58 @@
+//! Starts an export as a virtio SCSI controller.
+
+use std::sync::Arc;
+
+use data_plane::ExportReports;
+use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
+use virtio_scsi::FIXED_QUEUES;
+
+use super::listener;
+use crate::devices::queues::Queues;
+use crate::devices::virtio_scsi::{Controller, ScsiTarget};
+use crate::disk::figures::Figures;
+use crate::disk::shown::Serving;
+use crate::failure::Failure;
+use crate::state::export::{Export, ExportState};
+use crate::state::objects::Objects;
+
+/// Starts serving a controller.
+pub(crate) fn start(
+    options: &ExportOptions,
+    kind: &VhostUserScsiOptions,
+    luns: &[LunOptions],
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    let controller = Controller::new(options, kind, iothreads.len(), objects.reports.clone())?;
+    let controller = Arc::new(controller);
+    for lun in luns {
+        let node = objects.active_node(&lun.node_name)?;
+        controller.insert(controller.disk(lun, node, objects.parked)?)?;
+    }
+    let listener = listener(&options.addr, objects)?;
+    let queues = kind.num_queues + FIXED_QUEUES;
+    let figures = Arc::new(Figures::new(queues, kind.queue_size, &iothreads));
+    let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let target = ScsiTarget {
+        controller: controller.clone(),
+        packed: kind.packed,
+        queues: Queues {
+            export: options.id.clone(),
+            iothreads,
+            fixed_buffers: false,
+            events: objects.events.clone(),
+            figures: figures.clone(),
+            reports: Arc::new(reports),
+        },
+    };
+    let server = objects.serve(listener, Arc::new(target))?;
+    objects.exports.push(Export {
+        options: options.clone(),
+        disks: controller.shown(),
+        controller: Some(controller),
+        figures,
+        reports: None,
+        state: ExportState::Serving(Serving::VhostUser(server)),
+    });
+    Ok(())
+}

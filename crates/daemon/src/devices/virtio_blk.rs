@@ -1,0 +1,116 @@
+//! A virtio-blk device behind a vhost-user socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_plane::{DeviceCommand, DeviceSetup};
+use vhost_user::{StartedQueue, Target};
+use virtio_blk::Device;
+use virtqueue::control::{QueueSetup, StartError};
+
+use super::queues::Queues;
+use crate::disk::shown::Shown;
+
+/// A virtio-blk device and where its queues run.
+pub(crate) struct BlkTarget {
+    pub device: Arc<Device>,
+    pub node: Shown,
+    pub packed: bool,
+    pub stop_patience: Option<Duration>,
+    pub queues: Queues,
+}
+
+impl BlkTarget {
+    /// Without a write cache all that was written counts as stable, also what was written with it, and
+    /// what was under way: that is waited for first.
+    fn flushed(&self, settle: &dyn Fn()) -> bool {
+        settle();
+        let flushed = self.node.get().flush_blocking();
+        if let Err(error) = &flushed {
+            tracing::error!(
+                export = self.queues.export,
+                %error,
+                advice = "look for errors of the disk below (dmesg); what the guest wrote may not be stable",
+                "the flush failed with which the guest turns the write cache off"
+            );
+        }
+        flushed.is_ok()
+    }
+}
+
+impl Target for BlkTarget {
+    fn name(&self) -> &str {
+        &self.queues.export
+    }
+
+    fn connected(&self, connected: bool) {
+        self.queues.connected(connected);
+    }
+
+    fn features(&self) -> u64 {
+        self.device.features()
+    }
+
+    fn set_features(&self, acked: u64, settle: &dyn Fn()) {
+        self.device.set_features(acked);
+        if !self.device.write_cache() {
+            // A driver that cannot flush follows one that could.
+            self.flushed(settle);
+        }
+    }
+
+    fn num_queues(&self) -> u16 {
+        self.device.options().num_queues
+    }
+
+    fn max_queue_size(&self) -> u16 {
+        self.device.options().queue_size
+    }
+
+    fn packed_queues(&self) -> bool {
+        self.packed
+    }
+
+    fn stop_patience(&self) -> Option<Duration> {
+        self.stop_patience
+    }
+
+    fn config(&self) -> Vec<u8> {
+        self.device.config().to_vec()
+    }
+
+    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
+        let before = self.device.config();
+        if !self.device.write_config(offset, bytes) {
+            return false;
+        }
+        if self.device.write_cache() || self.flushed(settle) {
+            return true;
+        }
+        // What was written before is not stable: the cache stays on, and the driver hears it.
+        let restored = self
+            .device
+            .write_config(offset, &before[offset..offset + bytes.len()]);
+        debug_assert!(restored, "it was there before");
+        false
+    }
+
+    fn reset(&self) {
+        self.device.reset();
+    }
+
+    fn start_queue(
+        &self,
+        index: u16,
+        setup: QueueSetup,
+    ) -> Result<Box<dyn StartedQueue>, StartError> {
+        let node = self.node.clone();
+        let device = DeviceSetup::Blk {
+            device: self.device.clone(),
+            node: node.get(),
+        };
+        self.queues.start(index, setup, device, move |queue| {
+            queue.begin_device(|reply| DeviceCommand::SetNode(node.get(), reply))
+        })
+    }
+}

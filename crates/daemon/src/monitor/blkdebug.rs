@@ -1,0 +1,53 @@
+//! `x-blkdebug-set`: other faults for a `blkdebug` node, at once.
+
+use options::{Driver, live::Live};
+use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::refused;
+use super::text;
+use crate::control::Control;
+use crate::disk::faults;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![Command {
+        name: "x-blkdebug-set",
+        arguments: Object::of(vec![
+            Member::required("node-name", Type::Str),
+            Member::optional("inject-error", Type::list_of("BlkdebugInjectErrorOptions")),
+            Member::optional("seed", Type::Int),
+        ]),
+        returns: None,
+        run: Run::InBand(set),
+    }]
+}
+
+/// Works while other commands wait for the node: it is what a disk that hangs is freed with.
+fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let name = text(arguments, "node-name");
+    let nodes = control.objects.nodes.iter_mut();
+    let found = nodes.into_iter().find(|open| open.node.name() == name);
+    let open = found
+        .ok_or_else(|| Error::generic(format!("Failed to find node with node-name='{name}'")))?;
+    let (Driver::Blkdebug { injected, .. }, Some(faults)) =
+        (&mut open.options.driver, open.node.faults())
+    else {
+        let text = format!("Node '{name}' injects no errors: its driver is not 'blkdebug'");
+        return Err(Error::generic(text));
+    };
+    let given = |key: &str| arguments.contains_key(key);
+    if !given("inject-error") {
+        if given("seed") {
+            let text = "Parameter 'inject-error' is missing: 'seed' is for new rules";
+            return Err(Error::generic(text));
+        }
+        faults.set(None);
+        return Ok(json!({}));
+    }
+    let mut options = arguments.clone();
+    options.remove("node-name");
+    let new = Live::injected(&Value::Object(options).to_string());
+    *injected = new.map_err(|problem| refused(&problem))?;
+    faults.set(Some(faults::rules(injected)));
+    Ok(json!({}))
+}

@@ -1,0 +1,66 @@
+//! Properties of exports: their options. Those of merging can be changed while front-ends use the export, and count from the next
+//! batch of each queue on.
+
+use options::ExportKind;
+use options::live::{self, Live};
+use qmp::Error;
+use serde_json::Value;
+
+use super::errors::refused;
+use super::property::{Class, Tuned, not_writable};
+use crate::actions::export::merging;
+use crate::disk::shown::Form;
+use crate::state::export::Export;
+
+const WRITABLE: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
+
+/// Keys that say where and under which name an export runs, and those that can have one value only.
+const HIDDEN: [&str; 5] = [
+    "type",
+    "id",
+    "iothread",
+    "iothread-vq-mapping",
+    "allow-inactive",
+];
+
+/// The class of each type of exports.
+pub(super) fn classes() -> impl Iterator<Item = Class> {
+    live::export_types().into_iter().map(class)
+}
+
+fn class(r#type: &'static str) -> Class {
+    let keys = live::export_keys_of(r#type);
+    let has_luns = keys.iter().any(|key| key.name == "luns");
+    // Each of several disks has these for itself.
+    let of_luns: Vec<_> = live::lun_keys().iter().map(|key| key.name).collect();
+    let keys = keys.into_iter().filter(|key| {
+        let is_of_luns = has_luns && key.name != "writable" && of_luns.contains(&key.name);
+        !is_of_luns && !HIDDEN.contains(&key.name) && !key.name.starts_with("addr.")
+    });
+    Class::new(r#type, keys, |name| WRITABLE.contains(&name))
+}
+
+impl Tuned for Export {
+    fn class(&self) -> Class {
+        class(self.options.kind.name())
+    }
+
+    fn describe(&self) -> Result<Value, Error> {
+        let described = self.options.describe();
+        described.map_err(|error| Error::generic(error.to_string()))
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), Error> {
+        let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
+            return Err(not_writable(self.options.kind.name(), "luns"));
+        };
+        *kind = Live::vhost_user_blk(kind, json).map_err(|problem| refused(&problem))?;
+        let limits = merging(kind);
+        for disk in &self.disks {
+            if let Form::Blk(device) = &disk.form {
+                device.set_merging(limits);
+            }
+        }
+        Ok(())
+    }
+}

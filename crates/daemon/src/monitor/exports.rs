@@ -1,0 +1,150 @@
+//! Exports: added, removed, looked at; and what is told of them.
+
+use options::SocketAddr;
+use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::actions::export;
+use crate::control::Control;
+use crate::state::export::ExportState;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![
+        Command {
+            name: "block-export-add",
+            arguments: types::arguments("BlockExportOptions"),
+            returns: None,
+            run: Run::InBand(add),
+        },
+        Command {
+            name: "block-export-del",
+            arguments: Object::of(vec![
+                Member::required("id", Type::Str),
+                Member::optional("mode", Type::Named("BlockExportRemoveMode")),
+            ]),
+            returns: None,
+            run: Run::InBand(|control, arguments| {
+                let hard = text(arguments, "mode") == "hard";
+                let removed = control.objects.remove_export(text(arguments, "id"), hard);
+                removed.map_err(|failure| failed(&failure))?;
+                Ok(json!({}))
+            }),
+        },
+        Command {
+            name: "query-block-exports",
+            arguments: Object::default(),
+            returns: Some(Type::list_of("BlockExportInfo")),
+            run: Run::InBand(|control, _| Ok(query(control))),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let info = Object::of(vec![
+        Member::required("id", Type::Str),
+        Member::required("type", Type::Named("type")),
+        Member::required("node-name", Type::Str),
+        Member::required("shutting-down", Type::Bool),
+        Member::optional("socket", Type::Str),
+        Member::optional("io-status", Type::Named("BlockDeviceIoStatus")),
+        Member::optional("waiting-requests", Type::Int),
+        Member::optional("late-requests", Type::Int),
+    ]);
+    vec![
+        (
+            "BlockExportRemoveMode",
+            Definition::Enum(vec!["safe", "hard"]),
+        ),
+        ("BlockExportInfo", Definition::Object(info)),
+        ("IoOperationType", Definition::Enum(vec!["read", "write"])),
+        (
+            "BlockDeviceIoStatus",
+            Definition::Enum(vec!["ok", "failed", "nospace"]),
+        ),
+        (
+            "BlockErrorAction",
+            Definition::Enum(vec!["ignore", "report", "stop"]),
+        ),
+    ]
+}
+
+/// An export is gone; a front-end has connected to one, or left with all its queues; requests failed; a
+/// guest broke a queue.
+pub(super) fn events() -> Vec<Event> {
+    let id = || Member::required("id", Type::Str);
+    let mut events: Vec<Event> = [
+        "BLOCK_EXPORT_DELETED",
+        "BLOCK_EXPORT_CONNECTED",
+        "BLOCK_EXPORT_DISCONNECTED",
+    ]
+    .map(|name| Event {
+        name,
+        data: Object::of(vec![id()]),
+    })
+    .into();
+    events.push(Event {
+        name: "BLOCK_IO_ERROR",
+        data: Object::of(vec![
+            Member::required("device", Type::Str),
+            Member::optional("node-name", Type::Str),
+            Member::optional("export", Type::Str),
+            Member::required("operation", Type::Named("IoOperationType")),
+            Member::required("action", Type::Named("BlockErrorAction")),
+            Member::optional("nospace", Type::Bool),
+            Member::required("reason", Type::Str),
+        ]),
+    });
+    events.push(Event {
+        name: "BLOCK_EXPORT_REQUESTS_LATE",
+        data: Object::of(vec![
+            id(),
+            Member::required("queue", Type::Int),
+            Member::required("requests", Type::Int),
+            Member::required("seconds", Type::Int),
+        ]),
+    });
+    events.push(Event {
+        name: "BLOCK_EXPORT_QUEUE_BROKEN",
+        data: Object::of(vec![
+            id(),
+            Member::required("queue", Type::Int),
+            Member::required("reason", Type::Str),
+        ]),
+    });
+    events
+}
+
+fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let json = Value::Object(arguments.clone()).to_string();
+    let options = live(&control.objects)?.export(&json);
+    let options = options.map_err(|problem| refused(&problem))?;
+    let started = export::start(&options, &mut control.objects);
+    started.map_err(|failure| failed(&failure))?;
+    Ok(json!({}))
+}
+
+fn query(control: &Control) -> Value {
+    let newest_first = control.objects.exports.iter().rev();
+    newest_first
+        .map(|export| {
+            let mut info = json!({
+                "node-name": export.options.node_name,
+                "shutting-down": matches!(export.state, ExportState::Ending(_)),
+                "type": export.options.kind.name(),
+                "id": export.options.id,
+            });
+            if let SocketAddr::Unix { path } = &export.options.addr {
+                info["socket"] = path.display().to_string().into();
+            }
+            if let Some(reports) = &export.reports {
+                let waiting = reports.waiting();
+                info["io-status"] = waiting.status().name().into();
+                info["waiting-requests"] = waiting.count().into();
+                info["late-requests"] = waiting.late().into();
+            }
+            info
+        })
+        .collect()
+}

@@ -1,0 +1,112 @@
+//! `block-latency-histogram-set`, and how `query-blockstats` shows what it has set.
+
+use std::sync::Arc;
+
+use counters::{Boundaries, Scale};
+use device_queue::{Kind, QueueStats};
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::text;
+use crate::control::Control;
+use crate::state::objects::Objects;
+
+/// Kinds that have histograms, in the order in which they are set; the argument of each, and the member that
+/// shows it.
+const KINDS: [(Kind, &str, &str); 3] = [
+    (Kind::Read, "boundaries-read", "rd_latency_histogram"),
+    (Kind::Write, "boundaries-write", "wr_latency_histogram"),
+    (Kind::Flush, "boundaries-flush", "flush_latency_histogram"),
+];
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    let lists = ["boundaries"].into_iter().chain(KINDS.map(|kind| kind.1));
+    let mut arguments = vec![Member::required("id", Type::Str)];
+    arguments
+        .extend(lists.map(|name| Member::optional(name, Type::List(Box::new(Type::Unsigned)))));
+    vec![Command {
+        name: "block-latency-histogram-set",
+        arguments: Object::of(arguments),
+        returns: None,
+        run: Run::InBand(|control, arguments| {
+            set(&control.objects, arguments)?;
+            Ok(json!({}))
+        }),
+    }]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let numbers = || Type::List(Box::new(Type::Unsigned));
+    let members = ["boundaries", "bins"].map(|name| Member::required(name, numbers()));
+    let object = Object::of(members.into());
+    vec![("BlockLatencyHistogramInfo", Definition::Object(object))]
+}
+
+/// What `BlockDeviceStats` has of them.
+pub(super) fn members() -> [Member; 3] {
+    KINDS.map(|(.., shown)| Member::optional(shown, Type::Named("BlockLatencyHistogramInfo")))
+}
+
+fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
+    let id = text(arguments, "id");
+    let mut exports = objects.exports.iter();
+    let export = exports
+        .find(|export| export.options.id == id)
+        .ok_or_else(|| Error::device_not_found(format!("Device '{id}' not found")))?;
+    let queues = || export.figures.queues.iter().map(|queue| &queue.stats);
+    if arguments.len() == 1 {
+        for (stats, (kind, ..)) in queues().flat_map(|stats| KINDS.map(|kind| (stats, kind))) {
+            stats.histograms().set(kind, None);
+        }
+        return Ok(());
+    }
+    let scale = Scale::new();
+    for (kind, argument, _) in KINDS {
+        let said = arguments.get(argument);
+        let Some(list) = said.or_else(|| arguments.get("boundaries")) else {
+            continue;
+        };
+        // The field's sentence, and what is wrong.
+        let boundaries = Boundaries::new(numbers(list), scale).map_err(|error| {
+            let kind = kind.name();
+            Error::generic(format!("Device '{id}' set {kind} boundaries fail: {error}"))
+        })?;
+        let boundaries = Arc::new(boundaries);
+        for stats in queues() {
+            stats.histograms().set(kind, Some(boundaries.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// A list of numbers, as they were checked to be.
+fn numbers(list: &Value) -> Vec<u64> {
+    let items = list.as_array().into_iter().flatten();
+    let number = |item: &Value| {
+        let negative = item.as_i64().map(i64::cast_unsigned);
+        item.as_u64().or(negative)
+    };
+    items.filter_map(number).collect()
+}
+
+/// Adds to the `stats` of some queues of one export what is set.
+pub(super) fn describe<'a>(
+    queues: impl Iterator<Item = &'a QueueStats> + Clone,
+    stats: &mut Value,
+) {
+    for (kind, _, shown) in KINDS {
+        let queues = queues.clone();
+        let bins: Vec<_> = queues.filter_map(|q| q.histograms().of(kind)).collect();
+        let Some(first) = bins.first() else {
+            continue;
+        };
+        let boundaries = first.boundaries().ns();
+        let mut sums = vec![0_u64; boundaries.len() + 1];
+        for counts in bins.iter().map(|bins| bins.counts()) {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        stats[shown] = json!({"boundaries": boundaries, "bins": sums});
+    }
+}

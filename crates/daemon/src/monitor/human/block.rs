@@ -1,0 +1,119 @@
+//! `info block`: exports as devices, and nodes.
+
+use serde_json::Value;
+
+use super::Words;
+use crate::control::Control;
+use crate::monitor::nodes::describe;
+use crate::state::export::Export;
+use crate::state::node::OpenNode;
+
+/// Exports with the nodes that they show; with `-n` all nodes; with a name that one.
+pub(super) fn nodes(control: &Control, words: &Words<'_>) -> String {
+    let objects = &control.objects;
+    let verbose = words.has('v');
+    let node = |node: &OpenNode| show(None, &describe(node, objects), verbose);
+    let export = |export: &Export| {
+        let mut nodes = objects.nodes.iter();
+        let shown = nodes.find(|node| node.node.name() == export.options.node_name);
+        shown.map(|node| show(Some(&export.options.id), &describe(node, objects), verbose))
+    };
+    let name = words.others.first();
+    let wanted = |found: &str| name.is_none_or(|name| found == *name);
+    let exports = objects.exports.iter().rev();
+    let exports = exports
+        .filter(|export| !words.has('n') && wanted(&export.options.id))
+        .filter_map(export);
+    let nodes = objects.nodes.iter().rev();
+    let nodes = nodes
+        .filter(|node| (words.has('n') || name.is_some()) && wanted(node.node.name()))
+        .map(node);
+    exports.chain(nodes).collect::<Vec<String>>().join("\n")
+}
+
+/// One node, as seen through an export or by itself.
+fn show(export: Option<&str>, node: &Value, verbose: bool) -> String {
+    let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+    let (name, file, driver) = (
+        text(&node["node-name"]),
+        text(&node["file"]),
+        text(&node["drv"]),
+    );
+    let read_only = if node["ro"] == true {
+        ", read-only"
+    } else {
+        ""
+    };
+    let mut shown = match export {
+        None => format!("{name}: {file} ({driver}{read_only})\n"),
+        Some(id) => format!(
+            "{id} ({name}): {file} ({driver}{read_only})\n    Attached to:      /exports/{id}\n"
+        ),
+    };
+    shown += "    Cache mode:       writeback";
+    for (key, said) in [("direct", ", direct"), ("no-flush", ", ignore flushes")] {
+        if node["cache"][key] == true {
+            shown += said;
+        }
+    }
+    shown += "\n";
+    if verbose {
+        let image = &node["image"];
+        let bytes = |name: &str| image[name].as_u64().unwrap_or_default();
+        let virtual_size = bytes("virtual-size");
+        shown += &format!(
+            "\nImages:\nimage: {file}\nfile format: {driver}\nvirtual size: {} ({virtual_size} bytes)\ndisk size: {}\n",
+            size(virtual_size),
+            size(bytes("actual-size")),
+        );
+    }
+    shown
+}
+
+/// Bytes with three digits: `1.5 GiB`.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = bytes as f64;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    while value >= 999.5 {
+        value /= 1024.0;
+        unit = units.next();
+    }
+    let decimals = match value {
+        value if value >= 99.95 => 0,
+        value if value >= 9.995 => 1,
+        value if value >= 1.0 => 2,
+        _ => 3,
+    };
+    let digits = format!("{value:.decimals$}");
+    let digits = match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.'),
+        false => &digits,
+    };
+    format!("{digits} {}", unit.unwrap_or(&"EiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (512, "512 B"),
+            (1000, "0.977 KiB"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (65_536, "64 KiB"),
+            (100 << 20, "100 MiB"),
+            (1 << 30, "1 GiB"),
+            (1_099_511_627_776, "1 TiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Properties of iothreads: all of their options, which can be changed while they work.
+
+use options::live::{self, Live};
+use options::{Key, Problem};
+use qmp::Error;
+use serde_json::Value;
+
+use super::errors::{failed, refused};
+use super::property::{Class, Tuned};
+use crate::state::iothread::Iothread;
+
+pub(super) const CLASS: &str = "iothread";
+
+/// The keys that an iothread has after it was made.
+pub(super) fn keys() -> impl Iterator<Item = Key> {
+    let keys = live::iothread_keys().iter().copied();
+    keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
+}
+
+pub(super) fn class() -> Class {
+    Class::new(CLASS, keys(), |_| true)
+}
+
+impl Tuned for Iothread {
+    fn class(&self) -> Class {
+        class()
+    }
+
+    fn describe(&self) -> Result<Value, Error> {
+        let described = self.options.describe();
+        described.map_err(|error| Error::generic(error.to_string()))
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), Error> {
+        let new = Live::iothread(&self.options, json).map_err(|problem| match problem {
+            Problem::Conflict { reason } => Error::generic(format!(
+                "bad thread-pool-min/thread-pool-max values: {reason}"
+            )),
+            problem => refused(&problem),
+        })?;
+        self.apply(new).map_err(|failure| failed(&failure))
+    }
+}

@@ -1,0 +1,294 @@
+//! Nodes: opened, closed, looked at.
+
+use options::{DEFAULT_NULL_SIZE, Driver};
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
+use serde_json::{Value, json};
+
+use super::errors::{failed, live, refused};
+use super::{text, types};
+use crate::actions::node::{Opened, Opening};
+use crate::control::Control;
+use crate::jobs::AtTheEnd;
+use crate::state::node::OpenNode;
+use crate::state::objects::Objects;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![
+        Command {
+            name: "blockdev-add",
+            arguments: types::arguments("BlockdevOptions"),
+            returns: None,
+            run: Run::Later(add),
+        },
+        Command {
+            name: "blockdev-del",
+            arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
+            returns: None,
+            run: Run::Later(remove),
+        },
+        Command {
+            name: "blockdev-set-active",
+            arguments: Object::of(vec![
+                Member::optional("node-name", Type::Str),
+                Member::required("active", Type::Bool),
+            ]),
+            returns: None,
+            run: Run::Later(set_active),
+        },
+        Command {
+            name: "query-named-block-nodes",
+            // Without images over others, nothing is nested that could be left out.
+            arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
+            returns: Some(Type::list_of("BlockDeviceInfo")),
+            run: Run::InBand(|control, _| {
+                let objects = &control.objects;
+                let newest_first = objects.nodes.iter().rev();
+                Ok(newest_first.map(|node| describe(node, objects)).collect())
+            }),
+        },
+        Command {
+            name: "query-block",
+            arguments: Object::default(),
+            // Devices of a machine, of which a storage daemon has none.
+            returns: Some(Type::List(Box::new(Type::Any))),
+            run: Run::InBand(|_, _| Ok(json!([]))),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let members = |names: &[(&'static str, Type)]| {
+        let members = names.iter().cloned();
+        members
+            .map(|(name, r#type)| Member::required(name, r#type))
+            .collect::<Vec<Member>>()
+    };
+    let mut image = members(&[
+        ("filename", Type::Str),
+        ("format", Type::Str),
+        ("virtual-size", Type::Int),
+    ]);
+    image.push(Member::optional("actual-size", Type::Int));
+    image.push(Member::optional("dirty-flag", Type::Bool));
+    let cache = members(&[
+        ("writeback", Type::Bool),
+        ("direct", Type::Bool),
+        ("no-flush", Type::Bool),
+    ]);
+    let child = members(&[("node-name", Type::Str), ("child", Type::Str)]);
+    let mut device = members(&[
+        ("file", Type::Str),
+        ("node-name", Type::Str),
+        ("ro", Type::Bool),
+        ("drv", Type::Str),
+        ("backing_file_depth", Type::Int),
+        ("encrypted", Type::Bool),
+        ("detect_zeroes", Type::Named("detect-zeroes")),
+        ("image", Type::Named("ImageInfo")),
+        ("cache", Type::Named("BlockdevCacheInfo")),
+        ("write_threshold", Type::Int),
+        ("active", Type::Bool),
+        ("children", Type::list_of("BlockdevChild")),
+    ]);
+    let limits = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
+    device.extend(limits.map(|name| Member::required(name, Type::Int)));
+    [
+        ("ImageInfo", image),
+        ("BlockdevCacheInfo", cache),
+        ("BlockdevChild", child),
+        ("BlockDeviceInfo", device),
+    ]
+    .map(|(name, members)| (name, Definition::Object(Object::of(members))))
+    .into()
+}
+
+/// Its disk may be slow to open, or its server gone. Its names are taken meanwhile, and the program's end does not
+/// wait for it.
+fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let opening = match plan(&control.objects, arguments) {
+        Ok(opening) => opening,
+        Err(error) => return reply.send(Err(error)),
+    };
+    let names = opening.names();
+    let may_wait = opening.may_wait();
+    let open = move || opening.carry_out().map_err(|error| failed(&error.into()));
+    if !may_wait {
+        let opened = open().map(|opened| opened.finish(&mut control.objects));
+        return reply.send(opened.map(|()| json!({})));
+    }
+    let thread = format!("add {}", names[0]);
+    control.objects.opening.extend(names.iter().cloned());
+    control.later(
+        thread,
+        AtTheEnd::Leave,
+        reply,
+        open,
+        move |control, opened| {
+            let objects = &mut control.objects;
+            objects.opening.retain(|opening| !names.contains(opening));
+            opened.map(|opened: Opened| opened.finish(objects))
+        },
+    );
+}
+
+fn plan(objects: &Objects, arguments: &Arguments) -> Result<Opening, Error> {
+    let json = Value::Object(arguments.clone()).to_string();
+    let options = live(objects)?.blockdev(&json);
+    let options = options.map_err(|problem| refused(&problem))?;
+    Opening::plan(&options, objects).map_err(|failure| failed(&failure))
+}
+
+/// It is flushed before it is closed, which may take long; if that fails it stays.
+fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let name = text(arguments, "node-name").to_owned();
+    let goes = match control.objects.begin_remove_node(&name) {
+        Ok(goes) => goes,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let open = control.objects.find_node(&name);
+    let node = open
+        .filter(|open| open.options.settings.active)
+        .map(|open| open.node.clone());
+    let flush = move || {
+        let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
+        flushed.map_err(|error| {
+            Error::generic(format!(
+                "Node {name} is not closed, since flushing it failed and writes would be lost: {error}"
+            ))
+        })
+    };
+    let thread = format!("del {}", goes[0]);
+    control.later(
+        thread,
+        AtTheEnd::Finish,
+        reply,
+        flush,
+        move |control, flushed| {
+            match flushed {
+                Ok(()) => control.objects.remove_nodes(&goes),
+                Err(_) => control.objects.release(&goes),
+            }
+            flushed
+        },
+    );
+}
+
+/// Activates a node or all nodes, or inactivates them, for which they are flushed first: if that fails they stay active.
+fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let objects = &mut control.objects;
+    let name = arguments.get("node-name").and_then(Value::as_str);
+    if arguments["active"] == true {
+        let activated = match name {
+            Some(name) => objects.activate(name),
+            None => objects.activate_all(),
+        };
+        let activated = activated.map_err(|failure| failed(&failure));
+        return reply.send(activated.map(|()| json!({})));
+    }
+    let begun = match name {
+        Some(name) => objects.begin_inactivate(name),
+        None => objects.begin_inactivate_all(),
+    };
+    let names = match begun {
+        Ok(names) => names,
+        Err(failure) => return reply.send(Err(failed(&failure))),
+    };
+    let nodes = names.iter().filter_map(|name| objects.find_node(name));
+    let nodes: Vec<_> = nodes.map(|open| open.node.clone()).collect();
+    let flush = move || {
+        nodes.iter().try_for_each(|node| {
+            node.flush_blocking().map_err(|error| {
+                let name = node.name();
+                Error::generic(format!(
+                    "Failed to inactivate node {name}: flushing it failed: {error}"
+                ))
+            })
+        })
+    };
+    control.later(
+        "inactivate".to_owned(),
+        AtTheEnd::Finish,
+        reply,
+        flush,
+        move |control, flushed| {
+            match flushed {
+                Ok(()) => control.objects.inactivate(&names),
+                Err(_) => control.objects.release(&names),
+            }
+            flushed
+        },
+    );
+}
+
+/// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients
+/// expect say so.
+pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
+    let OpenNode { options, node, .. } = open;
+    let driver = options.driver.name();
+    let filename = filename(open, objects);
+    let mut image = json!({
+        "virtual-size": node.size(),
+        "filename": filename,
+        "format": driver,
+    });
+    if let Some(bytes) = node.allocated_bytes() {
+        image["actual-size"] = bytes.into();
+    }
+    if matches!(options.driver, Driver::File(_)) {
+        image["dirty-flag"] = false.into();
+    }
+    let child = options.driver.child();
+    let children: Vec<Value> = child
+        .map(|(child, below)| json!({"node-name": below.node_name(), "child": child}))
+        .into_iter()
+        .collect();
+    json!({
+        "iops_rd": 0,
+        "detect_zeroes": "off",
+        "active": options.settings.active,
+        "image": image,
+        "iops_wr": 0,
+        "ro": node.read_only(),
+        "children": children,
+        "node-name": node.name(),
+        "backing_file_depth": 0,
+        "drv": driver,
+        "iops": 0,
+        "bps_wr": 0,
+        "write_threshold": 0,
+        "encrypted": false,
+        "bps": 0,
+        "bps_rd": 0,
+        "cache": {
+            "no-flush": options.settings.cache_no_flush,
+            "direct": node.direct(),
+            "writeback": true,
+        },
+        "file": filename,
+    })
+}
+
+/// What a node is made from: a path, or its options where these are more than a path can say.
+fn filename(open: &OpenNode, objects: &Objects) -> String {
+    let described = match &open.options.driver {
+        Driver::File(file) | Driver::HostDevice(file) => {
+            return file.filename.display().to_string();
+        }
+        Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
+        Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
+        Driver::Raw { part, .. } => {
+            let below = open.below().unwrap_or_default();
+            let found = objects.nodes.iter().find(|node| node.node.name() == below);
+            if let Some(below) = found
+                && (part.offset, part.size) == (0, None)
+            {
+                return filename(below, objects);
+            }
+            json!({"driver": "raw", "file": below, "offset": part.offset, "size": open.node.size()})
+        }
+        Driver::Blkdebug { image, .. } => {
+            json!({"driver": "blkdebug", "image": image.node_name()})
+        }
+    };
+    format!("json:{}", qmp::to_text(&described))
+}

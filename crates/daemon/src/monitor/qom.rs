@@ -1,0 +1,148 @@
+//! Objects as a tree of properties: `/objects/ID` for iothreads, `/exports/ID` for exports.
+
+use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::property::{self, Tuned, info, no_property, not_writable};
+use super::text;
+use super::{export_properties, iothread_properties};
+use crate::control::Control;
+use crate::state::objects::Objects;
+
+/// What a path names.
+enum Place {
+    Root,
+    Objects,
+    Exports,
+    /// By its index.
+    Iothread(usize),
+    /// By its index.
+    Export(usize),
+}
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    let path = || Member::required("path", Type::Str);
+    let property = || Member::required("property", Type::Str);
+    let info = || Some(Type::list_of("ObjectPropertyInfo"));
+    vec![
+        Command {
+            name: "qom-list",
+            arguments: Object::of(vec![path()]),
+            returns: info(),
+            run: Run::InBand(list),
+        },
+        Command {
+            name: "qom-get",
+            arguments: Object::of(vec![path(), property()]),
+            returns: Some(Type::Any),
+            run: Run::InBand(get),
+        },
+        Command {
+            name: "qom-set",
+            arguments: Object::of(vec![
+                path(),
+                property(),
+                Member::required("value", Type::Any),
+            ]),
+            returns: None,
+            run: Run::InBand(set),
+        },
+        Command {
+            name: "qom-list-properties",
+            arguments: Object::of(vec![Member::required("typename", Type::Str)]),
+            returns: info(),
+            run: Run::InBand(|_, arguments| {
+                let name = text(arguments, "typename");
+                let iothread = std::iter::once(iothread_properties::class());
+                let mut classes = iothread.chain(export_properties::classes());
+                match classes.find(|class| class.name == name) {
+                    Some(class) => Ok(class.list()),
+                    None => Err(Error::device_not_found(format!("Class '{name}' not found"))),
+                }
+            }),
+        },
+    ]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
+    let info = Object::of(members.into());
+    vec![("ObjectPropertyInfo", Definition::Object(info))]
+}
+
+/// Finds what a path names: from the root, or the last part of an iothread's alone.
+fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
+    let iothread = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
+    let export = |id: &str| {
+        let mut exports = objects.exports.iter();
+        exports.position(|e| e.options.id == id)
+    };
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let found = match parts.as_slice() {
+        [] if path.starts_with('/') => Some(Place::Root),
+        ["objects"] => Some(Place::Objects),
+        ["exports"] => Some(Place::Exports),
+        ["objects", id] => iothread(id).map(Place::Iothread),
+        ["exports", id] => export(id).map(Place::Export),
+        [id] if !path.starts_with('/') => iothread(id).map(Place::Iothread),
+        _ => None,
+    };
+    found.ok_or_else(|| Error::device_not_found(format!("Device '{path}' not found")))
+}
+
+fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let objects = &control.objects;
+    let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
+        let mut children = vec![info("type", "string")];
+        children.extend(found.map(|(id, class)| info(id, &format!("child<{class}>"))));
+        children.into()
+    };
+    Ok(match place(objects, text(arguments, "path"))? {
+        Place::Root => json!([
+            info("type", "string"),
+            info("objects", "child<container>"),
+            info("exports", "child<container>")
+        ]),
+        Place::Objects => {
+            let all = objects.iothreads.iter();
+            children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
+        }
+        Place::Exports => {
+            let all = objects.exports.iter();
+            children(&mut all.map(|e| (&e.options.id, e.class().name)))
+        }
+        Place::Iothread(index) => objects.iothreads[index].class().list(),
+        Place::Export(index) => objects.exports[index].class().list(),
+    })
+}
+
+fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let objects = &control.objects;
+    let name = text(arguments, "property");
+    let has_export = || objects.exports.iter().any(|e| e.options.id == name);
+    match (place(objects, text(arguments, "path"))?, name) {
+        (Place::Iothread(index), _) => property::get(&objects.iothreads[index], name),
+        (Place::Export(index), _) => property::get(&objects.exports[index], name),
+        (_, "type") => Ok("container".into()),
+        (Place::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
+        (Place::Objects, id) if objects.iothread(id).is_some() => {
+            Ok(format!("/objects/{id}").into())
+        }
+        (Place::Exports, id) if has_export() => Ok(format!("/exports/{id}").into()),
+        _ => Err(no_property("container", name)),
+    }
+}
+
+fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+    let objects = &mut control.objects;
+    let name = text(arguments, "property");
+    let value = arguments.get("value").cloned().unwrap_or_default();
+    match place(objects, text(arguments, "path"))? {
+        Place::Iothread(index) => property::set(&mut objects.iothreads[index], name, &value)?,
+        Place::Export(index) => property::set(&mut objects.exports[index], name, &value)?,
+        Place::Root | Place::Objects | Place::Exports => {
+            return Err(not_writable("container", name));
+        }
+    }
+    Ok(json!({}))
+}

@@ -1,0 +1,135 @@
+//! Statistics: of exports, their queues, and nodes.
+
+mod figures;
+mod luns;
+
+use std::sync::atomic::Ordering;
+
+use counters::Scale;
+use device_queue::QueueStats;
+use qmp::{Arguments, Command, Definition, Member, Object, Run, Type};
+use serde_json::{Value, json};
+
+use super::histograms;
+use crate::control::Control;
+use crate::state::export::Export;
+use crate::state::node::OpenNode;
+use crate::state::objects::Objects;
+use figures::Sum;
+
+pub(super) fn commands() -> Vec<Command<Control>> {
+    vec![Command {
+        name: "query-blockstats",
+        arguments: Object::of(vec![Member::optional("query-nodes", Type::Bool)]),
+        returns: Some(Type::list_of("BlockStats")),
+        run: Run::InBand(|control, arguments| Ok(query(&control.objects, arguments))),
+    }]
+}
+
+pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+    let stats = || Member::required("stats", Type::Named("BlockDeviceStats"));
+    let queue = Object::of(vec![
+        Member::required("index", Type::Int),
+        Member::required("iothread", Type::Str),
+        Member::required("running", Type::Bool),
+        Member::required("size", Type::Int),
+        Member::required("depth", Type::Int),
+        Member::required("turns", Type::Int),
+        Member::required("notifications", Type::Int),
+        stats(),
+        Member::required("latency", Type::Named("BlockLatencies")),
+    ]);
+    let entry = Object::of(vec![
+        Member::optional("export", Type::Str),
+        Member::optional("device", Type::Str),
+        Member::optional("node-name", Type::Str),
+        Member::optional("connected", Type::Bool),
+        stats(),
+        Member::optional("queues", Type::list_of("BlockQueueStats")),
+        Member::optional("luns", Type::list_of("BlockLunStats")),
+        Member::optional("parent", Type::Named("BlockStats")),
+    ]);
+    let mut definitions = figures::definitions();
+    definitions.push(("BlockQueueStats", Definition::Object(queue)));
+    definitions.push(("BlockLunStats", Definition::Object(luns::definition())));
+    definitions.push(("BlockStats", Definition::Object(entry)));
+    definitions
+}
+
+fn query(objects: &Objects, arguments: &Arguments) -> Value {
+    if arguments.get("query-nodes") == Some(&Value::Bool(true)) {
+        let scale = Scale::new();
+        let nodes = objects.nodes.iter();
+        return nodes.map(|open| node(open, objects, scale)).collect();
+    }
+    exports(objects).into()
+}
+
+/// Each export, in the order of their making.
+pub(super) fn exports(objects: &Objects) -> Vec<Value> {
+    let scale = Scale::new();
+    let exports = objects.exports.iter();
+    exports.map(|one| export(one, scale)).collect()
+}
+
+fn export(export: &Export, scale: Scale) -> Value {
+    let figures = &export.figures;
+    let queues = figures.queues.iter().enumerate();
+    let queues: Vec<Value> = queues
+        .map(|(index, queue)| {
+            let stats = &queue.stats;
+            let size = stats.size().get();
+            json!({
+                "index": index,
+                "iothread": queue.iothread,
+                "running": size > 0,
+                "size": if size > 0 { size } else { figures.queue_size.into() },
+                "depth": stats.in_flight().get(),
+                "turns": stats.turns().get(),
+                "notifications": stats.notifications().get(),
+                "stats": stats_of([&**stats].into_iter(), scale),
+                "latency": figures::latencies([&**stats].into_iter(), scale),
+            })
+        })
+        .collect();
+    let mut entry = json!({
+        "export": export.options.id,
+        "device": "",
+        "node-name": export.options.node_name,
+        "connected": figures.connected.load(Ordering::Relaxed),
+        "stats": stats_of(figures.queues.iter().map(|queue| &*queue.stats), scale),
+        "queues": queues,
+    });
+    if let Some(luns) = luns::luns(export, scale) {
+        entry["luns"] = luns.into();
+    }
+    entry
+}
+
+/// Of queues of one export.
+fn stats_of<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
+    let mut stats = Sum::of(queues.clone()).describe(scale);
+    histograms::describe(queues, &mut stats);
+    stats
+}
+
+/// A node, as the field shows it: with the node that it is a part of as its `parent`. Its figures are those
+/// of the exports and units that show it.
+fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
+    let name = open.node.name();
+    let exports = objects.exports.iter();
+    let stats = exports.flat_map(|export| luns::of_node(export, name));
+    let mut entry = json!({
+        "stats": Sum::of(stats).describe(scale),
+        "node-name": name,
+    });
+    let below = open.below().unwrap_or_default();
+    if let Some(below) = objects
+        .nodes
+        .iter()
+        .find(|found| found.node.name() == below)
+    {
+        entry["parent"] = node(below, objects, scale);
+    }
+    entry
+}

@@ -1,0 +1,54 @@
+//! Figures of the units of a SCSI controller, and of the nodes behind them.
+
+use counters::Scale;
+use device_queue::QueueStats;
+use qmp::{Member, Object, Type};
+use serde_json::{Value, json};
+
+use super::figures::{Sum, latencies};
+use crate::state::export::Export;
+
+/// Those of each unit, where there are units.
+pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
+    let luns = export.options.kind.luns()?;
+    let luns = luns.iter().zip(&export.disks).map(|(lun, disk)| {
+        let stats = || disk.stats.iter().map(|stats| &**stats);
+        let depth: u64 = stats().map(|stats| stats.in_flight().get()).sum();
+        json!({
+            "target": lun.target,
+            "lun": lun.lun,
+            "node-name": lun.node_name,
+            "depth": depth,
+            "stats": Sum::of(stats()).describe(scale),
+            "latency": latencies(stats(), scale),
+        })
+    });
+    Some(luns.collect())
+}
+
+pub(super) fn definition() -> Object {
+    Object::of(vec![
+        Member::required("target", Type::Int),
+        Member::required("lun", Type::Int),
+        Member::required("node-name", Type::Str),
+        Member::required("depth", Type::Int),
+        Member::required("stats", Type::Named("BlockDeviceStats")),
+        Member::required("latency", Type::Named("BlockLatencies")),
+    ])
+}
+
+/// Where an export counts what it does to a node.
+pub(super) fn of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
+    match export.options.kind.luns() {
+        None if export.options.shows(node) => {
+            let queues = export.figures.queues.iter();
+            queues.map(|queue| &*queue.stats).collect()
+        }
+        None => Vec::new(),
+        Some(_) => {
+            let disks = export.disks.iter().filter(|disk| disk.name == node);
+            let stats = disks.flat_map(|disk| &disk.stats);
+            stats.map(|stats| &**stats).collect()
+        }
+    }
+}

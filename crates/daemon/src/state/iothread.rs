@@ -1,0 +1,54 @@
+//! An iothread and its options, which may change while it works.
+
+use std::sync::Arc;
+
+use data_plane::DataThread;
+use options::IothreadOptions;
+
+use crate::failure::Failure;
+
+/// An iothread.
+pub(crate) struct Iothread {
+    /// As they are now, also those that were changed since.
+    pub options: IothreadOptions,
+    pub thread: Arc<DataThread>,
+}
+
+impl Iothread {
+    /// Takes over other options while it works. Nearly all of it takes effect in its next iteration.
+    pub fn apply(&mut self, new: IothreadOptions) -> Result<(), Failure> {
+        let Iothread { options, thread } = self;
+        thread.set_polling(polling(&new))?;
+        if options.aio_max_batch != new.aio_max_batch {
+            thread.set_aio_max_batch(new.aio_max_batch)?;
+        }
+        if options.aio_max_events != new.aio_max_events {
+            thread.set_aio_max_events(new.aio_max_events)?;
+        }
+        if options.cpu_affinity != new.cpu_affinity {
+            thread.set_cpu_affinity(&new.cpu_affinity)?;
+        }
+        let workers =
+            |options: &IothreadOptions| (options.thread_pool_min, options.thread_pool_max);
+        if workers(options) != workers(&new) {
+            let set = thread.set_thread_pool(new.thread_pool_min, new.thread_pool_max);
+            if let Err(error) = set {
+                // The threads of a minimum that cannot be had are not wanted any more.
+                thread.set_thread_pool(options.thread_pool_min, options.thread_pool_max)?;
+                return Err(error.into());
+            }
+        }
+        *options = new;
+        Ok(())
+    }
+}
+
+/// How an iothread with these options polls.
+pub(crate) fn polling(options: &IothreadOptions) -> event_loop::PollSettings {
+    event_loop::PollSettings {
+        max_ns: options.poll_max_ns,
+        grow: options.poll_grow,
+        shrink: options.poll_shrink,
+        cpu_max_percent: options.poll_cpu_max,
+    }
+}

@@ -1,0 +1,146 @@
+//! What is handed over, as JSON: descriptors are numbers of those that come with it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use options::SocketAddr;
+use serde_json::{Value, json};
+use vhost_user::{HandedOver, Message};
+
+use super::channel::{Channel, Said};
+
+/// Descriptors that go with a message.
+#[derive(Default)]
+pub(crate) struct Outgoing(Vec<OwnedFd>);
+
+impl Outgoing {
+    /// Its number.
+    pub fn add(&mut self, fd: OwnedFd) -> Value {
+        self.0.push(fd);
+        (self.0.len() - 1).into()
+    }
+
+    /// Says something, and they go with it.
+    pub fn send(self, channel: &Channel, said: &Said) -> io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
+        channel.send(said, &fds)
+    }
+
+    pub fn connection(&mut self, connection: HandedOver) -> Value {
+        let stream = self.add(connection.stream);
+        let messages = connection.messages.into_iter().map(|message| {
+            let fds = message.fds.into_iter().map(|fd| self.add(fd));
+            let fds: Vec<Value> = fds.collect();
+            json!({"bytes": message.bytes, "fds": fds})
+        });
+        let messages: Vec<Value> = messages.collect();
+        let queues = connection.queues.into_iter().map(|(queue, kick)| {
+            let kick = kick.map(|kick| self.add(kick));
+            json!({"queue": queue, "kick": kick})
+        });
+        let queues: Vec<Value> = queues.collect();
+        json!({"stream": stream, "messages": messages, "queues": queues})
+    }
+}
+
+/// Descriptors that have come with a message: each is taken once.
+pub(crate) struct Incoming(Vec<Option<OwnedFd>>);
+
+/// What cannot be understood.
+pub(crate) const UNCLEAR: &str =
+    "the other program describes its state in a way that this version does not understand";
+
+impl Incoming {
+    pub fn new(fds: Vec<OwnedFd>) -> Self {
+        Incoming(fds.into_iter().map(Some).collect())
+    }
+
+    pub fn take(&mut self, number: &Value) -> Result<OwnedFd, &'static str> {
+        let number = number
+            .as_u64()
+            .and_then(|number| usize::try_from(number).ok());
+        let fd = number.and_then(|number| self.0.get_mut(number)?.take());
+        fd.ok_or(UNCLEAR)
+    }
+
+    pub fn connection(&mut self, json: &Value) -> Result<HandedOver, &'static str> {
+        let mut messages = Vec::new();
+        for message in list(&json["messages"])? {
+            let bytes = list(&message["bytes"])?.iter().map(|byte| {
+                let byte = byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
+                byte.ok_or(UNCLEAR)
+            });
+            let bytes = bytes.collect::<Result<_, _>>()?;
+            let fds = list(&message["fds"])?.iter().map(|fd| self.take(fd));
+            let fds = fds.collect::<Result<_, _>>()?;
+            messages.push(Message { bytes, fds });
+        }
+        let mut queues = Vec::new();
+        for queue in list(&json["queues"])? {
+            let kick = match &queue["kick"] {
+                Value::Null => None,
+                kick => Some(self.take(kick)?),
+            };
+            queues.push((number(&queue["queue"])?, kick));
+        }
+        Ok(HandedOver {
+            stream: self.take(&json["stream"])?,
+            messages,
+            queues,
+        })
+    }
+}
+
+/// Where the queues of one export stand.
+pub(crate) fn bases(bases: &[(u16, u32)]) -> Value {
+    bases
+        .iter()
+        .map(|(queue, base)| json!({"queue": queue, "base": base}))
+        .collect()
+}
+
+pub(crate) fn read_bases(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> {
+    let bases = list(json)?.iter();
+    bases
+        .map(|of| Ok((number(&of["queue"])?, number(&of["base"])?)))
+        .collect()
+}
+
+pub(crate) fn addr(addr: &SocketAddr) -> Result<Value, String> {
+    Ok(match addr {
+        SocketAddr::Unix { path } => json!({"path": text(path)?}),
+        SocketAddr::Fd { fd } => json!({"fd": fd}),
+        SocketAddr::FdName { name } => json!({"name": name}),
+    })
+}
+
+pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
+    match (json["path"].as_str(), json["name"].as_str()) {
+        (Some(path), _) => Ok(SocketAddr::Unix { path: path.into() }),
+        (None, Some(name)) => Ok(SocketAddr::FdName {
+            name: name.to_owned(),
+        }),
+        (None, None) => Ok(SocketAddr::Fd {
+            fd: number(&json["fd"])?,
+        }),
+    }
+}
+
+/// A path as text, which is all that JSON has.
+pub(crate) fn text(path: &std::path::Path) -> Result<&str, String> {
+    path.to_str().ok_or_else(|| {
+        format!(
+            "the path {} is not UTF-8, and cannot be handed over: restart instead",
+            path.display()
+        )
+    })
+}
+
+pub(crate) fn list(json: &Value) -> Result<&Vec<Value>, &'static str> {
+    json.as_array().ok_or(UNCLEAR)
+}
+
+pub(crate) fn number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
+    let number = json.as_u64().and_then(|number| T::try_from(number).ok());
+    number.ok_or(UNCLEAR)
+}
