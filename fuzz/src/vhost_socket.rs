@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use listener::Listener;
+use unix_socket::listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost_user::{Server, StartedQueue, Target};
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};

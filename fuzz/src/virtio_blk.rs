@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Op, Request};
-use device_queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Status};
 use virtqueue::{Chain, RingFeatures};

@@ -11,7 +11,7 @@ mod ring;
 
 use std::sync::Arc;
 
-use device_queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
 use virtio_scsi::{

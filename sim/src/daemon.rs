@@ -12,7 +12,7 @@ use data_plane::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
     SocketDevice, SocketDeviceCommand, VringSetup, mailbox,
 };
-use device_queue::{QueueName, QueueStats};
+use telemetry::queue::{QueueName, QueueStats};
 use engine::{AioKernel, Errno};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::control::{QueueCommand, QueueSetup};

@@ -2,7 +2,7 @@
 //!
 //! Imports point down in this list:
 //! - `run`: a process from its start to its orderly end;
-//! - faces: `monitor` (QMP), and in `control` the monitors' sockets, `metrics` and the service manager;
+//! - faces: `monitor` (QMP), and in `control` the monitors' sockets, `metrics` (served by `openmetrics`) and the service manager;
 //! - `actions`: typed changes of the state; `jobs`: those that have to wait for a disk;
 //! - `control`: the main thread, which does one thing after the other;
 //! - `state`: iothreads, nodes, exports and chardevs by name;
@@ -17,6 +17,7 @@ mod failure;
 mod jobs;
 mod metrics;
 mod monitor;
+mod openmetrics;
 pub mod process;
 mod reason;
 pub mod run;

@@ -24,11 +24,11 @@ use std::sync::mpsc::channel;
 
 use block::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions};
 use data_plane::{DeviceSetup, Message, ScsiDisk, ScsiSetup, StoragePlane, VringSetup};
-use device_queue::QueueName;
 use event_loop::poller::Event;
 use event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
 use scsi::{TransportId, Unit, UnitOptions};
+use telemetry::queue::QueueName;
 use virtio_blk::{Device, DeviceOptions};
 use virtio_scsi::Address;
 use virtqueue::control::{Descriptors, QueueSetup};

@@ -11,9 +11,9 @@ mod scsi;
 use std::sync::Arc;
 
 use block::{AttachedDisk, IoContext, Node};
-use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::Remote;
+use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::message::Message;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::AttachedDisk;
-use device_queue::AdmitTime;
+use telemetry::queue::AdmitTime;
 use virtqueue::GuestMemory;
 
 /// Memory and disks that the requests of a generation use.

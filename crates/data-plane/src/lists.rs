@@ -11,7 +11,7 @@
 //! Socket devices have places as well, and are in the last two.
 
 use block::IoContext;
-use device_queue::Admission;
+use telemetry::queue::Admission;
 
 use crate::place_set::PlaceSet;
 use crate::vring::Vring;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use device_queue::QueueStats;
 use engine::Errno;
 use event_loop::Remote;
+use telemetry::queue::QueueStats;
 
 use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, IoContext, Node};
-use counters::Clock;
 use engine::Completion;
 use event_loop::iothread::PlaneContext;
 use event_loop::{HandlerId, Idle, Interest, Plane, PollSettings, Readiness, Remote, TimerId};
 use rustix::thread::CpuSet;
+use telemetry::counters::Clock;
 use virtqueue::Chain;
 use virtqueue::control::StartError;
 
@@ -132,8 +132,8 @@ impl StoragePlane {
         if self.completions.is_empty() {
             return;
         }
-        if tracepoints::reap::enabled() && self.dispatched == 0 {
-            tracepoints::reap::fire(self.completions.len() as u64);
+        if telemetry::tracepoints::reap::enabled() && self.dispatched == 0 {
+            telemetry::tracepoints::reap::fire(self.completions.len() as u64);
         }
         let now = self.clock.now();
         let begin = self.dispatched;
@@ -300,7 +300,7 @@ impl StoragePlane {
 
     fn kicked(&mut self, place: u32) {
         if let Some(vring) = self.vrings.get_mut(place) {
-            if tracepoints::kick::enabled() {
+            if telemetry::tracepoints::kick::enabled() {
                 vring.trace_kick();
             }
             self.lists.activate(vring, place);

@@ -1,7 +1,7 @@
 //! Counts of what an iothread submits to the kernel.
 
 use block::{IoContext, Submits};
-use counters::Counter;
+use telemetry::counters::Counter;
 
 /// Kept by the iothread, read by any thread: as of the last submit phase. On cache lines of its own.
 #[derive(Debug, Default)]

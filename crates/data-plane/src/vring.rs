@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, IoContext, Node};
-use device_queue::{Admission, QueueName, QueueStats};
 use engine::Completion;
 use event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::{Chain, GuestMemory, RingError};
 
@@ -285,7 +285,7 @@ impl Vring {
     /// engine.
     pub fn publish(&mut self, signals: impl FnOnce()) -> bool {
         let signal = self.ring.publish() && self.call.is_some();
-        if tracepoints::notify::enabled() {
+        if telemetry::tracepoints::notify::enabled() {
             self.trace_notify(signal);
         }
         // The statistics are up to date when the guest is signalled. One that polls does not wait for them.
@@ -304,7 +304,7 @@ impl Vring {
         let name = self.device.name();
         let counted = self.device.stats().in_flight().get();
         let completions = counted.saturating_sub(self.device.in_flight().requests.into());
-        tracepoints::notify::fire(
+        telemetry::tracepoints::notify::fire(
             name.export(),
             name.index().into(),
             completions,
@@ -316,7 +316,7 @@ impl Vring {
     #[cold]
     pub fn trace_kick(&self) {
         let name = self.device.name();
-        tracepoints::kick::fire(name.export(), name.index().into());
+        telemetry::tracepoints::kick::fire(name.export(), name.index().into());
     }
 
     /// Another queue of its device has sent a message. False: it was for an earlier queue.

@@ -1,6 +1,7 @@
 //! Requests: what is asked of a backend, and the refusal of it.
 
 use libc::iovec;
+use telemetry::queue::Kind;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,30 @@ pub enum Op {
 }
 
 impl Op {
+    /// The type of a request in tracepoints, in the numbers of VIRTIO for all devices: `VIRTIO_BLK_T_*` (section 5.2.6).
+    #[must_use]
+    pub fn request_type(self) -> u32 {
+        match self {
+            Op::Read => 0,
+            Op::Write => 1,
+            Op::Flush => 4,
+            Op::Discard => 11,
+            Op::WriteZeroes { .. } => 13,
+        }
+    }
+
+    /// The kind that a request counts as.
+    #[inline]
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Op::Read => Kind::Read,
+            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
+            Op::Flush => Kind::Flush,
+            Op::Discard => Kind::Unmap,
+        }
+    }
+
     /// Whether both ask for the same, but for its details.
     #[must_use]
     pub fn is_kind_of(self, other: Op) -> bool {

@@ -1,7 +1,7 @@
 //! What tracers see of the calls that hand requests to the kernel.
 
 use rustix::io::Errno;
-use tracepoints::{submit_begin, submit_end};
+use telemetry::tracepoints::{submit_begin, submit_end};
 
 /// A call with so many requests is about to be made.
 #[inline(always)]

@@ -2,7 +2,7 @@
 //!
 //! Each event is counted once, by what it ended in; sums are for who reads.
 
-use counters::Counter;
+use telemetry::counters::Counter;
 
 /// Counted by the loop's thread, read by any. On cache lines of its own.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What tracers see of a loop that has run dry.
 
-use tracepoints::{poll_begin, poll_end, sleep, wake};
+use telemetry::tracepoints::{poll_begin, poll_end, sleep, wake};
 
 /// It begins to poll.
 #[inline(always)]

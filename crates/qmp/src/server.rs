@@ -13,8 +13,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use listener::Listener;
 use rustix::event::epoll::EventFlags;
+use unix_socket::listener::Listener;
 
 use crate::client::Client;
 use crate::full::Full;

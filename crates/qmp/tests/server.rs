@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use listener::Listener;
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{Call, Command, Door, Event, Handle, Interface, Object, Product, Reply, Run, Server};
 use serde_json::{Value, json};
+use unix_socket::listener::Listener;
 
 /// Far above what anything here needs.
 const STUCK_AFTER: Duration = Duration::from_secs(60);

@@ -11,8 +11,8 @@
 
 use std::io::Read;
 
-use listener::Listener;
 use rustix::io::Errno;
+use unix_socket::listener::Listener;
 use vfio_user::testing::Scratch;
 use vfio_user::{DmaId, Driver, Host, PciDevice};
 

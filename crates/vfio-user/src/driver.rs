@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use listener::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use unix_socket::listener::Listener;
 
 use crate::device::PciDevice;
 use crate::server::Server;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use rustix::io::Errno;
+use unix_socket::passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use virtqueue::{GuestMemory, Region};
 
 use crate::error::Refused;

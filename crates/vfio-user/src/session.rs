@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Weak;
 
-use passed_fds::Mapping;
+use unix_socket::passed_fds::Mapping;
 
 use crate::bus::Bus;
 use crate::device::PciDevice;

@@ -7,11 +7,11 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use listener::Listener;
 use rust_vmm_vfio_user::Client;
 use test_support::deadline::eventually;
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::{file, memory};
+use unix_socket::listener::Listener;
 use vfio_user::Driver;
 use vfio_user::testing::{ADDRESS, DATA, LEVEL, MAPPED_WRITE, Scratch};
 use vfio_user::wire::{IRQ_ACTION_TRIGGER, IRQ_ACTION_UNMASK, IRQ_DATA_EVENTFD, IRQ_DATA_NONE};

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::park;
 
-use listener::Listener;
+use unix_socket::listener::Listener;
 use vhost_user::Server;
 use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};

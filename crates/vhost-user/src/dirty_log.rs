@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use passed_fds::{MapError, Mapping};
+use unix_socket::passed_fds::{MapError, Mapping};
 use vhost::vhost_user::message::VhostUserLog;
 use virtqueue::{DirtyLog, GuestMemory};
 

@@ -14,8 +14,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use passed_fds::{MapError, Mapping};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use unix_socket::passed_fds::{MapError, Mapping};
 use vhost::vhost_user::message::VhostUserInflight;
 use virtqueue::InflightRegion;
 use virtqueue::split::MAX_QUEUE_SIZE;

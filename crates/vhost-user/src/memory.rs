@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
+use unix_socket::passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use virtqueue::{GuestMemory, MemoryError, Region};
 

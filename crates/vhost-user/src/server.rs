@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use listener::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use unix_socket::listener::Listener;
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::backend_channel::BackendChannel;

@@ -13,7 +13,7 @@ use crate::wire::{
     HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_DISCARD,
     T_FLUSH, T_GET_ID, T_OUT, T_WRITE_ZEROES,
 };
-use device_queue::Kind;
+use telemetry::queue::Kind;
 
 /// A chain that is no request at all: there is nowhere to put a status. The queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

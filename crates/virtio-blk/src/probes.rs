@@ -1,10 +1,9 @@
 //! Probes of a request: code that runs only while a tracer is attached.
 
 use block::{Op, SECTOR_BYTES};
-use counters::Scale;
-use device_queue::trace::request_type;
-use device_queue::{Kind, QueueName};
-use tracepoints::{request_answer, request_complete, request_start, request_submit};
+use telemetry::counters::Scale;
+use telemetry::queue::{Kind, QueueName};
+use telemetry::tracepoints::{request_answer, request_complete, request_start, request_submit};
 use virtqueue::{Chain, ChainId};
 
 use crate::parse::read_header;
@@ -48,7 +47,7 @@ pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
         name.export(),
         name.index().into(),
         slot.id.id.into(),
-        request_type(op).into(),
+        op.request_type().into(),
         slot.offset / SECTOR_BYTES,
         slot.len,
     );

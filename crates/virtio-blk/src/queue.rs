@@ -5,9 +5,9 @@ mod retry;
 use std::sync::Arc;
 
 use block::{DiskIo, Op, Request, token};
-use device_queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
+use telemetry::queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -97,7 +97,7 @@ impl Queue {
         std::mem::take(&mut self.answered)
     }
 
-    /// What is admitted from here on is taken `now`, in [ticks](counters::Clock).
+    /// What is admitted from here on is taken `now`, in [ticks](telemetry::counters::Clock).
     #[inline]
     pub fn begin_batch(&mut self, now: u64) {
         let taken = AdmitTime::new(now);
@@ -169,7 +169,7 @@ impl Queue {
         chain: &mut Chain,
         id: ChainId,
     ) -> Result<(), RequestError> {
-        if tracepoints::request_start::enabled() {
+        if telemetry::tracepoints::request_start::enabled() {
             probes::started(&self.name, chain, id);
         }
         let frame = Frame::of(chain)?;
@@ -198,7 +198,7 @@ impl Queue {
         (sector, len): (u64, u64),
         data: &[iovec],
     ) -> Result<(), RequestError> {
-        let kind = Kind::of(op);
+        let kind = op.kind();
         let range = self.checks.checked_range(sector, len);
         // More segments than we announce, and than borders explain, are refused.
         let fits = len > 0 && data.len() <= self.slots.max_segments();
@@ -229,7 +229,7 @@ impl Queue {
         let kind = header.kind & !T_BARRIER;
         match self.checks.other(kind, frame.readable, frame.readable_len) {
             Parsed::NoData { op, offset, len } => {
-                let slot = self.take_slot(id, Kind::of(op), reply, (offset, len), &[])?;
+                let slot = self.take_slot(id, op.kind(), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
@@ -258,7 +258,7 @@ impl Queue {
         if let Some(kind) = kind {
             self.counts(kind, status);
         }
-        if tracepoints::request_answer::enabled() {
+        if telemetry::tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
         }
         write_status(reply.status, status);
@@ -307,14 +307,14 @@ impl Queue {
             self.submit(op, merge.joined(index), *io);
         }
         if joined < waited {
-            let merged = &self.stats.of(Kind::of(op)).merged;
+            let merged = &self.stats.of(op.kind()).merged;
             merged.add((waited - joined) as u64);
         }
     }
 
     #[inline(always)]
     fn submit(&mut self, op: Op, slot: u32, io: &mut impl DiskIo) {
-        if tracepoints::request_submit::enabled() {
+        if telemetry::tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, &self.slots, op, slot);
         }
         let request = self.request(op, slot);
@@ -397,7 +397,7 @@ impl Queue {
     /// Answers a block request, and all that was merged into it.
     #[inline]
     fn finish(&mut self, ring: &mut virtqueue::Queue, first: u32, status: Status, now: u64) {
-        if tracepoints::request_complete::enabled() {
+        if telemetry::tracepoints::request_complete::enabled() {
             probes::completed(&self.name, &self.slots, first, status, now);
         }
         let slot = self.slots.get(first);

@@ -5,9 +5,9 @@
 //! are handed out last-in first-out, so that a queue only ever touches as much memory as it once had
 //! requests in flight.
 
-use device_queue::AdmitTime;
-use device_queue::zero_pages::{ZeroPages, Zeroed};
 use libc::iovec;
+use telemetry::queue::AdmitTime;
+use telemetry::queue::zero_pages::{ZeroPages, Zeroed};
 use virtqueue::split::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device_queue::Admission;
 use scsi::Reset;
+use telemetry::queue::Admission;
 use virtqueue::{Chain, ChainId, GuestMemory};
 
 use crate::address::Address;

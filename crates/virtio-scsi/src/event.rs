@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use device_queue::Admission;
+use telemetry::queue::Admission;
 use virtqueue::Chain;
 
 use crate::address::Address;

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{DiskIo, Request, token};
-use device_queue::{Admission, AdmitTime, Kind, QueueName, QueueStats};
 use engine::{Completion, Errno};
+use telemetry::queue::{Admission, AdmitTime, Kind, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
@@ -75,7 +75,7 @@ pub struct Queue {
 pub struct Batch<'a> {
     /// The guest's memory.
     pub memory: &'a GuestMemory,
-    /// When they are taken off the ring, in [ticks](counters::Clock).
+    /// When they are taken off the ring, in [ticks](telemetry::counters::Clock).
     pub now: u64,
 }
 

@@ -6,9 +6,9 @@
 use std::ptr;
 use std::sync::Arc;
 
-use device_queue::{AdmitTime, Kind};
 use libc::iovec;
 use scsi::{Attribute, Task, Waker};
+use telemetry::queue::{AdmitTime, Kind};
 use virtqueue::ChainId;
 use virtqueue::split::MAX_QUEUE_SIZE;
 

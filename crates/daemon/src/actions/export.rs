@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_plane::{ErrorPolicy, ExportReports, OnError};
-use listener::{Listener, Peers};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
+use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::devices::queues::Queues;

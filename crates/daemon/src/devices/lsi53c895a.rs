@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request, token};
 use data_plane::{Completion, ExportReports, SOURCES, SocketDevice};
-use device_queue::{Kind, QueueStats};
 use event_loop::Interest;
-use listener::Listener;
 use lsi_adapter::Adapter;
 use qmp::Handle;
+use telemetry::queue::{Kind, QueueStats};
+use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
 use super::queues::tell_connected;

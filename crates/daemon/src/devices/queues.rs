@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use data_plane::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
-use device_queue::QueueName;
 use qmp::Handle;
 use serde_json::json;
+use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 

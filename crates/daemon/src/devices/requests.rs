@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES, token};
-use counters::{Clock, Scale};
-use device_queue::trace::{self, request_type};
-use device_queue::{Kind, QueueName, QueueStats, Tally};
-use tracepoints::{request_complete, request_submit};
+use telemetry::counters::{Clock, Scale};
+use telemetry::queue::{Kind, QueueName, QueueStats, Tally};
+use telemetry::tracepoints::{request_complete, request_submit};
 
 /// A request that an engine has.
 #[derive(Clone, Copy)]
@@ -53,7 +52,7 @@ impl Requests {
     /// One goes to its disk, `now` in ticks.
     pub fn submitted(&mut self, disk: u32, request: &Request, now: u64) {
         let (disk, slot) = (disk as usize, token::number(request.token));
-        let kind = Kind::of(request.op);
+        let kind = request.op.kind();
         let figures = &self.disks[disk];
         figures.in_flight().add(1);
         if kind == Kind::Write {
@@ -77,7 +76,7 @@ impl Requests {
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
-                request_type(request.op).into(),
+                request.op.request_type().into(),
                 request.offset / SECTOR_BYTES,
                 request.len,
             );
@@ -107,8 +106,8 @@ impl Requests {
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
-                request_type(asked.op).into(),
-                trace::status(succeeded),
+                asked.op.request_type().into(),
+                telemetry::tracepoints::status(succeeded),
                 Scale::new().to_ns(ticks),
             );
         }

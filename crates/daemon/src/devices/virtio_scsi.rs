@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
 use data_plane::{DeviceCommand, DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
-use device_queue::QueueStats;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
+use telemetry::queue::QueueStats;
 use vhost_user::{StartedQueue, Target};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::control::{QueueSetup, StartError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use data_plane::DataThread;
-use device_queue::QueueStats;
+use telemetry::queue::QueueStats;
 
 /// An export's figures.
 pub(crate) struct Figures {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
 use data_plane::{SocketDeviceCommand, SocketDeviceHandle};
-use device_queue::QueueStats;
+use telemetry::queue::QueueStats;
 use vhost_user::Server;
 use virtio_blk::Device;
 use virtio_scsi::Address;

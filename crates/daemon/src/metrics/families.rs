@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use counters::Scale;
+use crate::openmetrics::{Family, Format, Kind as Type, Labels, Text};
 use data_plane::WaitingRequests;
-use device_queue::{Kind, QueueStats};
-use metrics::{Family, Format, Kind as Type, Labels, Text};
+use telemetry::counters::Scale;
+use telemetry::queue::{Kind, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency::{Latency, seconds};

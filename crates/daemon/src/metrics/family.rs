@@ -1,7 +1,7 @@
 //! Parts of metric families: names, units, and the queues that are worth a line.
 
-use device_queue::{Kind, QueueStats};
-use metrics::{Family, Kind as Type};
+use crate::openmetrics::{Family, Kind as Type};
+use telemetry::queue::{Kind, QueueStats};
 
 pub(super) const fn family(
     name: &'static str,

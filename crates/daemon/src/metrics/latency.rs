@@ -3,9 +3,9 @@
 //! What is counted has 16 buckets for each power of two of the clock's ticks. One of them that reaches beyond
 //! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
 
-use counters::{Histogram, Scale};
-use device_queue::KindStats;
-use metrics::{Labels, Text};
+use crate::openmetrics::{Labels, Text};
+use telemetry::counters::{Histogram, Scale};
+use telemetry::queue::KindStats;
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
 const POWERS: std::ops::RangeInclusive<i32> = -21..=3;
@@ -63,7 +63,7 @@ pub(super) fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use device_queue::{Kind, QueueStats};
+    use telemetry::queue::{Kind, QueueStats};
 
     #[test]
     fn every_request_is_in_one_bucket() {

@@ -1,8 +1,8 @@
 //! Families of figures of SCSI units: of queues there are those of the whole controller.
 
-use counters::Scale;
-use device_queue::{Kind, KindStats, QueueStats};
-use metrics::{Kind as Type, Text};
+use crate::openmetrics::{Kind as Type, Text};
+use telemetry::counters::Scale;
+use telemetry::queue::{Kind, KindStats, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency::Latency;

@@ -13,9 +13,9 @@ mod seen;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use listener::Peers;
-use metrics::{Door, Format, Pages, Server};
+use crate::openmetrics::{Door, Format, Pages, Server};
 use options::MetricsAddr;
+use unix_socket::listener::Peers;
 
 use crate::failure::Failure;
 use crate::service::Inherited;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use data_plane::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
-use device_queue::QueueStats;
+use telemetry::queue::QueueStats;
 
 use crate::disk::figures::Figures;
 use crate::state::export::Export;

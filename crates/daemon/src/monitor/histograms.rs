@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use counters::{Boundaries, Scale};
-use device_queue::{Kind, QueueStats};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
+use telemetry::counters::{Boundaries, Scale};
+use telemetry::queue::{Kind, QueueStats};
 
 use super::text;
 use crate::control::Control;

@@ -5,10 +5,10 @@ mod luns;
 
 use std::sync::atomic::Ordering;
 
-use counters::Scale;
-use device_queue::QueueStats;
 use qmp::{Arguments, Command, Definition, Member, Object, Run, Type};
 use serde_json::{Value, json};
+use telemetry::counters::Scale;
+use telemetry::queue::QueueStats;
 
 use super::histograms;
 use crate::control::Control;

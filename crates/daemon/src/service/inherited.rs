@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use listener::{Known, Listener, Peers};
 use options::SocketAddr;
+use unix_socket::listener::{Known, Listener, Peers};
 
 use crate::failure::Failure;
 

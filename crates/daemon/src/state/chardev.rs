@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use listener::{Listener, Peers};
 use options::{ChardevOptions, SocketAddr};
 use qmp::{Door, Presence};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use unix_socket::listener::{Listener, Peers};
 
 use crate::failure::Failure;
 use crate::reason::reason;

@@ -7,8 +7,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use counters::{Clock, Scale};
 use data_plane::ExportReports;
+use telemetry::counters::{Clock, Scale};
 
 /// So often in the time that a request may take.
 const LOOKS_PER_TIMEOUT: u32 = 4;

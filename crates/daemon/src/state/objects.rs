@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use block::Node;
 use data_plane::{DataThread, DataThreadSettings, Reports};
-use listener::Listener;
 use options::IothreadOptions;
 use qmp::Handle;
 use serde_json::json;
+use unix_socket::listener::Listener;
 use vhost_user::{Server, Target};
 
 use super::export::{Export, ExportState};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use counters::Scale;
 use data_plane::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
 use qmp::Handle;
 use serde_json::{Value, json};
+use telemetry::counters::Scale;
 
 use crate::reason::reason;
 

@@ -1,8 +1,8 @@
 //! A virtio-blk queue on an iothread.
 
 use block::{AttachedDisk, SourceIo};
-use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::{Completion, Errno};
+use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_blk::{Retried, Status};
 use virtqueue::Chain;
 

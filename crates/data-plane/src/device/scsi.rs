@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{AttachedDisk, Node, SourceIo};
-use device_queue::{Admission, AdmitTime, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use event_loop::Remote;
+use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
     Address, Batch, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue,
     QueueDisk, ToQueue,

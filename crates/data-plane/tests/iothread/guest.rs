@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
 use data_plane::{DeviceSetup, VringSetup};
-use device_queue::QueueName;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use telemetry::queue::QueueName;
 use tempfile::TempDir;
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::control::{Descriptors, QueueSetup};

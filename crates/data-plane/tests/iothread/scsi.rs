@@ -9,8 +9,8 @@ use block::Node;
 use data_plane::{
     DataThread, DeviceCommand, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, VringSetup,
 };
-use device_queue::{QueueName, QueueStats};
 use scsi::{TransportId, Unit, UnitOptions};
+use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, DeviceOptions};
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use block::{Aio, IoContext, IoSettings, Node};
 use data_plane::{Message, StoragePlane, VringSetup};
-use device_queue::Kind;
 use engine::AioSettings;
 use event_loop::testing::FakePoller;
 use event_loop::{IoThread, PollSettings};
+use telemetry::queue::Kind;
 use virtqueue::GuestMemory;
 use virtqueue::control::{QueueCommand, StartError};
 

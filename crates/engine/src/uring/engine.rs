@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tracepoints::IO_URING;
+use telemetry::tracepoints::IO_URING;
 
 use super::buffers::{BufferError, Buffers};
 use super::error::UringError;

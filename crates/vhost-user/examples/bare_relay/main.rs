@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 
 use ::engine::Completion;
 use libc::iovec;
-use listener::Listener;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
+use unix_socket::listener::Listener;
 use vhost_user::Server;
 use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};

@@ -2,7 +2,7 @@
 //! submitted once more, answered, or taken back.
 
 use block::{DiskIo, Op};
-use device_queue::Kind;
+use telemetry::queue::Kind;
 use virtqueue::ChainId;
 
 use super::{DISK, Queue};
@@ -93,7 +93,7 @@ impl Queue {
         self.end_batch();
     }
 
-    /// How many requests were taken off the ring from `after` to `until` (in [ticks](counters::Clock)) and are not done yet,
+    /// How many requests were taken off the ring from `after` to `until` (in [ticks](telemetry::counters::Clock)) and are not done yet,
     /// and when the oldest of them was; those of which `waits` says that they wait do not count.
     #[must_use]
     pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {

@@ -1,6 +1,6 @@
 //! Batches, room in the sink, and queues that the guest broke.
 
-use device_queue::Admission;
+use telemetry::queue::Admission;
 use virtio_blk::{AdmitError, DeviceOptions, RequestError};
 use virtqueue::RingError;
 use virtqueue::testing::{Buffer, TestMemory};

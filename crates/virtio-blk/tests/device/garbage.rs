@@ -1,7 +1,7 @@
 //! Random bytes as requests: each is answered, or the queue is broken; never anything else.
 
-use device_queue::Admission;
 use proptest::prelude::*;
+use telemetry::queue::Admission;
 use virtio_blk::{AdmitError, DeviceOptions};
 use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
 

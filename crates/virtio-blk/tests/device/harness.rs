@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request, SECTOR_BYTES};
-use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_blk::{AdmitError, Device, DeviceOptions, Queue, Status};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};

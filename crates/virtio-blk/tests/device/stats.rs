@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use counters::{Boundaries, Scale};
-use device_queue::Kind;
 use engine::Errno;
+use telemetry::counters::{Boundaries, Scale};
+use telemetry::queue::Kind;
 use virtio_blk::DeviceOptions;
 
 use crate::harness::{CAPACITY_SECTORS, DISCARD, FLUSH, GET_ID, IN, OUT, Rig, WRITE_ZEROES, range};
@@ -19,7 +19,7 @@ fn figures(rig: &Rig, kind: Kind) -> [u64; 6] {
         &stats.failed,
         &stats.invalid,
     ];
-    let [bytes, ticks, merged, failed, invalid] = counters.map(counters::Counter::get);
+    let [bytes, ticks, merged, failed, invalid] = counters.map(telemetry::counters::Counter::get);
     [stats.latency.total(), bytes, ticks, merged, failed, invalid]
 }
 

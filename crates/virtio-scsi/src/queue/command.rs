@@ -146,7 +146,7 @@ impl Queue {
         }
         let slot = self.slots.get_mut(index);
         self.counts.asks(slot, disk, &request);
-        if tracepoints::request_submit::enabled() {
+        if telemetry::tracepoints::request_submit::enabled() {
             probes::submitted(&self.name, slot, &request);
         }
         request.token = index.into();

@@ -1,11 +1,10 @@
 //! Probes of a command: code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
-use counters::Scale;
-use device_queue::trace::{self, request_type};
-use device_queue::{Kind, QueueName};
 use scsi::{Asked, Status};
-use tracepoints::{
+use telemetry::counters::Scale;
+use telemetry::queue::{Kind, QueueName};
+use telemetry::tracepoints::{
     request_answer, request_complete, request_start, request_submit, scsi_command, scsi_status,
 };
 
@@ -33,7 +32,7 @@ pub(super) fn started(name: &QueueName, slot: &Slot) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let opcode = u64::from(slot.cdb[0]);
     let asked = Asked::by(&slot.cdb);
-    let kind = asked.map_or(OTHER | opcode, |asked| request_type(asked.op).into());
+    let kind = asked.map_or(OTHER | opcode, |asked| asked.op.request_type().into());
     let lba = asked.map_or(0, |asked| asked.lba);
     request_start::fire(name.export(), queue, head, kind, lba, slot.data_len);
     let (target, lun) = (slot.address.target.into(), slot.address.lun.into());
@@ -47,7 +46,7 @@ pub(super) fn submitted(name: &QueueName, slot: &Slot, request: &Request) {
         name.export(),
         name.index().into(),
         slot.id.id.into(),
-        request_type(request.op).into(),
+        request.op.request_type().into(),
         request.offset / SECTOR_BYTES,
         request.len,
     );
@@ -64,7 +63,7 @@ pub(super) fn end_wanted() -> bool {
 pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let status = slot.task.status();
-    let done = trace::status(slot.cancelled.is_none() && status == Status::Good);
+    let done = telemetry::tracepoints::status(slot.cancelled.is_none() && status == Status::Good);
     match slot.kind {
         Some(kind) => {
             let op = match kind {
@@ -74,7 +73,7 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
                 Kind::Unmap => block::Op::Discard,
             };
             let latency_ns = Scale::new().to_ns(slot.stamp.ticks_until(now));
-            let kind = request_type(op).into();
+            let kind = op.request_type().into();
             request_complete::fire(name.export(), queue, head, kind, done, latency_ns);
         }
         None => request_answer::fire(name.export(), queue, head, done),
@@ -90,7 +89,12 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
 #[cold]
 pub(super) fn refused(name: &QueueName, slot: &Slot, response: Response) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
-    request_answer::fire(name.export(), queue, head, trace::status(false));
+    request_answer::fire(
+        name.export(),
+        queue,
+        head,
+        telemetry::tracepoints::status(false),
+    );
     scsi_status::fire(name.export(), queue, head, response as u64, 0, 0);
 }
 

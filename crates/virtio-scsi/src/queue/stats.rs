@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use block::Request;
-use device_queue::{Kind, QueueStats, Tally};
 use scsi::{Asked, Status};
+use telemetry::queue::{Kind, QueueStats, Tally};
 
 use super::together::Done;
 use crate::slots::Slot;
@@ -60,7 +60,7 @@ impl Counts {
     /// A command asks its disk for something.
     #[inline]
     pub fn asks(&self, slot: &mut Slot, disk: u32, request: &Request) {
-        let kind = Kind::of(request.op);
+        let kind = request.op.kind();
         if slot.kind.is_none() {
             slot.kind = Some(kind);
             self.ask(disk, 1);
@@ -95,7 +95,7 @@ impl Counts {
         let (None, Some(asked)) = (slot.cancelled, Asked::by(&slot.cdb)) else {
             return;
         };
-        let kind = Kind::of(asked.op);
+        let kind = asked.op.kind();
         let disk = slot.place.disk.map(|disk| &self.disks[disk as usize]);
         if slot.task.status() == Status::Good {
             self.tally.add(&self.queue, kind, 1, 0, 0);

@@ -1,7 +1,7 @@
 //! Plain reads and writes that go to one disk together, or come back together: what is the same for all of them is done once.
 
 use block::DiskIo;
-use device_queue::AdmitTime;
+use telemetry::queue::AdmitTime;
 
 use super::Queue;
 

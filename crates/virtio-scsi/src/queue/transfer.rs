@@ -2,9 +2,9 @@
 //! task. What is unusual about one is left to the commands' own way, before it has begun or later.
 
 use block::{DiskIo, Request};
-use device_queue::Kind;
 use libc::iovec;
 use scsi::{Attribute, Transfer};
+use telemetry::queue::Kind;
 use virtqueue::{Chain, ChainId};
 
 use super::Queue;

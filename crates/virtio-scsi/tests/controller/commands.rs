@@ -1,8 +1,8 @@
 //! Answers to commands, and the places of their data.
 
 use block::Op;
-use device_queue::{Admission, Kind};
 use engine::Errno;
+use telemetry::queue::{Admission, Kind};
 
 use crate::harness::{
     Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, disks, pattern,

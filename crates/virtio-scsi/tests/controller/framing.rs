@@ -1,6 +1,6 @@
 //! Requests cut into descriptors in any way, and in ways that break a queue.
 
-use device_queue::Admission;
+use telemetry::queue::Admission;
 use virtio_scsi::{AdmitError, Device, DeviceOptions, OptionsError, RequestError};
 use virtqueue::testing::Buffer;
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
-use device_queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use libc::iovec;
 use scsi::{Identity, TransportId, Unit, UnitOptions};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitError, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue,
     QueueDisk, ToQueue,

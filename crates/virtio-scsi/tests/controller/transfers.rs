@@ -1,7 +1,7 @@
 //! Plain reads and writes that are given back together, and what comes between them.
 
-use device_queue::Kind;
 use engine::{Completion, Errno};
+use telemetry::queue::Kind;
 use virtqueue::testing::Buffer;
 
 use crate::harness::{
@@ -27,7 +27,7 @@ fn done(rig: &mut Rig, results: &[Result<(), Errno>]) -> Vec<Completion> {
 
 fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
     let queue = &rig.queues[0];
-    let of = |stats: &device_queue::QueueStats| {
+    let of = |stats: &telemetry::queue::QueueStats| {
         let kind = stats.of(kind);
         (kind.latency.total(), kind.bytes.get(), kind.failed.get())
     };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use data_plane::{DataThread, ExportReports};
-use listener::Listener;
 use lsi_adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
+use unix_socket::listener::Listener;
 
 use crate::devices::lsi53c895a::{LsiController, Told};
 use crate::devices::unit::unit;

@@ -1,9 +1,9 @@
 //! Figures of queues, added up and in the field's words.
 
-use counters::{Clock, Histogram, Scale};
-use device_queue::{Kind, QueueStats};
 use qmp::{Definition, Member, Object, Type};
 use serde_json::{Map, Value, json};
+use telemetry::counters::{Clock, Histogram, Scale};
+use telemetry::queue::{Kind, QueueStats};
 
 use crate::monitor::histograms;
 

@@ -1,9 +1,9 @@
 //! Figures of the units of a SCSI controller, and of the nodes behind them.
 
-use counters::Scale;
-use device_queue::QueueStats;
 use qmp::{Member, Object, Type};
 use serde_json::{Value, json};
+use telemetry::counters::Scale;
+use telemetry::queue::QueueStats;
 
 use super::figures::{Sum, latencies};
 use crate::state::export::Export;

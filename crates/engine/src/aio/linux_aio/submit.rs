@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
-use tracepoints::LINUX_AIO;
+use telemetry::tracepoints::LINUX_AIO;
 
 use super::LinuxAio;
 use crate::aio::in_call::{STEP, Step};

@@ -1,0 +1,155 @@
+//! Durations between boundaries that somebody chose, with one writer.
+//!
+//! [`Histogram`](crate::counters::Histogram) has its buckets once and for all, and finds one without a search. Here it takes a binary
+//! search, and the boundaries are the chooser's own: in nanoseconds as they were said, in ticks to be compared with.
+
+use std::sync::Arc;
+
+use crate::counters::{Counter, Scale};
+
+/// Boundaries at most: with their counts they take 16 KiB, half of what a processor has at hand.
+pub const MAX_BOUNDARIES: usize = 1024;
+
+/// Where each bin ends and the next begins.
+#[derive(Debug)]
+pub struct Boundaries {
+    ns: Box<[u64]>,
+    ticks: Box<[u64]>,
+}
+
+/// Why boundaries cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoundariesError {
+    /// There are more than [`MAX_BOUNDARIES`].
+    #[error("there are {0} of them, at most {MAX_BOUNDARIES} can be had")]
+    TooMany(usize),
+    /// One is not behind the one before it.
+    #[error("{next} follows {before}: they must grow, from above 0")]
+    Order {
+        /// The one before; 0 before the first.
+        before: u64,
+        /// The one that is not larger.
+        next: u64,
+    },
+}
+
+impl Boundaries {
+    /// These, in nanoseconds; `scale` says how many ticks they are.
+    ///
+    /// # Errors
+    /// [`BoundariesError`].
+    pub fn new(ns: Vec<u64>, scale: Scale) -> Result<Self, BoundariesError> {
+        if ns.len() > MAX_BOUNDARIES {
+            return Err(BoundariesError::TooMany(ns.len()));
+        }
+        let mut before = 0;
+        for &next in &ns {
+            if next <= before {
+                return Err(BoundariesError::Order { before, next });
+            }
+            before = next;
+        }
+        let ticks = ns.iter().map(|&ns| scale.to_ticks(ns)).collect();
+        let ns = ns.into();
+        Ok(Boundaries { ns, ticks })
+    }
+
+    /// In nanoseconds.
+    #[must_use]
+    pub fn ns(&self) -> &[u64] {
+        &self.ns
+    }
+}
+
+/// Counts of durations: one more than there are boundaries. A duration that is just a boundary counts in the bin that
+/// begins with it.
+#[derive(Debug)]
+pub struct Bins {
+    boundaries: Arc<Boundaries>,
+    counts: Box<[Counter]>,
+}
+
+impl Bins {
+    /// Empty ones.
+    #[must_use]
+    pub fn new(boundaries: Arc<Boundaries>) -> Self {
+        let counts = (0..=boundaries.ns.len()).map(|_| Counter::default());
+        Bins {
+            counts: counts.collect(),
+            boundaries,
+        }
+    }
+
+    /// Counts `count` durations of so many ticks.
+    pub fn add(&self, ticks: u64, count: u64) {
+        let ends = &self.boundaries.ticks;
+        self.counts[ends.partition_point(|&end| end <= ticks)].add(count);
+    }
+
+    /// What they were made with.
+    #[must_use]
+    pub fn boundaries(&self) -> &Boundaries {
+        &self.boundaries
+    }
+
+    /// All counts, from short to long.
+    pub fn counts(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(Counter::get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn boundaries(ns: &[u64]) -> Result<Boundaries, BoundariesError> {
+        Boundaries::new(ns.to_vec(), Scale::new())
+    }
+
+    #[test]
+    fn only_what_grows_from_above_nothing_is_taken() {
+        let order = |before, next| Some(BoundariesError::Order { before, next });
+        assert_eq!(boundaries(&[0]).err(), order(0, 0));
+        assert_eq!(boundaries(&[5, 5]).err(), order(5, 5));
+        assert_eq!(boundaries(&[5, 7, 6]).err(), order(7, 6));
+        let many: Vec<u64> = (1..=1025).collect();
+        assert_eq!(
+            boundaries(&many).err(),
+            Some(BoundariesError::TooMany(1025))
+        );
+        assert_eq!(boundaries(&many[1..]).unwrap().ns(), &many[1..]);
+        assert_eq!(boundaries(&[5, u64::MAX]).unwrap().ns(), [5, u64::MAX]);
+    }
+
+    #[test]
+    fn without_boundaries_there_is_one_bin() {
+        let bins = Bins::new(Arc::new(boundaries(&[]).unwrap()));
+        bins.add(0, 2);
+        bins.add(u64::MAX, 3);
+        assert_eq!(bins.counts().collect::<Vec<_>>(), [5]);
+    }
+
+    proptest! {
+        /// As somebody would count who has the duration in nanoseconds.
+        #[test]
+        fn a_duration_counts_between_the_boundaries_around_it(
+            ends in proptest::collection::btree_set(1_u64..100, 0..50),
+            ticks in 0_u64..400,
+        ) {
+            let ends: Vec<u64> = ends.into_iter().collect();
+            let scale = Scale::new();
+            let bins = Bins::new(Arc::new(Boundaries::new(ends.clone(), scale).unwrap()));
+            bins.add(ticks, 7);
+            let ns = scale.to_ns(ticks);
+            let begins = std::iter::once(&0).chain(&ends);
+            let counts = begins.zip(bins.counts().enumerate()).map(|(&begin, (i, count))| {
+                let within = begin <= ns && ends.get(i).is_none_or(|&end| ns < end);
+                (count, if within { 7 } else { 0 })
+            });
+            for (count, expected) in counts {
+                prop_assert_eq!(count, expected);
+            }
+        }
+    }
+}

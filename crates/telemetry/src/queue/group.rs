@@ -1,0 +1,104 @@
+//! Completed requests that are entered into the statistics together.
+//!
+//! Requests that were admitted together and complete together took the same time: they are summed up, and each group is entered once.
+
+use crate::queue::{AdmitTime, Kind, QueueStats, Tally};
+
+/// Successful requests of one admission and kind that are not entered yet.
+#[derive(Debug, Default)]
+pub struct Group {
+    admitted: AdmitTime,
+    requests: u64,
+    bytes: u64,
+    /// When they completed, in ticks.
+    now: u64,
+    tally: Tally,
+}
+
+impl Group {
+    /// Requests of so many bytes in all, which were admitted together, have completed `now`. If others are in the group, these
+    /// are entered first.
+    #[inline]
+    pub fn add(
+        &mut self,
+        admitted: AdmitTime,
+        requests: u32,
+        bytes: u64,
+        now: u64,
+        stats: &QueueStats,
+    ) {
+        if admitted != self.admitted {
+            self.enter(stats);
+            (self.admitted, self.now) = (admitted, now);
+        }
+        self.requests += u64::from(requests);
+        self.bytes += bytes;
+    }
+
+    /// Enters the group into the statistics.
+    #[inline]
+    pub fn enter(&mut self, stats: &QueueStats) {
+        if self.requests > 0 {
+            let (kind, ticks) = (self.admitted.kind(), self.admitted.ticks_until(self.now));
+            self.tally
+                .add(stats, kind, self.requests, self.bytes, ticks);
+            stats.last_ticks().set(self.now);
+        }
+        (self.admitted, self.requests, self.bytes) = (AdmitTime::default(), 0, 0);
+    }
+
+    /// Whether nothing waits to be entered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// A request has succeeded that asked nothing of the disk, and took no time.
+    pub fn enter_nothing(&mut self, kind: Kind, stats: &QueueStats) {
+        self.tally.add(stats, kind, 1, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_counts_once_and_by_its_kind() {
+        let stats = QueueStats::new();
+        let mut group = Group::default();
+        let mut add = |kind, requests, bytes, now| {
+            group.add(AdmitTime::new(1000).of(kind), requests, bytes, now, &stats);
+        };
+        add(Kind::Write, 3, 12_288, 3000);
+        add(Kind::Write, 1, 512, 3000);
+        assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
+        add(Kind::Read, 1, 4096, 5000);
+        group.enter(&stats);
+        group.enter(&stats);
+        let figures = |kind| {
+            let kind = stats.of(kind);
+            (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
+        };
+        assert_eq!(figures(Kind::Write), (4, 12_800, 8000));
+        assert_eq!(figures(Kind::Read), (1, 4096, 4000));
+        assert_eq!(figures(Kind::Flush), (0, 0, 0));
+        assert_eq!(stats.last_ticks().get(), 5000);
+    }
+
+    #[test]
+    fn times_of_any_length_count() {
+        let stats = QueueStats::new();
+        let mut group = Group::default();
+        let long = 1 << 45;
+        for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
+            let admitted = AdmitTime::new(admitted).of(Kind::Unmap);
+            group.add(admitted, 1, 1, now, &stats);
+            group.enter(&stats);
+        }
+        let unmap = stats.of(Kind::Unmap);
+        assert_eq!((unmap.bytes.get(), unmap.ticks.get()), (3, 100 + long));
+        let counts: Vec<_> = unmap.latency.counts().collect();
+        assert_eq!(counts, [(16, 1), (112, 1), (1 << 38, 1)]);
+    }
+}
