@@ -1,9 +1,10 @@
 //! `cargo xtask instructions`: how many instructions a request costs an iothread.
 //!
 //! Runs `data-plane`'s example `request_cost` under callgrind, which counts what the loop executes and
-//! not what the guest's side of the example does; and `bench`'s `command_cost`, for a command to an LSI 53C895A. Each figure is the difference of two runs of different
-//! length, so that starting and stopping do not count. No time is measured: the figures are the
-//! same on every machine with the same processor features and compiler. It judges nothing.
+//! not what the guest's side of the example does; and `bench`'s `command_cost`, for a command to an LSI 53C895A.
+//! Each figure is the difference of two runs of different length, so that starting and stopping do not count. No
+//! time is measured: the figures are the same on every machine with the same processor features and compiler. No
+//! figure is an error.
 //!
 //! A copy of the sources is built with each patch of [`WITHOUT`] as well, so that what statistics
 //! and tracepoints cost is counted and not remembered.

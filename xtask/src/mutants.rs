@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: cargo-mutants on the code whose mistakes lose data, for a limited time.
 //!
 //! It changes one function or operator at a time, and runs the tests of its package. What no test finds is for a person to
-//! judge: some changes make no difference. So this is a command, and not a part of `cargo xtask ci`.
+//! look at: some changes make no difference. So this is a command, and not a part of `cargo xtask ci`.
 
 use std::process::{Command, ExitCode};
 

@@ -172,7 +172,7 @@ diff --git a/a b/a
         assert_eq!((bare.summary(), bare.field("Finds")), ("", None));
     }
 
-    /// `git apply` below a repository changes nothing and succeeds, unless it is told where to stop.
+    /// `git apply` below a repository changes nothing and succeeds, unless it knows where to stop.
     #[test]
     fn a_patch_is_applied_below_a_repository() {
         let repository = tempfile::tempdir().expect("a folder");

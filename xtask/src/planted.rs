@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::copy::SourceCopy;
 use crate::patches::{self, Patch};
 use options::{Action, Options, USAGE};
-use outcome::{Outcome, Row, judge, table};
+use outcome::{Outcome, Row, classify, table};
 
 /// `cargo xtask planted …`.
 pub(crate) fn planted(arguments: impl Iterator<Item = String>) -> ExitCode {
@@ -126,7 +126,7 @@ fn execute(copy: &SourceCopy, command: &str, limit: Duration) -> Result<Outcome,
     let status = timeout.status();
     let status = status.map_err(|error| format!("cannot start timeout: {error}"))?;
     let printed = std::fs::read(&log).map_err(io)?;
-    Ok(judge(
+    Ok(classify(
         status.code(),
         &String::from_utf8_lossy(&printed),
         limit,

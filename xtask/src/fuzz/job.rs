@@ -17,7 +17,7 @@ const MEMORY_MIB: usize = 1024;
 /// Bytes of an input that is made up.
 const LONGEST_INPUT: usize = 2048;
 
-/// How often progress is told.
+/// The time between reports of progress.
 const LOOK_TIME: Duration = Duration::from_secs(10);
 
 /// The seed of the mutations for a number of runs: any constant does.
@@ -194,7 +194,7 @@ impl Progress {
 /// Waits for all of them; true if none has found anything.
 pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
     let mut all_well = true;
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     while !jobs.is_empty() {
         std::thread::sleep(Duration::from_millis(100));
         let mut still = Vec::new();
@@ -209,8 +209,8 @@ pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
             }
         }
         jobs = still;
-        if chatty && told.elapsed() >= LOOK_TIME && stderr().is_terminal() {
-            told = Instant::now();
+        if chatty && reported.elapsed() >= LOOK_TIME && stderr().is_terminal() {
+            reported = Instant::now();
             for job in &jobs {
                 eprintln!("{}", job.progress());
             }

@@ -64,7 +64,7 @@ impl fmt::Display for Outcome {
 }
 
 /// What a command's status and output say.
-pub fn judge(status: Option<i32>, output: &str, limit: Duration) -> Outcome {
+pub fn classify(status: Option<i32>, output: &str, limit: Duration) -> Outcome {
     let failed_test = failed_test(output);
     match status {
         Some(0) => Outcome::Survived,
@@ -146,21 +146,24 @@ mod tests {
         let tests = "running 2 tests\ntest a::works ... ok\ntest b::fails ... FAILED\ntest c ... FAILED\n\
                      error: test failed, to rerun pass `--lib`\n";
         let found = |by: &str| Outcome::Found(by.to_owned());
-        assert_eq!(judge(Some(101), tests, LIMIT), found("b::fails"));
-        assert_eq!(judge(Some(124), tests, LIMIT), found("b::fails"));
+        assert_eq!(classify(Some(101), tests, LIMIT), found("b::fails"));
+        assert_eq!(classify(Some(124), tests, LIMIT), found("b::fails"));
         let build = "error[E0425]: no such name\n  --> a.rs\nerror: could not compile `a`\n";
         let error = "error[E0425]: no such name".to_owned();
-        assert_eq!(judge(Some(101), build, LIMIT), Outcome::DoesNotBuild(error));
         assert_eq!(
-            judge(Some(1), "seed 7: lost a write\n\n", LIMIT),
+            classify(Some(101), build, LIMIT),
+            Outcome::DoesNotBuild(error)
+        );
+        assert_eq!(
+            classify(Some(1), "seed 7: lost a write\n\n", LIMIT),
             found("seed 7: lost a write")
         );
-        assert_eq!(judge(Some(124), "", LIMIT), found("no end within 9 s"));
+        assert_eq!(classify(Some(124), "", LIMIT), found("no end within 9 s"));
         assert_eq!(
-            judge(Some(0), "test a ... FAILED\n", LIMIT),
+            classify(Some(0), "test a ... FAILED\n", LIMIT),
             Outcome::Survived
         );
-        assert_eq!(judge(None, "", LIMIT), found("a status that is not 0"));
+        assert_eq!(classify(None, "", LIMIT), found("a status that is not 0"));
     }
 
     #[test]
