@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::{cargo, duplicates, patches, root, sim};
+use crate::{cargo, duplicates, patches, root, sim, tidy};
 use steps::Steps;
 
 /// `cargo xtask ci`.
@@ -45,6 +45,7 @@ fn product(steps: &Steps, built: Sender<bool>) {
     steps.command("format", cargo(&["fmt", "--all", "--check"]));
     steps.check("one version of each key crate", single_versions);
     steps.check("patches", patches::check);
+    steps.check("tidy", tidy::check);
     let tests_built = steps.command("build", cargo(&["test", "--workspace", "--no-run"]));
     // The other lane may have ended, with a panic that is reported there.
     let _ = built.send(tests_built);

@@ -1,9 +1,10 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
 //! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
 //! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something,
-//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates what can happen to the daemon, from seeds,
-//! `cargo xtask experiment` compares the daemon with one that was built from a patch, `cargo xtask planted` and `cargo xtask mutants` find out
-//! which mistakes no test finds.
+//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates
+//! what can happen to the daemon, from seeds, `cargo xtask experiment` compares the daemon with one that was built
+//! from a patch, `cargo xtask planted` and `cargo xtask mutants` find out which mistakes no test finds,
+//! `cargo xtask tidy` checks rules of style and structure.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
@@ -20,6 +21,7 @@ mod mutants;
 mod patches;
 mod planted;
 mod sim;
+mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -27,7 +29,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci      format, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
+  ci      format, tidy, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
           simulation, models of threads, a few planted mistakes
   check-fuzz, check-sim
           fuzzing and simulation as ci has them: the same inputs and seeds each time
@@ -43,6 +45,7 @@ usage: cargo xtask COMMAND
   fuzz    look for inputs that break something; see fuzz/README.md
   sim     simulate guests, kernel and disk from seeds, and all that can happen to the daemon; --help says how
   planted plant mistakes, one at a time, each of which a test must find; --help says how
+  tidy    check rules of style and structure, with a list of exceptions that only shrinks; --help says how
   mutants let cargo-mutants make mistakes in ring, device and recovery code, for some minutes; --help says how
 ";
 
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Some("mutants") => return mutants::mutants(arguments),
         Some("planted") => return planted::planted(arguments),
         Some("sim") => return sim::sim(arguments),
+        Some("tidy") => return tidy::tidy(arguments),
         _ => {}
     }
     match (command.as_deref(), arguments.next().as_deref()) {

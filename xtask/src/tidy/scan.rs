@@ -1,0 +1,293 @@
+//! Module declarations and paths of one source file.
+//!
+//! A scanner and no parser. It does not see modules and paths that macros make up, and a path is only found when it
+//! begins with `crate`, `self` or `super`: names that came by a glob import lead nowhere.
+
+use super::tokens::{Kind, Token, tokens};
+
+/// The declarations and paths of a file.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// `mod NAME;`, and inline modules.
+    pub(super) modules: Vec<Declaration>,
+    /// Paths in `use` and elsewhere.
+    pub(super) paths: Vec<UsedPath>,
+    /// Imports outside of inline modules and functions: names by which others may reach something else.
+    pub(super) imports: Vec<Import>,
+}
+
+/// A module that a file declares.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Declaration {
+    /// The inline modules of the file around it, from the outermost, and its own name.
+    pub(super) path: Vec<String>,
+    /// Its text is in the same file.
+    pub(super) inline: bool,
+    /// The value of `#[path]`.
+    pub(super) file: Option<String>,
+    /// It is compiled for tests only.
+    pub(super) test: bool,
+}
+
+/// A path that begins with `crate`, `self` or `super`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UsedPath {
+    /// The inline modules of the file around it.
+    pub(super) inside: Vec<String>,
+    pub(super) segments: Vec<String>,
+    /// It is compiled for tests only.
+    pub(super) test: bool,
+    pub(super) line: usize,
+}
+
+/// An imported name, and what it stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Import {
+    pub(super) name: String,
+    pub(super) segments: Vec<String>,
+}
+
+/// Braces that are open: an inline module's, or any others.
+#[derive(Debug)]
+struct Scope {
+    module: Option<String>,
+    test: bool,
+}
+
+/// The attributes before the item that comes next.
+#[derive(Debug, Default)]
+struct Attributes {
+    test: bool,
+    file: Option<String>,
+}
+
+/// Scans the text of a file.
+pub(super) fn scan(source: &str) -> Scan {
+    let tokens = tokens(source);
+    let mut scan = Scan::default();
+    let mut scopes: Vec<Scope> = Vec::new();
+    let mut attributes = Attributes::default();
+    let mut module = None;
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let test = attributes.test || scopes.iter().any(|scope| scope.test);
+        let inside = scopes.iter().filter_map(|scope| scope.module.clone());
+        match token.text {
+            _ if token.kind == Kind::Literal => {}
+            "#" => {
+                at = attribute(&tokens, at + 1, &mut attributes);
+                continue;
+            }
+            "mod" if let Some(name) = word(&tokens, at + 1) => {
+                let inline = tokens.get(at + 2).is_some_and(|next| next.is("{"));
+                scan.modules.push(Declaration {
+                    path: inside.chain([name.to_owned()]).collect(),
+                    inline,
+                    file: attributes.file.take(),
+                    test,
+                });
+                module = inline.then(|| name.to_owned());
+            }
+            "use" if scopes.is_empty() => {
+                let mut leaves = Vec::new();
+                use_tree(&tokens, at + 1, &[], &mut leaves);
+                scan.imports
+                    .extend(leaves.into_iter().map(|leaf| leaf.import));
+            }
+            "crate" | "self" | "super" if !follows_colons(&tokens, at) => {
+                let mut leaves = Vec::new();
+                at = use_tree(&tokens, at, &[], &mut leaves);
+                let inside: Vec<String> = inside.collect();
+                // A lone `self` is a variable, a lone `super` a glob import.
+                leaves.retain(|leaf| leaf.import.segments.len() > 1);
+                scan.paths.extend(leaves.into_iter().map(|leaf| UsedPath {
+                    inside: inside.clone(),
+                    segments: leaf.import.segments,
+                    test,
+                    line: leaf.line,
+                }));
+                continue;
+            }
+            "{" => {
+                scopes.push(Scope {
+                    module: module.take(),
+                    test: attributes.test,
+                });
+                attributes = Attributes::default();
+            }
+            "}" => {
+                scopes.pop();
+                attributes = Attributes::default();
+            }
+            ";" => attributes = Attributes::default(),
+            _ => {}
+        }
+        at += 1;
+    }
+    scan
+}
+
+fn word<'s>(tokens: &[Token<'s>], at: usize) -> Option<&'s str> {
+    let token = tokens.get(at)?;
+    (token.kind == Kind::Word).then_some(token.text)
+}
+
+fn follows_colons(tokens: &[Token<'_>], at: usize) -> bool {
+    at > 0 && tokens[at - 1].is(":")
+}
+
+fn is_double_colon(tokens: &[Token<'_>], at: usize) -> bool {
+    tokens
+        .get(at..at + 2)
+        .is_some_and(|two| two[0].is(":") && two[1].is(":"))
+}
+
+/// Reads `[…]` or `![…]` behind a hash; returns the place behind it.
+fn attribute(tokens: &[Token<'_>], at: usize, attributes: &mut Attributes) -> usize {
+    if !tokens.get(at).is_some_and(|token| token.is("[")) {
+        return at;
+    }
+    let mut depth = 0usize;
+    let mut end = at;
+    while let Some(token) = tokens.get(end) {
+        depth += usize::from(token.is("["));
+        depth -= usize::from(token.is("]"));
+        end += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    let words: Vec<&str> = tokens[at + 1..end].iter().map(|token| token.text).collect();
+    match words[..] {
+        ["cfg", "(", "test", ")", ..] | ["cfg", "(", "all", "(", "test", ..] => {
+            attributes.test = true;
+        }
+        ["path", "=", file, ..] => attributes.file = Some(file.trim_matches('"').to_owned()),
+        _ => {}
+    }
+    end
+}
+
+/// A path at the end of a tree such as `a::{b, c as d}`.
+#[derive(Debug)]
+struct Leaf {
+    import: Import,
+    line: usize,
+}
+
+/// Reads a path or a tree of paths; returns the place behind it.
+fn use_tree(
+    tokens: &[Token<'_>],
+    mut at: usize,
+    prefix: &[String],
+    leaves: &mut Vec<Leaf>,
+) -> usize {
+    let line = tokens.get(at).map_or(0, |token| token.line);
+    let mut segments = prefix.to_vec();
+    loop {
+        if tokens.get(at).is_some_and(|token| token.is("{")) {
+            at += 1;
+            while tokens.get(at).is_some_and(|token| !token.is("}")) {
+                let next = use_tree(tokens, at, &segments, leaves);
+                at = next.max(at + 1);
+                if tokens.get(at).is_some_and(|token| token.is(",")) {
+                    at += 1;
+                }
+            }
+            return at + 1;
+        }
+        let Some(segment) = word(tokens, at) else {
+            break;
+        };
+        segments.push(segment.to_owned());
+        at += 1;
+        if !is_double_colon(tokens, at) {
+            break;
+        }
+        at += 2;
+    }
+    // `a::{self}` is `a`.
+    if segments.len() > 1 && segments.last().is_some_and(|last| last == "self") {
+        segments.pop();
+    }
+    let mut name = segments.last().cloned().unwrap_or_default();
+    if word(tokens, at) == Some("as") {
+        name = word(tokens, at + 1).unwrap_or_default().to_owned();
+        at += 2;
+    }
+    let import = Import { name, segments };
+    leaves.push(Leaf { import, line });
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(source: &str) -> Vec<(String, bool, usize)> {
+        let of = |path: UsedPath| {
+            let all = [&path.inside[..], &path.segments].concat();
+            (all.join("::"), path.test, path.line)
+        };
+        scan(source).paths.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn paths_of_imports_and_expressions_are_found() {
+        let source = "use crate::{a::{self, B}, c as d};\n\
+                      fn f(x: &crate::e::F<'_>) { super::g::h(x); crate::i!(); }\n\
+                      // crate::no\n\
+                      pub(crate) use self::j::*; const S: &str = \"crate::no\";";
+        let found: Vec<String> = paths(source).into_iter().map(|path| path.0).collect();
+        let all = "crate::a crate::a::B crate::c crate::e::F super::g::h crate::i self::j";
+        assert_eq!(found, all.split(' ').collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn paths_know_their_inline_modules_and_whether_they_are_tests() {
+        let source = "mod a {\n use super::b;\n}\nuse crate::c;\n\
+                      #[cfg(test)]\nuse crate::d;\nuse crate::e;\n\
+                      #[cfg(test)]\nmod tests {\n mod deep { use crate::f; }\n}\nuse crate::g;";
+        let expected = [
+            ("a::super::b", false, 2),
+            ("crate::c", false, 4),
+            ("crate::d", true, 6),
+            ("crate::e", false, 7),
+            ("tests::deep::crate::f", true, 10),
+            ("crate::g", false, 12),
+        ];
+        assert_eq!(
+            paths(source),
+            expected.map(|(path, test, line)| (path.into(), test, line))
+        );
+    }
+
+    #[test]
+    fn modules_are_found_with_their_files() {
+        let source =
+            "#[cfg(test)]\n#[path = \"x/y.rs\"]\npub(crate) mod a;\nmod b { mod c; }\nmod d;";
+        let module = |path: &str, inline, file: Option<&str>, test| Declaration {
+            path: path.split(' ').map(str::to_owned).collect(),
+            inline,
+            file: file.map(str::to_owned),
+            test,
+        };
+        let expected = [
+            module("a", false, Some("x/y.rs"), true),
+            module("b", true, None, false),
+            module("b c", false, None, false),
+            module("d", false, None, false),
+        ];
+        assert_eq!(scan(source).modules, expected);
+    }
+
+    #[test]
+    fn imports_know_the_names_that_they_give() {
+        let imports = scan("pub use a::{B, C as D};\nfn f() { use e::F; }").imports;
+        let found: Vec<(&str, String)> = imports
+            .iter()
+            .map(|import| (import.name.as_str(), import.segments.join("::")))
+            .collect();
+        assert_eq!(found, [("B", "a::B".to_owned()), ("D", "a::C".to_owned())]);
+    }
+}
