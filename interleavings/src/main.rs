@@ -11,7 +11,7 @@ mod lease;
 #[allow(unfulfilled_lint_expectations, reason = "the models use all of it")]
 mod range_lock;
 mod sync;
-#[path = "../../crates/event-loop/src/wake.rs"]
+#[path = "../../crates/iothread/src/event_loop/wake.rs"]
 mod wake;
 #[path = "../../crates/block/src/task/woken.rs"]
 mod woken;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use data_plane::{
+use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
     SocketDevice, SocketDeviceCommand, VringSetup, mailbox,
 };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use block::{IoContext, IoSettings};
-use data_plane::{Message, StoragePlane};
+use iothread::{Message, StoragePlane};
 use engine::{AioKernel, AioSettings, PoolSettings};
-use event_loop::{IoThread, PollSettings, Remote};
+use iothread::event_loop::{IoThread, PollSettings, Remote};
 
 use crate::plan::Config;
 use crate::poller::Wakeups;

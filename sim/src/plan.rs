@@ -6,7 +6,7 @@
 mod event;
 mod moods;
 
-use data_plane::OnError;
+use iothread::OnError;
 
 use crate::random::Random;
 

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use event_loop::poller::Event;
-use event_loop::{Interest, Poller, Readiness};
+use iothread::event_loop::poller::Event;
+use iothread::event_loop::{Interest, Poller, Readiness};
 use rustix::io::Errno;
 
 /// The loop's own descriptor, for its mail.

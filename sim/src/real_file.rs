@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
-use data_plane::OnError;
+use iothread::OnError;
 use virtqueue::control::{Descriptors, QueueSetup};
 
 use crate::daemon::Daemon;

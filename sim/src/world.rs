@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
-use data_plane::Resume;
+use iothread::Resume;
 use engine::Errno;
 
 use crate::client::Client;

@@ -1,6 +1,6 @@
 //! Findings of the simulator, as short plans that are run again.
 
-use data_plane::OnError;
+use iothread::OnError;
 use sim::plan::{
     Config, DriverFeatures, End, Event, Exchange, Filters, Handover, Kind, Leave, Plan, Then,
 };

@@ -64,7 +64,7 @@ fn product(steps: &Steps, built: Sender<bool>) {
     let mut lints = cargo(&["clippy", "--workspace", "--all-targets"]);
     lints.args(DENY_WARNINGS);
     steps.command("lints", lints);
-    let traced = ["--package", "data-plane", "--features", "latency-trace"];
+    let traced = ["--package", "iothread", "--features", "latency-trace"];
     let mut lints = cargo(&["clippy", "--all-targets"]);
     lints.args(traced).args(DENY_WARNINGS);
     steps.command("latency trace, lints", lints);

@@ -1,6 +1,6 @@
 //! `cargo xtask instructions`: how many instructions a request costs an iothread.
 //!
-//! Runs `data-plane`'s example `request_cost` under callgrind, which counts what the loop executes and
+//! Runs `iothread`'s example `request_cost` under callgrind, which counts what the loop executes and
 //! not what the guest's side of the example does; and `bench`'s `command_cost`, for a command to an LSI 53C895A.
 //! Each figure is the difference of two runs of different length, so that starting and stopping do not count. No
 //! time is measured: the figures are the same on every machine with the same processor features and compiler. No
@@ -44,7 +44,7 @@ struct Example {
 
 /// What the loop executes counts, except the guest's turns within.
 const REQUEST: Example = Example {
-    package: "data-plane",
+    package: "iothread",
     name: "request_cost",
     toggles: &[
         "--toggle-collect=*request_cost*iteration*",

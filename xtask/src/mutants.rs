@@ -25,11 +25,11 @@ was not, 3 if tests ran out of time; 124 when the time was over, which says noth
 const FILES: [&str; 7] = [
     "crates/virtqueue/src/**/*.rs",
     "crates/virtio-blk/src/**/*.rs",
-    "crates/data-plane/src/*recover*.rs",
-    "crates/data-plane/src/device.rs",
-    "crates/data-plane/src/device/*.rs",
-    "crates/data-plane/src/vring*.rs",
-    "crates/data-plane/src/vring/*.rs",
+    "crates/iothread/src/*recover*.rs",
+    "crates/iothread/src/device.rs",
+    "crates/iothread/src/device/*.rs",
+    "crates/iothread/src/vring*.rs",
+    "crates/iothread/src/vring/*.rs",
 ];
 
 /// What only tests use.

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use event_loop::{Context, HandlerId, Interest};
+use iothread::event_loop::{Context, HandlerId, Interest};
 
 use crate::device::PciDevice;
 use crate::server::Server;

@@ -1,6 +1,6 @@
 //! Answers that a guest may get, and contents that disk and memory may have.
 
-use data_plane::OnError;
+use iothread::OnError;
 
 use crate::failure::Failure;
 use crate::model::{Ended, SECTOR};

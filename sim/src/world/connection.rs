@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use data_plane::Message;
+use iothread::Message;
 
 use crate::plan::Kind;
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use data_plane::Resume;
+use iothread::Resume;
 use virtqueue::QueueLog;
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 

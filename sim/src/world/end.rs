@@ -1,6 +1,6 @@
 //! The end of a run: nothing else is done to the world, and all comes to an end, which is looked at.
 
-use data_plane::Resume;
+use iothread::Resume;
 
 use crate::daemon::Daemon;
 use crate::plan::{End, Leave, Then};

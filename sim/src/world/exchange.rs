@@ -4,7 +4,7 @@
 //! are disabled and have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes
 //! the old way to its end.
 
-use data_plane::OnError;
+use iothread::OnError;
 
 use crate::daemon::Daemon;
 use crate::model::SECTOR;

@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use data_plane::Message;
+use iothread::Message;
 use virtqueue::control::QueueCommand;
 
 use crate::plan::Handover;

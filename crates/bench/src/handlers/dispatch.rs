@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use event_loop::iothread::PlaneContext;
-use event_loop::{Epoll, HandlerId, Idle, Interest, IoThread, Plane, PollSettings, Readiness};
+use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::{
+    Epoll, HandlerId, Idle, Interest, IoThread, Plane, PollSettings, Readiness,
+};
 
 use super::no_kernel::NoKernel;
 use super::{Cost, descriptor};
@@ -124,7 +126,7 @@ impl Dispatch {
         };
         let audible = choose(registered);
         let no_kernel = NoKernel::default();
-        let poller: Box<dyn event_loop::Poller> = match kernel {
+        let poller: Box<dyn iothread::event_loop::Poller> = match kernel {
             Kernel::Epoll => Box::new(Epoll::new().map_err(Error::io("create an epoll"))?),
             Kernel::None => Box::new(no_kernel.clone()),
         };

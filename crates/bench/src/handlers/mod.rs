@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use event_loop::{Epoll, Poller};
+use iothread::event_loop::{Epoll, Poller};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use event_loop::poller::{Event, MAX_EVENTS_PER_WAIT};
-use event_loop::{Interest, Poller, Readiness};
+use iothread::event_loop::poller::{Event, MAX_EVENTS_PER_WAIT};
+use iothread::event_loop::{Interest, Poller, Readiness};
 
 /// What it tells at its next waits.
 #[derive(Default)]

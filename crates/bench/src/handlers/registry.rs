@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use event_loop::{Context, HandlerId, Interest, Poller};
+use iothread::event_loop::{Context, HandlerId, Interest, Poller};
 
 use super::{Cost, descriptor};
 use crate::error::{Error, Result};

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use event_loop::HandlerId;
-use event_loop::handlers::Handlers;
+use iothread::event_loop::HandlerId;
+use iothread::event_loop::handlers::Handlers;
 
 use super::{Cost, Options};
 use crate::error::Result;

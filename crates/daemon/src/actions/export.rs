@@ -6,7 +6,7 @@ mod virtio_scsi;
 use std::sync::Arc;
 use std::time::Duration;
 
-use data_plane::{ErrorPolicy, ExportReports, OnError};
+use iothread::{ErrorPolicy, ExportReports, OnError};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};

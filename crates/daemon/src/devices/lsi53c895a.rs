@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request, token};
-use data_plane::{Completion, ExportReports, SOURCES, SocketDevice};
-use event_loop::Interest;
+use iothread::event_loop::Interest;
+use iothread::{Completion, ExportReports, SOURCES, SocketDevice};
 use lsi_adapter::Adapter;
 use qmp::Handle;
 use telemetry::queue::{Kind, QueueStats};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use data_plane::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
+use iothread::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
 use qmp::Handle;
 use serde_json::json;
 use telemetry::queue::QueueName;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use data_plane::{DeviceCommand, DeviceSetup};
+use iothread::{DeviceCommand, DeviceSetup};
 use vhost_user::{StartedQueue, Target};
 use virtio_blk::Device;
 use virtqueue::control::{QueueSetup, StartError};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use data_plane::{DeviceCommand, DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
+use iothread::{DeviceCommand, DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use data_plane::DataThread;
+use iothread::DataThread;
 use telemetry::queue::QueueStats;
 
 /// An export's figures.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Node;
-use data_plane::{SocketDeviceCommand, SocketDeviceHandle};
+use iothread::{SocketDeviceCommand, SocketDeviceHandle};
 use telemetry::queue::QueueStats;
 use vhost_user::Server;
 use virtio_blk::Device;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::openmetrics::{Family, Format, Kind as Type, Labels, Text};
-use data_plane::WaitingRequests;
+use iothread::WaitingRequests;
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueStats};
 

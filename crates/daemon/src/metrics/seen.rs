@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use data_plane::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
+use iothread::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
 use telemetry::queue::QueueStats;
 
 use crate::disk::figures::Figures;

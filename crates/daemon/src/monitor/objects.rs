@@ -1,6 +1,6 @@
 //! Iothreads: made, removed, looked at.
 
-use data_plane::{DataThread, IothreadTotals};
+use iothread::{DataThread, IothreadTotals};
 use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};

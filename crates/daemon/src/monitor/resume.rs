@@ -1,6 +1,6 @@
 //! `block-export-resume`: requests that wait after an error go on.
 
-use data_plane::Resume;
+use iothread::Resume;
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 

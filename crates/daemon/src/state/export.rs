@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use data_plane::ExportReports;
+use iothread::ExportReports;
 use options::ExportOptions;
 
 use crate::devices::virtio_scsi::Controller;

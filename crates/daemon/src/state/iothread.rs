@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use data_plane::DataThread;
+use iothread::DataThread;
 use options::IothreadOptions;
 
 use crate::failure::Failure;
@@ -44,8 +44,8 @@ impl Iothread {
 }
 
 /// How an iothread with these options polls.
-pub(crate) fn polling(options: &IothreadOptions) -> event_loop::PollSettings {
-    event_loop::PollSettings {
+pub(crate) fn polling(options: &IothreadOptions) -> iothread::event_loop::PollSettings {
+    iothread::event_loop::PollSettings {
         max_ns: options.poll_max_ns,
         grow: options.poll_grow,
         shrink: options.poll_shrink,

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use data_plane::ExportReports;
+use iothread::ExportReports;
 use telemetry::counters::{Clock, Scale};
 
 /// So often in the time that a request may take.

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::Node;
-use data_plane::{DataThread, DataThreadSettings, Reports};
+use iothread::{DataThread, DataThreadSettings, Reports};
 use options::IothreadOptions;
 use qmp::Handle;
 use serde_json::json;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
+use iothread::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
 use qmp::Handle;
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
@@ -23,7 +23,7 @@ const LOST_PERIOD: Duration = Duration::from_secs(60);
 
 /// Starts it. It ends with the last who could report something.
 pub(crate) fn spawn(events: Handle) -> io::Result<Reports> {
-    let (reports, mailbox) = data_plane::mailbox();
+    let (reports, mailbox) = iothread::mailbox();
     let lost = reports.lost();
     std::thread::Builder::new()
         .name("reports".into())
@@ -208,11 +208,11 @@ fn key(cell: &IoErrors) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data_plane::ExportReports;
+    use iothread::ExportReports;
 
     #[test]
     fn one_per_second_node_and_direction_and_the_last_of_them() {
-        let (reports, mailbox) = data_plane::mailbox();
+        let (reports, mailbox) = iothread::mailbox();
         let exports = [("e", "n"), ("f", "n"), ("g", "m")]
             .map(|(export, node)| ExportReports::new(reports.clone(), export, node));
         let mut throttle = Throttle::default();

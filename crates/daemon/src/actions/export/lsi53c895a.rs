@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use data_plane::{DataThread, ExportReports};
+use iothread::{DataThread, ExportReports};
 use lsi_adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;

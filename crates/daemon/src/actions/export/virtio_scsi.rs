@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use data_plane::ExportReports;
+use iothread::ExportReports;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 

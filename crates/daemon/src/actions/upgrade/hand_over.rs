@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use data_plane::IoStatus;
+use iothread::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 

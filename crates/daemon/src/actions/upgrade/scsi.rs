@@ -1,7 +1,7 @@
 //! What SCSI controllers and their units have beside queues, as JSON: it changes until the last command is done, so it is
 //! handed over when queues have stopped.
 
-use data_plane::Errno;
+use iothread::Errno;
 use scsi::{Nexus, UnitState};
 use serde_json::{Value, json};
 use virtio_scsi::{Address, DeviceState, Event};

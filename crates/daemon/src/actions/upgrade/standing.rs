@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use data_plane::{SocketDeviceCommand, SocketDeviceHandle};
+use iothread::{SocketDeviceCommand, SocketDeviceHandle};
 use vhost_user::{HandedOver, Parked, Server};
 use virtio_scsi::CONTROL_QUEUE;
 

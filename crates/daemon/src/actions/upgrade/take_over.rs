@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use data_plane::SocketDeviceCommand;
+use iothread::SocketDeviceCommand;
 use options::{Directive, Invocation, ObjectOptions};
 use serde_json::Value;
 

@@ -1,0 +1,336 @@
+//! A virtio-scsi queue on an iothread: for commands, for control or for events.
+//!
+//! Queues of one controller send each other messages, whichever threads they are on. A message comes through the mailbox of
+//! the iothread, as all messages to it do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::event_loop::Remote;
+use block::{AttachedDisk, Node, SourceIo};
+use engine::{Completion, Errno};
+use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
+use virtio_scsi::{
+    Address, Batch, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue,
+    QueueDisk, ToQueue,
+};
+use virtqueue::Chain;
+
+use super::{Broken, InFlight, QueueContext, QueueDevice};
+use crate::message::{DeviceCommand, Message};
+use crate::reports::ExportReports;
+
+/// Settings of a controller's queue that is to be started.
+pub struct ScsiSetup {
+    /// The controller.
+    pub device: Arc<Device>,
+    /// Which of its queues.
+    pub index: u16,
+    /// Its units' disks.
+    pub disks: Vec<ScsiDisk>,
+}
+
+/// A unit and the disk behind it.
+#[derive(Clone)]
+pub struct ScsiDisk {
+    /// Where the guest finds it.
+    pub address: Address,
+    /// The disk.
+    pub node: Arc<Node>,
+    /// What the queue's commands to it are counted in, beside the queue's own figures: other queues do so as well if they
+    /// run on the same iothread.
+    pub stats: Arc<QueueStats>,
+    /// Where failed requests are reported, beside the log.
+    pub reports: Option<Arc<ExportReports>>,
+}
+
+/// A message to a queue, with the queue's number: places are used again.
+pub struct ScsiMessage {
+    queue: u64,
+    message: ToQueue,
+}
+
+/// The way to a queue on an iothread.
+struct RemoteQueuePort {
+    remote: Remote<Message>,
+    place: u32,
+    queue: u64,
+}
+
+impl Port for RemoteQueuePort {
+    fn send(&self, message: ToQueue) {
+        let queue = self.queue;
+        let command = DeviceCommand::ToScsi(ScsiMessage { queue, message });
+        // An iothread that is gone has taken the queue with it.
+        let _ = self.remote.send(Message::Device(self.place, command));
+    }
+}
+
+/// Numbers of queues, for as long as the program runs.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The kind of a queue.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is in a box, and seldom one of the small ones"
+)]
+enum Role {
+    Commands {
+        queue: Queue,
+        disks: Vec<AttachedDisk>,
+        /// Of each disk.
+        reports: Vec<Option<Arc<ExportReports>>>,
+    },
+    Control(ControlQueue),
+    Events(EventQueue),
+}
+
+/// A queue of a controller.
+pub(crate) struct ScsiQueue {
+    name: QueueName,
+    stats: Arc<QueueStats>,
+    number: u64,
+    role: Role,
+}
+
+impl ScsiQueue {
+    /// For a ring of `size` entries, at this place of an iothread. `attach` makes the route to a disk.
+    pub fn new(
+        ScsiSetup {
+            device,
+            index,
+            disks,
+        }: ScsiSetup,
+        name: QueueName,
+        size: u16,
+        place: u32,
+        stats: Arc<QueueStats>,
+        remote: Remote<Message>,
+        mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
+    ) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = Arc::new(RemoteQueuePort {
+            remote,
+            place,
+            queue: number,
+        });
+        let role = match index {
+            CONTROL_QUEUE => Role::Control(ControlQueue::new(device, size, port)),
+            EVENT_QUEUE => Role::Events(EventQueue::new(device, port)),
+            _ => {
+                let (name, stats) = (name.clone(), stats.clone());
+                let mut queue = Queue::new(name, device, size, port, stats);
+                queue.set_disks(&counted(&disks));
+                Role::Commands {
+                    queue,
+                    reports: reports_of(&disks),
+                    disks: disks.iter().map(|disk| attach(&disk.node)).collect(),
+                }
+            }
+        };
+        ScsiQueue {
+            name,
+            stats,
+            number,
+            role,
+        }
+    }
+}
+
+impl QueueDevice for ScsiQueue {
+    fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    fn stats(&self) -> &QueueStats {
+        &self.stats
+    }
+
+    fn into_disks(self: Box<Self>) -> Vec<AttachedDisk> {
+        match self.role {
+            Role::Commands { disks, .. } => disks,
+            Role::Control(_) | Role::Events(_) => Vec::new(),
+        }
+    }
+
+    /// Requests that use the guest's memory. Functions on the control queue keep theirs themselves.
+    fn in_flight(&self) -> InFlight {
+        let requests = match &self.role {
+            Role::Commands { queue, .. } => queue.in_flight(),
+            Role::Control(_) | Role::Events(_) => 0,
+        };
+        // The guest retries what has failed.
+        let parked = 0;
+        InFlight { requests, parked }
+    }
+
+    fn admit(
+        &mut self,
+        cx: QueueContext<'_>,
+        chain: &mut Chain,
+        budget: usize,
+    ) -> Result<Admission, Broken> {
+        let QueueContext {
+            ring,
+            memory,
+            io,
+            place,
+            now,
+            ..
+        } = cx;
+        let batch = Batch { memory, now };
+        let admission = match &mut self.role {
+            Role::Commands { queue, disks, .. } => {
+                let io = &mut SourceIo { io, disks, place };
+                queue.admit(ring, batch, chain, io, budget)
+            }
+            Role::Control(queue) => queue.admit(ring, memory, chain, budget),
+            Role::Events(queue) => queue.admit(ring, batch, chain),
+        };
+        Ok(admission?)
+    }
+
+    fn take_answered(&mut self) -> bool {
+        match &mut self.role {
+            Role::Commands { queue, .. } => queue.take_answered(),
+            Role::Control(queue) => queue.take_answered(),
+            Role::Events(queue) => queue.take_answered(),
+        }
+    }
+
+    fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
+        let Role::Commands {
+            queue,
+            disks,
+            reports,
+        } = &mut self.role
+        else {
+            debug_assert!(false, "these queues have no block requests");
+            return;
+        };
+        let io = &mut SourceIo {
+            io: cx.io,
+            disks,
+            place: cx.place,
+        };
+        queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
+            report_failed(queue, reports, slot, errno);
+        });
+    }
+
+    fn end_batch(&mut self) -> bool {
+        match &mut self.role {
+            Role::Commands { queue, .. } => {
+                queue.end_batch();
+                queue.has_deferred()
+            }
+            Role::Control(_) | Role::Events(_) => false,
+        }
+    }
+
+    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
+        match &mut self.role {
+            Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
+                io: cx.io,
+                disks,
+                place: cx.place,
+            }),
+            Role::Control(_) | Role::Events(_) => true,
+        }
+    }
+
+    fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
+        match &mut self.role {
+            Role::Commands { queue, .. } => queue.end_admissions(),
+            Role::Control(queue) => queue.stop(ring),
+            Role::Events(_) => {}
+        }
+    }
+
+    /// Buffers for events are not answered.
+    fn has_requests(&self) -> bool {
+        !matches!(self.role, Role::Events(_))
+    }
+
+    fn begin_generation(&mut self) -> AdmitTime {
+        match &mut self.role {
+            Role::Commands { queue, .. } => queue.begin_generation(),
+            Role::Control(_) | Role::Events(_) => AdmitTime::default(),
+        }
+    }
+
+    fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
+        match &mut self.role {
+            Role::Commands { queue, .. } => Some((queue.take_old()?, 1)),
+            Role::Control(_) | Role::Events(_) => None,
+        }
+    }
+
+    /// What a command asks for next after this goes to the new disk: its steps are complete requests each, of which none needs to know
+    /// the way of the one before.
+    fn set_disks(&mut self, new: Vec<ScsiDisk>, attached: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+        match &mut self.role {
+            Role::Commands {
+                queue,
+                disks,
+                reports,
+            } => {
+                queue.set_disks(&counted(&new));
+                *reports = reports_of(&new);
+                std::mem::replace(disks, attached)
+            }
+            Role::Control(_) | Role::Events(_) => attached,
+        }
+    }
+
+    fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
+        if message.queue != self.number {
+            return false;
+        }
+        let QueueContext {
+            ring, io, place, ..
+        } = cx;
+        match (&mut self.role, message.message) {
+            (Role::Commands { queue, disks, .. }, ToQueue::Resume(token)) => {
+                let io = &mut SourceIo { io, disks, place };
+                queue.resume(ring, token, io);
+            }
+            (Role::Commands { queue, disks, .. }, ToQueue::Cancel(cancel)) => {
+                let io = &mut SourceIo { io, disks, place };
+                let empty = !ring.has_available();
+                queue.cancel(ring, &cancel, io);
+                if empty {
+                    queue.end_admissions();
+                }
+            }
+            (Role::Control(queue), ToQueue::Cancelled(outcome)) => {
+                queue.cancelled(ring, &outcome);
+            }
+            // The queue becomes active.
+            (Role::Events(_), ToQueue::Events) => {}
+            _ => debug_assert!(false, "queues get messages for their role"),
+        }
+        true
+    }
+}
+
+fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+    let disk = |disk: &ScsiDisk| QueueDisk {
+        address: disk.address,
+        stats: disk.stats.clone(),
+    };
+    disks.iter().map(disk).collect()
+}
+
+fn reports_of(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
+    disks.iter().map(|disk| disk.reports.clone()).collect()
+}
+
+/// The disk has failed a block request.
+#[cold]
+fn report_failed(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
+    let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));
+    if let Some(Some(reports)) = reports {
+        reports.failed(queue.is_read(slot), errno);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a plane may ask of its loop: watch a descriptor, set a timer, read the clock.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::event_loop::handlers::{HandlerId, Handlers};
+use crate::event_loop::poller::{Interest, Poller};
+use crate::event_loop::timers::{TimerId, Timers};
+use crate::event_loop::totals::LoopTotals;
+
+/// The loop as its plane sees it, generic over the plane's tags for handlers and timers.
+pub struct Context<H, T> {
+    pub(crate) poller: Box<dyn Poller>,
+    pub(crate) handlers: Handlers<H>,
+    pub(crate) timers: Timers<T>,
+    pub(crate) totals: Arc<LoopTotals>,
+}
+
+impl<H: Copy, T: Copy> Context<H, T> {
+    /// Around a poller.
+    #[must_use]
+    pub fn new(poller: Box<dyn Poller>) -> Self {
+        Context {
+            poller,
+            handlers: Handlers::default(),
+            timers: Timers::default(),
+            totals: Arc::default(),
+        }
+    }
+
+    /// Watches `fd`, which the loop owns from now on; the plane hears `handler` when it is ready.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` says; the descriptor is closed then.
+    pub fn add(&mut self, fd: OwnedFd, interest: Interest, handler: H) -> io::Result<HandlerId> {
+        let id = self.handlers.insert(fd, handler);
+        if let Some(fd) = self.handlers.fd(id)
+            && let Err(error) = self.poller.add(fd.as_fd(), interest, id.cookie())
+        {
+            self.handlers.remove(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Watches a registered descriptor for something else.
+    ///
+    /// # Errors
+    /// `ENOENT` when the handler was deleted; else what `epoll_ctl(2)` says.
+    pub fn modify(&mut self, id: HandlerId, interest: Interest) -> io::Result<()> {
+        let fd = self.handlers.fd(id).ok_or(rustix::io::Errno::NOENT)?;
+        self.poller.modify(fd.as_fd(), interest, id.cookie())
+    }
+
+    /// The descriptor that a handler watches; `None` when it was deleted.
+    #[must_use]
+    pub fn fd(&self, id: HandlerId) -> Option<BorrowedFd<'_>> {
+        self.handlers.fd(id).map(AsFd::as_fd)
+    }
+
+    /// Deletes a handler at any time, also from within itself or from within another one that is
+    /// ready in the same iteration. Gives the descriptor back; `None` when it was deleted before.
+    pub fn delete(&mut self, id: HandlerId) -> Option<OwnedFd> {
+        let fd = self.handlers.remove(id)?;
+        // The kernel knows the descriptor: it was added and nobody else could close it.
+        let deleted = self.poller.delete(fd.as_fd());
+        debug_assert!(deleted.is_ok());
+        Some(fd)
+    }
+
+    /// Sets a timer on [`Context::now_ns`]'s clock.
+    pub fn add_timer(&mut self, deadline_ns: u64, timer: T) -> TimerId {
+        self.timers.insert(deadline_ns, timer)
+    }
+
+    /// Cancels a timer; false when it is no longer set.
+    pub fn cancel_timer(&mut self, id: TimerId) -> bool {
+        self.timers.cancel(id)
+    }
+
+    /// The loop's clock, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.poller.now_ns()
+    }
+
+    /// What the loop has done so far: for other threads.
+    #[must_use]
+    pub fn totals(&self) -> Arc<LoopTotals> {
+        self.totals.clone()
+    }
+
+    /// How many handlers are registered.
+    #[must_use]
+    pub fn handler_count(&self) -> usize {
+        self.handlers.len()
+    }
+}

@@ -1,0 +1,503 @@
+//! How long a source keeps the loop waiting, learnt; and how long it is worth polling for it.
+//!
+//! A source is whatever the loop may be needed by again: a queue whose guest thinks, a queue whose
+//! disk works. Whenever the loop has run dry and was needed again, the time between is a sample for
+//! the source that ended it. A [`Pace`] counts a source's samples in a small histogram that forgets,
+//! and answers with a window: the time to poll that gains most.
+//!
+//! The gain is counted in the operator's own currency. `poll-max-ns` is the CPU time that one
+//! spared wake-up is worth, so a window `w` gains `max * P(gap <= w) - E[min(gap, w)]` on average;
+//! the best `w` may be none at all. Hence, without further rules: a source that takes 60 us is polled
+//! for just over 60 us; one whose events come later than `max` on average, and none of them soon, is
+//! not polled for; of one that is quick or slow in turns the quick part is polled for if it is
+//! frequent enough; and a tail is cut off where it no longer pays.
+//!
+//! Until a source has shown [`ENOUGH`] gaps, its window starts small after a gap within
+//! `poll-max-ns`, grows (`poll-grow`) and shrinks (`poll-shrink`).
+//!
+//! Gaps alone would mislead where the guest's vCPU and this thread share a CPU: while we poll the guest
+//! cannot run, and as soon as we block it answers at once, which looks like a gap that is worth polling
+//! for. So a source also remembers misses: windows that passed in vain, the event coming soon after.
+//! Some are chance. After more than [`TOLERATED_MISSES`] the source is not polled for during twice as many
+//! gaps with each one more, up to [`MAX_SKIPPED`]; each window that catches its event halves their count.
+//!
+//! And a wake-up is worth sparing only where it shows: a disk with a long queue of requests takes so long for
+//! each that nothing is polled for (`LONG_FLIGHT`).
+//!
+//! What is not here: clocks, rings, the decision to poll at all ([`crate::event_loop::budget`]). All of it
+//! happens when the loop goes idle or was idle, and nothing per request.
+
+/// What an operator may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollSettings {
+    /// Longest time to poll, in nanoseconds, and the CPU time that a spared wake-up is worth; 0 turns
+    /// polling off.
+    pub max_ns: u64,
+    /// A window without history is multiplied by this to grow; 0 means 2.
+    pub grow: u64,
+    /// A window without history is divided by this to shrink; 0 means that it drops to nothing.
+    pub shrink: u64,
+    /// Share of a CPU that polling may use, in percent (`poll-cpu-max`); 100 and more is no limit,
+    /// 0 turns polling off. See [`crate::event_loop::budget`].
+    pub cpu_max_percent: u32,
+}
+
+/// Default of `poll-max-ns`: a disk that answers within 100 us has answered by then, also where the
+/// first answers are seen late because the thread had to be woken for them.
+pub const DEFAULT_POLL_MAX_NS: u64 = 200_000;
+
+impl Default for PollSettings {
+    /// At most [`DEFAULT_POLL_MAX_NS`], on as much of a CPU as pays.
+    fn default() -> Self {
+        PollSettings {
+            max_ns: DEFAULT_POLL_MAX_NS,
+            grow: 0,
+            shrink: 0,
+            cpu_max_percent: 100,
+        }
+    }
+}
+
+/// The histogram divides `poll-max-ns` into so many equal parts: a window is at most a sixteenth of
+/// what a wake-up is worth longer than it should be.
+const PARTS: u8 = 16;
+
+/// What one sample adds to its count. More than one, so that what is halved is not forgotten at once.
+const SAMPLE: u8 = 8;
+
+/// Counts are halved when they add up to this: the last 8 to 16 samples decide.
+const FULL: u16 = 16 * SAMPLE as u16;
+
+/// Samples after which the histogram is trusted.
+const ENOUGH: u8 = 3;
+
+/// Misses, less those that hits have made up for, that do not stop polling: a guest that has changed
+/// its pace causes as many until its histogram has noticed.
+const TOLERATED_MISSES: u8 = 3;
+
+/// Gaps after which a source is tried again that polling never helps: a window of 200 us each thousand
+/// gaps does not show, and who has got a CPU of its own is noticed after so many.
+pub const MAX_SKIPPED: u16 = 1024;
+
+/// The window that polling starts with where there is no history.
+const FIRST_WINDOW_NS: u64 = 4_000;
+
+/// A disk with many requests in flight takes its gap times their number for each (Little's law). Once
+/// that is so many times `poll-max-ns`, a wake-up does not show in it and is not polled for.
+const LONG_FLIGHT: u64 = 2;
+
+/// The gaps of one kind of event.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gaps {
+    /// Mean of the last gaps, each cut off at where nothing is polled for any more.
+    mean_ns: u64,
+    counts: [u8; PARTS as usize],
+    /// Those beyond `poll-max-ns`.
+    late: u8,
+    /// How many samples there were, up to [`ENOUGH`].
+    known: u8,
+    /// Windows in vain, as [`Gaps::judge`] counts them.
+    misses: u8,
+    /// So many gaps are not polled for.
+    skip: u16,
+    window_ns: u64,
+}
+
+impl Gaps {
+    fn add(&mut self, settings: &PollSettings, gap_ns: u64) {
+        let cut_ns = gap_ns.min(long_flight_ns(settings));
+        self.mean_ns = self.mean_ns - self.mean_ns / 8 + cut_ns / 8;
+        let part_ns = part_ns(settings);
+        let part = usize::try_from(gap_ns / part_ns).unwrap_or(usize::MAX);
+        *self.counts.get_mut(part).unwrap_or(&mut self.late) += SAMPLE;
+        if self.total() >= FULL {
+            for count in self.counts.iter_mut().chain([&mut self.late]) {
+                *count /= 2;
+            }
+        }
+        self.known = ENOUGH.min(self.known + 1);
+        self.window_ns = if self.known == ENOUGH {
+            (u64::from(self.best_parts()) * part_ns).min(settings.max_ns)
+        } else {
+            first_windows(settings, self.window_ns, gap_ns)
+        };
+    }
+
+    /// The window to poll for now.
+    fn offer_ns(&self) -> u64 {
+        if self.skip > 0 { 0 } else { self.window_ns }
+    }
+
+    /// A gap has ended. Remembers whether polling for it was of use.
+    fn judge(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let soon_ns = self.window_ns.saturating_add(settings.max_ns);
+        match polled {
+            Polled::Found => self.misses /= 2,
+            // What comes much later says nothing of the CPU: the histogram deals with it.
+            Polled::InVain if self.window_ns > 0 && gap_ns <= soon_ns => {
+                let doublings = (self.misses + 1).saturating_sub(TOLERATED_MISSES);
+                if doublings > 0 {
+                    self.skip = 1 << doublings;
+                }
+                if self.skip < MAX_SKIPPED {
+                    self.misses += 1;
+                }
+            }
+            Polled::InVain | Polled::Not => {}
+        }
+    }
+
+    fn total(&self) -> u16 {
+        let counts = self.counts.iter().map(|count| u16::from(*count));
+        counts.sum::<u16>() + u16::from(self.late)
+    }
+
+    /// The window with the greatest gain, in parts of `poll-max-ns`; 0 when none gains anything.
+    ///
+    /// The unit of the gain is a part too: who comes within it spares a wake-up, worth all
+    /// [`PARTS`]; who has not come before it costs one.
+    fn best_parts(&self) -> u8 {
+        let mut waiting = i32::from(self.total());
+        let (mut gain, mut best_gain, mut best) = (0, 0, 0);
+        for (part, count) in (1..).zip(self.counts) {
+            let count = i32::from(count);
+            gain += i32::from(PARTS) * count - waiting;
+            waiting -= count;
+            if gain > best_gain {
+                (best_gain, best) = (gain, part);
+            }
+        }
+        best
+    }
+}
+
+fn long_flight_ns(settings: &PollSettings) -> u64 {
+    settings.max_ns.saturating_mul(LONG_FLIGHT)
+}
+
+fn part_ns(settings: &PollSettings) -> u64 {
+    settings.max_ns.div_ceil(PARTS.into()).max(1)
+}
+
+/// The window after a gap when there are too few samples to tell.
+fn first_windows(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
+    let PollSettings {
+        max_ns,
+        grow,
+        shrink,
+        ..
+    } = *settings;
+    if gap_ns > max_ns {
+        window_ns.checked_div(shrink).unwrap_or(0)
+    } else if window_ns == 0 {
+        FIRST_WINDOW_NS.min(max_ns)
+    } else {
+        let factor = if grow == 0 { 2 } else { grow };
+        window_ns.saturating_mul(factor).min(max_ns)
+    }
+}
+
+/// How polling went in an idle time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// It did not take place, or something else ended it.
+    Not,
+    /// Something was found before the window had passed.
+    Found,
+    /// The window passed.
+    InVain,
+}
+
+/// An idle time that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Idle {
+    /// When the loop was needed again, in nanoseconds on its clock.
+    pub woke_ns: u64,
+    /// Whether it polled before.
+    pub polled: Polled,
+}
+
+/// Whose turn it is at a source. Each has gaps of its own: a disk that answers within 60 us is worth
+/// polling for, also when its guest asks once a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing is in flight: the guest's next request comes when it comes.
+    #[default]
+    Guest,
+    /// Requests are in flight: the next event is most likely a completion.
+    Disk {
+        /// How many of the source's.
+        in_flight: u32,
+    },
+}
+
+/// One source.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    guest: Gaps,
+    disk: Gaps,
+    turn: Turn,
+    /// Changes with every event of the source.
+    progress: u64,
+    /// When the loop had run dry first after the source's last event.
+    dry_ns: u64,
+    /// The histograms' scale; they begin anew with another one.
+    max_ns: u64,
+}
+
+impl Pace {
+    /// The loop has run dry. `progress` is anything that changes with every event of the source.
+    /// Until when it is worth polling for the source: a time that has passed when it is not.
+    pub fn poll_until(
+        &mut self,
+        settings: &PollSettings,
+        now_ns: u64,
+        progress: u64,
+        turn: Turn,
+    ) -> u64 {
+        if self.max_ns != settings.max_ns {
+            *self = Pace {
+                max_ns: settings.max_ns,
+                ..Pace::default()
+            };
+        }
+        if self.progress != progress || self.dry_ns == 0 {
+            (self.progress, self.dry_ns) = (progress, now_ns);
+        }
+        self.turn = turn;
+        if let Turn::Disk { in_flight } = turn
+            && self.disk.mean_ns.saturating_mul(in_flight.into()) > long_flight_ns(settings)
+        {
+            return self.dry_ns;
+        }
+        self.dry_ns.saturating_add(self.gaps().offer_ns())
+    }
+
+    /// The loop was idle, was needed again, and has run one iteration since: if the source has made
+    /// progress, then that ended its gap.
+    pub fn learn(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
+        if self.progress == progress || self.dry_ns == 0 || self.max_ns != settings.max_ns {
+            return;
+        }
+        let gap_ns = idle.woke_ns.saturating_sub(self.dry_ns);
+        self.gaps().judge(settings, gap_ns, idle.polled);
+        self.gaps().add(settings, gap_ns);
+        // Until the loop runs dry again there is no gap to learn from.
+        self.dry_ns = 0;
+    }
+
+    fn gaps(&mut self) -> &mut Gaps {
+        match self.turn {
+            Turn::Guest => &mut self.guest,
+            Turn::Disk { .. } => &mut self.disk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: PollSettings = PollSettings {
+        max_ns: 160_000,
+        grow: 0,
+        shrink: 0,
+        cpu_max_percent: 100,
+    };
+
+    fn after(gaps_ns: impl IntoIterator<Item = u64>) -> Gaps {
+        let mut gaps = Gaps::default();
+        for gap_ns in gaps_ns {
+            gaps.add(&SETTINGS, gap_ns);
+        }
+        gaps
+    }
+
+    fn found(woke_ns: u64) -> Idle {
+        let polled = Polled::Found;
+        Idle { woke_ns, polled }
+    }
+
+    fn window_ns(gaps_ns: impl IntoIterator<Item = u64>) -> u64 {
+        after(gaps_ns).window_ns
+    }
+
+    #[test]
+    fn a_steady_gap_is_polled_for_to_the_end_of_its_part() {
+        for (gap_ns, window) in [
+            (0, 10_000),
+            (9_999, 10_000),
+            (10_000, 20_000),
+            (61_000, 70_000),
+        ] {
+            assert_eq!(window_ns([gap_ns; 3]), window);
+            assert_eq!(window_ns([gap_ns; 1000]), window);
+        }
+        assert_eq!(window_ns([155_000; 50]), 0, "costs what it gains");
+        assert_eq!(window_ns([u64::MAX; 1000]), 0);
+    }
+
+    #[test]
+    fn a_window_without_history_grows_and_shrinks_as_set() {
+        assert_eq!(window_ns([]), 0);
+        assert_eq!(window_ns([60_000]), 4_000);
+        assert_eq!(window_ns([60_000; 2]), 8_000);
+        assert_eq!(window_ns([60_000, 1_000_000]), 0);
+        let settings = PollSettings {
+            grow: 5,
+            shrink: 4,
+            ..SETTINGS
+        };
+        let mut gaps = Gaps::default();
+        gaps.add(&settings, 60_000);
+        let mut later = gaps;
+        gaps.add(&settings, 60_000);
+        assert_eq!(gaps.window_ns, 20_000);
+        later.add(&settings, 1_000_000);
+        assert_eq!(later.window_ns, 1_000);
+    }
+
+    #[test]
+    fn the_frequent_quick_part_is_polled_for_and_the_tail_is_not() {
+        // Half within 20 us, half after a second.
+        let half = (0..100).map(|index| {
+            if index % 2 == 0 {
+                15_000
+            } else {
+                1_000_000_000
+            }
+        });
+        assert_eq!(window_ns(half), 20_000);
+        // One in twelve: 20 us of polling, eleven times in vain, cost more than a wake-up.
+        let seldom = (0..120).map(|index| {
+            if index % 12 == 0 {
+                15_000
+            } else {
+                1_000_000_000
+            }
+        });
+        assert_eq!(window_ns(seldom), 0);
+        // Of who has not come within 20 us some come at 140 us, but too few to wait for.
+        let tail = (0..100).map(|index| match index % 5 {
+            0 if index % 3 == 0 => 140_000,
+            0 => 1_000_000_000,
+            _ => 15_000,
+        });
+        assert_eq!(window_ns(tail), 20_000);
+    }
+
+    #[test]
+    fn what_has_changed_is_believed_after_a_few_samples() {
+        let slow_ns = 1_000_000_000;
+        for before in [10, 13, 1000] {
+            let mut gaps = after(std::iter::repeat_n(60_000, before));
+            let wasted = (0..100).take_while(|_| {
+                gaps.add(&SETTINGS, slow_ns);
+                gaps.window_ns > 0
+            });
+            assert!(wasted.count() < 24, "after {before}");
+            let mut gaps = after(std::iter::repeat_n(slow_ns, before));
+            let missed = (0..100).take_while(|_| {
+                gaps.add(&SETTINGS, 60_000);
+                gaps.window_ns == 0
+            });
+            assert!(missed.count() < 12, "after {before}");
+        }
+    }
+
+    #[test]
+    fn counts_never_overflow_and_are_never_all_forgotten() {
+        // Spread evenly: each part has one sample when the counts are halved.
+        let spread: Vec<_> = (0..10_000).map(|index| index * 7_919 % 170_000).collect();
+        let mut gaps = Gaps::default();
+        for gap_ns in spread {
+            gaps.add(&SETTINGS, gap_ns);
+            assert!(gaps.total() < FULL && gaps.total() >= u16::from(SAMPLE));
+        }
+    }
+
+    #[test]
+    fn guest_and_disk_are_learnt_apart() {
+        // The guest asks once a second; its disk takes 60 us.
+        let mut pace = Pace::default();
+        let (mut now_ns, mut progress) = (1, 0);
+        for _ in 0..20 {
+            for (turn, gap_ns, window) in [
+                (Turn::Guest, 1_000_000_000, 0),
+                (Turn::Disk { in_flight: 1 }, 60_000, 70_000),
+            ] {
+                let until_ns = pace.poll_until(&SETTINGS, now_ns, progress, turn);
+                if now_ns > 10_000_000_000 {
+                    assert_eq!(until_ns, now_ns + window);
+                }
+                now_ns += gap_ns;
+                progress += 1;
+                pace.learn(&SETTINGS, found(now_ns), progress);
+            }
+        }
+    }
+
+    #[test]
+    fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
+        let mut pace = Pace::default();
+        for round in 0..10 {
+            let begin_ns = 1 + round * 1_000_000;
+            // Others need the loop every 10 us.
+            for step in 0..7 {
+                let now_ns = begin_ns + step * 10_000;
+                let until_ns =
+                    pace.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
+                assert!(round < 3 || until_ns == begin_ns + 70_000);
+                pace.learn(&SETTINGS, found(now_ns + 9_000), round);
+            }
+            pace.learn(&SETTINGS, found(begin_ns + 65_000), round + 1);
+        }
+    }
+
+    #[test]
+    fn a_long_queue_is_not_polled_for() {
+        let mut pace = Pace::default();
+        let mut windows = |in_flight, gap_ns: u64| {
+            let mut window_ns = 0;
+            for event in 0..100 {
+                let now_ns = 1 + event * 1_000_000;
+                let turn = Turn::Disk { in_flight };
+                window_ns = pace.poll_until(&SETTINGS, now_ns, event, turn) - now_ns;
+                pace.learn(&SETTINGS, found(now_ns + gap_ns), event + 1);
+            }
+            window_ns
+        };
+        // Each takes as long as all of them together: 12 us times 8, and times 128.
+        assert_eq!(windows(8, 12_000), 20_000);
+        assert_eq!(windows(128, 12_000), 0);
+        assert_eq!(
+            windows(128, 2_000),
+            10_000,
+            "a disk that is fast in spite of it"
+        );
+        assert_eq!(windows(1, 60_000), 70_000);
+    }
+
+    #[test]
+    fn other_settings_begin_anew() {
+        let mut pace = Pace::default();
+        for round in 0..5 {
+            pace.poll_until(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
+            pace.learn(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
+        }
+        let until_ns = pace.poll_until(&SETTINGS, 1_000_000, 5, Turn::Guest);
+        assert_eq!(until_ns, 1_060_000);
+        let other = PollSettings {
+            max_ns: 1_000_000,
+            ..SETTINGS
+        };
+        assert_eq!(
+            pace.poll_until(&other, 2_000_000, 5, Turn::Guest),
+            2_000_000
+        );
+    }
+}

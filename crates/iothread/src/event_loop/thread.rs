@@ -1,0 +1,133 @@
+//! The thread that a loop runs on: its start, its name, its end.
+//!
+//! The loop is built, run and dropped on that thread. What is not here: its CPUs, which whoever makes
+//! the plane may bind before anything else.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use crate::event_loop::iothread::{IoThread, Plane, PlaneContext};
+use crate::event_loop::mailbox::Remote;
+use crate::event_loop::pace::PollSettings;
+use crate::event_loop::poller::Epoll;
+
+/// Why an iothread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No poller or eventfd.
+    #[error(
+        "iothread {name}: cannot create its poller: {error} (too many open files? see `ulimit -n`)"
+    )]
+    Poller {
+        /// The iothread.
+        name: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No thread.
+    #[error("iothread {name}: cannot start its thread: {error}")]
+    Thread {
+        /// The iothread.
+        name: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// An iothread that panics has left requests that nobody will complete, and guests that wait for
+/// them: better that the process ends and is started again.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// A running iothread, as its owner holds it.
+pub struct Running<M> {
+    remote: Remote<M>,
+    thread: JoinHandle<()>,
+}
+
+impl<M: Send> Running<M> {
+    /// To reach it with.
+    #[must_use]
+    pub fn remote(&self) -> &Remote<M> {
+        &self.remote
+    }
+
+    /// Ends it and waits for its thread.
+    ///
+    /// # Panics
+    /// When the iothread itself had panicked: its queues' state is unknown then.
+    pub fn stop(self) {
+        // An error says that it has ended already, which is what is wanted.
+        let _ = self.remote.stop();
+        self.thread.join().expect("the iothread did not panic");
+    }
+}
+
+impl<P: Plane + 'static> IoThread<P>
+where
+    P::Message: 'static,
+{
+    /// Starts an iothread named `IO <name>` on the kernel's epoll.
+    ///
+    /// # Errors
+    /// [`SpawnError`], or the error of `make_plane`, which runs on the new thread.
+    pub fn spawn<E>(
+        name: &str,
+        polling: PollSettings,
+        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>
+        + Send
+        + 'static,
+    ) -> Result<Running<P::Message>, E>
+    where
+        E: From<SpawnError> + From<io::Error> + Send + 'static,
+    {
+        let (started, start) = std::sync::mpsc::channel();
+        let owned_name = name.to_owned();
+        // The loop is built on its own thread: it never leaves it.
+        let build = move || {
+            let poller = Epoll::new().map_err(|error| SpawnError::Poller {
+                name: owned_name,
+                error,
+            })?;
+            IoThread::new(Box::new(poller), polling, make_plane)
+        };
+        let thread = std::thread::Builder::new()
+            // The kernel cuts a thread's name after 15 bytes.
+            .name(format!("IO {name}"))
+            .spawn(move || match build() {
+                Ok(mut iothread) => {
+                    let _abort_on_panic = AbortOnPanic;
+                    // An error here says that nobody waits any more.
+                    let _ = started.send(Ok(iothread.remote()));
+                    if let Err(error) = iothread.run() {
+                        // Nobody would complete what is in flight, nor answer the control plane.
+                        tracing::error!(%error, "the poller failed");
+                        std::process::abort();
+                    }
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            })
+            .map_err(|error| SpawnError::Thread {
+                name: name.to_owned(),
+                error,
+            })?;
+        match start.recv() {
+            Ok(Ok(remote)) => Ok(Running { remote, thread }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SpawnError::Thread {
+                name: name.to_owned(),
+                error: io::Error::other("it panicked while starting"),
+            }
+            .into()),
+        }
+    }
+}

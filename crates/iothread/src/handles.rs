@@ -1,0 +1,165 @@
+//! Started queues and socket devices, as the control plane sees them.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::event_loop::{Remote, Stopped};
+use virtqueue::control::QueueCommand;
+
+use crate::message::{DeviceCommand, Message, SocketDeviceCommand};
+
+/// Sends a message to an iothread, and waits for the answer.
+pub(crate) fn ask<T>(
+    remote: &Remote<Message>,
+    message: impl FnOnce(Sender<T>) -> Message,
+) -> Result<T, Stopped> {
+    let (reply, answer) = mpsc::channel();
+    remote.send(message(reply))?;
+    answer.recv().map_err(|_| Stopped)
+}
+
+/// Lets what is at this place stop; where it says that it has. Its sender goes with the iothread.
+fn begin_stop(remote: &Remote<Message>, place: u32) -> Receiver<u32> {
+    let (reply, answer) = mpsc::channel();
+    // An error drops the reply, which ends the wait.
+    let _ = remote.send(Message::Stop(place, reply));
+    answer
+}
+
+/// A socket device on its iothread. Dropping it stops it, waiting for what is in flight.
+pub struct SocketDeviceHandle {
+    remote: Remote<Message>,
+    /// `None` once its stop was sent.
+    place: Mutex<Option<u32>>,
+    /// Says that it has stopped.
+    ending: Mutex<Option<Receiver<u32>>>,
+}
+
+impl SocketDeviceHandle {
+    pub(crate) fn new(remote: Remote<Message>, place: u32) -> Self {
+        SocketDeviceHandle {
+            remote,
+            place: Mutex::new(Some(place)),
+            ending: Mutex::default(),
+        }
+    }
+
+    /// Sends it a command.
+    pub fn send(&self, command: SocketDeviceCommand) {
+        // Under the lock: the place may be another device's as soon as the stop was sent.
+        if let Some(place) = *lock(&self.place) {
+            // An iothread that is gone has taken the socket device with it.
+            let _ = self.remote.send(Message::SocketDevice(place, command));
+        }
+    }
+
+    /// Sends it a command, and waits for the answer; `None`: it is gone. Others may stop it meanwhile.
+    pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> SocketDeviceCommand) -> Option<T> {
+        let (reply, answer) = mpsc::channel();
+        self.send(command(reply));
+        answer.recv().ok()
+    }
+
+    /// Stops it if no front-end is connected and nothing is in flight; false if not.
+    #[must_use]
+    pub fn stop_if_idle(&self) -> bool {
+        let mut running = lock(&self.place);
+        let Some(place) = *running else {
+            return true;
+        };
+        let message = |reply| Message::SocketDevice(place, SocketDeviceCommand::StopIfIdle(reply));
+        // An iothread that is gone has taken the socket device with it.
+        let idle = ask(&self.remote, message).unwrap_or(true);
+        if idle {
+            *running = None;
+        }
+        idle
+    }
+
+    /// Sends the front-end away and takes no other.
+    pub fn begin_stop(&self) {
+        if let Some(place) = lock(&self.place).take() {
+            *lock(&self.ending) = Some(begin_stop(&self.remote, place));
+        }
+    }
+
+    /// The same, and waits for what is in flight.
+    pub fn stop(&self) {
+        self.begin_stop();
+        if let Some(ending) = lock(&self.ending).take() {
+            let _ = ending.recv();
+        }
+    }
+}
+
+impl Drop for SocketDeviceHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A started queue. Dropping it stops the queue, waiting for what is in flight.
+pub struct VringHandle {
+    remote: Remote<Message>,
+    place: u32,
+    stopped: bool,
+}
+
+impl VringHandle {
+    pub(crate) fn new(remote: Remote<Message>, place: u32) -> Self {
+        VringHandle {
+            remote,
+            place,
+            stopped: false,
+        }
+    }
+
+    /// Sends it a command.
+    pub fn send(&self, command: QueueCommand) {
+        // An iothread that is gone has taken the queue with it.
+        let _ = self.remote.send(Message::Queue(self.place, command));
+    }
+
+    /// Sends it a command, and waits for the answer; `None`: it is gone.
+    pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
+        let message = |reply| Message::Queue(self.place, command(reply));
+        ask(&self.remote, message).ok()
+    }
+
+    /// Sends its device a command. An answer comes, or its sender goes with the queue.
+    #[must_use]
+    pub fn begin_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Receiver<T> {
+        let (reply, answer) = mpsc::channel();
+        // An iothread that is gone has taken the queue with it.
+        let _ = self
+            .remote
+            .send(Message::Device(self.place, command(reply)));
+        answer
+    }
+
+    /// Takes no more requests. When those in flight are done, the answer says where the queue stands, as `GET_VRING_BASE` wants it;
+    /// its sender goes with the iothread.
+    #[must_use]
+    pub fn begin_stop(mut self) -> Receiver<u32> {
+        self.stopped = true;
+        begin_stop(&self.remote, self.place)
+    }
+
+    /// The same, and waits; `None` when the iothread is gone.
+    #[must_use]
+    pub fn stop(self) -> Option<u32> {
+        self.begin_stop().recv().ok()
+    }
+}
+
+impl Drop for VringHandle {
+    fn drop(&mut self) {
+        if !self.stopped {
+            let _ = begin_stop(&self.remote, self.place).recv();
+        }
+    }
+}

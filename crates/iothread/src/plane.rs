@@ -1,0 +1,543 @@
+//! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
+
+mod socket_devices;
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use crate::event_loop::iothread::PlaneContext;
+use crate::event_loop::{
+    HandlerId, Idle, Interest, Plane, PollSettings, Readiness, Remote, TimerId,
+};
+use block::{AttachedDisk, IoContext, Node};
+use engine::Completion;
+use rustix::thread::CpuSet;
+use telemetry::counters::Clock;
+use virtqueue::Chain;
+use virtqueue::control::StartError;
+
+use crate::affinity::{AffinityError, bind, unbind};
+use crate::dispatch::CompletionDispatcher;
+use crate::lists::Lists;
+use crate::message::Message;
+use crate::parked_requests::QueueRegistration;
+use crate::submits::SubmitTotals;
+use crate::totals;
+use crate::trace::Trace;
+use crate::vring::{Vring, VringSetup};
+use crate::vrings::Vrings;
+
+/// Time until a request is submitted again for which the kernel had no memory, with none in flight.
+const RETRY_NS: u64 = 1_000_000;
+
+/// How often a queue is looked at whose front-end will not kick (it said so instead of giving a
+/// descriptor): a compromise between its latency and a core.
+const UNKICKED_LOOK_NS: u64 = 100_000;
+
+/// Room for the completions of worker threads in one reap, beside those of the other engines: as many
+/// as a thread pool that is busy everywhere could have finished at once. (With more the list grows.)
+const WORKER_COMPLETIONS: usize = 4096;
+
+/// Completions dispatched between two notify phases, at most: how long one queue's flood of them
+/// delays another's signal. What eight busy queues take in one iteration, so that it seldom cuts.
+const COMPLETE_BUDGET: usize = 512;
+
+/// A descriptor of the plane.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Linux AIO or the ring has completed something.
+    Engine,
+    /// The guest kicked the queue at this place.
+    Kick(u32),
+    /// A descriptor of the socket device at this place, and which one.
+    SocketDevice(u32, u8),
+}
+
+/// The queues and socket devices of an iothread, with its engines.
+pub struct StoragePlane {
+    // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
+    io: IoContext,
+    vrings: Vrings,
+    /// The way to itself, for messages between queues.
+    remote: Remote<Message>,
+    lists: Lists,
+    completions: Vec<Completion>,
+    /// How many of these were dispatched already.
+    dispatched: usize,
+    chain: Chain,
+    clock: Clock,
+    /// Counts of what was submitted to the kernel, for other threads.
+    submits: Arc<SubmitTotals>,
+    /// This iteration has dispatched completions already: more of them wait for the next one.
+    has_dispatched: bool,
+    /// A queue was left with work because its budget was used up.
+    more: bool,
+    trace: Trace,
+    /// The descriptors of the engines.
+    engine_handlers: Vec<HandlerId>,
+    /// Where its thread may run when it is bound to nothing, once it was bound.
+    unbound: Option<CpuSet>,
+    timer: Option<(u64, TimerId)>,
+    /// Looks at what is polled for, while there are socket devices.
+    looks: u32,
+}
+
+impl StoragePlane {
+    /// Around its engines, at the end of `remote`.
+    #[must_use]
+    pub fn new(remote: &Remote<Message>, io: IoContext) -> Self {
+        StoragePlane {
+            io,
+            remote: remote.clone(),
+            vrings: Vrings::default(),
+            lists: Lists::default(),
+            completions: Vec::new(),
+            dispatched: 0,
+            clock: Clock::new(),
+            submits: Arc::default(),
+            has_dispatched: false,
+            chain: Chain::new(),
+            more: false,
+            trace: Trace::default(),
+            engine_handlers: Vec::new(),
+            unbound: None,
+            timer: None,
+            looks: 0,
+        }
+    }
+
+    /// Its engines, for tests to ask what they have counted.
+    #[must_use]
+    pub fn io(&self) -> &IoContext {
+        &self.io
+    }
+
+    /// Its engines, for the simulator to be their worker threads.
+    #[cfg(feature = "simulation")]
+    pub fn io_mut(&mut self) -> &mut IoContext {
+        &mut self.io
+    }
+
+    /// Counts of what it has submitted to the kernel so far.
+    #[must_use]
+    pub fn submits(&self) -> Arc<SubmitTotals> {
+        self.submits.clone()
+    }
+
+    /// Its thread is bound to CPUs, and was allowed to run there before.
+    pub(crate) fn set_unbound(&mut self, unbound: Option<CpuSet>) {
+        self.unbound = unbound;
+    }
+
+    /// Phase 2: dispatches as many completions as the budget allows.
+    fn dispatch_completions(&mut self) {
+        if self.completions.is_empty() {
+            return;
+        }
+        if telemetry::tracepoints::reap::enabled() && self.dispatched == 0 {
+            telemetry::tracepoints::reap::fire(self.completions.len() as u64);
+        }
+        let now = self.clock.now();
+        let begin = self.dispatched;
+        let end = self.completions.len().min(begin + COMPLETE_BUDGET);
+        let mut dispatcher = CompletionDispatcher {
+            io: &mut self.io,
+            vrings: &mut self.vrings,
+            lists: &mut self.lists,
+            trace: &mut self.trace,
+        };
+        dispatcher.dispatch(&self.completions[begin..end], now);
+        self.dispatched = end;
+        if end == self.completions.len() {
+            self.completions.clear();
+            self.dispatched = 0;
+        }
+        // Behind the admissions it is the next iteration that has work.
+        self.more |= self
+            .lists
+            .resume_stalled(&mut self.vrings, &mut self.io, now);
+    }
+
+    /// What was carried out while it was submitted is answered without another iteration.
+    #[inline(never)]
+    fn answer_at_once(&mut self) {
+        self.io.reap(&mut self.completions);
+        self.dispatch_completions();
+        self.publish();
+        // Reaping may have found what is to go on: a short transfer, a flush behind a discard. If the next iteration has work,
+        // it goes then: tasks would take the room that stalled queues are to share with them.
+        if !self.more {
+            self.flush_batch();
+        }
+    }
+
+    /// Submits what is pending to the kernel, if anything does that here, and updates the counts, also for full batches that were
+    /// submitted before.
+    fn flush_batch(&mut self) {
+        if self.io.submits_anything() {
+            self.io.flush_batch();
+            self.submits.update(&self.io);
+        }
+    }
+
+    /// Each queue with something to publish does so once, and signals at most once.
+    fn publish(&mut self) {
+        while let Some(place) = self.lists.unpublished.pop() {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                if vring.publish(|| self.trace.signals(place)) {
+                    self.lists.stall(place);
+                }
+                if vring.stopping.is_some() {
+                    self.end_if_drained(place);
+                }
+            } else {
+                self.run_socket_device(place);
+            }
+        }
+    }
+
+    fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
+        let place = self.vrings.reserve();
+        let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
+        let stats = setup.stats.clone();
+        let remote = self.remote.clone();
+        let (_, mut controls) = self.controls(cx, place);
+        let attach = |node: &Arc<Node>| controls.attach(node);
+        let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
+        let started = started.and_then(|(mut vring, kick)| {
+            if let Err(error) = vring.set_kick(kick, place, cx) {
+                self.detach(vring);
+                return Err(error);
+            }
+            Ok(vring)
+        });
+        match started {
+            Ok(mut vring) => {
+                vring.registration = reports
+                    .map(|export| QueueRegistration::new(export, &self.remote, place, stats));
+                vring.join_memory(&mut self.io);
+                let places = self.vrings.count();
+                self.lists.make_room(places);
+                self.trace.make_room(places);
+                self.lists.activate(&mut vring, place);
+                self.vrings.put(place, vring);
+                Ok(place)
+            }
+            Err(error) => {
+                self.vrings.remove(place);
+                Err(error)
+            }
+        }
+    }
+
+    /// The controls for a command to this place, and all that commands go to.
+    fn controls<'a>(
+        &'a mut self,
+        cx: &'a mut PlaneContext<Self>,
+        place: u32,
+    ) -> (&'a mut Vrings, Controls<'a>) {
+        let controls = Controls {
+            place,
+            now: self.clock.now(),
+            cx,
+            io: &mut self.io,
+            engine_handlers: &mut self.engine_handlers,
+            completions: &mut self.completions,
+            lists: &mut self.lists,
+        };
+        (&mut self.vrings, controls)
+    }
+
+    /// Carries out a command for a queue, if there is one.
+    fn control(
+        &mut self,
+        cx: &mut PlaneContext<Self>,
+        place: u32,
+        control: impl FnOnce(&mut Vring, Controls<'_>),
+    ) {
+        let (vrings, controls) = self.controls(cx, place);
+        if let Some(vring) = vrings.get_mut(place) {
+            control(vring, controls);
+        }
+    }
+
+    /// A queue ends, with nothing in flight.
+    fn detach(&mut self, vring: Vring) {
+        for disk in vring.into_disks() {
+            self.io.detach(disk);
+        }
+    }
+
+    /// Worker threads are where the thread was before it was bound for the first time.
+    fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
+        match (cpus, &self.unbound) {
+            ([], None) => {}
+            ([], Some(unbound)) => unbind(iothread, unbound)?,
+            _ => {
+                let before = bind(iothread, cpus)?;
+                let unbound = *self.unbound.get_or_insert(before);
+                self.io.set_worker_cpus(unbound);
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
+        let Some(vring) = self.vrings.get_mut(place) else {
+            return self.stop_socket_device(cx, place, reply);
+        };
+        if let Some(kick) = vring.kick.take() {
+            cx.delete(kick);
+        }
+        vring.begin_stop(reply);
+        self.io.stop_source(place);
+        if vring.runs() {
+            self.lists.activate(vring, place);
+        } else {
+            self.lists.remove(place);
+        }
+        // The notify phase ends it, now or after its last completion.
+        self.lists.unpublished.insert(place);
+    }
+
+    fn kicked(&mut self, place: u32) {
+        if let Some(vring) = self.vrings.get_mut(place) {
+            if telemetry::tracepoints::kick::enabled() {
+                vring.trace_kick();
+            }
+            self.lists.activate(vring, place);
+        }
+    }
+
+    /// A queue that was stopped and has nothing in flight is gone.
+    #[cold]
+    fn end_if_drained(&mut self, place: u32) {
+        let Some(vring) = self.vrings.get_mut(place) else {
+            return;
+        };
+        if !vring.has_drained() {
+            return;
+        }
+        self.lists.remove(place);
+        if let Some(reply) = vring.stopping.take() {
+            // Before the answer: its receiver may close the disk and unmap the memory then, and finds
+            // that nothing else holds them.
+            let base = vring.end(&mut self.io, self.clock.now());
+            self.io.source_ended(place);
+            if let Some(vring) = self.vrings.remove(place) {
+                self.detach(*vring);
+            }
+            self.trace.print();
+            // The receiver may be gone; ignore the error.
+            let _ = reply.send(base);
+        }
+    }
+
+    /// A timer for what no descriptor will announce.
+    fn arm_timer(&mut self, cx: &mut PlaneContext<Self>) {
+        let retry = || cx.now_ns() + RETRY_NS;
+        let deadline = match (self.io.next_deadline_ns(), self.io.needs_retry()) {
+            (deadline, false) => deadline,
+            (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
+        };
+        if let Some(deadline_ns) = deadline {
+            self.arm_timer_for(cx, deadline_ns);
+        }
+    }
+
+    /// Sees to it that an iteration runs at `deadline_ns` at the latest.
+    fn arm_timer_for(&mut self, cx: &mut PlaneContext<Self>, deadline_ns: u64) {
+        if let Some((armed_ns, timer)) = self.timer {
+            if armed_ns <= deadline_ns {
+                return;
+            }
+            cx.cancel_timer(timer);
+        }
+        self.timer = Some((deadline_ns, cx.add_timer(deadline_ns, ())));
+    }
+}
+
+/// The parts of an iothread that commands use.
+pub(crate) struct Controls<'a> {
+    /// The place of what they are for.
+    pub place: u32,
+    /// In ticks.
+    pub now: u64,
+    pub cx: &'a mut PlaneContext<StoragePlane>,
+    pub io: &'a mut IoContext,
+    pub lists: &'a mut Lists,
+    engine_handlers: &'a mut Vec<HandlerId>,
+    completions: &'a mut Vec<Completion>,
+}
+
+impl Controls<'_> {
+    /// Makes what requests to a node need, and room for their completions.
+    pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
+        // Settings that only new engines can have become those of the next ones.
+        if self.io.renew() {
+            for handler in self.engine_handlers.drain(..) {
+                self.cx.delete(handler);
+            }
+        }
+        let disk = self.io.attach(node, &mut |eventfd| {
+            let eventfd = eventfd.try_clone_to_owned()?;
+            let handler = self
+                .cx
+                .add(eventfd, Interest::ReadableEdge, Handler::Engine);
+            self.engine_handlers.push(handler?);
+            Ok(())
+        });
+        let most = self.io.most_completions() + WORKER_COMPLETIONS;
+        self.completions
+            .reserve(most.saturating_sub(self.completions.len()));
+        disk
+    }
+}
+
+impl Plane for StoragePlane {
+    type Handler = Handler;
+    type Timer = ();
+    type Message = Message;
+
+    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+        match handler {
+            // The reap phase looks at the ring anyway.
+            Handler::Engine => {}
+            Handler::Kick(place) => self.kicked(place),
+            Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
+        }
+    }
+
+    fn expired(&mut self, cx: &mut PlaneContext<Self>, (): ()) {
+        self.timer = None;
+        self.tend_all(cx);
+    }
+
+    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
+        // The receiver of an answer may be gone; ignore the error.
+        match message {
+            Message::Start(setup, reply) => {
+                let _ = reply.send(self.start(cx, *setup));
+            }
+            Message::StartSocketDevice(device, nodes, reply) => {
+                let _ = reply.send(self.start_socket_device(cx, device, nodes));
+            }
+            Message::Stop(place, reply) => self.stop(cx, place, reply),
+            Message::Queue(place, command) => {
+                self.control(cx, place, |vring, controls| {
+                    vring.control(command, controls)
+                });
+            }
+            Message::Device(place, command) => {
+                self.control(cx, place, |vring, controls| {
+                    vring.control_device(command, controls)
+                });
+            }
+            Message::SocketDevice(place, command) => {
+                self.control_socket_device(cx, place, command);
+            }
+            Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
+            Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
+            Message::SetThreadPool(min, max, reply) => {
+                let _ = reply.send(self.io.set_worker_limits(min, max));
+            }
+            Message::SetCpuAffinity(iothread, cpus, reply) => {
+                let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
+            }
+            Message::Ping(reply) => {
+                // The receiver may be gone; ignore the error.
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    fn reap(&mut self, _: &mut PlaneContext<Self>) {
+        if self.completions.is_empty() {
+            self.io.reap(&mut self.completions);
+        }
+    }
+
+    fn complete(&mut self, _: &mut PlaneContext<Self>) {
+        self.has_dispatched = !self.completions.is_empty();
+        if self.has_dispatched {
+            self.dispatch_completions();
+        }
+    }
+
+    fn notify(&mut self, _: &mut PlaneContext<Self>) {
+        self.publish();
+    }
+
+    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+        let admit =
+            |vring: &mut Vring| vring.admit(&mut self.chain, &mut self.io, || self.clock.now());
+        self.more = self.lists.admit(&mut self.vrings, admit);
+    }
+
+    fn submit(&mut self, cx: &mut PlaneContext<Self>) {
+        self.flush_batch();
+        if !self.has_dispatched && self.io.has_completions() {
+            self.answer_at_once();
+        }
+        if self.vrings.socket_devices.any_wants_loop() {
+            self.tend_waiting_socket_devices(cx);
+        }
+        self.arm_timer(cx);
+    }
+
+    fn busy(&self) -> bool {
+        self.more
+            || !self.lists.unpublished.is_empty()
+            || !self.completions.is_empty()
+            || self.io.has_completions()
+    }
+
+    fn poll(&mut self) -> bool {
+        self.io.has_completions()
+            || self.lists.active.iter().any(|place| {
+                self.vrings
+                    .get(place)
+                    .is_some_and(|vring| vring.runs() && vring.has_available())
+            })
+            || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
+    }
+
+    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
+        let parked = self.lists.park(&mut self.vrings);
+        if parked.unkicked {
+            let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
+            self.arm_timer_for(cx, look_ns);
+        }
+        self.io.prepare_to_block() || parked.found
+    }
+
+    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        let mut until_ns = 0;
+        for place in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                until_ns = until_ns.max(vring.poll_until(settings, now_ns));
+            }
+        }
+        for running in self.vrings.socket_devices.iter_mut() {
+            until_ns = until_ns.max(running.poll_until(settings, now_ns));
+        }
+        until_ns
+    }
+
+    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        for place in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(place) {
+                vring.learn(settings, idle);
+            }
+        }
+        for running in self.vrings.socket_devices.iter_mut() {
+            running.learn(settings, idle);
+        }
+    }
+
+    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
+        self.trace.print();
+        tracing::debug!("iothread stopped");
+        totals::log(&self.io);
+    }
+}

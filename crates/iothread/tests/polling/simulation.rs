@@ -1,0 +1,262 @@
+//! A loop whose sources follow a script, on a clock that moves only when it is read or waited on.
+//!
+//! Each source is a closed loop, as a guest at queue depth 1 is: its next event comes a scripted
+//! time after the last one was served.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::testing::FakePoller;
+use iothread::event_loop::{
+    HandlerId, Idle, Interest, IoThread, Pace, Plane, PollSettings, Readiness, Turn,
+};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// How much later a thread runs that has to be woken, and how long one look takes while polling.
+pub const WAKE_NS: u64 = 35_000;
+pub const LOOK_NS: u64 = 100;
+
+/// The times between the events of a source, by number, and whose turn each is.
+pub type Script = Box<dyn FnMut(u64) -> (u64, Turn)>;
+
+/// How long the simulated loop polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Never,
+    Fixed(u64),
+    Learnt(PollSettings),
+}
+
+impl Policy {
+    fn settings(self) -> PollSettings {
+        match self {
+            Policy::Never => PollSettings {
+                max_ns: 0,
+                ..PollSettings::default()
+            },
+            Policy::Fixed(max_ns) => PollSettings {
+                max_ns,
+                ..PollSettings::default()
+            },
+            Policy::Learnt(settings) => settings,
+        }
+    }
+}
+
+struct Source {
+    script: Script,
+    events: u64,
+    next_ns: u64,
+    /// On a shared CPU: time that the source needs before its next event, and has not had.
+    left_ns: u64,
+    turn: Turn,
+    pace: Pace,
+    fd: RawFd,
+}
+
+/// What was seen of all sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub events: u64,
+    /// Served without the thread having been woken for them.
+    pub hits: u64,
+    /// Served so much later than they came, in all.
+    pub late_ns: u64,
+    pub polled_ns: u64,
+}
+
+struct Scripted {
+    kernel: FakePoller,
+    policy: Policy,
+    sources: Vec<Source>,
+    seen: Seen,
+    /// The sources run on the loop's CPU: their time passes only while it sleeps.
+    share_cpu: bool,
+}
+
+impl Scripted {
+    fn now_ns(&self) -> u64 {
+        self.kernel.state().now_ns
+    }
+
+    fn announce(&self) {
+        let mut arrivals: Vec<_> = self.sources.iter().map(|it| (it.next_ns, it.fd)).collect();
+        arrivals.sort_unstable();
+        let mut state = self.kernel.state();
+        state.ready.clear();
+        state.arrivals = VecDeque::from(arrivals);
+    }
+}
+
+impl Plane for Scripted {
+    type Handler = ();
+    type Timer = ();
+    type Message = ();
+
+    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, (): (), _: Readiness) {}
+    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
+    fn message(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
+    fn reap(&mut self, _: &mut PlaneContext<Self>) {}
+    fn complete(&mut self, _: &mut PlaneContext<Self>) {}
+    fn notify(&mut self, _: &mut PlaneContext<Self>) {}
+    fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+    fn stopped(&mut self, _: &mut PlaneContext<Self>) {}
+
+    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+        let now_ns = self.now_ns();
+        for source in &mut self.sources {
+            if source.next_ns <= now_ns {
+                let late_ns = now_ns - source.next_ns;
+                self.seen.events += 1;
+                self.seen.hits += u64::from(late_ns < WAKE_NS);
+                self.seen.late_ns += late_ns;
+                source.events += 1;
+                let (gap_ns, turn) = (source.script)(source.events);
+                source.turn = turn;
+                if self.share_cpu {
+                    (source.next_ns, source.left_ns) = (u64::MAX, gap_ns);
+                } else {
+                    source.next_ns = now_ns + gap_ns;
+                }
+            }
+        }
+        self.announce();
+    }
+
+    fn busy(&self) -> bool {
+        false
+    }
+
+    fn poll(&mut self) -> bool {
+        let now_ns = self.now_ns();
+        self.sources.iter().any(|source| source.next_ns <= now_ns)
+    }
+
+    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        if let Policy::Fixed(window_ns) = self.policy {
+            return now_ns + window_ns;
+        }
+        let until_ns = self.sources.iter_mut().map(|source| {
+            let (progress, turn) = (source.events, source.turn);
+            source.pace.poll_until(settings, now_ns, progress, turn)
+        });
+        until_ns.max().unwrap_or(0)
+    }
+
+    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+        for source in &mut self.sources {
+            source.pace.learn(settings, idle, source.events);
+        }
+    }
+
+    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+        let now_ns = self.now_ns();
+        for source in &mut self.sources {
+            if source.next_ns == u64::MAX {
+                source.next_ns = now_ns + source.left_ns;
+            }
+        }
+        self.announce();
+        self.sources.iter().any(|source| source.next_ns <= now_ns)
+    }
+}
+
+/// A loop with scripted sources.
+pub struct Simulation {
+    iothread: IoThread<Scripted>,
+    kernel: FakePoller,
+}
+
+impl Simulation {
+    pub fn new(policy: Policy, scripts: Vec<Script>) -> Self {
+        let kernel = FakePoller::default();
+        {
+            let mut state = kernel.state();
+            (state.now_ns, state.tick_ns, state.wake_ns) = (1, LOOK_NS, WAKE_NS);
+        }
+        let iothread = IoThread::new(Box::new(kernel.clone()), policy.settings(), |cx, _| {
+            let mut sources = Vec::new();
+            for mut script in scripts {
+                let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
+                let raw = fd.as_raw_fd();
+                cx.add(fd, Interest::ReadableEdge, ())?;
+                let (gap_ns, turn) = script(0);
+                sources.push(Source {
+                    script,
+                    events: 0,
+                    next_ns: 1 + gap_ns,
+                    left_ns: 0,
+                    turn,
+                    pace: Pace::default(),
+                    fd: raw,
+                });
+            }
+            Ok::<_, std::io::Error>(Scripted {
+                kernel: kernel.clone(),
+                policy,
+                sources,
+                seen: Seen::default(),
+                share_cpu: false,
+            })
+        });
+        Simulation {
+            iothread: iothread.expect("an eventfd can be had"),
+            kernel,
+        }
+    }
+
+    /// Runs until so many events have been served, and says what was seen of them.
+    pub fn serve(&mut self, events: u64) -> Seen {
+        let before = self.seen();
+        while self.seen().events < before.events + events {
+            assert!(
+                self.iothread
+                    .iterate()
+                    .expect("a fake kernel does not fail")
+            );
+        }
+        let after = self.seen();
+        Seen {
+            events: after.events - before.events,
+            hits: after.hits - before.hits,
+            late_ns: after.late_ns - before.late_ns,
+            polled_ns: after.polled_ns - before.polled_ns,
+        }
+    }
+
+    /// Puts the sources on the loop's CPU, or on others, from their next event on.
+    pub fn share_cpu(&mut self, share: bool) {
+        self.iothread.plane().share_cpu = share;
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.kernel.state().now_ns
+    }
+
+    fn seen(&mut self) -> Seen {
+        let state = self.kernel.state();
+        let polled_ns = state.now_ns - state.slept_ns;
+        drop(state);
+        Seen {
+            polled_ns,
+            ..self.iothread.plane().seen
+        }
+    }
+}
+
+/// A guest at queue depth 1: it thinks, then its disk works.
+pub fn guest(think_ns: u64, disk_ns: u64) -> Script {
+    Box::new(move |event| {
+        if event % 2 == 0 {
+            (think_ns, Turn::Guest)
+        } else {
+            (disk_ns, Turn::Disk { in_flight: 1 })
+        }
+    })
+}
+
+/// A source with these gaps.
+pub fn gaps(mut gap_ns: impl FnMut(u64) -> u64 + 'static) -> Script {
+    Box::new(move |event| (gap_ns(event), Turn::Guest))
+}

@@ -1,0 +1,294 @@
+//! A queue with requests without end: what others on its iothread wait for, and what they cost.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use block::{FaultRules, Faults, IoContext, IoSettings, Node};
+use engine::AioSettings;
+use iothread::event_loop::poller::Event;
+use iothread::event_loop::{Epoll, Interest, IoThread, PollSettings, Poller};
+use iothread::{Message, StoragePlane};
+
+use crate::guest::{CARRIERS, DISCARD, Guest, disk_by, file_disk, null_disk};
+
+/// More iterations than an empty queue stays among those that are looked at.
+const LONG: usize = 300;
+
+/// How long a test waits for what must come: a bound on a hanging test, not a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The kernel's epoll, which is only looked at: nobody would end a wait.
+struct Looks(Epoll);
+
+impl Poller for Looks {
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
+        self.0.add(fd, interest, cookie)
+    }
+    fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
+        self.0.modify(fd, interest, cookie)
+    }
+    fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.delete(fd)
+    }
+    fn wait(&mut self, events: &mut Vec<Event>, _: Option<u64>) -> io::Result<()> {
+        self.0.wait(events, Some(0))
+    }
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+}
+
+/// A loop run by hand.
+struct Loop(IoThread<StoragePlane>);
+
+impl Loop {
+    fn new(aio_max_events: u32) -> Loop {
+        let settings = IoSettings {
+            aio: AioSettings {
+                max_events: aio_max_events,
+                ..AioSettings::default()
+            },
+            ..IoSettings::default()
+        };
+        let poller = Box::new(Looks(Epoll::new().unwrap()));
+        let made = IoThread::new(poller, PollSettings::default(), |_, remote| {
+            let waker = remote.waker();
+            let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
+        });
+        Loop(made.unwrap())
+    }
+
+    fn start(&mut self, guest: &Guest, node: &Arc<Node>) {
+        let (reply, answer) = channel();
+        let setup = Box::new(guest.setup(node, 0));
+        let remote = self.0.remote();
+        remote.send(Message::Start(setup, reply)).unwrap();
+        self.iterate();
+        answer.recv().unwrap().unwrap();
+    }
+
+    fn iterate(&mut self) {
+        assert!(self.0.iterate().unwrap());
+    }
+
+    /// An iteration with a guest that always asks for all that it can; how many answers it got.
+    fn iterate_beside(&mut self, endless: &mut Guest) -> usize {
+        let answered = endless.take_done().len();
+        while endless.room() > 0 {
+            endless.read(0, 0);
+        }
+        endless.submit();
+        self.iterate();
+        answered
+    }
+}
+
+fn asks_for_kicks(guest: &Guest) -> bool {
+    guest.driver.used_flags() == 0
+}
+
+#[test]
+fn an_idle_queue_leaves_the_busy_ones_alone_and_comes_back_when_kicked() {
+    let disk = null_disk(0);
+    let mut looped = Loop::new(128);
+    let mut endless = Guest::new(512, false);
+    let mut others: Vec<_> = (0..50).map(|_| Guest::new(16, false)).collect();
+    endless.read(0, 0);
+    endless.submit();
+    looped.start(&endless, &disk);
+    for guest in &mut others {
+        guest.read(0, 0);
+        guest.submit();
+        looped.iterate_beside(&mut endless);
+        looped.start(guest, &disk);
+    }
+    for round in 0..3 {
+        for _ in 0..LONG {
+            looped.iterate_beside(&mut endless);
+            assert!(!asks_for_kicks(&endless), "it never rests");
+        }
+        for guest in &mut others {
+            assert_eq!(guest.take_done().len(), 1);
+            assert!(asks_for_kicks(guest), "nobody looks at it any more");
+            guest.read(round, 0);
+            guest.submit();
+        }
+        // A look at the descriptors comes every 16 iterations.
+        for _ in 0..20 {
+            looped.iterate_beside(&mut endless);
+        }
+        for guest in &others {
+            assert_eq!(u64::from(guest.driver.used_idx()), round + 2);
+            assert!(!asks_for_kicks(guest), "it was active just now");
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_asks_now_and_then_stays_active() {
+    let disk = null_disk(0);
+    let mut looped = Loop::new(128);
+    let (mut endless, mut guest) = (Guest::new(512, false), Guest::new(16, false));
+    looped.start(&endless, &disk);
+    looped.iterate_beside(&mut endless);
+    looped.start(&guest, &disk);
+    for tag in 0..10 {
+        for _ in 0..100 {
+            looped.iterate_beside(&mut endless);
+            assert!(!asks_for_kicks(&guest));
+        }
+        guest.read(tag, 0);
+        // Without a kick.
+        guest.driver.publish();
+        looped.iterate_beside(&mut endless);
+        looped.iterate_beside(&mut endless);
+        assert_eq!(guest.take_done().len(), 1, "answered in the next iteration");
+    }
+}
+
+#[test]
+fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
+    let disk = null_disk(0);
+    let mut looped = Loop::new(128);
+    let mut endless: Vec<_> = (0..4).map(|_| Guest::new(1024, false)).collect();
+    for guest in &endless {
+        looped.start(guest, &disk);
+    }
+    let mut guest = Guest::new(64, false);
+    looped.start(&guest, &disk);
+    for tag in 0..200 {
+        guest.read(tag, tag);
+        guest.submit();
+        // Once to look at descriptors: nothing was busy before the first round.
+        let iterations = if tag == 0 { 20 } else { 2 };
+        for _ in 0..iterations {
+            for endless in &mut endless {
+                endless.take_done();
+                while endless.room() > 0 {
+                    endless.read(0, 0);
+                }
+                endless.submit();
+            }
+            looped.iterate();
+        }
+        assert_eq!(guest.take_done().len(), 1, "request {tag}");
+    }
+}
+
+#[test]
+fn with_little_room_in_the_kernel_it_goes_to_all_in_turn() {
+    const ROOM: u32 = 4;
+    let (disk, _folder) = file_disk();
+    let mut looped = Loop::new(ROOM);
+    let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
+    looped.start(&endless, &disk);
+    looped.start(&guest, &disk);
+    for tag in 0..100 {
+        guest.read(tag, tag);
+        guest.submit();
+        let mut answered = 0;
+        loop {
+            answered += looped.iterate_beside(&mut endless);
+            let done = guest.take_done();
+            if !done.is_empty() {
+                break;
+            }
+            // What is in the kernel, what is behind it when room is given, and what the loop takes
+            // until it looks at its descriptors.
+            assert!(answered <= 32 * ROOM as usize, "request {tag} is starved");
+        }
+    }
+}
+
+/// One queue asks for all that its ring holds, another one for one request after the other, of disks on the same engine. In
+/// the time of one request the greedy one gets a bounded number of answers, but it gets some.
+#[track_caller]
+fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
+    const REQUESTS: u64 = 400;
+    for room in [1, 2, 4] {
+        let mut looped = Loop::new(room);
+        let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
+        looped.start(&endless, greedy);
+        looped.start(&guest, patient);
+        let (begin, mut total) = (Instant::now(), 0);
+        for tag in 0..REQUESTS {
+            guest.read(tag, tag);
+            guest.submit();
+            let mut answered = 0;
+            while guest.take_done().is_empty() {
+                answered += looped.iterate_beside(&mut endless);
+                let starved = format!("{what}, room for {room}: request {tag} is starved");
+                // As above.
+                let most = 32 * room as usize;
+                assert!(answered <= most && begin.elapsed() < PATIENCE, "{starved}");
+            }
+            total += answered as u64;
+        }
+        assert!(total >= REQUESTS / 2, "{what}, room for {room}: {total}");
+    }
+}
+
+/// Filters are tasks, whose I/O does not come straight from a ring.
+#[test]
+fn with_little_room_in_the_kernel_tasks_and_sources_share_it() {
+    for aio in CARRIERS {
+        let (disk, _folder) = disk_by(aio);
+        let no_faults = Faults::new(FaultRules::default());
+        let filter = Node::filtered("filter", &disk, no_faults, false, true);
+        shares_room(&disk, &filter, &format!("filter beside {aio:?}"));
+        shares_room(&filter, &disk, &format!("{aio:?} beside filter"));
+    }
+}
+
+/// Where the ring carries discards, a task asks it to.
+#[test]
+fn discards_are_carried_out_beside_reads_that_take_all_room() {
+    for aio in CARRIERS {
+        let (disk, _folder) = disk_by(aio);
+        let mut looped = Loop::new(1);
+        let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
+        looped.start(&endless, &disk);
+        looped.start(&guest, &disk);
+        let begin = Instant::now();
+        for tag in 0..20 {
+            guest.ask_range(tag, DISCARD, 8 * tag, 8, false);
+            guest.submit();
+            let mut done = guest.take_done();
+            while done.is_empty() {
+                looped.iterate_beside(&mut endless);
+                assert!(begin.elapsed() < PATIENCE, "{aio:?}: discard {tag}");
+                done = guest.take_done();
+            }
+            assert_eq!(done[0].status, 0);
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_completions_is_given_back_in_bounded_parts() {
+    // All are due at the same moment.
+    let disk = null_disk(2_000_000);
+    let mut looped = Loop::new(128);
+    let mut guests: Vec<_> = (0..3).map(|_| Guest::new(1024, false)).collect();
+    let mut asked = 0;
+    for guest in &mut guests {
+        while guest.room() > 0 {
+            guest.read(0, 0);
+            asked += 1;
+        }
+        guest.submit();
+        looped.start(guest, &disk);
+    }
+    assert!(asked > 1_000);
+    let mut answered = 0;
+    while answered < asked {
+        looped.iterate();
+        let now: usize = guests.iter_mut().map(|guest| guest.take_done().len()).sum();
+        assert!(now <= 512, "{now} answers between two notifications");
+        answered += now;
+    }
+}

@@ -1,0 +1,331 @@
+//! A guest with one queue, and disks for it.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
+use iothread::{DeviceSetup, VringSetup};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use telemetry::queue::QueueName;
+use tempfile::TempDir;
+use virtio_blk::{Device, DeviceOptions};
+use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::testing::{Buffer, DriverRing, TestMemory};
+use virtqueue::{GuestMemory, RingFeatures};
+
+pub const IN: u32 = 0;
+pub const OUT: u32 = 1;
+pub const FLUSH: u32 = 4;
+pub const GET_ID: u32 = 8;
+pub const DISCARD: u32 = 11;
+pub const WRITE_ZEROES: u32 = 13;
+
+pub const REQUEST_BYTES: u32 = 4096;
+pub const DISK_BYTES: u64 = 4 << 20;
+const UNANSWERED: u8 = 0xaa;
+
+/// How long a guest waits for what must come: a bound on a hanging test, not a measure of speed.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
+/// Memory for one request.
+#[derive(Clone, Copy)]
+struct Slot {
+    header: u64,
+    data: u64,
+    status: u64,
+}
+
+/// A request that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub tag: u64,
+    pub status: u8,
+    /// First byte of its data.
+    pub byte: u8,
+}
+
+pub struct Guest {
+    pub memory: TestMemory,
+    pub driver: DriverRing,
+    pub kick: OwnedFd,
+    pub call: OwnedFd,
+    pub err: OwnedFd,
+    free: Vec<Slot>,
+    /// By head: what a request was called, and its memory.
+    asked: HashMap<u16, (u64, Slot)>,
+    /// How often it was signalled.
+    pub signals: u64,
+}
+
+pub fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// What an eventfd has counted since it was last read.
+pub fn counted(event: &OwnedFd) -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::io::read(event, &mut bytes) {
+        Ok(_) => u64::from_ne_bytes(bytes),
+        Err(rustix::io::Errno::AGAIN) => 0,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub fn add_one(event: impl AsFd) {
+    rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
+}
+
+/// Waits until an eventfd has counted something, and takes it.
+#[track_caller]
+pub fn wait_for(event: &OwnedFd, what: &str) -> u64 {
+    let mut fds = [PollFd::new(event, PollFlags::IN)];
+    assert_ne!(
+        poll(&mut fds, Some(&PATIENCE)).unwrap(),
+        0,
+        "{what} never came"
+    );
+    counted(event)
+}
+
+impl Guest {
+    /// With a queue of `size` entries, a request taking three of them.
+    pub fn new(size: u16, event_idx: bool) -> Guest {
+        Guest::at_base(size, event_idx, 0)
+    }
+
+    pub fn at_base(size: u16, event_idx: bool, base: u16) -> Guest {
+        let features = RingFeatures {
+            event_idx,
+            indirect: false,
+            packed: false,
+        };
+        let slots = size / 3;
+        // Each with a page for the alignment of its data.
+        let bytes = u64::from(slots) * 2 * u64::from(REQUEST_BYTES);
+        let memory = TestMemory::new(bytes + (1 << 18));
+        let driver = DriverRing::with_base(&memory, size, features, base);
+        let free = (0..slots)
+            .map(|_| Slot {
+                header: memory.alloc(16, 16),
+                data: memory.alloc(u64::from(REQUEST_BYTES), 4096),
+                status: memory.alloc(1, 1),
+            })
+            .collect();
+        Guest {
+            memory,
+            driver,
+            kick: event(),
+            call: event(),
+            err: event(),
+            free,
+            asked: HashMap::new(),
+            signals: 0,
+        }
+    }
+
+    /// What starts its queue at `base`, enabled.
+    pub fn setup(&self, node: &Arc<Node>, base: u32) -> VringSetup {
+        let options = DeviceOptions::default();
+        VringSetup {
+            name: QueueName::new("test", 0),
+            device: DeviceSetup::Blk {
+                device: Arc::new(Device::new(options, node.geometry()).unwrap()),
+                node: node.clone(),
+            },
+            queue: QueueSetup {
+                memory: self.memory.guest_memory(),
+                layout: self.driver.layout(),
+                features: self.driver.features(),
+                base,
+                inflight: None,
+                log: None,
+                descriptors: Descriptors {
+                    kick: Some(self.kick.try_clone().unwrap()),
+                    call: Some(self.call.try_clone().unwrap()),
+                    err: Some(self.err.try_clone().unwrap()),
+                },
+                enabled: true,
+            },
+            fixed_buffers: false,
+            stats: Arc::default(),
+            reports: None,
+        }
+    }
+
+    /// How many more requests can be asked.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// A request of [`REQUEST_BYTES`] that is found again by `tag`; not shown to the device yet.
+    /// A write's data is `byte` all over.
+    pub fn ask(&mut self, tag: u64, kind: u32, sector: u64, byte: u8) {
+        let slot = self.slot(kind, sector);
+        let bytes = REQUEST_BYTES;
+        let mut buffers = vec![Buffer::readable(slot.header, 16)];
+        match kind {
+            OUT => {
+                self.memory.fill(slot.data, bytes as usize, byte);
+                buffers.push(Buffer::readable(slot.data, bytes));
+            }
+            IN | GET_ID => buffers.push(Buffer::writable(slot.data, bytes)),
+            _ => {}
+        }
+        self.add(tag, slot, buffers);
+    }
+
+    /// A discard or write of zeroes, as [`ask`](Self::ask). `unmap`: what becomes zero needs no space.
+    pub fn ask_range(&mut self, tag: u64, kind: u32, sector: u64, sectors: u32, unmap: bool) {
+        let slot = self.slot(kind, 0);
+        let mut range = sector.to_le_bytes().to_vec();
+        range.extend(sectors.to_le_bytes());
+        range.extend(u32::from(unmap).to_le_bytes());
+        self.memory.write(slot.data, &range);
+        let buffers = vec![
+            Buffer::readable(slot.header, 16),
+            Buffer::readable(slot.data, 16),
+        ];
+        self.add(tag, slot, buffers);
+    }
+
+    /// Memory with a request's header.
+    fn slot(&mut self, kind: u32, sector: u64) -> Slot {
+        let slot = self.free.pop().expect("room for a request");
+        let mut header = [0; 16];
+        header[..4].copy_from_slice(&kind.to_le_bytes());
+        header[8..].copy_from_slice(&sector.to_le_bytes());
+        self.memory.write(slot.header, &header);
+        self.memory.write(slot.status, &[UNANSWERED]);
+        slot
+    }
+
+    fn add(&mut self, tag: u64, slot: Slot, mut buffers: Vec<Buffer>) {
+        buffers.push(Buffer::writable(slot.status, 1));
+        let head = self.driver.add(&buffers);
+        let other = self.asked.insert(head, (tag, slot));
+        assert!(other.is_none());
+    }
+
+    /// A read of the block with this number.
+    pub fn read(&mut self, tag: u64, block: u64) {
+        self.ask(tag, IN, block * u64::from(REQUEST_BYTES) / 512, 0);
+    }
+
+    pub fn write(&mut self, tag: u64, block: u64, byte: u8) {
+        self.ask(tag, OUT, block * u64::from(REQUEST_BYTES) / 512, byte);
+    }
+
+    /// Shows the device what was asked, and kicks it if it wants that.
+    pub fn submit(&mut self) {
+        if self.driver.publish() {
+            add_one(&self.kick);
+        }
+    }
+
+    /// What came back since the last time.
+    pub fn take_done(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        for (head, _) in self.driver.take_used() {
+            let (tag, slot) = self
+                .asked
+                .remove(&head)
+                .expect("was asked, and not answered");
+            self.free.push(slot);
+            done.push(Done {
+                tag,
+                status: self.memory.read(slot.status, 1)[0],
+                byte: self.memory.read(slot.data, 1)[0],
+            });
+        }
+        done
+    }
+
+    /// Sleeps until at least one request came back, as a driver does.
+    #[track_caller]
+    pub fn wait_some(&mut self) -> Vec<Done> {
+        loop {
+            let done = self.take_done();
+            if !done.is_empty() {
+                return done;
+            }
+            if !self.driver.wait_for_next_used() {
+                self.signals += wait_for(&self.call, "a signal");
+            }
+        }
+    }
+
+    /// Looks until at least one request came back, without being signalled.
+    #[track_caller]
+    pub fn poll_some(&mut self) -> Vec<Done> {
+        let begin = std::time::Instant::now();
+        loop {
+            let done = self.take_done();
+            if !done.is_empty() {
+                return done;
+            }
+            let patience = Duration::from_secs(PATIENCE.tv_sec.unsigned_abs());
+            assert!(begin.elapsed() < patience, "an answer never came");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sleeps until all is answered, and sorts the answers by tag.
+    #[track_caller]
+    pub fn wait_all(&mut self) -> Vec<Done> {
+        let mut done = self.take_done();
+        while self.in_flight() > 0 {
+            done.extend(self.wait_some());
+        }
+        done.sort_unstable_by_key(|done| done.tag);
+        done
+    }
+}
+
+/// Guest memory that has nothing to do with a guest's.
+pub fn elsewhere() -> Arc<GuestMemory> {
+    TestMemory::with_regions(&[(0x4000_0000, 1 << 20)]).guest_memory()
+}
+
+/// A disk that takes `latency_ns` for everything.
+pub fn null_disk(latency_ns: u64) -> Arc<Node> {
+    let options = NodeOptions::Null(NullOptions {
+        size: DISK_BYTES,
+        read_zeroes: false,
+        latency_ns,
+    });
+    Node::open("null", false, &options).unwrap()
+}
+
+/// A file behind direct I/O and Linux AIO, gone with the folder.
+pub fn file_disk() -> (Arc<Node>, TempDir) {
+    disk_by(Aio::Native)
+}
+
+/// The engines that carry requests by themselves.
+pub const CARRIERS: [Aio; 2] = [Aio::Native, Aio::IoUring];
+
+/// A file behind direct I/O, gone with the folder.
+pub fn disk_by(aio: Aio) -> (Arc<Node>, TempDir) {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![0; usize::try_from(DISK_BYTES).unwrap()]).unwrap();
+    let options = NodeOptions::File(FileOptions {
+        path,
+        direct: true,
+        no_flush: false,
+        unmap: true,
+        aio,
+        aio_max_batch: 0,
+        locking: Locking::Off,
+    });
+    (Node::open("disk", false, &options).unwrap(), folder)
+}

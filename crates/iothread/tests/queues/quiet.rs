@@ -1,0 +1,255 @@
+//! On a request's way the thread allocates nothing and takes no lock that could make it wait.
+//!
+//! Allocations are counted by the allocator, per thread. For locks, the kernel tells a supervisor of
+//! every futex(2) of the thread (seccomp's user notification), and lets it go on: a lock that is
+//! contended, or a condition variable that is signalled, is such a call.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use block::{Aio, IoContext, IoSettings};
+use engine::PoolSettings;
+use iothread::event_loop::{Epoll, IoThread, PollSettings, Remote};
+use iothread::{Message, StoragePlane};
+
+use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// What the test and its threads share.
+struct Shared {
+    phase: AtomicU32,
+    /// The supervisor's descriptor, once there is one. Not a channel: that would be a futex.
+    listener: AtomicI32,
+    futexes: AtomicU64,
+}
+
+const WARM_UP: u32 = 0;
+const MEASURE: u32 = 1;
+const END: u32 = 2;
+
+/// What a thread did between two phases.
+#[derive(Debug, PartialEq, Eq)]
+struct Measured {
+    allocations: u64,
+    futexes: u64,
+    /// Worker threads at its end.
+    workers: usize,
+}
+
+/// From now on, each futex(2) of the calling thread is reported to the descriptor that is returned,
+/// and waits until it was seen there.
+fn report_futexes() -> OwnedFd {
+    let statement = |code: u32, jump_if_not: u8, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: 0,
+        jf: jump_if_not,
+        k,
+    };
+    let futex = u32::try_from(libc::SYS_futex).unwrap();
+    let mut filter = [
+        // The number of the system call is the first field.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, futex),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_USER_NOTIF),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).unwrap(),
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: plain numbers.
+    let restricted = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(restricted, 0);
+    // SAFETY: the program and its instructions live until the call is over.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    };
+    assert!(
+        fd >= 0,
+        "seccomp with user notification (Linux 5.5): {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: a fresh descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) }
+}
+
+/// Counts what is reported, and lets it happen, until the reporting thread is gone.
+fn supervise(shared: &Shared) {
+    let listener = loop {
+        match shared.listener.load(Ordering::Acquire) {
+            -1 => thread::sleep(Duration::from_millis(1)),
+            listener => break listener,
+        }
+    };
+    loop {
+        let mut events = libc::pollfd {
+            fd: listener,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry.
+        unsafe { libc::poll(&raw mut events, 1, -1) };
+        if events.revents & libc::POLLIN == 0 {
+            return;
+        }
+        // SAFETY: integers only.
+        let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure that this request fills.
+        if unsafe { libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } != 0 {
+            // The thread went away in between.
+            continue;
+        }
+        shared.futexes.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: integers only.
+        let mut answer: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
+        answer.id = call.id;
+        answer.flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap();
+        // SAFETY: the structure that this request reads.
+        unsafe { libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+    }
+}
+
+/// An iothread, as `IoThread::spawn` runs it, that measures itself between two phases.
+fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
+    let settings = IoSettings {
+        pool: PoolSettings {
+            name: "pool quiet".to_owned(),
+            ..PoolSettings::default()
+        },
+        ..IoSettings::default()
+    };
+    let poller = Box::new(Epoll::new().unwrap());
+    let mut iothread = IoThread::new(poller, PollSettings::default(), |_, remote| {
+        let waker = remote.waker();
+        let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+        Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
+    })
+    .unwrap();
+    remote.send(iothread.remote()).unwrap();
+    let mut run_while = |phase| {
+        while shared.phase.load(Ordering::Acquire) == phase {
+            assert!(iothread.iterate().unwrap());
+        }
+    };
+    run_while(WARM_UP);
+
+    let listener = report_futexes();
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&listener);
+    shared.listener.store(raw, Ordering::Release);
+    // Both counters count.
+    let nobody = AtomicU32::new(0);
+    // SAFETY: wakes nobody at an address of our own.
+    unsafe { libc::syscall(libc::SYS_futex, nobody.as_ptr(), libc::FUTEX_WAKE, 1) };
+    assert_eq!(shared.futexes.load(Ordering::SeqCst), 1);
+    let before = allocations::of_this_thread();
+    drop(std::hint::black_box(vec![0_u8; 64]));
+    assert_eq!(allocations::of_this_thread(), before + 1);
+
+    let before = (
+        allocations::of_this_thread(),
+        shared.futexes.load(Ordering::SeqCst),
+    );
+    run_while(MEASURE);
+    let measured = Measured {
+        allocations: allocations::of_this_thread() - before.0,
+        futexes: shared.futexes.load(Ordering::SeqCst) - before.1,
+        workers: threads_named("pool quiet"),
+    };
+    drop(iothread);
+    // The supervisor uses it until this thread is gone, and longer than that nobody.
+    std::mem::forget(listener);
+    measured
+}
+
+/// Reads, writes, neighbours that are merged, flushes; the guest sleeps whenever it can.
+fn work(guest: &mut Guest, requests: u64) {
+    let (mut asked, mut answered) = (0, 0);
+    while answered < requests {
+        // Batches of all sizes, so that the loop runs full and runs dry.
+        let depth = 1 + usize::try_from(asked % 37).unwrap();
+        while asked < requests && guest.room() > 0 && guest.in_flight() < depth {
+            match asked % 200 {
+                0 => guest.ask(asked, FLUSH, 0, 0),
+                tag if tag % 8 < 4 => guest.read(asked, asked % 1000),
+                _ => guest.write(asked, asked % 1000, 3),
+            }
+            asked += 1;
+        }
+        guest.submit();
+        for done in guest.wait_some() {
+            assert_eq!(done.status, 0);
+            answered += 1;
+        }
+    }
+}
+
+fn threads_named(name: &str) -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|comm| comm.starts_with(name))
+        .count()
+}
+
+#[test]
+fn the_thread_neither_allocates_nor_waits_for_a_lock() {
+    for aio in CARRIERS {
+        let measured = measured(aio);
+        let nothing = Measured {
+            allocations: 0,
+            futexes: 0,
+            workers: 0,
+        };
+        assert_eq!(measured, nothing, "{aio}");
+    }
+}
+
+fn measured(aio: Aio) -> Measured {
+    let shared = Shared {
+        phase: AtomicU32::new(WARM_UP),
+        listener: AtomicI32::new(-1),
+        futexes: AtomicU64::new(0),
+    };
+    let (disk, _folder) = disk_by(aio);
+    thread::scope(|scope| {
+        scope.spawn(|| supervise(&shared));
+        let (started, start) = channel();
+        let shared = &shared;
+        let thread = scope.spawn(move || iothread(shared, &started));
+        let remote = start.recv().unwrap();
+        let enter = |phase| {
+            shared.phase.store(phase, Ordering::Release);
+            remote.waker().wake();
+        };
+
+        let mut guests = [Guest::new(256, true), Guest::new(128, false)];
+        for guest in &guests {
+            let (reply, answer) = channel();
+            let setup = Box::new(guest.setup(&disk, 0));
+            remote.send(Message::Start(setup, reply)).unwrap();
+            answer.recv().unwrap().unwrap();
+        }
+        for guest in &mut guests {
+            work(guest, 1000);
+        }
+        enter(MEASURE);
+        for _ in 0..4 {
+            for guest in &mut guests {
+                work(guest, 2000);
+            }
+        }
+        enter(END);
+        thread.join().unwrap()
+    })
+}

@@ -1,0 +1,173 @@
+//! A device on an iothread of the event loop: its socket and its eventfd are handlers beside any others.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::{
+    HandlerId, Idle, IoThread, Plane, PollSettings, Readiness, Remote, SpawnError, TimerId,
+};
+use test_support::events::{becomes_readable, event, take};
+use test_support::vfio_user::connection::Connection;
+use test_support::vfio_user::{access, set_irqs};
+use vfio_user::testing::{LEVEL, Scratch};
+use vfio_user::wire::{self, command};
+use vfio_user::{Server, Watched, Watches};
+
+/// One device and what is watched for it.
+struct Devices {
+    server: Server<Scratch>,
+    watches: Watches,
+    timer: Option<(u64, TimerId)>,
+    more: bool,
+}
+
+impl Devices {
+    /// Watches what is to be watched now.
+    fn watch(&mut self, cx: &mut PlaneContext<Self>) {
+        self.watches
+            .update(cx, &self.server, |watched| watched)
+            .unwrap();
+        let deadline_ns = self.server.deadline_ns();
+        if self.timer.map(|(at_ns, _)| at_ns) != deadline_ns {
+            if let Some((_, timer)) = self.timer.take() {
+                cx.cancel_timer(timer);
+            }
+            self.timer = deadline_ns.map(|at_ns| (at_ns, cx.add_timer(at_ns, ())));
+        }
+    }
+}
+
+impl Plane for Devices {
+    type Handler = Watched;
+    type Timer = ();
+    type Message = UnixStream;
+
+    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, watched: Watched, _: Readiness) {
+        match watched {
+            Watched::Read => self.server.readable(cx.now_ns()),
+            Watched::Write => self.server.writable(),
+            Watched::Unmask => self.server.unmasked(),
+        }
+        self.more = true;
+    }
+
+    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {
+        self.timer = None;
+        self.more = true;
+    }
+
+    fn message(&mut self, cx: &mut PlaneContext<Self>, socket: UnixStream) {
+        self.server.connect(socket).unwrap();
+        self.watch(cx);
+    }
+
+    fn admit(&mut self, cx: &mut PlaneContext<Self>) {
+        if self.more {
+            self.more = self.server.run(cx.now_ns());
+            self.watch(cx);
+        }
+    }
+
+    fn busy(&self) -> bool {
+        self.more
+    }
+
+    fn reap(&mut self, _: &mut PlaneContext<Self>) {}
+    fn complete(&mut self, _: &mut PlaneContext<Self>) {}
+    fn notify(&mut self, _: &mut PlaneContext<Self>) {}
+    fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+    fn poll(&mut self) -> bool {
+        false
+    }
+    fn poll_until(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
+        now_ns
+    }
+    fn learn(&mut self, _: &PollSettings, _: Idle) {}
+    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+        false
+    }
+    fn stopped(&mut self, cx: &mut PlaneContext<Self>) {
+        self.server.disconnect();
+        self.watch(cx);
+        assert_eq!(cx.handler_count(), 0);
+    }
+}
+
+#[derive(Debug)]
+struct Failed;
+
+impl From<io::Error> for Failed {
+    fn from(_: io::Error) -> Self {
+        Failed
+    }
+}
+
+impl From<SpawnError> for Failed {
+    fn from(_: SpawnError) -> Self {
+        Failed
+    }
+}
+
+#[test]
+fn a_device_shares_a_thread_with_an_event_loop() {
+    let make = |_: &mut PlaneContext<Devices>, _: &Remote<UnixStream>| {
+        Ok::<_, Failed>(Devices {
+            server: Server::new(Scratch::default()),
+            watches: Watches::default(),
+            timer: None,
+            more: false,
+        })
+    };
+    let iothread = IoThread::<Devices>::spawn("devices", PollSettings::default(), make).unwrap();
+    for session in 0..2u8 {
+        let (front_end, socket) = UnixStream::pair().unwrap();
+        let front_end = Connection::new(front_end);
+        iothread.remote().send(socket).unwrap();
+        front_end.send(command::VERSION, &[0; 4], &[]);
+        front_end.reply();
+        let trigger = event();
+        let connect = |action, fd: &OwnedFd| {
+            let payload = set_irqs(0, wire::IRQ_DATA_EVENTFD | action, 1, &[]);
+            front_end.send(command::DEVICE_SET_IRQS, &payload, &[fd.as_fd()]);
+            front_end.reply();
+        };
+        let wait = || {
+            assert!(becomes_readable(&trigger), "the line is signalled");
+            take(&trigger)
+        };
+        connect(wire::IRQ_ACTION_TRIGGER, &trigger);
+        front_end.send(command::REGION_WRITE, &access(0, LEVEL, 1, &[1]), &[]);
+        front_end.reply();
+        assert_eq!(wait(), 1);
+        // One eventfd, and another one in its place.
+        for unmask in [event(), event()] {
+            connect(wire::IRQ_ACTION_UNMASK, &unmask);
+            rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
+            assert_eq!(wait(), 1, "unmasked while the line is up");
+        }
+        // More than a socket holds: the answers are sent when it is writable again.
+        for _ in 0..200 {
+            front_end.send(command::REGION_READ, &access(2, 0, 8192, &[]), &[]);
+        }
+        for _ in 0..200 {
+            assert_eq!(front_end.reply().payload.len(), 16 + 8192);
+        }
+        front_end.send(command::REGION_READ, &access(2, 9, 1, &[]), &[]);
+        assert_eq!(
+            front_end.reply().payload[16],
+            session,
+            "the device keeps its state"
+        );
+        front_end.send(command::REGION_WRITE, &access(2, 9, 1, &[session + 1]), &[]);
+        front_end.reply();
+        front_end.end_of_messages();
+        assert!(front_end.is_hung_up(), "it has hung up, too");
+    }
+    iothread.stop();
+}
