@@ -74,7 +74,7 @@ pub enum Command {
     /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
     #[command(long_about = help::TARGETS, after_long_help = help::TARGETS_EXAMPLES)]
     Targets(targets::Options),
-    /// Its manual page or shell completions, for packages
+    /// Its manual pages or shell completions, for packages
     #[command(after_long_help = help::GENERATE_EXAMPLES)]
     Generate(Generate),
 }
@@ -93,7 +93,7 @@ pub struct Generate {
 /// What can be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Generated {
-    /// blockplane-bench.1
+    /// blockplane-bench.1, and a page for each command
     Man,
     /// For bash, zsh and fish
     Completions,
@@ -180,7 +180,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 fn generate(options: &Generate) -> Result<()> {
     let Generate { what, folder } = options;
     let written = match what {
-        Generated::Man => manual::program_page(folder, &grammar()),
+        Generated::Man => manual::program_pages(folder, &grammar()),
         Generated::Completions => manual::program_completions(folder, &grammar()),
     };
     written.map_err(Error::io("generate"))

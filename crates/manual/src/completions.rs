@@ -4,7 +4,13 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use options::reference;
 
-use crate::{bash, fish, grammar::short_name, zsh};
+use crate::{bash, fish, zsh};
+
+/// The last word of a command's name.
+pub(crate) fn short_name(command: &Command) -> String {
+    let name = command.get_name();
+    name.rsplit(' ').next().unwrap_or(name).to_owned()
+}
 
 /// Every script with the name of its file.
 pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
@@ -48,11 +54,11 @@ pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
 }
 
 /// Both faces of the program as one grammar.
-fn program(commands: &[Command]) -> Command {
-    let mut program = Command::new("blockplane")
-        .disable_help_flag(true)
-        .about("disks for virtual machines");
-    for option in reference::options() {
+pub(crate) fn program(commands: &[Command]) -> Command {
+    let mut program = Command::new("blockplane").about("disks for virtual machines");
+    // clap adds --help, to the commands as well.
+    let options = reference::options().into_iter();
+    for option in options.filter(|option| option.long != "help") {
         let mut arg = Arg::new(option.long).long(option.long).help(option.help);
         arg = match option.short {
             Some(short) => arg.short(short),

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use crate::grammar::short_name;
+use crate::completions::short_name;
 use crate::keys::{self, Offer};
 
 const FUNCTION: &str = r#"

@@ -4,12 +4,12 @@
 //! grammars in.
 
 mod bash;
+mod command_pages;
 mod completions;
 mod fish;
-mod grammar;
 mod keys;
+mod page;
 mod pages;
-mod roff;
 mod zsh;
 
 use std::fs;
@@ -32,7 +32,7 @@ pub struct Protocol {
 /// # Errors
 /// What the operating system says, with the path.
 pub fn pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
-    write(folder, pages::all(commands, protocol))
+    write(folder, pages::all(commands, protocol)?)
 }
 
 /// Writes `blockplane.bash`, `_blockplane` (zsh) and `blockplane.fish` into a folder.
@@ -43,12 +43,15 @@ pub fn completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write(folder, completions::all(commands))
 }
 
-/// Writes the page of a program that is described by this grammar alone: `NAME.1`.
+/// Writes the pages of a program that is described by this grammar alone: `NAME.1` and `NAME-COMMAND.1`.
 ///
 /// # Errors
 /// What the operating system says, with the path.
-pub fn program_page(folder: &Path, program: &Command) -> io::Result<()> {
-    write(folder, vec![pages::of_program(program)])
+pub fn program_pages(folder: &Path, program: &Command) -> io::Result<()> {
+    write(
+        folder,
+        command_pages::with_those_below(program, "blockplane(1)")?,
+    )
 }
 
 /// Writes `NAME.bash`, `_NAME` (zsh) and `NAME.fish` of such a program.

@@ -1,36 +1,22 @@
-//! The pages.
+//! Every page of blockplane.
+
+use std::io;
 
 use clap::Command;
 use options::reference::{self, KEYS, KeyGroup};
 
-use crate::Protocol;
-use crate::grammar::{self, short_name};
-use crate::roff::Page;
+use crate::page::Page;
+use crate::{Protocol, command_pages, completions};
 
 /// Every page with the name of its file.
-pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> Vec<(String, String)> {
-    let mut pages = vec![
-        ("blockplane.1".to_owned(), overview(commands)),
-        ("blockplane.toml.5".to_owned(), configuration()),
-        ("blockplane-qmp.7".to_owned(), monitors(protocol)),
-    ];
-    pages.extend(commands.iter().map(|command| {
-        let name = format!("blockplane-{}", short_name(command));
-        let mut page = Page::new(&name, 1, &grammar::about(command));
-        grammar::describe(&mut page, command, &name.replace('-', " "));
-        see_also(&mut page, "blockplane(1), blockplane.toml(5)");
-        (format!("{name}.1"), page.done())
-    }));
-    pages
-}
-
-/// The page of another program than blockplane.
-pub(crate) fn of_program(program: &Command) -> (String, String) {
-    let name = program.get_name();
-    let mut page = Page::new(name, 1, &grammar::about(program));
-    grammar::describe(&mut page, program, name);
-    see_also(&mut page, "blockplane(1)");
-    (format!("{name}.1"), page.done())
+pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> io::Result<Vec<(String, String)>> {
+    let program = completions::program(commands);
+    let mut pages = command_pages::with_those_below(&program, "blockplane(1), blockplane.toml(5)")?;
+    // Of the program itself, there is more to say than its grammar does.
+    pages[0].1 = overview(&program);
+    pages.push(("blockplane.toml.5".to_owned(), configuration()));
+    pages.push(("blockplane-qmp.7".to_owned(), monitors(protocol)));
+    Ok(pages)
 }
 
 fn see_also(page: &mut Page, text: &str) {
@@ -38,8 +24,8 @@ fn see_also(page: &mut Page, text: &str) {
     page.prose(text);
 }
 
-fn overview(commands: &[Command]) -> String {
-    let mut page = Page::new("blockplane", 1, "disks for virtual machines");
+fn overview(program: &Command) -> String {
+    let mut page = Page::new("blockplane", "1", "disks for virtual machines");
     page.heading("SYNOPSIS");
     page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
     page.heading("DESCRIPTION");
@@ -50,12 +36,14 @@ fn overview(commands: &[Command]) -> String {
          With a command it is for people. Without one it takes the options of qemu-storage-daemon, for scripts.",
     );
     page.heading("COMMANDS");
-    for command in commands {
-        let name = short_name(command);
-        let about = grammar::about(command);
-        page.item(&name, &format!("{about}; see blockplane-{name}(1)."));
+    for command in program.get_subcommands() {
+        let name = command.get_name();
+        let about = command.get_about().map(ToString::to_string);
+        let about = about.unwrap_or_default();
+        page.item(name, &format!("{about}; see blockplane-{name}(1)."));
     }
     page.heading("OPTIONS WITHOUT A COMMAND");
+    page.prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
     for option in reference::options() {
         let short = option
             .short
@@ -65,7 +53,6 @@ fn overview(commands: &[Command]) -> String {
             .map_or(String::new(), |value| format!(" {value}"));
         page.item(&format!("{short}--{}{value}", option.long), option.help);
     }
-    page.prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
     for group in KEYS {
         page.subheading(&format!("--{}: {}", group.option, group.title));
         keys(&mut page, group);
@@ -81,7 +68,7 @@ fn overview(commands: &[Command]) -> String {
     );
     page.heading("EXIT STATUS");
     page.prose("0 after an orderly end (SIGTERM, SIGINT, SIGHUP): what a guest saw complete is on stable storage. 1 for any error.");
-    let names = commands.iter().map(short_name);
+    let names = program.get_subcommands().map(Command::get_name);
     let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
     pages.push("blockplane-bench(1)".to_owned());
     pages.push("blockplane.toml(5)".to_owned());
@@ -121,7 +108,7 @@ num-queues = 4
 addr = { type = \"unix\", path = \"/run/web.sock\" }";
 
 fn configuration() -> String {
-    let mut page = Page::new("blockplane.toml", 5, "what blockplane is to run");
+    let mut page = Page::new("blockplane.toml", "5", "what blockplane is to run");
     page.heading("SYNOPSIS");
     page.verbatim(
         "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
@@ -163,7 +150,7 @@ is answered.";
 fn monitors(protocol: &Protocol) -> String {
     let mut page = Page::new(
         "blockplane-qmp",
-        7,
+        "7",
         "what the daemon's monitors can be asked",
     );
     page.heading("DESCRIPTION");

@@ -1,0 +1,57 @@
+//! Pages of commands, by `clap_mangen`.
+
+use std::io;
+
+use clap::{Command, builder::StyledStr};
+use clap_mangen::Man;
+
+use crate::page::{MANUAL, Page, SOURCE, date, readable};
+
+/// What stands before the examples in helps.
+const EXAMPLES: &str = "Examples:\n";
+
+/// The page of a program or command, and those of the commands below it.
+pub(crate) fn with_those_below(
+    program: &Command,
+    see_also: &str,
+) -> io::Result<Vec<(String, String)>> {
+    let mut program = program.clone().disable_help_subcommand(true);
+    program.build();
+    let mut pages = vec![page(&program, see_also)?];
+    for command in program.get_subcommands() {
+        pages.push(page(command, see_also)?);
+    }
+    Ok(pages)
+}
+
+/// The page of a command in a grammar that is built, with the name of its file.
+fn page(command: &Command, see_also: &str) -> io::Result<(String, String)> {
+    let after = text(command.get_after_long_help().or(command.get_after_help()));
+    let (remarks, examples) = after.split_once(EXAMPLES).unwrap_or((&after, ""));
+    let about = text(command.get_long_about().or(command.get_about()));
+    let usage = command.clone().render_usage().to_string();
+    // clap_mangen would put remarks and examples into one paragraph under the heading EXTRA, and options without their
+    // values into the synopsis.
+    let command = command
+        .clone()
+        .long_about(format!("{about}\n\n{remarks}").trim().to_owned())
+        .after_help(None)
+        .after_long_help(None)
+        .override_usage(usage.trim_start_matches("Usage:").trim().to_owned());
+    let man = Man::new(command).source(SOURCE).date(date()).manual(MANUAL);
+    let mut out = Vec::new();
+    man.render(&mut out)?;
+    let mut end = Page::default();
+    if !examples.is_empty() {
+        end.heading("EXAMPLES");
+        end.verbatim(examples);
+    }
+    end.heading("SEE ALSO");
+    end.prose(see_also);
+    let begin = readable(&String::from_utf8_lossy(&out));
+    Ok((man.get_filename(), begin + &end.done()))
+}
+
+fn text(styled: Option<&StyledStr>) -> String {
+    styled.map(ToString::to_string).unwrap_or_default()
+}
