@@ -1,47 +1,21 @@
 //! "Did you mean": the known word closest to a misspelt one.
 
-/// The known word that is at most a third of its letters away from `word`, if there is one. An
-/// underscore counts as a dash, since people mix them up.
+/// The known word that at most a third of its letters separate from `word`, if there is one: letters that are missing, added,
+/// replaced, or swapped with their neighbour. An underscore counts as a dash, since people mix them up.
 pub(crate) fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word: Vec<char> = word
-        .chars()
-        .map(|c| {
-            if c == '_' {
-                '-'
-            } else {
-                c.to_ascii_lowercase()
-            }
-        })
-        .collect();
+    let plain = |text: &str| text.replace('_', "-").to_lowercase();
+    let word = plain(word);
+    let distance = |candidate: &str| {
+        let allowed = (candidate.len() / 3).max(1);
+        // Words of any length come in; what is far too long is not compared.
+        let is_near = word.len().abs_diff(candidate.len()) <= 4 * allowed;
+        let distance = is_near.then(|| strsim::osa_distance(&word, &plain(candidate)));
+        distance.filter(|distance| *distance <= allowed)
+    };
     known
-        .map(|candidate| {
-            let letters: Vec<char> = candidate
-                .chars()
-                .map(|c| if c == '_' { '-' } else { c })
-                .collect();
-            (distance(&word, &letters), letters.len(), candidate)
-        })
-        .filter(|(distance, len, _)| *distance <= (len / 3).max(1))
-        .min_by_key(|(distance, _, _)| *distance)
-        .map(|(_, _, candidate)| candidate)
-}
-
-/// Levenshtein's distance; words that are hopelessly long apart are not compared.
-fn distance(a: &[char], b: &[char]) -> usize {
-    if a.len().abs_diff(b.len()) > 8 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+        .filter_map(|candidate| Some((distance(candidate)?, candidate)))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]
@@ -50,12 +24,13 @@ mod tests {
 
     #[test]
     fn near_misses_are_found_and_others_are_not() {
-        let known = || ["writable", "node-name", "id", "num-queues"].into_iter();
+        let known = || ["writable", "node-name", "id", "num-queues", "aio"].into_iter();
         assert_eq!(closest("writeable", known()), Some("writable"));
         assert_eq!(closest("node_name", known()), Some("node-name"));
         assert_eq!(closest("numqueue", known()), Some("num-queues"));
         assert_eq!(closest("ID", known()), Some("id"));
+        assert_eq!(closest("aoi", known()), Some("aio"));
         assert_eq!(closest("bitmap", known()), None);
-        assert_eq!(closest(&"x".repeat(1000), known()), None);
+        assert_eq!(closest(&"x".repeat(1_000_000), known()), None);
     }
 }
