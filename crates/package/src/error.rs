@@ -51,11 +51,11 @@ pub enum Error {
         /// What its manifest says.
         license: String,
     },
-    /// What cargo tells of the program's crates is not what is expected.
+    /// What cargo tells of the programs' crates is not what is expected.
     #[error(
-        "`cargo metadata` does not say {0}: is this cargo of the version in rust-toolchain.toml?"
+        "`cargo tree` and `cargo metadata` do not describe the same crates: is this cargo of the version in rust-toolchain.toml?"
     )]
-    Metadata(&'static str),
+    Metadata,
     /// The changelog speaks of another version.
     #[error(
         "packaging/debian/changelog begins with '{first}', but this is version {version}: add an entry for it"

@@ -35,74 +35,65 @@ pub(crate) fn copyright() -> Result<String, Error> {
     let path = source("packaging/debian/copyright");
     let text = fs::read_to_string(&path);
     let mut text = text.map_err(Error::io(format!("read {}", path.display())))?;
-    for linked in linked(&metadata()?)? {
+    for linked in linked()? {
         text.push_str(&stanza(&linked)?);
     }
     Ok(text)
 }
 
-fn metadata() -> Result<Value, Error> {
-    let version = run_in(Path::new("."), "rustc", &["-vV"])?;
-    let mut lines = version.lines();
-    let host = lines.find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or(Error::Metadata("for which machine it builds"))?;
+/// What cargo prints.
+fn cargo(arguments: &[&str]) -> Result<String, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments = [
-        "metadata",
-        "--format-version=1",
-        "--locked",
-        "--filter-platform",
-        host,
-    ];
-    let told = run_in(&source(""), cargo, &arguments)?;
-    serde_json::from_str(&told).map_err(|_| Error::Metadata("what can be understood"))
+    run_in(&source(""), cargo, arguments)
 }
 
-/// All but ours, by name. Macros and build scripts, and what only these need, are not in the program.
-fn linked(metadata: &Value) -> Result<Vec<Linked>, Error> {
+/// All but ours, by name. Macros and build scripts, and what only these need, are not in the programs.
+fn linked() -> Result<Vec<Linked>, Error> {
+    let tree = cargo(&[
+        "tree",
+        "--locked",
+        "--package=blockplane",
+        "--package=bench",
+        "--edges=normal,no-proc-macro",
+        "--prefix=none",
+        "--format={p}",
+    ])?;
+    // Without those of other systems, which need not be there.
+    let host = run_in(Path::new("."), "rustc", &["--print=host-tuple"])?;
+    let host = format!("--filter-platform={}", host.trim());
+    let metadata = cargo(&["metadata", "--locked", "--format-version=1", &host])?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|_| Error::Metadata)?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages = list(&metadata["packages"]);
-    let package = |id: &Value| packages.iter().find(|package| package["id"] == *id);
-    let nodes = list(&metadata["resolve"]["nodes"]);
-    let mut seen = BTreeSet::new();
-    let mut left = Vec::new();
-    for name in ["blockplane", "bench"] {
-        let program = packages.iter().find(|package| package["name"] == name);
-        let program = program.ok_or(Error::Metadata("which crates the programs have"))?;
-        left.push(program["id"].clone());
-    }
-    let mut found = Vec::new();
-    while let Some(id) = left.pop() {
-        let package = package(&id).ok_or(Error::Metadata("what a crate is"))?;
-        let targets = list(&package["targets"]);
-        let is_macro = targets
-            .iter()
-            .any(|target| target["kind"][0] == "proc-macro");
-        if is_macro || !seen.insert(text(&id)) {
-            continue;
-        }
-        let node = nodes.iter().find(|node| node["id"] == id);
-        let needed = node.map(|node| list(&node["deps"])).unwrap_or_default();
-        let of_program = needed.into_iter().filter(|needed| {
-            let kinds = list(&needed["dep_kinds"]);
-            kinds.iter().any(|kind| kind["kind"].is_null())
-        });
-        left.extend(of_program.map(|needed| needed["pkg"].clone()));
-        let manifest = text(&package["manifest_path"]);
-        if let (false, Some(folder)) = (package["source"].is_null(), Path::new(&manifest).parent())
-        {
-            found.push(Linked {
+    // Lines such as "clap v4.6.7", some of them more than once, and ours with a path.
+    let names: BTreeSet<&str> = tree
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)"))
+        .collect();
+    let names = names
+        .into_iter()
+        .filter(|name| !name.is_empty() && !name.contains('('));
+    names
+        .map(|name| {
+            let package = packages.iter().find(|package| {
+                let (name_of, version) = (text(&package["name"]), text(&package["version"]));
+                format!("{name_of} v{version}") == name
+            });
+            let package = package.ok_or(Error::Metadata)?;
+            let manifest = text(&package["manifest_path"]);
+            Ok(Linked {
                 name: text(&package["name"]),
                 version: text(&package["version"]),
                 license: text(&package["license"]),
                 authors: list(&package["authors"]).iter().map(text).collect(),
-                folder: folder.to_owned(),
-            });
-        }
-    }
-    found.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-    Ok(found)
+                folder: Path::new(&manifest)
+                    .parent()
+                    .ok_or(Error::Metadata)?
+                    .to_owned(),
+            })
+        })
+        .collect()
 }
 
 fn stanza(linked: &Linked) -> Result<String, Error> {
