@@ -4,13 +4,8 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use options::reference;
 
+use crate::names::short_name;
 use crate::{bash, fish, zsh};
-
-/// The last word of a command's name.
-pub(crate) fn short_name(command: &Command) -> String {
-    let name = command.get_name();
-    name.rsplit(' ').next().unwrap_or(name).to_owned()
-}
 
 /// Every script with the name of its file.
 pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {

@@ -2,8 +2,8 @@
 
 use clap::Command;
 
-use crate::completions::short_name;
 use crate::keys::{self, Offer};
+use crate::names::short_name;
 
 const FUNCTION: &str = r#"
 function __blockplane_keys

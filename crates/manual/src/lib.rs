@@ -8,6 +8,7 @@ mod command_pages;
 mod completions;
 mod fish;
 mod keys;
+mod names;
 mod page;
 mod pages;
 mod zsh;

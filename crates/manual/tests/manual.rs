@@ -126,7 +126,7 @@ fn mandoc_has_no_complaints() {
     }
     let folder = pages();
     for name in names(folder.path()) {
-        // Of the layout of sources, which nobody reads, it has an opinion as well.
+        // Warnings only: the layout of the source is not read by people.
         let arguments = ["-Tlint", "-W", "warning", &name];
         let (_, complaints, _) = tried("mandoc", &arguments, folder.path());
         let is_seen = |line: &&str| !line.contains("skipping paragraph macro: br");
