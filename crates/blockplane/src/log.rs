@@ -4,14 +4,17 @@
 //! journal, a terminal or a file is theirs to choose. A log that nobody reads any more never ends a disk.
 
 mod journal;
-mod json;
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use options::{LogFormat, LogLevel};
+use tracing::Level;
+use tracing::dispatcher::{Dispatch, with_default};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use daemon::Failure;
+use journal::WithPriority;
 
 /// How much is logged without a command.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -54,22 +57,25 @@ fn variable<T>(
 /// From now on what happens is logged.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let level = match level {
-        LogLevel::Error => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
+        LogLevel::Error => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
     };
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .log_internal_errors(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let journal = journal::reads_stderr();
-    match (format, journal) {
+    match (format, journal::reads_stderr()) {
         (LogFormat::Text, false) => builder.init(),
-        (LogFormat::Text, true) => builder.event_format(journal::Text::default()).init(),
-        (LogFormat::Json, journal) => {
+        (LogFormat::Text, true) => builder
+            .without_time()
+            .with_level(false)
+            .map_event_format(WithPriority)
+            .init(),
+        (LogFormat::Json, _) => {
             // One line for each thing said, also for the last.
             std::panic::set_hook(Box::new(|panic| {
                 tracing::error!(
@@ -77,27 +83,43 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
                     "{panic}"
                 );
             }));
-            builder.event_format(json::Json { journal }).init();
+            json(level).init();
         }
+    }
+}
+
+/// One JSON object per line.
+fn json(level: Level) -> Dispatch {
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr)
+        .json()
+        // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
+        .flatten_event(true);
+    if journal::reads_stderr() {
+        builder.map_event_format(WithPriority).into()
+    } else {
+        builder.into()
     }
 }
 
 /// Says why the program ends, in the form that the log has.
 pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
-    let journal = journal::reads_stderr();
     let said = with_remedy(error.to_string());
-    let line = match format {
-        // It may name files, whose names are in the hands of others.
-        LogFormat::Text => format!("blockplane: {}", commands::printable(&said)),
-        LogFormat::Json => json::line(&tracing::Level::ERROR, &said),
-    };
-    let priority = if journal {
-        journal::priority(&tracing::Level::ERROR)
+    if format == LogFormat::Json {
+        // There may be no log yet.
+        return with_default(&json(Level::ERROR), || tracing::error!("{said}"));
+    }
+    let priority = if journal::reads_stderr() {
+        journal::priority(&Level::ERROR)
     } else {
         ""
     };
+    // It may name files, whose names are in the hands of others.
+    let said = commands::printable(&said);
     // Nobody may be there to hear it; the exit status says it as well.
-    let _ = writeln!(std::io::stderr(), "{priority}{line}");
+    let _ = writeln!(std::io::stderr(), "{priority}blockplane: {said}");
 }
 
 /// A limit on open files may be met by anything; the remedy is the same.

@@ -1,11 +1,11 @@
 //! Standard error that systemd's journal reads: lines begin with their priority, as sd-daemon(3) has
-//! it, and leave out the time and the level, which the journal keeps itself.
+//! it. Lines of text leave out the time and the level, which the journal keeps itself.
 
 use std::fmt;
 use std::os::fd::AsFd;
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -29,20 +29,14 @@ pub(super) fn priority(level: &Level) -> &'static str {
     }
 }
 
-/// Lines of text behind their priority.
-pub(super) struct Text(Format<Full, ()>);
+/// Events of another format behind their priority, which the journal takes off again.
+pub(super) struct WithPriority<F>(pub F);
 
-impl Default for Text {
-    fn default() -> Self {
-        let format = Format::default().with_target(false).with_level(false);
-        Text(format.without_time())
-    }
-}
-
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N, F> FormatEvent<S, N> for WithPriority<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
 {
     fn format_event(
         &self,
