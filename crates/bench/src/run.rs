@@ -218,13 +218,7 @@ const FIGURES: [(&str, &str, Figure); 9] = [
 
 /// So many percent of the requests were this fast, in microseconds; 100: all.
 pub(crate) fn latency_us(measured: &Measured, percent: f64) -> Option<f64> {
-    let latencies = measured.latencies()?;
-    let ns = if percent < 100.0 {
-        latencies.percentile_ns(percent)
-    } else {
-        latencies.max_ns()
-    };
-    Some(ns as f64 / 1e3)
+    Some(measured.latencies()?.value_at_percentile(percent) as f64 / 1e3)
 }
 
 fn summary(measured: &[Measured], figure: Figure) -> Option<Summary> {

@@ -1,6 +1,8 @@
 //! What came of a load.
 
-use super::{Histogram, Saturated, ServerUsage, Tally};
+use hdrhistogram::Histogram;
+
+use super::{Saturated, ServerUsage, Tally, latencies};
 
 /// What came of a load.
 #[derive(Clone, Debug)]
@@ -52,10 +54,10 @@ impl Measured {
 
     /// How long requests took; `None` if that was not measured.
     #[must_use]
-    pub fn latencies(&self) -> Option<Histogram> {
-        let mut all = Histogram::default();
+    pub fn latencies(&self) -> Option<Histogram<u64>> {
+        let mut all = latencies();
         for tally in &self.threads {
-            all.add(tally.latencies.as_ref()?);
+            all += tally.latencies.as_ref()?;
         }
         Some(all)
     }

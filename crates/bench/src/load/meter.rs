@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::histogram::Histogram;
+use super::latencies;
 use super::phases::{Phase, Phases};
 use crate::client::Kind;
 
@@ -20,7 +21,7 @@ pub struct Tally {
     /// Writes that completed.
     pub writes: u64,
     /// How long each took, if that was measured.
-    pub latencies: Option<Histogram>,
+    pub latencies: Option<Histogram<u64>>,
     /// In this time.
     pub elapsed: Duration,
     /// When that began, on the monotonic clock.
@@ -52,7 +53,7 @@ pub struct Meter<'p> {
     latency: bool,
     tally: Tally,
     result: Tally,
-    histogram: Histogram,
+    histogram: Histogram<u64>,
     /// Completed before this phase.
     earlier: u64,
     course: Vec<Mark>,
@@ -85,7 +86,7 @@ impl<'p> Meter<'p> {
             latency,
             tally: Tally::default(),
             result: Tally::default(),
-            histogram: Histogram::default(),
+            histogram: latencies(),
             earlier: 0,
             course: Vec::new(),
             mark_interval_ns: 0,
@@ -173,7 +174,7 @@ impl<'p> Meter<'p> {
             Kind::Flush => {}
         }
         if self.latency {
-            self.histogram.record(now_ns - sent_ns);
+            self.histogram.saturating_record(now_ns - sent_ns);
         }
     }
 
@@ -228,7 +229,7 @@ impl<'p> Meter<'p> {
         }
         // What completes later belongs to another part.
         self.tally = Tally::default();
-        self.histogram.clear();
+        self.histogram.reset();
         self.sample = Sample::None;
         self.since_ns = now_ns;
         self.counted = false;

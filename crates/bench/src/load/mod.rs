@@ -6,7 +6,7 @@
 
 mod attached;
 mod driver;
-mod histogram;
+mod latencies;
 mod measured;
 pub(crate) mod meter;
 mod pattern;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use attached::Attached;
 use driver::Driver;
 pub use driver::Waiting;
-pub use histogram::Histogram;
+pub(crate) use latencies::latencies;
 pub use measured::{Measured, Verified};
 pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::process::setpriority_process;
 
 use crate::cpus::pin;
 use crate::error::{Error, Result};
-use crate::load::Histogram;
+use crate::load::latencies;
 
 const NEGOTIATE: &[u8] = br#"{"execute":"qmp_capabilities"}"#;
 /// What those ask that read.
@@ -79,12 +80,22 @@ pub(super) struct Wanted {
 }
 
 /// What they have heard.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Heard {
     pub answers: u64,
     pub time: Duration,
     /// From a question to the end of its answer.
-    pub waits: Histogram,
+    pub waits: Histogram<u64>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Heard {
+            answers: 0,
+            time: Duration::ZERO,
+            waits: latencies(),
+        }
+    }
 }
 
 /// Clients that are connected until [`Clients::leave`].
@@ -268,7 +279,7 @@ fn ask(mut clients: Vec<Client>, rate: Rate, end: &AtomicBool) -> Result<Heard> 
                 heard.answers += 1;
                 heard
                     .waits
-                    .record(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+                    .saturating_record(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
                 if rate == Rate::AsAnswered {
                     client.ask(Instant::now())?;
                 }

@@ -1,11 +1,12 @@
 //! Results of `blockplane-bench monitors`: a table, JSON and a plot.
 
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::clients::Rate;
 use super::{Options, Report, Sample};
 use crate::experiments::ERRORS;
-use crate::load::Histogram;
+use crate::load::latencies;
 use crate::stats::{Summary, number};
 use crate::svg::{Figure, Kind, Panel, Point, Series};
 use crate::table::Table;
@@ -24,7 +25,7 @@ struct Row {
     /// Answers per second, of all clients in sum.
     answers: Option<Summary>,
     /// From question to answer, of all repetitions.
-    waits: Histogram,
+    waits: Histogram<u64>,
     control_percent: Summary,
 }
 
@@ -149,9 +150,9 @@ impl Row {
         let ratios: Vec<f64> = pairs
             .map(|(sample, alone)| sample.iops / alone.iops.max(1.0))
             .collect();
-        let mut waits = Histogram::default();
+        let mut waits = latencies();
         for sample in samples {
-            waits.add(&sample.heard.waits);
+            waits += &sample.heard.waits;
         }
         let answered = |sample: &Sample| {
             sample.heard.answers as f64 / sample.heard.time.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -167,6 +168,6 @@ impl Row {
     }
 
     fn wait_us(&self, percent: f64) -> Option<f64> {
-        (self.waits.count() > 0).then(|| self.waits.percentile_ns(percent) as f64 / 1e3)
+        (!self.waits.is_empty()).then(|| self.waits.value_at_percentile(percent) as f64 / 1e3)
     }
 }
