@@ -208,7 +208,7 @@ impl<'p> Plot<'p> {
         let written = self
             .file
             .set_len(0)
-            .and_then(|()| write!(self.file, "{figure}"));
+            .and_then(|()| self.file.write_all(figure.svg()?.as_bytes()));
         written.map_err(Error::io(format!(
             "write the plot to {}",
             self.path.display()

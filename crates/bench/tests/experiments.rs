@@ -34,10 +34,16 @@ fn measure(command_line: &str) -> Outcome {
     run(&Cli::try_parse_from(args).unwrap(), &mut out).unwrap();
     let plot = std::fs::read_to_string(svg).unwrap();
     let document = roxmltree::Document::parse(&plot).unwrap();
-    let is_bar = |node: &roxmltree::Node<'_, '_>| node.attribute("class") == Some("bar");
+    // Rectangles but the page's ground and the legend's squares, each of which has its name to the right.
+    let rectangles = document
+        .descendants()
+        .filter(|node| node.has_tag_name("rect"));
+    let names = document
+        .descendants()
+        .filter(|node| node.attribute("text-anchor") == Some("start"));
     Outcome {
         json: serde_json::from_slice(&out).unwrap(),
-        bars: document.descendants().filter(is_bar).count(),
+        bars: rectangles.count() - 1 - names.count(),
     }
 }
 

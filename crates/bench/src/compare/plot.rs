@@ -2,7 +2,7 @@
 
 use super::report::{FIGURES, Part, Report};
 use crate::arena::{self, Row};
-use crate::svg::{Figure, Kind, Panel, Point, Series};
+use crate::svg::{Figure, Panel, Point, Series};
 use crate::units;
 
 /// What each backing has a panel for: the figure, its name, so many of the figure's units.
@@ -42,7 +42,6 @@ impl Report {
                 .iter()
                 .map(|row| format!("{}, {}", row.load.depth, row.load.waiting.name()))
                 .collect(),
-            kind: Kind::Bars,
             panels: panels.collect(),
         }
     }

@@ -8,7 +8,7 @@ use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
 use crate::stats::count;
-use crate::svg::{Figure, Kind};
+use crate::svg::Figure;
 use crate::table::Table;
 
 /// Requests in one submission without a limit worth the name, and taken from one queue at once.
@@ -194,7 +194,6 @@ pub fn run(options: &Options) -> Result<Report> {
         ),
         x_label: "bytes of a read, reads in flight per queue".to_owned(),
         groups: groups.collect(),
-        kind: Kind::Bars,
         panels: panels.collect(),
     };
     Ok(Report {

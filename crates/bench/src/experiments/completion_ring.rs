@@ -4,7 +4,7 @@ use super::contest::{self, Outcome, Position};
 use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
-use crate::svg::{Figure, Kind};
+use crate::svg::Figure;
 use crate::table::Table;
 
 const MB: f64 = 1e6;
@@ -120,7 +120,6 @@ pub fn run(options: &Options) -> Result<Report> {
             .iter()
             .map(|depth| depth.to_string())
             .collect(),
-        kind: Kind::Bars,
         panels: panels.collect(),
     };
     let json: serde_json::Map<_, _> = parts

@@ -15,7 +15,7 @@ use crate::limits::raise_descriptor_limit;
 use crate::server::{Disk, FrontEnd, Server};
 use crate::stats::count;
 use crate::storage::Backing;
-use crate::svg::{Figure, Kind};
+use crate::svg::Figure;
 use crate::table::Table;
 
 /// Entries of an idle queue; nobody puts anything there.
@@ -155,7 +155,6 @@ pub fn run(options: &Options) -> Result<Report> {
         subtitle: format!("4k random reads; {}", setup.conditions(&storage)),
         x_label: "reads in flight".to_owned(),
         groups: loads.iter().map(|load| load.depth.to_string()).collect(),
-        kind: Kind::Bars,
         panels: panels.collect(),
     };
     let json: serde_json::Map<_, _> = parts

@@ -6,7 +6,7 @@ use super::drive::Load;
 use super::{ERRORS, Report, Setup, panel};
 use crate::error::Result;
 use crate::stats::{count, number};
-use crate::svg::{Figure, Kind};
+use crate::svg::Figure;
 use crate::table::Table;
 
 /// What to measure.
@@ -62,7 +62,6 @@ pub fn run(options: &Options) -> Result<Report> {
             .iter()
             .map(|depth| depth.to_string())
             .collect(),
-        kind: Kind::Bars,
         panels: panels.collect(),
     };
     Ok(Report {

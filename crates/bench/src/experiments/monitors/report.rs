@@ -8,7 +8,7 @@ use super::{Options, Report, Sample};
 use crate::experiments::ERRORS;
 use crate::load::latencies;
 use crate::stats::{Summary, number};
-use crate::svg::{Figure, Kind, Panel, Point, Series};
+use crate::svg::{Figure, Panel, Point, Series};
 use crate::table::Table;
 
 /// All rates in turn.
@@ -128,7 +128,6 @@ impl Outcome {
             ),
             x_label: "what the others do".to_owned(),
             groups: self.rows.iter().map(|row| row.name.clone()).collect(),
-            kind: Kind::Bars,
             panels: vec![Panel {
                 name: String::new(),
                 y_label: "kIOPS".to_owned(),

@@ -6,7 +6,7 @@ use super::{Options, Repetitions, SMALL_BYTES, Way};
 use crate::experiments::{ERRORS, Report};
 use crate::load::{Load, Measured};
 use crate::stats::{Summary, number};
-use crate::svg::{Figure, Kind, Panel, Point, Series};
+use crate::svg::{Figure, Panel, Point, Series};
 use crate::table::Table;
 use crate::units::shown_bytes;
 
@@ -209,7 +209,6 @@ impl Outcome {
             subtitle: format!("Random requests, {} in flight; {conditions}", options.depth),
             x_label: "request".to_owned(),
             groups: large.iter().map(|load| name(&self.loads[*load])).collect(),
-            kind: Kind::Bars,
             panels: vec![Panel {
                 name: "throughput".to_owned(),
                 y_label: "MB/s".to_owned(),
