@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// Longer ones count as this long: 68 s, where nobody waits any more.
+/// Longer ones count as this long: 68 s, longer than a guest waits.
 const MAX_NS: u64 = (1 << 36) - 1;
 /// Percentiles are at most one part in a thousand too high.
 const DIGITS: u8 = 3;

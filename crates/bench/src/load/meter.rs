@@ -243,3 +243,41 @@ fn now_ns() -> u64 {
     // Since the machine started: neither is negative.
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::phases::conduct;
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+    #[test]
+    fn counting_a_request_does_not_allocate_however_long_it_took() {
+        let mut allocated = 0;
+        let worker = |phases: &Phases| {
+            let before = allocations::of_this_thread();
+            let mut meter = Meter::new(phases, true);
+            assert!(allocations::of_this_thread() > before, "they are counted");
+            let mut longer = 0..64;
+            while meter.again() || !longer.is_empty() {
+                let now_ns = meter.found();
+                let before = allocations::of_this_thread();
+                let took_ns = longer.next().map_or(1, |shift| 1 << shift);
+                meter.record(Kind::Read, now_ns.saturating_sub(took_ns), now_ns);
+                meter.handled();
+                allocated += allocations::of_this_thread() - before;
+            }
+            Ok(meter.finish())
+        };
+        let time = Duration::from_millis(10);
+        let tallies = conduct(vec![Box::new(worker)], Duration::ZERO, time, |_| Ok(())).unwrap();
+        assert!(
+            tallies[0]
+                .latencies
+                .as_ref()
+                .is_some_and(|counted| !counted.is_empty())
+        );
+        assert_eq!(allocated, 0);
+    }
+}
