@@ -46,8 +46,13 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ];
     members.extend(iothread_properties::keys().map(|key| {
         let r#type = match key.r#type {
+            ValueType::Bool => Type::Bool,
             ValueType::Int => Type::Int,
-            _ => Type::List(Box::new(Type::Int)),
+            ValueType::Str => Type::Str,
+            // Defined by the name of the key, as `object-add` takes it.
+            ValueType::Words => Type::Named(key.name),
+            // Whichever way a set of CPUs was written.
+            ValueType::Named(_) | ValueType::ListOf(_) => Type::List(Box::new(Type::Int)),
         };
         Member::required(key.name, r#type)
     }));
