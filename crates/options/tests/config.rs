@@ -166,15 +166,16 @@ iothread = [\"io0\", \"io9\"]
 #[test]
 fn an_error_shows_the_line() {
     let error = with(&[], "[blockdev.d]\ndriver = \"null-co\"\nsise = \"1G\"\n").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "f.toml: one problem\n\
-         f.toml:3:1: unknown option 'sise'; did you mean 'size'? Known: driver, node-name, read-only, \
-         auto-read-only, discard, cache.direct, cache.no-flush, active, detect-zeroes, force-share, size, \
-         read-zeroes, latency-ns\n\
-         \x20 3 | sise = \"1G\"\n\
-         \x20   | ^^^^"
-    );
+    let error = error.to_string();
+    let [heading, problem, line, mark] = error.lines().collect::<Vec<_>>()[..] else {
+        panic!("{error}");
+    };
+    assert_eq!(heading, "f.toml: one problem");
+    let expected =
+        "f.toml:3:1: unknown option 'sise'; did you mean 'size'? Known: driver, node-name, ";
+    assert!(problem.starts_with(expected), "{problem}");
+    assert_eq!(line, "  3 | sise = \"1G\"");
+    assert_eq!(mark, "    | ^^^^");
 }
 
 #[test]

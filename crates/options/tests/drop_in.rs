@@ -3,6 +3,10 @@
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
 )]
+#![allow(
+    clippy::needless_update,
+    reason = "an option that is added has its default in these"
+)]
 
 use std::path::PathBuf;
 
@@ -274,6 +278,7 @@ fn iothread_settings() {
         thread_pool_min: 6,
         thread_pool_max: 7,
         cpu_affinity: vec![0, 1, 2, 4],
+        ..IothreadOptions::defaults()
     };
     assert_eq!(all, expected);
     let defaults = iothread("iothread,id=a");
@@ -399,7 +404,8 @@ fn common_settings_of_nodes() {
         Driver::NullCo(NullOptions {
             size: 1 << 30,
             read_zeroes: false,
-            latency_ns: 0
+            latency_ns: 0,
+            ..NullOptions::defaults()
         })
     );
     assert_eq!(
@@ -422,7 +428,8 @@ fn common_settings_of_nodes() {
         Driver::NullCo(NullOptions {
             size: 3 << 29,
             read_zeroes: true,
-            latency_ns: 7
+            latency_ns: 7,
+            ..NullOptions::defaults()
         })
     );
     assert_eq!(
