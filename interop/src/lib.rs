@@ -1,4 +1,4 @@
-//! What the interoperability suite is made of: a server to test, two clients, and a model of
+//! Parts of the interoperability suite: a server to test, two clients, and a model of
 //! what the disk must hold.
 //!
 //! The suite exists because a daemon that is only ever driven by its own test client can agree

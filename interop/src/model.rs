@@ -1,4 +1,4 @@
-//! What each sector of the disk must hold, and the bytes that prove it.
+//! Model of the disk: the contents that each sector must hold, and the bytes that prove it.
 //!
 //! A sector is stamped with its own number and a seed: the first two words carry both in the
 //! clear, so that a failure can say which sector and which write it found instead; every other

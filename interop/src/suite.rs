@@ -1,4 +1,4 @@
-//! How the suite is run: every test is a row that says what it needs.
+//! Run of the suite: every test is a row that says what it needs.
 //!
 //! A test that this machine cannot run, or that the server in comparison is known not to pass,
 //! is announced with the reason and counted as ignored, never as passed;

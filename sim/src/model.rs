@@ -1,4 +1,4 @@
-//! What the disk may hold, as far as a guest can know: the judge of every read and of every crash.
+//! Model of the disk: the contents that it may hold, as far as a guest can know. It checks every read and every crash.
 //!
 //! Each sector has a list of what may be in it. A write is in the list from the moment that it is asked for: until it is
 //! answered it may have happened or not, also in parts. Once it is answered, what was answered before it was asked for is

@@ -1,4 +1,4 @@
-//! What happened, for people: kept only when somebody is to read it.
+//! Trace of a run, for people: kept only when one is to read it.
 
 use std::cell::RefCell;
 use std::rc::Rc;

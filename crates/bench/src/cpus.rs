@@ -1,4 +1,4 @@
-//! Which processor runs what.
+//! Processors of the server and of the load.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

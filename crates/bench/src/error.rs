@@ -1,4 +1,4 @@
-//! What can go wrong with a measurement.
+//! Errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;

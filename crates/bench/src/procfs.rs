@@ -1,4 +1,4 @@
-//! What the kernel counts of a process: its threads' time and switches, its memory, its
+//! Figures of a process from the kernel: its threads' time and switches, its memory, its
 //! descriptors (`proc(5)`).
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Which programs are measured.
+//! Paths of the programs that are measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

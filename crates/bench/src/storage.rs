@@ -1,4 +1,4 @@
-//! What is behind a disk that is measured: found, or made for the time being.
+//! Backing of a disk that is measured: an existing file or device, or a temporary one.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Which parts of a disk have space of their own: what GET LBA STATUS asks for.
+//! Allocated parts of a disk, for GET LBA STATUS.
 
 use engine::Errno;
 use rustix::fs::SeekFrom;

@@ -1,4 +1,4 @@
-//! Why a node cannot be opened, said so that an operator knows what to do.
+//! Errors of opening a node, with the next step for an operator.
 
 use std::io;
 use std::path::PathBuf;

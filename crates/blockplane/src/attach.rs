@@ -1,4 +1,4 @@
-//! What `serve` tells people: what is served, and the options that attach it to a VM.
+//! Announcement of `serve`: the disks that are served, and the options that attach them to a VM.
 
 use std::fmt::Write as _;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What is said on standard error, and in which form.
+//! The log on standard error, as text or JSON.
 //!
 //! Nothing here writes files or turns them over: standard error belongs to whoever started us, and the
 //! journal, a terminal or a file is theirs to choose. A log that nobody reads any more never ends a disk.

@@ -1,4 +1,4 @@
-//! What the commands of the program share.
+//! Parts common to the commands of the program.
 //!
 //! - [`main`]: from words to an exit status, and [`complaint`]: what is said of words that are wrong;
 //! - [`signals`]: being told to end, to stop for a while, and to go on;

@@ -1,4 +1,4 @@
-//! What the kernel says, in words alone.
+//! Text of an errno.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What a request with one buffer costs as PREAD and as PREADV: io_submit(2) and io_getevents(2)
+//! Cost of a request with one buffer as PREAD and as PREADV: io_submit(2) and io_getevents(2)
 //! of reads from memory, so that the kernel's own work is nearly all of it.
 //!
 //! The engine sends such requests as PREAD. Run it with `--release` to see whether that is still

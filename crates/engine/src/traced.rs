@@ -1,4 +1,4 @@
-//! What tracers see of the calls that hand requests to the kernel.
+//! Tracepoints of the calls that submit requests to the kernel.
 
 use rustix::io::Errno;
 use telemetry::tracepoints::{submit_begin, submit_end};

@@ -1,4 +1,4 @@
-//! How a guest sees the disk: what the server exports, and what QEMU connects to it.
+//! The disk as the guest sees it: the server's export, and the device that QEMU connects to it.
 
 use std::time::Duration;
 

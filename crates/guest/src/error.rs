@@ -1,4 +1,4 @@
-//! What can go wrong between "boot a guest" and "the guest is satisfied".
+//! Errors of a guest's run, from booting it to its last check.
 //!
 //! Each message names the cause and, where there is one, the command that puts it right.
 

@@ -1,4 +1,4 @@
-//! Which kernel modules a guest needs, and in which order they load.
+//! Kernel modules that a guest needs, in the order in which they load.
 //!
 //! Debian's package has no `modules.dep` (its install script makes that), so we read what
 //! `depmod` would: the `.modinfo` section of each module, a run of NUL-terminated `key=value`.

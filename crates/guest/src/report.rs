@@ -1,4 +1,4 @@
-//! What a guest said on its console, as data. The protocol's other side is `init/lib.sh`.
+//! A guest's report on its console, as data. The protocol's other side is `init/lib.sh`.
 //!
 //! The console also carries the kernel's messages: a line that is not ours is kept and not judged.
 

@@ -1,4 +1,4 @@
-//! What a guest is to do, and what it must find. The doing itself is in the scripts under `init/`.
+//! Tasks of a guest and what it must find. Their scripts are under `init/`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

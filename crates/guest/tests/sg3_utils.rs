@@ -1,4 +1,4 @@
-//! What SCSI disks answer, asked by a real guest with the programs that administrators use (sg3-utils): through the
+//! Answers of SCSI disks to a real guest with the programs that administrators use (sg3-utils): through the
 //! LSI 53C895A and through a virtio SCSI controller. What must be answered is in `src/init/sg3.sh`.
 
 #![allow(clippy::unwrap_used)] // the lint's exception for tests does not reach helper functions

@@ -1,4 +1,4 @@
-//! What an export does when its disk fails a request: QEMU's `rerror` and `werror`.
+//! Error policy of an export whose disk fails a request: QEMU's `rerror` and `werror`.
 
 use engine::Errno;
 

@@ -1,4 +1,4 @@
-//! Why a disk cannot be where it is to be.
+//! Errors of a disk's place on the bus.
 
 use crate::INITIATOR;
 

@@ -1,4 +1,4 @@
-//! What the guest sees in configuration space (manual, chapter 4, PCI registers).
+//! PCI configuration space of the adapter (manual, chapter 4, PCI registers).
 
 use lsi53c895a::{Bar, Bars};
 use vfio_user::{Bar as PciBar, ConfigSpace, Identity};

@@ -1,4 +1,4 @@
-//! Where registers are, by the manual and not by the chip's own list.
+//! Offsets of registers, by the manual and not by the chip's own list.
 
 #![allow(missing_docs, reason = "the names are the manual's")]
 

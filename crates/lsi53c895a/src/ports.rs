@@ -1,4 +1,4 @@
-//! What the chip asks of the world: guest memory, and the targets on its SCSI bus.
+//! Ports of the chip: guest memory, and the targets on its SCSI bus.
 
 use std::ptr::NonNull;
 

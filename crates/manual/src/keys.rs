@@ -1,4 +1,4 @@
-//! What may stand inside of `--blockdev file,filename=…`, for all shells: kinds, keys, and the words that a value may be.
+//! Completions inside of `--blockdev file,filename=…`, for all shells: kinds, keys, and the words that a value may be.
 
 use std::collections::BTreeMap;
 

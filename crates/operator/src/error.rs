@@ -1,4 +1,4 @@
-//! What can go wrong between an operator and a monitor: what was wrong, and the next step.
+//! Errors between an operator and a monitor: the mistake, and the next step.
 
 use std::io;
 use std::path::PathBuf;

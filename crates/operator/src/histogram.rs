@@ -1,4 +1,4 @@
-//! How long requests took: counts in buckets, and what lies between two looks at them.
+//! Latency histograms: counts in buckets, and the difference of two samples.
 
 /// Buckets by their ends, which they do not contain; those that are empty are not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

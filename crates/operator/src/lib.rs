@@ -1,4 +1,4 @@
-//! What an operator sees of a running daemon.
+//! Commands for operators of a running daemon.
 //!
 //! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
 //! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;

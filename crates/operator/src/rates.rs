@@ -1,4 +1,4 @@
-//! What happened between two looks: figures per second.
+//! Rates per second between two samples.
 
 use std::time::Duration;
 

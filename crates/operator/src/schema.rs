@@ -1,4 +1,4 @@
-//! What a monitor can be asked, from `query-qmp-schema`, in one line for each command.
+//! Commands of a monitor, from `query-qmp-schema`, in one line each.
 
 use std::collections::HashMap;
 

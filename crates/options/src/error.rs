@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in words that name the option, the key and what would be right.
+//! Errors of a command line, in words that name the option, the key and what would be right.
 //!
 //! One error type for both faces of the program. It never carries a cause from the operating
 //! system: this crate opens nothing.

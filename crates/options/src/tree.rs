@@ -1,4 +1,4 @@
-//! What both notations, key=value and JSON, are parsed into.
+//! The tree that both notations, key=value and JSON, are parsed into.
 //!
 //! The two differ in one thing only: in key=value everything is text until somebody asks for it
 //! as a number or a switch, in JSON a value has its type from the start. [`Value::Text`] keeps

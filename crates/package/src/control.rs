@@ -1,4 +1,4 @@
-//! What dpkg is told about the package: the folder `DEBIAN`.
+//! Control files of the package for dpkg: the folder `DEBIAN`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

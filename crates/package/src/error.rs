@@ -1,4 +1,4 @@
-//! Why there is no package.
+//! Errors of making a package.
 
 use std::io;
 use std::process::ExitStatus;

@@ -1,4 +1,4 @@
-//! Which packages the programs need, from what their linker wrote into them.
+//! Packages that the programs need, from what their linker wrote into them.
 
 use std::path::Path;
 

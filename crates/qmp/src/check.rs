@@ -1,4 +1,4 @@
-//! Whether a value is of a type; if not, what the field says.
+//! Type check of a value, with QEMU's messages.
 
 use std::collections::BTreeMap;
 

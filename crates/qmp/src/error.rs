@@ -1,4 +1,4 @@
-//! What a client is told when its request fails.
+//! Error answers of requests.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Where one message ends and the next begins in a stream of bytes.
+//! Boundaries of messages in a stream of bytes.
 //!
 //! Messages follow each other with or without blanks between them, so the end of one is found by
 //! counting brackets. On the way a message is made standard JSON: the field also takes strings in

@@ -1,4 +1,4 @@
-//! What the log says when monitors have as many clients as they take: whoever comes then waits and hears nothing.
+//! Log line when monitors have as many clients as they take: those that come then wait and get no answer.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a program can be asked and what it tells: commands, events, and the types they use.
+//! The interface of a program: commands, events, and the types they use.
 
 use serde_json::{Map, Value, json};
 

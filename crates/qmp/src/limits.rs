@@ -1,4 +1,4 @@
-//! What bounds a client. The field allows 64 MiB per message; here every bound is small, since
+//! Limits of a client. The field allows 64 MiB per message; here every bound is small, since
 //! nothing that can be said needs more.
 
 /// Bytes of a request at most. The longest, a node with every option, has a few thousand.

@@ -1,4 +1,4 @@
-//! What the program tells the monitors' thread, from whichever of its threads.
+//! Messages to the monitors' thread, from any thread of the program.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;

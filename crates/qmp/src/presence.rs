@@ -1,4 +1,4 @@
-//! Whether somebody is there: clients of one monitor, counted.
+//! Client count of a monitor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

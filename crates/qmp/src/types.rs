@@ -1,4 +1,4 @@
-//! What arguments, results and events are made of.
+//! Types of arguments, results and events.
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What the monitors' thread waits for. The kernel says what is ready: clients that are silent cost nothing,
+//! Descriptors that the monitors' thread waits for. The kernel says what is ready: clients that are silent cost nothing,
 //! however many they are.
 
 use std::io;

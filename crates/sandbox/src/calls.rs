@@ -1,4 +1,4 @@
-//! Which system calls each kind of thread may make.
+//! System calls that each kind of thread may make.
 //!
 //! Names, not numbers: what a machine does not have is left out there. Calls that the C library makes in
 //! another way on other systems are all in.

@@ -1,4 +1,4 @@
-//! What a confined process can still do. It is for ever, so each test runs itself once more as a process of
+//! Tests of a confined process. Confinement is for ever, so each test runs itself once more as a process of
 //! its own, and looks at how that ends.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]

@@ -1,4 +1,4 @@
-//! What a command's bytes say that it asks of the medium, for those who count and trace.
+//! Medium access of a command, from its bytes, for statistics and tracing.
 
 use block::Op;
 

@@ -1,4 +1,4 @@
-//! What a disk's error is to an initiator.
+//! Sense data for a disk's errors.
 
 use engine::Errno;
 

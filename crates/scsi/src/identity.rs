@@ -1,4 +1,4 @@
-//! What a unit says that it is.
+//! Identity of a unit: vendor, product, names.
 
 /// The longest designator (SPC-4, section 7.8.6).
 const MAX_DESIGNATOR_BYTES: usize = 255;

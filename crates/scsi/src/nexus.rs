@@ -1,4 +1,4 @@
-//! Who asks: an initiator port, through a target port.
+//! I_T nexus: an initiator port, through a target port.
 
 use crate::bytes::{be16, be64, put};
 

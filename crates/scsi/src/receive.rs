@@ -1,4 +1,4 @@
-//! What a command asks for: from its CDB to a [`Phase`].
+//! Parsing of a command: from its CDB to a [`Phase`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a command ends that is not carried out.
+//! Refusals: the end of a command that is not carried out.
 
 use crate::sense::Sense;
 

@@ -1,4 +1,4 @@
-//! How each command begins, once it may.
+//! The start of each command, once it may begin.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What of a unit changes seldom, behind its lock.
+//! State of a unit that changes seldom, behind its lock.
 
 use crate::attention::Attentions;
 use crate::commands::Access;

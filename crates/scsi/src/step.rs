@@ -1,4 +1,4 @@
-//! What adapters hear of a task.
+//! Steps of a task, as adapters get them.
 
 use block::Request;
 

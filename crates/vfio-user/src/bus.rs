@@ -1,4 +1,4 @@
-//! What a device reaches through its [`Host`]: the interrupt line, and memory.
+//! The bus of a device, through its [`Host`]: the interrupt line, and memory.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What each command does; those for registers and interrupts have files of their own.
+//! Commands of a front-end; those for registers and interrupts have files of their own.
 
 use std::os::fd::OwnedFd;
 

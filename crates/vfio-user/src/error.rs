@@ -1,4 +1,4 @@
-//! What can be wrong with a message: a [`Refused`] one is answered with an error, a [`Violation`] ends the
+//! Errors of a message: a [`Refused`] one is answered with an error, a [`Violation`] ends the
 //! connection.
 
 use std::borrow::Cow;

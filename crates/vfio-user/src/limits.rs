@@ -1,4 +1,4 @@
-//! How much of everything.
+//! Limits of a connection.
 
 /// Data of one message, as we say in the version's capabilities: the protocol's default.
 pub(crate) const MAX_DATA_BYTES: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! What the guest does to registers.
+//! Register accesses of the guest.
 
 use crate::commands::Carried;
 use crate::device::PciDevice;

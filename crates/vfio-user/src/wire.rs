@@ -1,4 +1,4 @@
-//! What goes over the socket: headers and payloads, in the byte order of the host, as the protocol has it.
+//! Wire format: headers and payloads, in the byte order of the host, as the protocol has it.
 //!
 //! Names are those of the specification, "vfio-user Protocol Specification", version 0.0; sections are
 //! its commands. A message is a [`Header`] and a payload.

@@ -1,4 +1,4 @@
-//! What QEMU says, replayed: whole, and cut at every place where the kernel may cut it.
+//! Messages of QEMU, replayed: whole, and cut at every place where the kernel may cut them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"

@@ -1,4 +1,4 @@
-//! What all queues of one device share.
+//! The device: state that all of its queues share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

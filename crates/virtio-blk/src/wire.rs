@@ -1,4 +1,4 @@
-//! What stands in guest memory: VIRTIO 1.2, sections 5.2.4 and 5.2.6.
+//! Request layout in guest memory: VIRTIO 1.2, sections 5.2.4 and 5.2.6.
 
 use std::mem::{offset_of, size_of};
 

@@ -1,4 +1,4 @@
-//! Where a logical unit is: VIRTIO 1.3, section 5.6.6.1.
+//! Address of a logical unit: VIRTIO 1.3, section 5.6.6.1.
 
 use std::fmt;
 

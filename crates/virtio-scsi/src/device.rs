@@ -1,4 +1,4 @@
-//! What all queues of one device share.
+//! The device: state that all of its queues share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

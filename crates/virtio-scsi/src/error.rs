@@ -1,4 +1,4 @@
-//! What breaks a queue.
+//! Errors that break a queue.
 
 use virtqueue::RingError;
 

@@ -1,4 +1,4 @@
-//! What stands in guest memory: VIRTIO 1.3, section 5.6. All of it is little endian, but CDBs, which are SCSI's.
+//! Request layout in guest memory: VIRTIO 1.3, section 5.6. All of it is little endian, but CDBs, which are SCSI's.
 
 use std::mem::{offset_of, size_of};
 

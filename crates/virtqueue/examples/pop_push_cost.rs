@@ -1,4 +1,4 @@
-//! What a request costs in the queue: nanoseconds per pop and push, for the three descriptors of a
+//! Cost of a request in the queue: nanoseconds per pop and push, for the three descriptors of a
 //! small disk request, in both forms of a ring. Prints; judges nothing. The driver's part is not
 //! counted.
 //!

@@ -1,4 +1,4 @@
-//! Which pages of the guest's memory were written, for whoever copies them to another host while the guest runs.
+//! Dirty log: the pages of the guest's memory that were written, for a front-end that copies them while the guest runs.
 //!
 //! A bit for each page of 4096 bytes, from guest address 0 on, in memory that the front-end shares. The device sets bits,
 //! the front-end takes them out and copies those pages. A page is marked after it was written and before the guest is told: who

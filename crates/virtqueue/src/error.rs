@@ -1,4 +1,4 @@
-//! What can be wrong with a virtqueue.
+//! Errors of a virtqueue.
 //!
 //! One variant per malformation, each with the numbers that were found and the bound that they
 //! broke, because the operator who reads it has a guest driver to fix and nothing else to go by.

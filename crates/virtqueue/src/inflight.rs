@@ -1,4 +1,4 @@
-//! What is in flight, in memory that outlives this process.
+//! In-flight region: requests in flight, in memory that outlives this process.
 //!
 //! A front-end keeps a buffer for us in which each queue has a region (vhost-user, "Inflight I/O
 //! tracking"). What the queue takes is recorded there before it is acted on, and struck out after the

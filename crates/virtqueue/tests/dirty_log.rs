@@ -1,4 +1,4 @@
-//! Whoever copies what the log says has the guest's memory as it is: a front-end that copies it while a device writes to it,
+//! Tests of the dirty log: a front-end copies the guest's memory by it while a device writes to it,
 //! against all that the device may do meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]

@@ -1,4 +1,4 @@
-//! How often a word is written to guest memory that is one there. Another process writes it, is stopped after each of its
+//! Tests of single stores to guest memory. Another process writes a word, is stopped after each of its
 //! instructions, and finds that a guest has taken the word out: so what comes back is seen whenever it does.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]

@@ -1,4 +1,4 @@
-//! What is around the chip: memory, shared and not, and targets that look at what they are told.
+//! Surroundings of the chip: memory, shared and not, and targets that check what they get.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;

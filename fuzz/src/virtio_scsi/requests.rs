@@ -1,4 +1,4 @@
-//! What a driver puts into the rings.
+//! Requests that a driver puts into the rings.
 
 use super::{DISKS, Rig, at};
 use crate::driver::Buffer;

@@ -1,4 +1,4 @@
-//! Where queues and their buffers are in the guest's memory.
+//! Layout of queues and their buffers in the guest's memory.
 
 /// The largest alignment that matters: a page for buffers that bypass the host's page cache.
 const PAGE_BYTES: usize = 4096;

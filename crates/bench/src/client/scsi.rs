@@ -1,4 +1,4 @@
-//! What is the same for every SCSI disk: how commands look, and what is asked before the first one counts.
+//! Parts common to all SCSI disks: commands, and the enquiries before the first one that counts.
 
 use std::time::{Duration, Instant};
 

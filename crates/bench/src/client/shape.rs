@@ -1,4 +1,4 @@
-//! How many descriptors and bytes the requests of a queue take, and where they are.
+//! Descriptors and bytes that the requests of a queue take, and their places.
 
 use super::layout::Layout;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What was measured, as a plot: a bundle of bars for each load, a bar for each contender.
+//! Plot of a comparison: a group of bars for each load, a bar for each contender.
 
 use super::report::{FIGURES, Part, Report};
 use crate::arena::{self, Row};

@@ -1,4 +1,4 @@
-//! What was measured, as tables and as JSON.
+//! Results of a comparison, as tables and as JSON.
 
 use serde_json::{Map, Value, json};
 

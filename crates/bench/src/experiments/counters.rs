@@ -1,4 +1,4 @@
-//! What a server's iothread counted, from what it logs at its end.
+//! Counters of a server's iothread, from its log at the end.
 
 use serde_json::{Value, json};
 

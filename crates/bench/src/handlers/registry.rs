@@ -1,4 +1,4 @@
-//! What adding and deleting a handler costs while many others are registered.
+//! Cost of adding and deleting a handler while many others are registered.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;

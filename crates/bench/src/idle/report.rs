@@ -1,4 +1,4 @@
-//! What an idle server costs, as a table and as JSON.
+//! Cost of an idle server, as a table and as JSON.
 
 use serde_json::{Value, json};
 

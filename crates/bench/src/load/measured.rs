@@ -1,4 +1,4 @@
-//! What came of a load.
+//! Results of a load.
 
 use hdrhistogram::Histogram;
 

@@ -1,4 +1,4 @@
-//! What one worker thread counts, with at most one look at the clock per batch.
+//! Counters of one worker thread, with at most one look at the clock per batch.
 
 use std::time::Duration;
 

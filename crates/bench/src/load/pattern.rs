@@ -1,4 +1,4 @@
-//! Which block of the disk is next, and whether it is read or written.
+//! Access patterns: the next block, and whether it is read or written.
 
 use std::fmt;
 use std::str::FromStr;

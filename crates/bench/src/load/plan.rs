@@ -1,4 +1,4 @@
-//! What a queue's requests are to be, one after the other.
+//! The sequence of a queue's requests.
 
 use super::pattern::Walk;
 use crate::client::{Commands, Kind};

@@ -1,4 +1,4 @@
-//! What the server used while it was measured, and who was at the end of its strength.
+//! Processor time of the server while it was measured, and which side was saturated.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a load is, as a command line says it.
+//! Command-line options of a load.
 
 use std::str::FromStr;
 use std::time::Duration;

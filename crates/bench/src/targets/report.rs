@@ -1,4 +1,4 @@
-//! What was reached, as a table and as JSON.
+//! Targets and whether they were reached, as a table and as JSON.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What is to be reached: a load, a figure, somebody to compare with, the ratio wanted.
+//! Targets: a load, a figure, a peer to compare with, the ratio wanted.
 
 use super::Options;
 use crate::aio::Aio;

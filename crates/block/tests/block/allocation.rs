@@ -1,4 +1,4 @@
-//! Which parts of a disk have space.
+//! Tests of allocated parts of a disk.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

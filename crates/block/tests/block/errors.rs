@@ -1,4 +1,4 @@
-//! What an operator reads when a disk cannot be opened.
+//! Tests of the messages that an operator reads when a disk cannot be opened.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

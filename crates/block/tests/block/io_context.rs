@@ -1,4 +1,4 @@
-//! What submitters rely on: how much room there is, and that every request completes once.
+//! Tests of room and completions: every request completes once.
 
 use std::sync::Arc;
 

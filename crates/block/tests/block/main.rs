@@ -1,4 +1,4 @@
-//! What a device relies on when it hands requests to [`block::IoContext`]: driven with real files,
+//! Tests of [`block::IoContext`] as devices rely on it: driven with real files,
 //! tmpfs and loop devices, through Linux AIO and worker threads.
 //!
 //! Loop devices need root, and some tests need QEMU's tools. Where they cannot be had a test

@@ -1,4 +1,4 @@
-//! Where the tests' disks are: files on a real filesystem, files on tmpfs, loop devices.
+//! Disks of the tests: files on a real filesystem, files on tmpfs, loop devices.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

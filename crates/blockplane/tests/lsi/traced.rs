@@ -1,4 +1,4 @@
-//! What a tracer sees of an adapter's requests.
+//! Tests of tracepoints: requests of an adapter.
 
 use test_support::tracer::Tracer;
 

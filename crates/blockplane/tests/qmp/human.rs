@@ -1,4 +1,4 @@
-//! What people ask QEMU's monitor, in its words. The texts are those of QEMU 7.2 for the same objects.
+//! Tests of QEMU's human monitor commands. The texts are those of QEMU 7.2 for the same objects.
 
 use serde_json::json;
 

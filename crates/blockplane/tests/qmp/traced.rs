@@ -1,4 +1,4 @@
-//! What a tracer sees of the commands of a virtio SCSI controller, and of a disk's requests beside them.
+//! Tests of tracepoints: commands of a virtio SCSI controller, and a disk's requests beside them.
 
 use crate::guest::{GET_ID, Guest, OUT};
 use crate::process::Folder;

@@ -1,4 +1,4 @@
-//! What monitors are told of when something goes wrong: a disk that fails, a guest that breaks its queue.
+//! Tests of events about errors: a disk that fails, a guest that breaks its queue.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What cannot be handed over.
+//! Tests of upgrades that are refused.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! How requests to the disks reach the kernel: what was asked for or what this host can do, said once.
+//! Choice of the backend for each disk: as configured or as this host allows, logged once.
 
 use std::path::Path;
 

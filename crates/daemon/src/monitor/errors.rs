@@ -1,4 +1,4 @@
-//! What went wrong, as the field says it where it has words for it.
+//! Errors of commands, in QEMU's words where it has some.
 
 use options::Problem;
 use options::live::Live;

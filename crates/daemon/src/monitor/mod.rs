@@ -1,4 +1,4 @@
-//! What monitors can be asked: names, arguments and results are those of QEMU.
+//! QMP commands and events: names, arguments and results are those of QEMU.
 
 mod blkdebug;
 mod chardevs;

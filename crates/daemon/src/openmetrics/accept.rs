@@ -1,4 +1,4 @@
-//! Which of the two formats a client wants.
+//! Negotiation of the text format with a client.
 
 /// A format of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where clients come from.
+//! Listening sockets of the endpoint.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! What a client can cost.
+//! Limits on what a client can cost.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the process gives away before it has threads and opens disks: `--user`, `--sandbox`.
+//! Dropped privileges, before the process has threads and opens disks: `--user`, `--sandbox`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Whether everything lives: the main thread, which asks, and every iothread, which has to answer.
+//! Watchdog of the service manager: the main thread asks every iothread, and each has to answer.
 //!
 //! An iothread is asked by a message like any other, so an answer means that its loop goes round. One
 //! that is stuck keeps the answer back, the service manager hears nothing, and ends and starts us:

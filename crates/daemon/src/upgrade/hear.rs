@@ -1,4 +1,4 @@
-//! What the new program says to the one that has started it, and how long that is waited for.
+//! Messages from the new program to the one that has started it, and how long they are waited for.
 
 use std::io;
 use std::time::Instant;

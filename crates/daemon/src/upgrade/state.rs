@@ -1,4 +1,4 @@
-//! What is handed over, as JSON: descriptors are numbers of those that come with it.
+//! State of a handover as JSON: descriptors are numbers of those that come with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

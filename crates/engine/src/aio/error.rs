@@ -1,4 +1,4 @@
-//! What can go wrong when an engine is made, in words that name the remedy.
+//! Errors of making a Linux AIO context, with the remedy.
 
 use rustix::io::Errno;
 

@@ -1,4 +1,4 @@
-//! Which disks answer within io_submit(2), and so need no completion.
+//! Detection of disks that answer within io_submit(2), and so need no completion.
 //!
 //! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then
 //! nothing runs beside us, and a control block, an event and a write to an eventfd are only a detour:

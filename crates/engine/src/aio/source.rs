@@ -1,4 +1,4 @@
-//! Where an engine's completions come from: the ring in user space, or the system call where the
+//! Source of completions: the ring in user space, or the system call where the
 //! ring cannot be read. Decided once, when the engine is made.
 
 use super::abi::IoEvent;

@@ -1,4 +1,4 @@
-//! What can go wrong when a pool is made or changed.
+//! Errors of making or changing a pool.
 
 use rustix::io::Errno;
 

@@ -1,4 +1,4 @@
-//! What the owner and the workers of a pool share: the jobs on the way in, the completions on the
+//! State shared by the owner and the workers of a pool: the jobs on the way in, the completions on the
 //! way out, and the count of threads, on which all decisions about starting and ending rest.
 //!
 //! Two locks, never held together: jobs and counts under one, completions under the other, so

@@ -1,4 +1,4 @@
-//! What a worker does: take a job, run it, hand over the completion, until there is nothing left
+//! A worker: it takes a job, runs it, and returns the completion, until there is nothing left
 //! to do for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What can go wrong when a ring is made, in words that name the remedy.
+//! Errors of making a ring, with the remedy.
 
 use rustix::io::Errno;
 

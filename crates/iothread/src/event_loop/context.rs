@@ -1,4 +1,4 @@
-//! What a plane may ask of its loop: watch a descriptor, set a timer, read the clock.
+//! Services of the loop for its plane: watch a descriptor, set a timer, read the clock.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

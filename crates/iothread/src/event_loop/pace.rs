@@ -1,4 +1,4 @@
-//! How long a source keeps the loop waiting, learnt; and how long it is worth polling for it.
+//! Adaptive polling: learns how long each source takes to become ready, and how long polling for it pays.
 //!
 //! A source is whatever the loop may be needed by again: a queue whose guest thinks, a queue whose
 //! disk works. Whenever the loop has run dry and was needed again, the time between is a sample for

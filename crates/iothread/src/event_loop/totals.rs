@@ -1,4 +1,4 @@
-//! What a loop has done so far.
+//! Counters of a loop.
 //!
 //! Each event is counted once, by what it ended in; sums are for who reads.
 

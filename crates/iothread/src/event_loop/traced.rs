@@ -1,4 +1,4 @@
-//! What tracers see of a loop that has run dry.
+//! Tracepoints of a loop that has run dry.
 
 use telemetry::tracepoints::{poll_begin, poll_end, sleep, wake};
 

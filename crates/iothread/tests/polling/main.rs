@@ -1,4 +1,4 @@
-//! What a loop polls for, with scripted sources on a fake clock.
+//! Tests of polling, with scripted sources on a fake clock.
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
 
 mod simulation;

@@ -1,4 +1,4 @@
-//! What REQUEST SENSE says, on a bus that brings no sense data with the status.
+//! Tests of REQUEST SENSE, on a bus that brings no sense data with the status.
 
 use engine::Errno;
 

@@ -1,4 +1,4 @@
-//! What is around the chip: guest memory (shared, and some that is not), and targets that keep their promises.
+//! Surroundings of the chip in tests: guest memory (shared, and some that is not), and targets that keep their promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;

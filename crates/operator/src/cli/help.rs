@@ -1,4 +1,4 @@
-//! What `--help` says of each command, with examples.
+//! Texts of `--help` for each command, with examples.
 
 pub(super) const QMP: &str = "\
 Ask a running daemon: sends a command to its monitor and prints what comes back.

@@ -1,4 +1,4 @@
-//! What `top` shows, as lines of text.
+//! The screen of `top`, as lines of text.
 
 use std::time::Duration;
 

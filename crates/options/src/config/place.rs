@@ -1,4 +1,4 @@
-//! Where in a file something is, for people and for editors.
+//! Places in a file, for people and for editors.
 
 use std::{fmt, ops::Range};
 

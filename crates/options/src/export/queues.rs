@@ -1,4 +1,4 @@
-//! Which iothread runs which queue: `iothread`, or `iothread-vq-mapping` in the shape that the
+//! Iothreads of queues: `iothread`, or `iothread-vq-mapping` in the shape that the
 //! field's devices have it.
 //!
 //! Both come out as one list: queue *i* runs on member *i* modulo its length. Names without `vqs` are

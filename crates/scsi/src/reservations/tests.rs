@@ -1,4 +1,4 @@
-//! What reservations allow, and what preempting does.
+//! Tests of reservations: what they allow, and what preempting does.
 
 use super::*;
 use crate::nexus::TransportId;

@@ -1,4 +1,4 @@
-//! What initiators are told.
+//! Tests of unit attentions.
 
 use scsi::{Nexus, Reset, Status, Unit};
 

@@ -1,4 +1,4 @@
-//! Whatever an initiator sends: a status comes, and nothing else happens.
+//! Tests of hostile initiators: a status comes, and nothing else happens.
 
 use proptest::prelude::*;
 use scsi::Status;

@@ -1,4 +1,4 @@
-//! What front-ends pass over their sockets as descriptors, looked at before it is used.
+//! Descriptors that front-ends pass over their sockets, looked at before they are used.
 //!
 //! - [`Mapping`]: a piece of the guest's memory. A file that could keep us waiting is refused, and one
 //!   that shrinks later does not kill us.

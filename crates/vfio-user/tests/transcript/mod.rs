@@ -1,4 +1,4 @@
-//! What QEMU was seen to say, in lines, and what it must hear.
+//! A transcript of QEMU's messages, in lines, and the answers that it must get.
 //!
 //! `COMMAND name value name value …`, numbers in hexadecimal, data as bytes in hexadecimal. What stands behind `->` is
 //! expected of the reply, which is compared byte by byte; `error` and an errno (decimal) is a refusal. `ASKS`: the server

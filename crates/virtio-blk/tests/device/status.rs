@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! Tests of status bytes.
 
 use block::Op;
 use virtio_blk::DeviceOptions;

@@ -1,4 +1,4 @@
-//! What a command is answered.
+//! Responses to commands.
 
 use scsi::Status;
 

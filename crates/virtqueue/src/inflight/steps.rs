@@ -1,4 +1,4 @@
-//! Where a process may end, and where a guest may come in between: before every store that others see.
+//! Places where a process may end, and where a guest may come in between: before every store that others see.
 //!
 //! Nothing, but for this crate's own tests, which end at each of these points once, and for the simulator, which
 //! also lets its guest run there.

@@ -1,4 +1,4 @@
-//! What came of it.
+//! Results of the SCSI experiment.
 
 use serde_json::{Value, json};
 

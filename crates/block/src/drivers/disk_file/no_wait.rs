@@ -1,4 +1,4 @@
-//! Whether a disk can say that a request would have to wait (`RWF_NOWAIT`, preadv2(2)).
+//! Probe for `RWF_NOWAIT` (preadv2(2)): a disk that has it says when a request would have to wait.
 //!
 //! It decides what a ring does with a request: tries it at once and goes on, or hands it to a worker
 //! thread of the kernel's. And a disk that cannot say may be one that never waits, which Linux AIO then

@@ -1,4 +1,4 @@
-//! What SCSI controllers and their units have beside queues, as JSON: it changes until the last command is done, so it is
+//! State of SCSI controllers and their units beside queues, as JSON: it changes until the last command is done, so it is
 //! handed over when queues have stopped.
 
 use iothread::Errno;
