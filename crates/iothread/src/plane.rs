@@ -1,14 +1,13 @@
 //! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
 
+mod phases;
 mod socket_devices;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use crate::event_loop::iothread::PlaneContext;
-use crate::event_loop::{
-    HandlerId, Idle, Interest, Plane, PollSettings, Readiness, Remote, TimerId,
-};
+use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use rustix::thread::CpuSet;
@@ -22,7 +21,6 @@ use crate::lists::Lists;
 use crate::message::Message;
 use crate::parked_requests::QueueRegistration;
 use crate::submits::SubmitTotals;
-use crate::totals;
 use crate::trace::Trace;
 use crate::vring::{Vring, VringSetup};
 use crate::vrings::Vrings;
@@ -391,153 +389,5 @@ impl Controls<'_> {
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
         disk
-    }
-}
-
-impl Plane for StoragePlane {
-    type Handler = Handler;
-    type Timer = ();
-    type Message = Message;
-
-    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
-        match handler {
-            // The reap phase looks at the ring anyway.
-            Handler::Engine => {}
-            Handler::Kick(place) => self.kicked(place),
-            Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
-        }
-    }
-
-    fn expired(&mut self, cx: &mut PlaneContext<Self>, (): ()) {
-        self.timer = None;
-        self.tend_all(cx);
-    }
-
-    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
-        // The receiver of an answer may be gone; ignore the error.
-        match message {
-            Message::Start(setup, reply) => {
-                let _ = reply.send(self.start(cx, *setup));
-            }
-            Message::StartSocketDevice(device, nodes, reply) => {
-                let _ = reply.send(self.start_socket_device(cx, device, nodes));
-            }
-            Message::Stop(place, reply) => self.stop(cx, place, reply),
-            Message::Queue(place, command) => {
-                self.control(cx, place, |vring, controls| {
-                    vring.control(command, controls)
-                });
-            }
-            Message::Device(place, command) => {
-                self.control(cx, place, |vring, controls| {
-                    vring.control_device(command, controls)
-                });
-            }
-            Message::SocketDevice(place, command) => {
-                self.control_socket_device(cx, place, command);
-            }
-            Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
-            Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
-            Message::SetThreadPool(min, max, reply) => {
-                let _ = reply.send(self.io.set_worker_limits(min, max));
-            }
-            Message::SetCpuAffinity(iothread, cpus, reply) => {
-                let _ = reply.send(self.set_cpu_affinity(&iothread, &cpus));
-            }
-            Message::Ping(reply) => {
-                // The receiver may be gone; ignore the error.
-                let _ = reply.send(());
-            }
-        }
-    }
-
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {
-        if self.completions.is_empty() {
-            self.io.reap(&mut self.completions);
-        }
-    }
-
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {
-        self.has_dispatched = !self.completions.is_empty();
-        if self.has_dispatched {
-            self.dispatch_completions();
-        }
-    }
-
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {
-        self.publish();
-    }
-
-    fn admit(&mut self, _: &mut PlaneContext<Self>) {
-        let admit =
-            |vring: &mut Vring| vring.admit(&mut self.chain, &mut self.io, || self.clock.now());
-        self.more = self.lists.admit(&mut self.vrings, admit);
-    }
-
-    fn submit(&mut self, cx: &mut PlaneContext<Self>) {
-        self.flush_batch();
-        if !self.has_dispatched && self.io.has_completions() {
-            self.answer_at_once();
-        }
-        if self.vrings.socket_devices.any_wants_loop() {
-            self.tend_waiting_socket_devices(cx);
-        }
-        self.arm_timer(cx);
-    }
-
-    fn busy(&self) -> bool {
-        self.more
-            || !self.lists.unpublished.is_empty()
-            || !self.completions.is_empty()
-            || self.io.has_completions()
-    }
-
-    fn poll(&mut self) -> bool {
-        self.io.has_completions()
-            || self.lists.active.iter().any(|place| {
-                self.vrings
-                    .get(place)
-                    .is_some_and(|vring| vring.runs() && vring.has_available())
-            })
-            || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
-    }
-
-    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
-        let parked = self.lists.park(&mut self.vrings);
-        if parked.unkicked {
-            let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
-            self.arm_timer_for(cx, look_ns);
-        }
-        self.io.prepare_to_block() || parked.found
-    }
-
-    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let mut until_ns = 0;
-        for place in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(place) {
-                until_ns = until_ns.max(vring.poll_until(settings, now_ns));
-            }
-        }
-        for running in self.vrings.socket_devices.iter_mut() {
-            until_ns = until_ns.max(running.poll_until(settings, now_ns));
-        }
-        until_ns
-    }
-
-    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        for place in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(place) {
-                vring.learn(settings, idle);
-            }
-        }
-        for running in self.vrings.socket_devices.iter_mut() {
-            running.learn(settings, idle);
-        }
-    }
-
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
-        self.trace.print();
-        tracing::debug!("iothread stopped");
-        totals::log(&self.io);
     }
 }

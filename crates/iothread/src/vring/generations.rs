@@ -1,0 +1,134 @@
+//! Generations of requests: a queue goes on when its memory or its disk changes, and releases the old ones when their last
+//! request has left.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use block::{AttachedDisk, IoContext};
+use virtqueue::GuestMemory;
+
+use super::Vring;
+use crate::device::ScsiDisk;
+use crate::epochs::Used;
+
+impl Vring {
+    /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
+    pub fn set_memory(&mut self, memory: Arc<GuestMemory>, io: &mut IoContext) {
+        let remapped = self.ring.remap(&memory);
+        let old = std::mem::replace(&mut self.memory, memory);
+        self.begin_generation(old, Vec::new(), io);
+        if let Err(error) = remapped {
+            self.break_down(&error);
+        }
+    }
+
+    /// What it takes from now on goes to this disk. What it has taken goes to the old one, to its end.
+    pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
+        let old = self.device.set_disk(new);
+        self.retire(vec![old], io);
+    }
+
+    /// The same for all disks of a controller. If units have come or gone, nothing is in flight.
+    pub fn set_disks(
+        &mut self,
+        disks: Vec<ScsiDisk>,
+        attached: Vec<AttachedDisk>,
+        io: &mut IoContext,
+    ) {
+        let old = self.device.set_disks(disks, attached);
+        self.retire(old, io);
+    }
+
+    /// Requests in flight use these disks to their ends.
+    fn retire(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
+        let in_flight = self.device.in_flight();
+        if in_flight.requests == in_flight.parked {
+            // Parked requests go to the new ones, if they are retried.
+            for disk in self.epochs.take_disks().chain(disks.drain(..)) {
+                io.detach(disk);
+            }
+        }
+        self.begin_generation(self.memory.clone(), disks, io);
+    }
+
+    /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
+    pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
+        self.begin_generation(self.memory.clone(), Vec::new(), io);
+        self.epochs.settle(reply);
+        self.release_old(io);
+    }
+
+    /// Begins to use its memory for what is admitted from now on. What is in flight is of an older generation, which uses `memory`
+    /// and the `disks` that the queue continues without.
+    fn begin_generation(
+        &mut self,
+        memory: Arc<GuestMemory>,
+        disks: Vec<AttachedDisk>,
+        io: &mut IoContext,
+    ) {
+        // Before the old one may leave: a map that both use stays registered.
+        self.join_memory(io);
+        let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
+        let end = self.device.begin_generation();
+        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disks }) {
+            self.leave(unused, io);
+        }
+    }
+
+    /// No request uses this any more.
+    fn leave(&self, unused: Used, io: &mut IoContext) {
+        self.leave_memory(&unused.memory, io);
+        for disk in unused.disks {
+            io.detach(disk);
+        }
+    }
+
+    /// Requests of older generations may have left the queue, or been parked.
+    #[inline]
+    pub(super) fn release_old(&mut self, io: &mut IoContext) {
+        if !self.epochs.are_over() {
+            self.release_epochs(io);
+        }
+    }
+
+    fn release_epochs(&mut self, io: &mut IoContext) {
+        while let Some((admitted, requests)) = self.device.take_old() {
+            if let Some(unused) = self.epochs.release(admitted, requests) {
+                self.leave(unused, io);
+            }
+        }
+        self.epochs.end_settling(self.device.parked_of_old());
+        if self.epochs.are_settling() {
+            // Each time: a later step of a request, or a retry, may have come to a gate meanwhile.
+            io.open_gates(self.place);
+        }
+    }
+
+    /// The current generation begins to use its memory.
+    pub fn join_memory(&self, io: &mut IoContext) {
+        let Some(disk) = self.device.registered_disk() else {
+            return;
+        };
+        if !self.fixed_buffers {
+            return;
+        }
+        let regions = self.memory.regions().iter();
+        let ranges = regions.map(|region| {
+            let len = usize::try_from(region.len).expect("what is mapped fits an address space");
+            (region.host as usize, len)
+        });
+        // SAFETY: each generation keeps its map until it has left, which holds its regions.
+        unsafe { io.join_memory(disk, key(&self.memory), ranges) };
+    }
+
+    pub(super) fn leave_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
+        if self.fixed_buffers {
+            io.leave_memory(key(memory));
+        }
+    }
+}
+
+/// A map's name, as long as it is kept.
+fn key(memory: &Arc<GuestMemory>) -> usize {
+    Arc::as_ptr(memory) as usize
+}

@@ -1,0 +1,376 @@
+//! Messages of the front-end, one function each.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVirtioFeatures,
+    VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtqueue::control::StartError;
+use virtqueue::split::MAX_QUEUE_SIZE;
+
+use super::{
+    Connection, GET_VRING_BASE_INFLIGHT, LOG_ALL, MAX_CONFIG_BYTES, offered_protocol_features,
+    refused,
+};
+use crate::inflight::InflightBuffer;
+use crate::memory::MAX_SLOTS;
+use crate::vring::{RingAddresses, Surroundings, Vring};
+use crate::{dirty_log, inflight};
+
+impl VhostUserBackendReqHandlerMut for Connection {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        // Deprecated; what QEMU means by it is that the queues stop.
+        self.stop_all();
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset_all();
+        self.target.reset();
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offered_features())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.offered_features();
+        if unknown != 0 {
+            tracing::warn!(
+                export = self.target.name(),
+                "the front-end acknowledges features that were not offered: {unknown:#x}"
+            );
+            return Err(Error::InvalidParam);
+        }
+        let changed = features ^ self.acked_features;
+        self.acked_features = features;
+        if changed & LOG_ALL != 0 {
+            self.log_is_old |= !self.logs();
+            self.log_so();
+        }
+        // A migration begins or ends, and the device goes on.
+        if changed != LOG_ALL {
+            let device_features = features & !LOG_ALL;
+            self.target.set_features(device_features, &|| self.settle());
+        }
+        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+            // Without it there is no message to enable a queue: queues start enabled.
+            for vring in &mut self.vrings {
+                vring.enable(true);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy_listening: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let changed = self.table.replace(regions, files);
+        self.use_memory(changed)?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let export = self.target.name();
+        let (max, wanted) = (MAX_QUEUE_SIZE, self.target.max_queue_size());
+        let size = u16::try_from(num).ok().filter(|size| *size <= max).ok_or_else(|| {
+            tracing::warn!(
+                export, index, size = num, max,
+                "the front-end wants more entries in a queue than there may be: lower its queue-size"
+            );
+            Error::InvalidParam
+        })?;
+        // There is no message by which a front-end could know of the limit.
+        if size > wanted && !std::mem::replace(&mut self.warnings_given.ring_size, true) {
+            tracing::warn!(
+                export,
+                index,
+                size,
+                queue_size = wanted,
+                "the front-end's rings have more entries than queue-size: the guest may have as many requests in flight"
+            );
+        }
+        // That a split queue's is a power of two is checked when the queue starts.
+        if self.vring(index)?.size != size {
+            self.stopped_vring(index)?.size = size;
+        }
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        desc: u64,
+        used: u64,
+        avail: u64,
+        log: u64,
+    ) -> Result<()> {
+        let vring = self.vring(index)?;
+        let addresses = Some(RingAddresses { desc, avail, used });
+        // Said again while it runs, to set a flag: no change.
+        if vring.runs() && vring.addresses != addresses {
+            return Err(Error::InvalidOperation(
+                "the queue is running: its rings cannot move",
+            ));
+        }
+        vring.addresses = addresses;
+        let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        vring.logged_used = logged.then_some(log);
+        // It runs already while logging begins.
+        self.vrings[index as usize].set_log(self.active_log());
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        // A packed queue's base is 32 bits of indices and wrap counters.
+        if base > u32::from(u16::MAX) && !self.ring_features().packed {
+            return Err(Error::InvalidParam);
+        }
+        self.stopped_vring(index)?.base = base;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
+        let patience = self.target.stop_patience();
+        let vring = self.vring(index)?;
+        let base = if suspends {
+            // What is not done goes with the record.
+            vring.begin_leave();
+            let patience = patience.filter(|_| vring.has_record());
+            let Some(base) = vring.left(patience) else {
+                return Err(self.give_up(index, patience));
+            };
+            base
+        } else {
+            vring.stop()
+        };
+        vring.forget_inflight();
+        Ok(VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let features = self.ring_features();
+        let target = self.target.clone();
+        let inflight = self.inflight_region(u16::from(index));
+        let memory = self.memory.clone().ok_or_else(|| {
+            tracing::warn!(
+                export = target.name(),
+                "a queue is started before there is guest memory: is it shared (share=on)?"
+            );
+            Error::InvalidParam
+        })?;
+        let kick = self.eventfd("kick", fd)?;
+        let log = self.active_log().cloned();
+        let vring = self.vring(u32::from(index))?;
+        let surroundings = Surroundings {
+            memory: &memory,
+            features,
+            inflight,
+            log: log.as_ref(),
+            target: &*target,
+        };
+        match vring.start(u16::from(index), kick, surroundings) {
+            Ok(()) => Ok(()),
+            Err(error @ StartError::Ring(_)) => {
+                if vring.fail_to_start() {
+                    tracing::error!(
+                        export = target.name(), queue = index, %error,
+                        "the guest's driver broke this queue: it is not started"
+                    );
+                }
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(export = target.name(), queue = index, %error, "cannot start a queue");
+                Err(Error::InvalidParam)
+            }
+        }
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let call = self.eventfd("call", fd)?;
+        self.vring(u32::from(index))?.set_call(call);
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let err = self.eventfd("err", fd)?;
+        self.vring(u32::from(index))?.set_err(err);
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(offered_protocol_features())
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !offered_protocol_features().bits();
+        if unknown != 0 {
+            tracing::warn!(
+                export = self.target.name(),
+                "the front-end acknowledges protocol features that were not offered: {unknown:#x}"
+            );
+            return Err(Error::InvalidParam);
+        }
+        self.acked_protocol_features = features;
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.vrings.len() as u64)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.vring(index)?.enable(enable);
+        Ok(())
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        if offset
+            .checked_add(size)
+            .is_none_or(|end| end > MAX_CONFIG_BYTES)
+        {
+            return Err(refused("beyond the configuration space"));
+        }
+        let mut config = self.target.config();
+        config.resize(MAX_CONFIG_BYTES as usize, 0);
+        Ok(config[offset as usize..(offset + size) as usize].to_vec())
+    }
+
+    fn set_config(
+        &mut self,
+        offset: u32,
+        bytes: &[u8],
+        _flags: VhostUserConfigFlags,
+    ) -> Result<()> {
+        let settle = || self.settle();
+        if self.target.write_config(offset as usize, bytes, &settle) {
+            Ok(())
+        } else {
+            Err(refused(format!(
+                "{} bytes at {offset} of the configuration space cannot be written so",
+                bytes.len()
+            )))
+        }
+    }
+
+    fn set_backend_req_fd(&mut self, _: Backend) {
+        // The library has found it to be a stream socket, and can say nothing on it that we have to say.
+        self.channel = self.channel_ahead.take();
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_SLOTS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        fd: File,
+        _postcopy_listening: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        let changed = self.table.add(region, fd);
+        self.use_memory(changed)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let changed = self.table.remove(region);
+        self.use_memory(changed)
+    }
+
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        // Of the form that takes more room: the driver may not have chosen yet.
+        let packed = self.target.packed_queues();
+        let queues = wanted.num_queues.min(self.target.num_queues());
+        inflight::make(queues, packed).map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), %error, queues,
+                advice = "see `ulimit -n` and the memory that the daemon may have",
+                "cannot make the buffer that records requests in flight"
+            );
+            Error::ReqHandlerError(error)
+        })
+    }
+
+    fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
+        if self.vrings.iter().any(Vring::runs) {
+            return Err(Error::InvalidOperation(
+                "queues are running: GET_VRING_BASE stops them",
+            ));
+        }
+        let mapped = InflightBuffer::map(buffer, file, self.target.num_queues());
+        let mapped = mapped.map_err(|error| {
+            tracing::warn!(
+                export = self.target.name(), %error,
+                advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
+                "bad buffer for requests in flight"
+            );
+            Error::InvalidParam
+        })?;
+        self.inflight = Some(mapped);
+        Ok(())
+    }
+
+    fn set_log_base(&mut self, said: &VhostUserLog, file: File) -> Result<()> {
+        let log = dirty_log::map(said, file, self.memory.as_deref())
+            .map_err(|error| self.bad_log(&error))?;
+        let first = self.log.replace(Arc::new(log)).is_none();
+        let of_this_time = !std::mem::take(&mut self.log_is_old) && !first;
+        self.log_so();
+        // Queues that ran between the two messages have logged nothing, or in a log that is not read any more.
+        if !of_this_time && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+            log.mark_all(memory);
+        }
+        Ok(())
+    }
+
+    // What follows belongs to features that are not offered: the `vhost` crate refuses the
+    // messages before they come here, or they have no meaning for a disk.
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no display"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("no shared objects"))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("DEVICE_STATE was not offered"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("DEVICE_STATE was not offered"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("SHMEM was not offered"))
+    }
+}
