@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{DiskIo, Op, Request, token};
-use iothread::{SOURCES, SocketDevice};
 use engine::{Completion, Errno};
 use iothread::event_loop::Interest;
+use iothread::{SOURCES, SocketDevice};
 
 use crate::failure::Failure;
 use crate::guest::Guest;

@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
+use engine::{AioKernel, Errno};
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
     SocketDevice, SocketDeviceCommand, VringSetup, mailbox,
 };
 use telemetry::queue::{QueueName, QueueStats};
-use engine::{AioKernel, Errno};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::control::{QueueCommand, QueueSetup};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use block::{IoContext, IoSettings};
-use iothread::{Message, StoragePlane};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use iothread::event_loop::{IoThread, PollSettings, Remote};
+use iothread::{Message, StoragePlane};
 
 use crate::plan::Config;
 use crate::poller::Wakeups;

@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
-use iothread::Resume;
 use engine::Errno;
+use iothread::Resume;
 
 use crate::client::Client;
 use crate::daemon::Daemon;

@@ -7,7 +7,7 @@ use crate::model::{Ended, SECTOR};
 use crate::nodes::REWRITTEN_SECTORS;
 use crate::plan::Kind;
 
-use super::asked::told;
+use super::asked::describe;
 use super::{Guest, SERIAL};
 
 const OK: u8 = 0;
@@ -44,7 +44,7 @@ impl Guest {
         if !may_be(status) {
             return Err(format!(
                 "{} has status {status}, which it cannot have",
-                told(&asked)
+                describe(&asked)
             ));
         }
         let succeeded = status == OK;

@@ -44,7 +44,7 @@ impl Asked {
 }
 
 /// A request, for people.
-pub fn told(asked: &Asked) -> String {
+pub fn describe(asked: &Asked) -> String {
     let Asked {
         kind,
         sector,

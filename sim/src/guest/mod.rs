@@ -4,6 +4,7 @@ mod answers;
 mod asked;
 mod cache;
 mod driver;
+mod migration;
 mod order;
 mod slot;
 mod tables;
@@ -26,7 +27,7 @@ use cache::WriteCache;
 use order::Order;
 use tables::Tables;
 
-pub use asked::{Asked, told};
+pub use asked::{Asked, describe};
 pub use driver::Driver;
 use slot::{Contents, SLOT, Slot};
 
@@ -297,7 +298,7 @@ impl Guest {
             let pieces = asked.buffers.len();
             format!(
                 "guest: #{id} on queue {queue}: {} ({pieces} buffers)",
-                told(&asked)
+                describe(&asked)
             )
         });
         self.asked.insert(id, asked);
@@ -485,44 +486,6 @@ impl Guest {
     pub fn shows_all(&mut self) {
         for queue in 0..self.queues.len() {
             self.publish(queue, 1);
-        }
-    }
-
-    /// Some of its memory is copied, if somebody does that.
-    pub fn copy(&mut self, pages: u16, pick: u16) {
-        if let Some(copying) = &mut self.copying {
-            let copied = copying.copy(pages.into(), pick.into());
-            self.trace
-                .say(|| format!("the front-end copies {copied} pages"));
-        }
-    }
-
-    /// It has taken back what a device had, which may have written it: whoever copies memory does so once more.
-    pub fn takes_back(&mut self) {
-        if let Some(copying) = &mut self.copying {
-            copying.begin_again();
-        }
-    }
-
-    /// Whether a request that is not answered writes there.
-    pub fn is_to_be_written(&self, addr: u64) -> bool {
-        let buffers = self.asked.values().flat_map(|asked| &asked.buffers);
-        let mut writable = buffers.filter(|buffer| buffer.writable);
-        writable.any(|buffer| (buffer.addr..buffer.addr + u64::from(buffer.len)).contains(&addr))
-    }
-
-    /// What it has there.
-    pub fn what_is_at(&self, addr: u64) -> String {
-        let Some(slot) = addr.checked_sub(MEMORY + RINGS) else {
-            return "rings and tables".to_owned();
-        };
-        let asked = self
-            .asked
-            .iter()
-            .find(|(_, asked)| asked.slot as u64 == slot / SLOT);
-        match asked {
-            Some((id, asked)) => format!("#{id}, {}", told(asked)),
-            None => format!("slot {} for requests", slot / SLOT),
         }
     }
 

@@ -30,7 +30,7 @@ impl World {
             let queue = guest.queue_of(*id);
             return Err(format!(
                 "#{id} ({}) on queue {queue} is never answered; nothing moves any more",
-                crate::guest::told(asked)
+                crate::guest::describe(asked)
             ));
         }
         if let Some(id) = self.client.waits_for() {
