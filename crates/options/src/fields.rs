@@ -6,7 +6,7 @@
 
 use crate::{
     Problem,
-    form::Form,
+    form::{AnyText, Form, bad},
     suggest,
     tree::{Object, Value},
 };
@@ -129,7 +129,7 @@ impl Fields {
                     Value::Object(inner) => self.flatten(inner, &below, names, not_yet)?,
                     other => {
                         let expected = format!("a group, such as {}{inside}=…", self.prefix);
-                        return Err(self.bad(&path, &other, &expected));
+                        return Err(bad(&self.path(&path), &other, expected));
                     }
                 }
                 continue;
@@ -159,14 +159,6 @@ impl Fields {
     /// The full name of a key.
     pub(crate) fn path(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
-    }
-
-    fn bad(&self, key: &str, value: &Value, expected: &str) -> Problem {
-        Problem::BadValue {
-            key: self.path(key),
-            value: value.shown(),
-            expected: expected.to_owned(),
-        }
     }
 
     /// A value that its reader found wrong.
@@ -222,7 +214,7 @@ impl Fields {
         };
         if items.is_empty() {
             let expected = "at least one member, or leave it out";
-            return Err(self.bad(key, &Value::List(items), expected));
+            return Err(bad(&self.path(key), &Value::List(items), expected));
         }
         let path = self.path(key);
         let numbered = items.into_iter().enumerate();
@@ -231,61 +223,14 @@ impl Fields {
             .collect())
     }
 
-    /// Takes a string.
-    pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<String>, Problem> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::Text(text) | Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.bad(key, &other, "a string")),
-        }
-    }
-
     /// Takes a string that must be there.
     pub(crate) fn required(
         &mut self,
         key: &'static str,
         expected: &str,
     ) -> Result<String, Problem> {
-        self.string(key)?.ok_or_else(|| Problem::Missing {
-            key: self.path(key),
-            expected: expected.to_owned(),
-        })
-    }
-
-    /// Takes a name by which options refer to each other: a letter, then letters, digits, `-`, `.`
-    /// and `_`.
-    pub(crate) fn identifier(
-        &mut self,
-        key: &'static str,
-        longest: usize,
-    ) -> Result<Option<String>, Problem> {
-        let Some(name) = self.string(key)? else {
-            return Ok(None);
-        };
-        let well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
-            && name.len() <= longest;
-        if well_formed {
-            return Ok(Some(name));
-        }
-        let expected =
-            format!("a letter, then letters, digits, '-', '.' or '_', at most {longest} in all");
-        Err(self.bad_text(key, &name, &expected))
-    }
-
-    /// Takes one of several words.
-    pub(crate) fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        choices: &[(&'static str, T)],
-        not_yet: &[NotYet],
-    ) -> Result<Option<T>, Problem> {
-        let Some(text) = self.string(key)? else {
-            return Ok(None);
-        };
-        pick(&self.path(key), &text, choices, not_yet).map(Some)
+        let text = self.value(key, &AnyText)?;
+        text.ok_or_else(|| self.missing(key, expected))
     }
 
     /// Ends the reading. A key that is in the table but that nobody took would be silently ignored.

@@ -34,7 +34,7 @@ pub(crate) trait Form {
 pub struct Unwritable(pub PathBuf);
 
 /// A value that cannot be this one.
-fn bad(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
+pub(crate) fn bad(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
     Problem::BadValue {
         key: path.to_owned(),
         value: value.shown(),
@@ -57,11 +57,7 @@ impl Form for Switch {
     fn read(&self, path: &str, value: Value) -> Result<bool, Problem> {
         match &value {
             Value::Bool(value) => Ok(*value),
-            Value::Text(text) => match text.as_str() {
-                "on" | "yes" | "true" | "y" => Ok(true),
-                "off" | "no" | "false" | "n" => Ok(false),
-                _ => Err(bad(path, &value, "'on' or 'off'")),
-            },
+            Value::Text(text) => switch(text).ok_or_else(|| bad(path, &value, SWITCH_EXPECTED)),
             _ => Err(bad(path, &value, "true or false")),
         }
     }
@@ -70,6 +66,18 @@ impl Form for Switch {
         Ok(Value::Bool(*value))
     }
 }
+
+/// Reads a switch from text; `None` if it is none.
+pub(crate) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "yes" | "true" | "y" => Some(true),
+        "off" | "no" | "false" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+/// What such a text must be.
+pub(crate) const SWITCH_EXPECTED: &str = "'on' or 'off'";
 
 /// A switch that can only be off.
 pub(crate) struct OnlyOff {
@@ -288,7 +296,7 @@ pub(crate) fn path(path: &Path) -> Result<Value, Unwritable> {
 /// A name by which options refer to each other.
 pub(crate) struct Name {
     /// Most bytes.
-    pub longest: usize,
+    longest: usize,
 }
 
 impl Name {
@@ -321,6 +329,12 @@ impl Form for Name {
         Ok(Value::String(value.clone()))
     }
 }
+
+/// A `node-name`: as long as in qemu-storage-daemon.
+pub(crate) const NODE_NAME: Name = Name { longest: 31 };
+
+/// The id of an object, an export or a chardev. There is no limit in the field; this one keeps log lines readable.
+pub(crate) const ID: Name = Name { longest: 127 };
 
 /// One of several words.
 pub(crate) struct Choice<T: 'static> {

@@ -1,6 +1,6 @@
 //! Checks that both faces share: what a virtio disk can be told to be.
 
-use crate::{MAX_QUEUE_SIZE, MAX_SERIAL_BYTES};
+use crate::MAX_QUEUE_SIZE;
 
 /// Largest `logical-block-size` in bytes: the largest the field's devices have.
 const MAX_BLOCK_BYTES: u64 = 32768;
@@ -9,9 +9,6 @@ const MAX_BLOCK_BYTES: u64 = 32768;
 pub(crate) const BLOCK_SIZE_EXPECTED: &str = "a power of two from 512 to 32768 (bytes)";
 /// What a queue size must be.
 pub(crate) const QUEUE_SIZE_EXPECTED: &str = "a power of two from 2 to 1024 (entries)";
-/// What a serial number must be.
-pub(crate) const SERIAL_EXPECTED: &str =
-    "1 to 20 characters of printable ASCII without a blank at either end";
 /// What the path of a Unix socket must be.
 pub(crate) const SOCKET_EXPECTED: &str =
     "a path of 1 to 107 bytes (the kernel's limit for Unix sockets)";
@@ -26,11 +23,6 @@ pub(crate) fn block_size(bytes: u64) -> Option<u32> {
 pub(crate) fn queue_size(entries: u64) -> Option<u16> {
     let fits = entries.is_power_of_two() && (2..=u64::from(MAX_QUEUE_SIZE)).contains(&entries);
     fits.then(|| u16::try_from(entries).ok()).flatten()
-}
-
-/// Checks a serial number.
-pub(crate) fn is_serial(serial: &str) -> bool {
-    is_name(serial, MAX_SERIAL_BYTES)
 }
 
 /// Checks a name that a disk has: the guest's tools print it, and some trim it.
@@ -53,6 +45,7 @@ pub(crate) fn is_socket_path(path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MAX_SERIAL_BYTES;
 
     #[test]
     fn bounds() {
@@ -64,6 +57,7 @@ mod tests {
             [0, 1, 2, 3, 1024, 2048].map(queue_size),
             [None, None, Some(2), None, Some(1024), None]
         );
+        let is_serial = |text: &str| is_name(text, MAX_SERIAL_BYTES);
         assert!(is_serial("a b") && is_serial(&"x".repeat(20)));
         for bad in ["", " a", "a ", "\t", "é", "a\nb", &"x".repeat(21)] {
             assert!(!is_serial(bad), "{bad:?}");
@@ -76,6 +70,6 @@ mod tests {
     fn the_texts_name_the_bounds() {
         assert!(QUEUE_SIZE_EXPECTED.contains(&MAX_QUEUE_SIZE.to_string()));
         assert!(BLOCK_SIZE_EXPECTED.contains(&MAX_BLOCK_BYTES.to_string()));
-        assert!(SERIAL_EXPECTED.contains(&MAX_SERIAL_BYTES.to_string()));
+        assert!(name_expected(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));
     }
 }

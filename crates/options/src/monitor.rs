@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::{
     Problem, SocketAddr,
     fields::{Fields, Key, NotYet, ValueType, kind},
-    form::{AnyText, Choice, Form, Name, Switch, Unwritable},
+    form::{AnyText, Choice, Form, ID, Switch, Unwritable},
     inherited, limits,
-    names::{MAX_ID_BYTES, Names},
+    names::Names,
     settings::settings,
     tree::{Object, Value},
 };
@@ -27,7 +27,7 @@ settings! {
     /// Options of a chardev beside its address.
     pub struct ChardevSettings {
         /// the name a monitor refers to it by
-        pub id: String = "id", Name { longest: MAX_ID_BYTES }, required("write id=NAME, such as id=qmp0");
+        pub id: String = "id", ID, required("write id=NAME, such as id=qmp0");
         /// listen, or connect to who does (default off)
         pub server: bool = "server", Switch, default(false);
         /// with server=on: serve these users only; the umask has to let them connect (default with a path: who runs blockplane, and root)
@@ -154,7 +154,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         ));
     }
     let fd = inherited_socket(&mut fields)?;
-    let path = fields.string("path")?;
+    let path = fields.value("path", &AnyText)?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {

@@ -10,10 +10,6 @@ use std::{
 
 use crate::{Problem, SocketAddr, paths};
 
-/// Longest `node-name` in bytes, as in qemu-storage-daemon.
-pub(crate) const MAX_NODE_NAME_BYTES: usize = 31;
-/// Longest id of an object or export. There is no limit in the field; this one keeps log lines readable.
-pub(crate) const MAX_ID_BYTES: usize = 127;
 /// Most names an error lists.
 const MAX_LISTED: usize = 12;
 

@@ -5,8 +5,8 @@
 use crate::{
     Problem,
     fields::{Fields, NotYet, ValueType, kind},
-    form::{Cpus, Name, number},
-    names::{MAX_ID_BYTES, Names},
+    form::{Cpus, ID, number},
+    names::Names,
     settings::settings,
     tree::Object,
 };
@@ -35,7 +35,7 @@ settings! {
     /// `--object iothread,…`
     pub struct IothreadOptions {
         /// the name exports refer to it by
-        pub id: String = "id", Name { longest: MAX_ID_BYTES }, required("write id=NAME, such as id=iothread0");
+        pub id: String = "id", ID, required("write id=NAME, such as id=iothread0");
         /// longest busy-polling before blocking, 0 = never (default 200000)
         pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).shown("NS"), default(DEFAULT_POLL_MAX_NS);
         /// how fast the polling time grows, 0 = automatic (default 0)

@@ -6,7 +6,8 @@ use crate::{
     NullOptions, Problem, RawOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::{Fields, Key, NotYet, kind},
-    names::{MAX_NODE_NAME_BYTES, Names},
+    form::NODE_NAME,
+    names::Names,
     tree::{Object, Value},
 };
 
@@ -84,7 +85,7 @@ fn node(
     let tables = [NodeSettings::KEYS, which.keys()];
     let mut fields = Fields::new(object, prefix, &tables, not_yet)?;
     fields.take("driver");
-    let name = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
+    let name = fields.value("node-name", &NODE_NAME)?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
         return Err(fields.missing("node-name", expected));

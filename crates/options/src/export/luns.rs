@@ -5,8 +5,8 @@
 use crate::{
     LunDevice, LunOptions, Problem,
     fields::{Fields, Key, ValueType},
-    form::{Switch, number},
-    names::{MAX_NODE_NAME_BYTES, Names},
+    form::{NODE_NAME, Switch, number},
+    names::Names,
     tree::{Object, Value},
 };
 
@@ -57,7 +57,7 @@ pub(super) fn luns(
     places: &Places,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
-    let one = fields.identifier("node-name", MAX_NODE_NAME_BYTES)?;
+    let one = fields.value("node-name", &NODE_NAME)?;
     let items = match fields.take("luns") {
         None => {
             if one.is_none() && places.may_be_empty && !alone().any(|key| fields.has(key)) {

@@ -10,8 +10,9 @@ use crate::{
         queues,
     },
     fields::{Fields, Key, NotYet, kind},
+    form::{Choice, ID, NODE_NAME},
     inherited, limits,
-    names::{MAX_ID_BYTES, MAX_NODE_NAME_BYTES, Names},
+    names::Names,
     tree::Object,
 };
 
@@ -105,24 +106,29 @@ pub(crate) const LSI_PLACES: Places = Places {
 
 const TYPES_NOT_YET: &[&str] = &["nbd", "fuse", "vduse-blk"];
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum AddrType {
     Unix,
     Fd,
 }
 
-const ADDR_TYPES: &[(&str, AddrType)] = &[("unix", AddrType::Unix), ("fd", AddrType::Fd)];
-
-const ADDR_TYPES_NOT_YET: &[NotYet] = &[
-    NotYet {
-        name: "inet",
-        instead: "guest memory can only be shared over unix or fd",
-    },
-    NotYet {
-        name: "vsock",
-        instead: "guest memory can only be shared over unix or fd",
-    },
-];
+const ADDR_TYPE: Choice<AddrType> = {
+    let instead = "guest memory can only be shared over unix or fd";
+    Choice {
+        words: &[("unix", AddrType::Unix), ("fd", AddrType::Fd)],
+        not_yet: &[
+            NotYet {
+                name: "inet",
+                instead,
+            },
+            NotYet {
+                name: "vsock",
+                instead,
+            },
+        ],
+        shown: "unix|fd",
+    }
+};
 
 /// Reads the tree of one `--export` and notes its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
@@ -130,7 +136,7 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     let mut fields = Fields::new(object, "", r#type.keys, KEYS_NOT_YET)?;
     fields.take("type");
     let id = fields
-        .identifier("id", MAX_ID_BYTES)?
+        .value("id", &ID)?
         .ok_or_else(|| fields.missing("id", "write id=NAME, such as id=export0"))?;
     let settings = ExportSettings::read(&mut fields, None)?;
     let Own {
@@ -152,14 +158,12 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
 }
 
 fn disk(fields: &mut Fields, names: &Names, settings: &ExportSettings) -> Result<Own, Problem> {
-    let node_name = fields
-        .identifier("node-name", MAX_NODE_NAME_BYTES)?
-        .ok_or_else(|| {
-            fields.missing(
-                "node-name",
-                "write node-name=NODE with the node-name of a --blockdev",
-            )
-        })?;
+    let node_name = fields.value("node-name", &NODE_NAME)?.ok_or_else(|| {
+        fields.missing(
+            "node-name",
+            "write node-name=NODE with the node-name of a --blockdev",
+        )
+    })?;
     luns::check_node(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
     Ok(Own {
@@ -209,13 +213,9 @@ fn controller(
 }
 
 fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
-    let Some(addr_type) = fields.choice("addr.type", ADDR_TYPES, ADDR_TYPES_NOT_YET)? else {
-        let expected =
-            "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD".to_owned();
-        return Err(Problem::Missing {
-            key: "addr.type".to_owned(),
-            expected,
-        });
+    let Some(addr_type) = fields.value("addr.type", &ADDR_TYPE)? else {
+        let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
+        return Err(fields.missing("addr.type", expected));
     };
     let (used, other, written) = match addr_type {
         AddrType::Unix => ("addr.path", "addr.str", "unix"),

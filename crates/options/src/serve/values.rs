@@ -1,7 +1,7 @@
 //! Values of the options of `serve`: what each may be.
 
 use crate::{
-    MAX_AIO_EVENTS, MAX_QUEUES, cpus, limits,
+    MAX_AIO_EVENTS, MAX_QUEUES, MAX_SERIAL_BYTES, cpus, form, limits,
     size::{self, NumberError},
 };
 
@@ -74,17 +74,16 @@ pub(super) fn block_size(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn serial(text: &str) -> Result<String, String> {
-    if limits::is_serial(text) {
+    if limits::is_name(text, MAX_SERIAL_BYTES) {
         Ok(text.to_owned())
     } else {
-        Err(format!("expected {}", limits::SERIAL_EXPECTED))
+        Err(format!(
+            "expected {}",
+            limits::name_expected(MAX_SERIAL_BYTES)
+        ))
     }
 }
 
 pub(super) fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" | "yes" | "true" | "y" => Ok(true),
-        "off" | "no" | "false" | "n" => Ok(false),
-        _ => Err("expected 'on' or 'off'".to_owned()),
-    }
+    form::switch(text).ok_or_else(|| format!("expected {}", form::SWITCH_EXPECTED))
 }
