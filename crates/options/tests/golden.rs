@@ -7,10 +7,14 @@
     reason = "a test that unwraps an error fails, as it should"
 )]
 
+mod kinds;
+
 use std::fmt::Write;
 
 use expect_test::expect_file;
-use options::{Configured, Invocation, parse, reference};
+use options::{Configured, Invocation, parse};
+
+use kinds::{LEAST, keys_of, written};
 
 /// The answer to a command line.
 fn answer(words: &[&str]) -> String {
@@ -49,33 +53,6 @@ fn answers_to_wrong_files_are_as_recorded() {
     expect_file!["golden/files.txt"].assert_eq(&now);
 }
 
-/// Options before the one that is looked at, and the least that a kind takes.
-const LEAST: [(&str, &str, &str); 11] = [
-    ("object", "iothread", "id=i"),
-    ("blockdev", "file", "node-name=n,filename=/f"),
-    ("blockdev", "host_device", "node-name=n,filename=/f"),
-    ("blockdev", "null-co", "node-name=n"),
-    ("blockdev", "raw", "node-name=n,file=below"),
-    ("blockdev", "blkdebug", "node-name=n,image=below"),
-    (
-        "export",
-        "vhost-user-blk",
-        "id=e,node-name=below,addr.type=unix,addr.path=/s",
-    ),
-    (
-        "export",
-        "vhost-user-scsi",
-        "id=e,node-name=below,addr.type=unix,addr.path=/s",
-    ),
-    (
-        "export",
-        "vfio-user-lsi53c895a",
-        "id=e,node-name=below,addr.type=unix,addr.path=/s",
-    ),
-    ("chardev", "socket", "id=c,path=/s,server=on,wait=off"),
-    ("monitor", "", "chardev=m"),
-];
-
 /// Values of every kind, right for some keys and wrong for others.
 const VALUES: [&str; 9] = [
     "",
@@ -93,17 +70,10 @@ const VALUES: [&str; 9] = [
 fn answers_to_values_of_all_keys_are_as_recorded() {
     let mut now = String::new();
     for (option, kind, least) in LEAST {
-        let groups = reference::KEYS
-            .iter()
-            .filter(|group| group.option == option);
-        let groups = groups.filter(|group| group.kinds.is_empty() || group.kinds.contains(&kind));
-        for key in groups.flat_map(|group| group.keys) {
+        for key in keys_of(option, kind) {
             writeln!(now, "--{option} {kind} {}", key.name).unwrap();
             for value in VALUES {
-                let mut written = format!("{least},{}={value}", key.name);
-                if !kind.is_empty() {
-                    written = format!("{kind},{written}");
-                }
+                let written = format!("{},{}={value}", written(kind, least), key.name);
                 let words = [
                     "--blockdev",
                     "null-co,node-name=below",

@@ -1,0 +1,46 @@
+//! Kinds of everything that options describe.
+
+use options::{Key, reference};
+
+/// The option, a kind of it, and the least that the kind takes.
+pub const LEAST: [(&str, &str, &str); 11] = [
+    ("object", "iothread", "id=i"),
+    ("blockdev", "file", "node-name=n,filename=/f"),
+    ("blockdev", "host_device", "node-name=n,filename=/f"),
+    ("blockdev", "null-co", "node-name=n"),
+    ("blockdev", "raw", "node-name=n,file=below"),
+    ("blockdev", "blkdebug", "node-name=n,image=below"),
+    (
+        "export",
+        "vhost-user-blk",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    (
+        "export",
+        "vhost-user-scsi",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    (
+        "export",
+        "vfio-user-lsi53c895a",
+        "id=e,node-name=below,addr.type=unix,addr.path=/s",
+    ),
+    ("chardev", "socket", "id=c,path=/s,server=on,wait=off"),
+    ("monitor", "", "chardev=m"),
+];
+
+/// The least that a kind takes, as its option is written.
+pub fn written(kind: &str, least: &str) -> String {
+    match kind {
+        "" => least.to_owned(),
+        kind => format!("{kind},{least}"),
+    }
+}
+
+/// All keys of a kind.
+pub fn keys_of(option: &str, kind: &str) -> impl Iterator<Item = &'static Key> {
+    let groups = reference::KEYS.iter().filter(move |group| {
+        group.option == option && (group.kinds.is_empty() || group.kinds.contains(&kind))
+    });
+    groups.flat_map(|group| group.keys)
+}
