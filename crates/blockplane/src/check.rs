@@ -7,14 +7,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use daemon::Failure;
 use options::{
     BlockdevOptions, Check, ConfigError, Configured, Daemon, Directive, NodeRef, ObjectOptions,
 };
 use serde_json::{Value, json};
 
 use crate::summary::Summary;
-use daemon::Failure;
-
 use crate::{configured, print};
 
 /// Says what is wrong, or what would run.

@@ -5,14 +5,13 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use options::{ConfigError, Configured, LogFormat, LogLevel};
-
-use crate::summary::Summary;
 use daemon::process::Process;
 use daemon::service::Service;
 use daemon::{Failure, run, upgrade};
+use options::{ConfigError, Configured, LogFormat, LogLevel};
 
 use crate::log;
+use crate::summary::Summary;
 
 pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
     let asked = options.log_level;

@@ -67,8 +67,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Nothing yet. From now on a signal is mail.
-    /// `interface` is what monitors can be asked; `upgrade` is done when a signal asks for it.
+    /// Nothing runs yet. From now on a signal is a message. `interface` has the commands of monitors; `upgrade` is called when a
+    /// signal asks for it.
     pub fn new(
         signals: Signals,
         mut service: Service,

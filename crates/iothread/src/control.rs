@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use block::{IoContext, IoSettings, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
 use sandbox::Thread;
@@ -12,6 +11,7 @@ use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind};
 use crate::cpu_time::thread_cpu_time_ns;
+use crate::event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use crate::handles::{SocketDeviceHandle, VringHandle, ask};
 use crate::message::Message;
 use crate::plane::StoragePlane;

@@ -10,18 +10,17 @@ mod scsi;
 
 use std::sync::Arc;
 
-use crate::event_loop::Remote;
+use blk::BlkQueue;
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
+use scsi::ScsiQueue;
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
+use crate::event_loop::Remote;
 use crate::message::Message;
 use crate::parked_requests::Resume;
 use crate::reports::QueueReports;
-
-use blk::BlkQueue;
-use scsi::ScsiQueue;
 pub use scsi::{ScsiDisk, ScsiMessage, ScsiSetup};
 
 /// The device that a queue is started for.

@@ -3,9 +3,9 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::event_loop::{Remote, Stopped};
 use virtqueue::control::QueueCommand;
 
+use crate::event_loop::{Remote, Stopped};
 use crate::message::{DeviceCommand, Message, SocketDeviceCommand};
 
 /// Sends a message to an iothread, and waits for the answer.

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::event_loop::Remote;
 use engine::Errno;
 use telemetry::queue::QueueStats;
 
+use crate::event_loop::Remote;
 use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;
 

@@ -6,8 +6,6 @@ mod socket_devices;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::event_loop::iothread::PlaneContext;
-use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use rustix::thread::CpuSet;
@@ -17,6 +15,8 @@ use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind, unbind};
 use crate::dispatch::CompletionDispatcher;
+use crate::event_loop::iothread::PlaneContext;
+use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use crate::lists::Lists;
 use crate::message::Message;
 use crate::parked_requests::QueueRegistration;

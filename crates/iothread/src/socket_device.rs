@@ -2,9 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::event_loop::Interest;
 use block::DiskIo;
 use engine::Completion;
+
+use crate::event_loop::Interest;
 
 /// Descriptors that a socket device may have watched.
 pub const SOURCES: usize = 4;

@@ -10,10 +10,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
-use crate::event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
+use crate::event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
 use crate::in_flight::{InFlightRequests, TrackedIo};
 use crate::socket_device::{SOURCES, SocketDevice};
 

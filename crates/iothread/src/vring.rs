@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use telemetry::queue::{Admission, QueueName, QueueStats};
@@ -17,6 +16,7 @@ use virtqueue::{Chain, GuestMemory, RingError};
 
 use crate::device::{DeviceSetup, QueueContext, QueueDevice, ScsiMessage, Stop, new_queue};
 use crate::epochs::Epochs;
+use crate::event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
 use crate::lists::EMPTY_LOOKS;
 use crate::message::Message;
 use crate::parked_requests::{QueueRegistration, Resume};

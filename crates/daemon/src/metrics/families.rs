@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::openmetrics::{Family, Format, Kind as Type, Labels, Text};
 use iothread::WaitingRequests;
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueStats};
@@ -11,6 +10,7 @@ use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency::{Latency, seconds};
 use super::luns;
 use super::seen::{Seen, SeenIothread};
+use crate::openmetrics::{Family, Format, Kind as Type, Labels, Text};
 
 /// A queue's figures, read once: what is said twice is the same.
 struct Queue<'a> {

@@ -1,7 +1,8 @@
 //! Parts of metric families: names, units, and the queues that are worth a line.
 
-use crate::openmetrics::{Family, Kind as Type};
 use telemetry::queue::{Kind, QueueStats};
+
+use crate::openmetrics::{Family, Kind as Type};
 
 pub(super) const fn family(
     name: &'static str,

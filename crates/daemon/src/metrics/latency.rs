@@ -3,9 +3,10 @@
 //! What is counted has 16 buckets for each power of two of the clock's ticks. One of them that reaches beyond
 //! a bound counts above it, so bounds are exact to a sixteenth; counts and sums are exact.
 
-use crate::openmetrics::{Labels, Text};
 use telemetry::counters::{Histogram, Scale};
 use telemetry::queue::KindStats;
+
+use crate::openmetrics::{Labels, Text};
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
 const POWERS: std::ops::RangeInclusive<i32> = -21..=3;

@@ -1,12 +1,12 @@
 //! Families of figures of SCSI units: of queues there are those of the whole controller.
 
-use crate::openmetrics::{Kind as Type, Text};
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, KindStats, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency::Latency;
 use super::seen::{Seen, SeenLun};
+use crate::openmetrics::{Kind as Type, Text};
 
 /// A unit's figures, read once.
 struct Lun<'a> {

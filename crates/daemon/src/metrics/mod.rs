@@ -13,14 +13,14 @@ mod seen;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::openmetrics::{Door, Format, Pages, Server};
 use options::MetricsAddr;
+use seen::Seen;
 use unix_socket::listener::Peers;
 
 use crate::failure::Failure;
+use crate::openmetrics::{Door, Format, Pages, Server};
 use crate::service::Inherited;
 use crate::state::objects::Objects;
-use seen::Seen;
 
 /// The endpoint.
 pub(crate) struct Metrics {

@@ -7,7 +7,7 @@ use qmp::Error;
 use serde_json::Value;
 
 use super::errors::refused;
-use super::property::{Class, Tuned, not_writable};
+use super::property::{Class, Tuned};
 use crate::actions::export::merging;
 use crate::disk::shown::Form;
 use crate::state::export::Export;
@@ -52,7 +52,7 @@ impl Tuned for Export {
 
     fn change(&mut self, json: &str) -> Result<(), Error> {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
-            return Err(not_writable(self.options.kind.name(), "luns"));
+            unreachable!("no property of another kind can be changed");
         };
         *kind = Live::vhost_user_blk(kind, json).map_err(|problem| refused(&problem))?;
         let limits = merging(kind);

@@ -30,7 +30,7 @@ pub(super) trait Tuned {
 }
 
 impl Class {
-    /// With a property for each key. All or those named `writable` can be changed.
+    /// With a property for each key, which can be changed if its name `is_writable`.
     pub fn new(
         name: &'static str,
         keys: impl Iterator<Item = Key>,

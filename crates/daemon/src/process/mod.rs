@@ -11,7 +11,7 @@ use options::{Confinement, Directive, MetricsAddr};
 
 pub use signals::survive_file_size_limit;
 
-/// What a process does, whoever says it.
+/// What a process is to do, whichever command asks for it.
 pub struct Process<'a> {
     /// What is made.
     pub directives: &'a [Directive],
@@ -19,11 +19,11 @@ pub struct Process<'a> {
     pub pidfile: Option<&'a Path>,
     /// Where figures are served.
     pub metrics: Option<&'a MetricsAddr>,
-    /// What it gives away before.
+    /// The privileges that it drops before.
     pub confinement: &'a Confinement,
     /// Files that were made for it, and that are removed if it comes to nothing.
     pub made: &'a [&'a Path],
-    /// It has left whoever started it.
+    /// It is in the background.
     pub background: bool,
 }
 

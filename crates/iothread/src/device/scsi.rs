@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::event_loop::Remote;
 use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
@@ -17,6 +16,7 @@ use virtio_scsi::{
 use virtqueue::Chain;
 
 use super::{Broken, InFlight, QueueContext, QueueDevice};
+use crate::event_loop::Remote;
 use crate::message::{DeviceCommand, Message};
 use crate::reports::ExportReports;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::event_loop::iothread::PlaneContext;
 use block::Node;
 
 use super::{Handler, StoragePlane};
+use crate::event_loop::iothread::PlaneContext;
 use crate::message::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
 use crate::socket_devices::{Running, now_ns};

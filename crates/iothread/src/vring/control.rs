@@ -3,15 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::event_loop::Interest;
-use crate::event_loop::iothread::PlaneContext;
 use virtqueue::control::{Descriptors, QueueCommand, StartError};
 
+use super::{Vring, send_signal};
 use crate::device::{ScsiDisk, Stop};
+use crate::event_loop::Interest;
+use crate::event_loop::iothread::PlaneContext;
 use crate::message::DeviceCommand;
 use crate::plane::{Controls, Handler, StoragePlane};
-
-use super::{Vring, send_signal};
 
 impl Vring {
     /// Carries a command out. The receiver of an answer may be gone; that is no error.

@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::{Bins, Boundaries, Counter};
-
 use crate::queue::Kind;
 
 /// Bins by kind.

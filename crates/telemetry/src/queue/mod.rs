@@ -1,6 +1,7 @@
-//! Names, statistics, tokens and admission results that the queues of all devices share.
+//! Names, statistics and admission results that the queues of all devices share.
 //!
-//! virtio-blk, virtio-scsi and the LSI adapter count alike ([`QueueStats`]), are named alike ([`QueueName`]); those with rings end an admission alike ([`Admission`]).
+//! virtio-blk, virtio-scsi and the LSI adapter count alike ([`QueueStats`]) and are named alike ([`QueueName`]); those with rings
+//! end an admission alike ([`Admission`]).
 
 mod admission;
 mod admit_time;

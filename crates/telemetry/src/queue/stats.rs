@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex};
 
 use crate::counters::{Counter, Histogram};
-
 use crate::queue::histograms::{Chosen, Histograms};
 use crate::queue::zero_pages::{ZeroPage, Zeroed};
 
