@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
-use lsi_adapter::{Adapter, Disk};
+use lsi53c895a::adapter::{Adapter, Disk};
 use scsi::Unit;
 use vfio_user::PciDevice;
 use vfio_user::wire::{CONFIG_REGION, command};

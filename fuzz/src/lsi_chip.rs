@@ -6,7 +6,7 @@
 
 mod world;
 
-use lsi53c895a::{Bar, Chip, Limits, Run};
+use lsi53c895a::chip::{Bar, Chip, Limits, Run};
 
 use crate::input::Input;
 use crate::scripts::{

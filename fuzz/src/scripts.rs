@@ -1,6 +1,6 @@
 //! SCRIPTS as guests write them: instructions that mostly mean something, to places where something is.
 
-use lsi53c895a::Bars;
+use lsi53c895a::chip::Bars;
 
 use crate::input::Input;
 

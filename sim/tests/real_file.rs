@@ -1,7 +1,7 @@
 //! Power failures of a real file, in every way that a disk may have failed.
 
 use sim::real_file::{Images, power_failures};
-use test_report::not_run;
+use test_support::report::not_run;
 
 const NO_DIRECT_IO: &str = "the file system has no direct I/O of sectors";
 

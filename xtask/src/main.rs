@@ -109,11 +109,11 @@ fn deb() -> ExitCode {
     ) else {
         return ExitCode::FAILURE;
     };
-    let programs = package::Programs {
+    let programs = xtask::package::Programs {
         daemon: &daemon,
         measuring: &measuring,
     };
-    match package::debian(programs, &guest::target_dir().join("debian")) {
+    match xtask::package::debian(programs, &guest::target_dir().join("debian")) {
         Ok(deb) => {
             eprintln!("made {}", deb.display());
             ExitCode::SUCCESS

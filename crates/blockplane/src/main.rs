@@ -51,14 +51,18 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         }
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
-            commands.extend(operator::cli::command().get_subcommands().cloned());
+            commands.extend(
+                blockplane::operator::cli::command()
+                    .get_subcommands()
+                    .cloned(),
+            );
             match what {
                 Generate::Man => manual::pages(&folder, &commands, &protocol())?,
                 Generate::Completions => manual::completions(&folder, &commands)?,
             }
         }
         Invocation::Check(options) => return check::run(&options),
-        Invocation::Operator(words) => return Ok(operator::cli::main(words)),
+        Invocation::Operator(words) => return Ok(blockplane::operator::cli::main(words)),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,8 +71,8 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
 fn protocol() -> manual::Protocol {
     let schema = daemon::schema();
     manual::Protocol {
-        commands: operator::schema::commands(&schema, ""),
-        events: operator::schema::events(&schema),
+        commands: blockplane::operator::schema::commands(&schema, ""),
+        events: blockplane::operator::schema::events(&schema),
     }
 }
 

@@ -8,12 +8,12 @@ use std::os::fd::AsRawFd;
 
 use engine::uring::File;
 use engine::{AioSettings, IoBackend, LinuxAio, Op, Request, Uring, UringSettings};
-use test_report::has_io_uring;
+use test_support::report::has_io_uring;
 
 use kernel::MaybeRing;
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
+static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
 const MAX_EVENTS: u32 = 128;
 /// The file ends inside the last buffer, so whole, short, resumed and empty reads all happen.
@@ -31,10 +31,10 @@ fn buffers(memory: &mut [[u8; 1024]]) -> Vec<[libc::iovec; 2]> {
 
 #[test]
 fn linux_aio_allocates_nothing() {
-    let before = allocations::of_this_thread();
+    let before = test_support::allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
     assert_eq!(
-        allocations::of_this_thread(),
+        test_support::allocations::of_this_thread(),
         before + 1,
         "the counter counts"
     );
@@ -55,7 +55,7 @@ fn linux_aio_allocates_nothing() {
         let mut out = Vec::with_capacity(MAX_EVENTS as usize);
         let mut completed = 0;
 
-        let before = allocations::of_this_thread();
+        let before = test_support::allocations::of_this_thread();
         for round in 0..50 {
             iov.copy_from_slice(&fresh);
             for (token, buffers) in (0_u64..).zip(&mut iov) {
@@ -83,7 +83,7 @@ fn linux_aio_allocates_nothing() {
                 out.clear();
             }
         }
-        let allocations = allocations::of_this_thread() - before;
+        let allocations = test_support::allocations::of_this_thread() - before;
 
         assert_eq!(completed, 50 * MAX_EVENTS as usize);
         let stats = aio.stats();
@@ -115,7 +115,7 @@ fn io_uring_allocates_nothing() {
     let mut out = Vec::with_capacity(MAX_EVENTS as usize);
     let (mut completed, mut failed) = (0, 0);
 
-    let before = allocations::of_this_thread();
+    let before = test_support::allocations::of_this_thread();
     for round in 0..50 {
         iov.copy_from_slice(&fresh);
         for (token, buffers) in (0_u64..).zip(&mut iov) {
@@ -148,7 +148,7 @@ fn io_uring_allocates_nothing() {
             out.clear();
         }
     }
-    let allocations = allocations::of_this_thread() - before;
+    let allocations = test_support::allocations::of_this_thread() - before;
 
     assert_eq!(completed, 50 * MAX_EVENTS as usize);
     let stats = ring.stats();

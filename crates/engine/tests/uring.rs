@@ -11,7 +11,7 @@ use engine::uring::{BufferError, File};
 use engine::{Completion, Errno, IoBackend, Op, Request, Uring, UringError, UringSettings};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use test_report::has_io_uring;
+use test_support::report::has_io_uring;
 
 use support::{BLOCK, Block, Buffers, TempFile, fill_of, ok};
 

@@ -4,13 +4,13 @@
 
 use std::ptr::NonNull;
 
-use lsi53c895a::{
+use lsi53c895a::chip::{
     Abort, Attribute, Bar, Bars, Bus, Chip, DmaId, Fault, Limits, Nexus, Phase, Refusal, Reset,
     Step, Targets, TaskId,
 };
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
+static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
 const DISK_BYTES: u64 = 4096;
 
@@ -133,7 +133,7 @@ fn commands_allocate_nothing() {
     let mut before = 0;
     for i in 0..200u32 {
         if i == 2 {
-            before = allocations::of_this_thread();
+            before = test_support::allocations::of_this_thread();
         }
         let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
         chip.write(Bar::Io, 0x2c, &program.to_le_bytes());
@@ -145,10 +145,10 @@ fn commands_allocate_nothing() {
         assert_eq!(dstat, [0x84]);
         assert_eq!(host.memory[0x300..0x302], [0, 0]);
     }
-    assert_eq!(allocations::of_this_thread(), before);
+    assert_eq!(test_support::allocations::of_this_thread(), before);
     drop(std::hint::black_box(vec![0_u8; 64]));
     assert_eq!(
-        allocations::of_this_thread(),
+        test_support::allocations::of_this_thread(),
         before + 1,
         "the counter counts"
     );

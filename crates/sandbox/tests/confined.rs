@@ -235,7 +235,7 @@ fn without_a_sandbox_threads_give_nothing_away() {
 #[test]
 fn root_becomes_somebody_else() {
     if !rustix::process::geteuid().is_root() {
-        test_report::not_run("only root can become another user");
+        test_support::report::not_run("only root can become another user");
         return;
     }
     if inside().is_none() {

@@ -11,7 +11,7 @@ use scsi::{
 };
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
+static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
 struct Nobody;
 
@@ -60,7 +60,7 @@ fn reads_and_writes_allocate_nothing() {
         task.status()
     };
     assert_eq!(run(&[0; 6]), Status::CheckCondition, "it was switched on");
-    let before = allocations::of_this_thread();
+    let before = test_support::allocations::of_this_thread();
     for _ in 0..10 {
         for opcode in [0x28, 0x2a] {
             let status = run(&[opcode, 0x10, 0, 0, 0, 5, 0, 0, 2, 0]);
@@ -75,7 +75,10 @@ fn reads_and_writes_allocate_nothing() {
         }
         assert_eq!(run(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Status::Good);
     }
-    assert_eq!(allocations::of_this_thread() - before, 0);
+    assert_eq!(test_support::allocations::of_this_thread() - before, 0);
     assert_eq!(run(&[0x12, 0, 0, 0, 96, 0]), Status::Good);
-    assert!(allocations::of_this_thread() > before, "they are counted");
+    assert!(
+        test_support::allocations::of_this_thread() > before,
+        "they are counted"
+    );
 }

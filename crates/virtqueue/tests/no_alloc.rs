@@ -6,7 +6,7 @@ use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use virtqueue::{Chain, MAX_SEGMENTS, RingFeatures};
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
+static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
 #[test]
 fn popping_and_pushing_allocate_nothing() {
@@ -37,7 +37,7 @@ fn popping_and_pushing_allocate_nothing() {
         }
         driver.publish();
 
-        let before = allocations::of_this_thread();
+        let before = test_support::allocations::of_this_thread();
         queue.disable_kicks();
         let mut popped = 0;
         let end = loop {
@@ -49,7 +49,7 @@ fn popping_and_pushing_allocate_nothing() {
         };
         queue.publish();
         queue.enable_kicks();
-        let allocations = allocations::of_this_thread() - before;
+        let allocations = test_support::allocations::of_this_thread() - before;
 
         assert_eq!(popped, 2);
         assert_eq!(
@@ -60,10 +60,10 @@ fn popping_and_pushing_allocate_nothing() {
         assert_eq!(allocations, 0);
         driver.take_used();
     }
-    let before = allocations::of_this_thread();
+    let before = test_support::allocations::of_this_thread();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(
-        allocations::of_this_thread(),
+        test_support::allocations::of_this_thread(),
         before + 1,
         "the count counts"
     );
@@ -90,7 +90,7 @@ fn a_packed_queue_allocates_nothing_either() {
             driver.add_indirect(&too_many);
         }
         driver.publish();
-        let before = allocations::of_this_thread();
+        let before = test_support::allocations::of_this_thread();
         queue.disable_kicks();
         let mut popped = 0;
         let end = loop {
@@ -102,7 +102,7 @@ fn a_packed_queue_allocates_nothing_either() {
         };
         queue.publish();
         queue.enable_kicks();
-        let allocations = allocations::of_this_thread() - before;
+        let allocations = test_support::allocations::of_this_thread() - before;
         assert_eq!((popped, end.is_err()), (2, round == 9));
         assert_eq!(allocations, 0);
         driver.take_used();

@@ -78,7 +78,7 @@ fn a_word_that_was_taken_out_does_not_come_back() {
     };
     // SAFETY: a write looks addresses up and copies.
     if !unsafe { step_through(write, look) } {
-        test_report::not_run("this system lets no process look at another (ptrace)");
+        test_support::report::not_run("this system lets no process look at another (ptrace)");
         return;
     }
     assert!(steps > 10, "{steps}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
-use lsi53c895a::{
+use lsi53c895a::chip::{
     Abort, Attribute, Bus, Chip, DmaId, Fault, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
     Reset, Step, Targets, TaskId,
 };

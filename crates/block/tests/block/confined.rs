@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use block::{FileOptions, IoSettings, Node};
 use engine::{AioSettings, Errno, PoolSettings};
-use limited_host::confined::{
-    Operation, all_are_allowed, confine, enter, is_inside, not_missed, on_an_iothread, on_thread,
-};
-use limited_host::{Answer, Call as Refused, refuse};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use sandbox::Thread;
 use tempfile::TempDir;
+use test_support::limited_host::confined::{
+    Operation, all_are_allowed, confine, enter, is_inside, not_missed, on_an_iothread, on_thread,
+};
+use test_support::limited_host::{Answer, Call as Refused, refuse};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
@@ -388,7 +388,7 @@ fn iothreads_use_io_uring() {
                 zeroes_are_read(&mut rig, &node);
                 rig.io.set_worker_limits(0, 8).unwrap();
                 if rig.io.ring_stats().is_none() {
-                    test_report::not_run("no io_uring");
+                    test_support::report::not_run("no io_uring");
                 }
             }
         },

@@ -135,7 +135,7 @@ fn where_direct_io_cannot_be() {
     // Whatever the kernel shows there goes through its own functions, never around a cache.
     let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
     if !path.exists() {
-        test_report::not_run("no such file in sysfs");
+        test_support::report::not_run("no such file in sysfs");
         return;
     }
     let error = try_file(&options(path), true).err().unwrap();

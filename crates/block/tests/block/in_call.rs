@@ -106,7 +106,7 @@ fn a_disk_that_can_say_that_it_would_wait_is_left_to_the_kernel() {
     let mut buffers = [std::io::IoSliceMut::new(&mut block)];
     let no_wait = rustix::io::ReadWriteFlags::NOWAIT;
     if rustix::io::preadv2(&direct, &mut buffers, 0, no_wait) == Err(Errno::OPNOTSUPP) {
-        test_report::not_run("this file system cannot say that it would wait");
+        test_support::report::not_run("this file system cannot say that it would wait");
         return;
     }
     let mut rig = Rig::new();

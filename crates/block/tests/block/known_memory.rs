@@ -69,7 +69,7 @@ fn known(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page) -> boo
 
 #[test]
 fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
     let folder = folder();
@@ -99,7 +99,7 @@ fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
 /// A new map has most regions of the old one, and both are in use for a while.
 #[test]
 fn a_region_of_two_maps_is_known_until_both_are_gone() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
     let folder = folder();

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use block::{FileOptions, Locking, NodeError};
-use test_report::installed;
+use test_support::report::installed;
 
 use crate::harness::{Call, Rig};
 use crate::storage::{file, folder, image, options, patient, try_file};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block::{Aio, FileOptions, Node};
 use engine::Errno;
-use limited_host::{Call as Refused, ramfs_folder, with_errno};
+use test_support::limited_host::{Call as Refused, ramfs_folder, with_errno};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{allocated, cached, file, folder, image, ring, ways};

@@ -26,7 +26,7 @@ pub fn tmpfs_folder() -> Option<TempDir> {
         Err(error) => Err(error.to_string()),
     };
     if let Err(problem) = &folder {
-        test_report::not_run(&format!("no tmpfs at /dev/shm: {problem}"));
+        test_support::report::not_run(&format!("no tmpfs at /dev/shm: {problem}"));
     }
     folder.ok()
 }
@@ -45,7 +45,7 @@ pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
     let name = device.path.to_str().unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", name]).output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
-        test_report::not_run(&format!(
+        test_support::report::not_run(&format!(
             "no filesystem on a disk of large blocks: {made:?}"
         ));
         return None;
@@ -67,7 +67,7 @@ pub fn mount(arguments: &[&str]) -> Option<(TempDir, Mount)> {
             Some((folder, mount))
         }
         other => {
-            test_report::not_run(&format!("cannot mount {arguments:?}: {other:?}"));
+            test_support::report::not_run(&format!("cannot mount {arguments:?}: {other:?}"));
             None
         }
     }
@@ -210,7 +210,7 @@ impl LoopDevice {
             Ok(made) => String::from_utf8_lossy(&made.stderr).into_owned(),
             Err(error) => error.to_string(),
         };
-        test_report::not_run(&format!("no loop device with blocks of {block}: {problem}"));
+        test_support::report::not_run(&format!("no loop device with blocks of {block}: {problem}"));
         None
     }
 

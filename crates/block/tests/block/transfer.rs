@@ -54,7 +54,7 @@ fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
     for how in ways(&path) {
         let node = file(&how);
         let carrier = node.aio().unwrap();
-        if carrier == Aio::IoUring && !test_report::has_io_uring() {
+        if carrier == Aio::IoUring && !test_support::report::has_io_uring() {
             continue;
         }
         let mut rig = Rig::new();

@@ -147,7 +147,7 @@ fn a_monitors_socket_is_its_users_own() {
 #[test]
 fn root_serves_as_somebody_else() {
     if !rustix::process::geteuid().is_root() {
-        test_report::not_run("only root can become another user");
+        test_support::report::not_run("only root can become another user");
         return;
     }
     let folder = Folder::new();

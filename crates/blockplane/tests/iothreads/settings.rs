@@ -159,7 +159,7 @@ fn counted(log: &str, name: &str) -> u64 {
 
 #[test]
 fn fixed_buffers_carry_the_right_data() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
     let log = verified_with_fixed_buffers("exec");
@@ -171,10 +171,10 @@ fn fixed_buffers_carry_the_right_data() {
 
 #[test]
 fn without_the_right_to_lock_memory_fixed_buffers_are_done_without() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
-    if rustix::process::getuid().is_root() && !test_report::installed("setpriv") {
+    if rustix::process::getuid().is_root() && !test_support::report::installed("setpriv") {
         return;
     }
     let limits = "ulimit -l 512; test $(id -u) -ne 0 || \

@@ -32,7 +32,7 @@ fn is_observable(folder: &Folder) -> bool {
     file.sync_data().unwrap();
     let observable = written > Some(0) && dirty(&path) == Some(0);
     if !observable {
-        test_report::not_run("cachestat(2) does not tell dirty pages from others here");
+        test_support::report::not_run("cachestat(2) does not tell dirty pages from others here");
     }
     observable
 }

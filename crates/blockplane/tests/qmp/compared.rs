@@ -26,7 +26,7 @@ fn script_for(version: &str) -> Vec<(&'static str, Value)> {
         let exported = resize_of_exported();
         let at = script.iter().position(|command| *command == exported);
         let (command, arguments) = script.remove(at.unwrap());
-        test_report::not_run(&format!(
+        test_support::report::not_run(&format!(
             "a part: {command} {arguments} of an exported node, at which qemu-storage-daemon {version} crashes"
         ));
     }
@@ -346,7 +346,7 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
 
 #[test]
 fn answers_are_those_of_qemu_storage_daemon() {
-    if !test_report::installed("qemu-storage-daemon") {
+    if !test_support::report::installed("qemu-storage-daemon") {
         return;
     }
     let version = their_version();

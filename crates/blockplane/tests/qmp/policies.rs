@@ -296,7 +296,9 @@ impl Small {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Small(place));
         }
-        test_report::not_run("a disk that fills up is on a tmpfs, and mounting one needs root");
+        test_support::report::not_run(
+            "a disk that fills up is on a tmpfs, and mounting one needs root",
+        );
         None
     }
 

@@ -38,7 +38,7 @@ pub fn has_parser() -> bool {
         format!("there is no {PYTHON}")
     };
     let last = problem.lines().last().unwrap_or_default();
-    test_report::not_run(&format!("no python3-prometheus-client: {last}"));
+    test_support::report::not_run(&format!("no python3-prometheus-client: {last}"));
     false
 }
 

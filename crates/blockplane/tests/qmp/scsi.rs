@@ -1,8 +1,8 @@
 //! A virtio SCSI controller is seen as disks are: by units, queues and nodes, in figures, metrics and `top`.
 
-use operator::client::Client as Monitor;
-use operator::rates::Rates;
-use operator::sample::Sample;
+use blockplane::operator::client::Client as Monitor;
+use blockplane::operator::rates::Rates;
+use blockplane::operator::sample::Sample;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 

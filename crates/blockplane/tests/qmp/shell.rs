@@ -186,7 +186,7 @@ fn what_a_daemon_has_is_shown() {
 /// Whoever speaks QMP can be asked.
 #[test]
 fn the_monitor_may_be_that_of_qemu_storage_daemon() {
-    if !test_report::installed("qemu-storage-daemon") {
+    if !test_support::report::installed("qemu-storage-daemon") {
         return;
     }
     let folder = Folder::new();

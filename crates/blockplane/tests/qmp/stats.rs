@@ -229,7 +229,7 @@ fn iothreads_say_what_they_did() {
 /// Exact when the iothread has nothing to do, however it was handed over.
 #[test]
 fn what_the_kernel_was_handed_is_counted_to_the_last_request() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
     let folder = Folder::new();

@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use operator::client::Client as Monitor;
-use operator::rates::Rates;
-use operator::sample::Sample;
+use blockplane::operator::client::Client as Monitor;
+use blockplane::operator::rates::Rates;
+use blockplane::operator::sample::Sample;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_report::installed;
 use test_support::deadline::eventually_ok;
+use test_support::report::installed;
 
 use crate::guest::{Guest, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER, program, words};

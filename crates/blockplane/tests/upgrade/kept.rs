@@ -168,7 +168,7 @@ fn a_disk_that_has_grown_behind_its_back_is_as_large_as_its_guest_knows() {
 fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
-        test_report::not_run("only root can become another user");
+        test_support::report::not_run("only root can become another user");
         return;
     }
     let folder = Folder::new();

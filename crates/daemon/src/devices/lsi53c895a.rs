@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{DiskCall, DiskIo, Request, token};
 use iothread::event_loop::Interest;
 use iothread::{Completion, ExportReports, SOURCES, SocketDevice};
-use lsi_adapter::Adapter;
+use lsi53c895a::adapter::Adapter;
 use qmp::Handle;
 use telemetry::queue::{Kind, QueueStats};
 use unix_socket::listener::Listener;

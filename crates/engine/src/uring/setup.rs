@@ -180,7 +180,7 @@ mod tests {
     /// The kernel that runs this may be one of the older ones itself.
     #[test]
     fn an_older_kernel_gives_the_best_ring_that_it_has_and_that_works() {
-        if !test_report::has_io_uring() {
+        if !test_support::report::has_io_uring() {
             return;
         }
         let (_, ours) = build(8).unwrap();

@@ -3,10 +3,10 @@
 use block::Aio;
 use iothread::event_loop::PollSettings;
 use iothread::{DataThread, DataThreadSettings};
-use limited_host::confined::{
+use sandbox::Thread;
+use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, is_inside, not_missed, on_thread,
 };
-use sandbox::Thread;
 
 use crate::guest::{DISCARD, FLUSH, Guest, WRITE_ZEROES, disk_by, null_disk};
 use crate::scsi::{Controller, FIRST, disk, threads};

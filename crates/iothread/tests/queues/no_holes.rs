@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
 use iothread::{DataThread, DataThreadSettings};
-use limited_host::{Call, ramfs_folder, with_errno};
+use test_support::limited_host::{Call, ramfs_folder, with_errno};
 
 use crate::guest::{DISCARD, Guest, WRITE_ZEROES};
 use crate::scsi::{Controller, FIRST, disk, threads};

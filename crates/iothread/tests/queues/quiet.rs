@@ -19,7 +19,7 @@ use iothread::{Message, StoragePlane};
 use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
+static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
 /// What the test and its threads share.
 struct Shared {
@@ -152,17 +152,17 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     // SAFETY: wakes nobody at an address of our own.
     unsafe { libc::syscall(libc::SYS_futex, nobody.as_ptr(), libc::FUTEX_WAKE, 1) };
     assert_eq!(shared.futexes.load(Ordering::SeqCst), 1);
-    let before = allocations::of_this_thread();
+    let before = test_support::allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(allocations::of_this_thread(), before + 1);
+    assert_eq!(test_support::allocations::of_this_thread(), before + 1);
 
     let before = (
-        allocations::of_this_thread(),
+        test_support::allocations::of_this_thread(),
         shared.futexes.load(Ordering::SeqCst),
     );
     run_while(MEASURE);
     let measured = Measured {
-        allocations: allocations::of_this_thread() - before.0,
+        allocations: test_support::allocations::of_this_thread() - before.0,
         futexes: shared.futexes.load(Ordering::SeqCst) - before.1,
         workers: threads_named("pool quiet"),
     };

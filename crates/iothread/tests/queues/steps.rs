@@ -527,7 +527,7 @@ fn pinned() -> u64 {
 /// The only test of this program that pins memory.
 #[test]
 fn fixed_buffers_follow_the_memory_map_under_load() {
-    if !test_report::has_io_uring() {
+    if !test_support::report::has_io_uring() {
         return;
     }
     let (disk, _folder) = disk_by(Aio::IoUring);

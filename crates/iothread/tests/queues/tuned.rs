@@ -82,7 +82,7 @@ fn answered(steps: &mut Steps, guest: &mut Guest, byte: u8) {
 #[test]
 fn a_batch_limit_holds_for_the_next_submission() {
     for aio in CARRIERS {
-        if aio == Aio::IoUring && !test_report::has_io_uring() {
+        if aio == Aio::IoUring && !test_support::report::has_io_uring() {
             continue;
         }
         let (disk, _folder) = disk_by(aio);
@@ -111,7 +111,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
 #[test]
 fn engines_that_nobody_uses_are_made_anew_with_other_events() {
     for aio in CARRIERS {
-        if aio == Aio::IoUring && !test_report::has_io_uring() {
+        if aio == Aio::IoUring && !test_support::report::has_io_uring() {
             continue;
         }
         let (disk, _folder) = disk_by(aio);

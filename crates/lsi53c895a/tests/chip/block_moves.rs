@@ -238,6 +238,6 @@ fn memory_that_goes_away_while_it_is_collected_fails_the_command() {
     let refused = machine.world.tasks.values().map(|task| task.refused);
     assert_eq!(
         refused.collect::<Vec<_>>(),
-        [Some(lsi53c895a::Refusal::DataPhase)]
+        [Some(lsi53c895a::chip::Refusal::DataPhase)]
     );
 }

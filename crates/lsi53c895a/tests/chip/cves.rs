@@ -1,6 +1,6 @@
 //! Classes of bugs that were published of other implementations of this chip, one test each.
 
-use lsi53c895a::{Bar, Run};
+use lsi53c895a::chip::{Bar, Run};
 
 use crate::assemble::{ACK, ATN, COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, When};
 use crate::machine::*;

@@ -1,6 +1,6 @@
 //! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
 
-use lsi53c895a::{Fault, Limits, Run};
+use lsi53c895a::chip::{Fault, Limits, Run};
 
 use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::driver::{Done, Driver, transfer};
@@ -238,6 +238,6 @@ fn buffers_in_too_many_pieces_fail_and_nothing_is_moved() {
     assert_eq!(machine.world.runs, [0]);
     assert_eq!(
         machine.world.tasks.values().next().unwrap().refused,
-        Some(lsi53c895a::Refusal::DataPhase)
+        Some(lsi53c895a::chip::Refusal::DataPhase)
     );
 }

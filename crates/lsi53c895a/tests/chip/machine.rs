@@ -1,6 +1,6 @@
 //! A computer with a 53C895A.
 
-use lsi53c895a::{Bar, Chip, Fault, Limits, Run, TaskId};
+use lsi53c895a::chip::{Bar, Chip, Fault, Limits, Run, TaskId};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;

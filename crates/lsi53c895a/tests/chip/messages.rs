@@ -1,6 +1,6 @@
 //! Messages that the initiator sends, and what the target makes of them.
 
-use lsi53c895a::{Refusal, Reset};
+use lsi53c895a::chip::{Refusal, Reset};
 
 use crate::assemble::{
     ACK, ATN, COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When,
@@ -234,7 +234,7 @@ fn left_after(message: &[u8]) -> (Vec<u16>, Vec<Reset>) {
 
 #[test]
 fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
-    let unit = |lun| Reset::Unit(lsi53c895a::Nexus { target: 3, lun });
+    let unit = |lun| Reset::Unit(lsi53c895a::chip::Nexus { target: 3, lun });
     assert_eq!(
         left_after(&[0xc0, 0x20, 2, 0x0d]),
         (vec![0, 2], vec![]),

@@ -1,7 +1,7 @@
 //! A program does the same wherever it stands: the chip takes shorter ways through one in its own memory, and nobody is to notice, whatever
 //! the program is and wherever its runs end.
 
-use lsi53c895a::{Bar, Bars};
+use lsi53c895a::chip::{Bar, Bars};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Whole commands through the driver: many at a time, each one request, with the guest's own memory.
 
-use lsi53c895a::{Attribute, MAX_TASKS, Refusal};
+use lsi53c895a::chip::{Attribute, MAX_TASKS, Refusal};
 
 use crate::driver::*;
 use crate::machine::*;

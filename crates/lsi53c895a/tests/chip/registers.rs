@@ -1,6 +1,6 @@
 //! The register file, as the manual's chapter 4 describes it.
 
-use lsi53c895a::Bar;
+use lsi53c895a::chip::Bar;
 
 use crate::assemble::{Program, When};
 use crate::machine::*;

@@ -1,6 +1,6 @@
 //! Resets and aborts while tasks are in flight, and disks that do not let go at once.
 
-use lsi53c895a::Reset;
+use lsi53c895a::chip::Reset;
 
 use crate::assemble::{COMMAND, MSG_OUT, Program, STATUS, When};
 use crate::driver::*;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
-use lsi53c895a::{
+use lsi53c895a::chip::{
     Abort, Attribute, Bars, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
 };
 

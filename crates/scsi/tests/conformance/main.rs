@@ -65,7 +65,7 @@ fn suite() -> Option<Command> {
     match Command::new(&program).arg("--list").output() {
         Ok(_) => Some(Command::new(program)),
         Err(error) => {
-            test_report::not_run(&format!("no {program} (Debian: libiscsi-bin): {error}"));
+            test_support::report::not_run(&format!("no {program} (Debian: libiscsi-bin): {error}"));
             None
         }
     }

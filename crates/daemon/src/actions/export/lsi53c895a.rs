@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use iothread::{DataThread, ExportReports};
-use lsi_adapter::{Adapter, Disk};
+use lsi53c895a::adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
 
@@ -40,7 +40,7 @@ pub(crate) fn start(
             options.settings.writethrough,
             objects.parked,
         )?;
-        let (target, number) = lsi_adapter::DiskError::check(lun.target, lun.lun)?;
+        let (target, number) = lsi53c895a::adapter::DiskError::check(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
             lun: number,

@@ -34,7 +34,7 @@ fn a_full_batch_goes_at_once_and_the_rest_waits() {
     for token in 0..3 {
         aio.put_flush(token).unwrap();
     }
-    assert_eq!(aio.kernel.calls, []);
+    assert!(aio.kernel.calls.is_empty());
     for token in 3..6 {
         aio.put_flush(token).unwrap();
     }
@@ -57,7 +57,7 @@ fn a_disk_with_nothing_to_do_gets_a_few_first() {
     let kernel = FakeKernel::new((0..=255).collect());
     let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
     (0..3).for_each(|token| aio.put_flush(token).unwrap());
-    assert_eq!(aio.kernel.calls, []);
+    assert!(aio.kernel.calls.is_empty());
     (3..70).for_each(|token| aio.put_flush(token).unwrap());
     aio.submit();
     assert_eq!(aio.kernel.calls, [4, 4, 8, 16, 32, 6]);

@@ -1,0 +1,3 @@
+//! The commands for operators, for the program and for tests.
+
+pub mod operator;

@@ -1,0 +1,360 @@
+//! Rates per second between two samples.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::operator::histogram::Histogram;
+use crate::operator::sample::{Counters, Figures, Iothread, Lun, Sample};
+
+/// Between two looks.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    pub(crate) time: Duration,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) iothreads: Vec<Thread>,
+}
+
+/// An export with its queues.
+#[derive(Clone, Debug)]
+pub(crate) struct Export {
+    pub id: String,
+    pub node: String,
+    pub connected: bool,
+    pub load: Load,
+    pub queues: Vec<OneQueue>,
+    pub luns: Vec<OneLun>,
+}
+
+/// A unit of a SCSI controller.
+#[derive(Clone, Debug)]
+pub(crate) struct OneLun {
+    pub target: u64,
+    pub lun: u64,
+    pub node: String,
+    pub load: Load,
+}
+
+/// A queue.
+#[derive(Clone, Debug)]
+pub(crate) struct OneQueue {
+    pub index: u64,
+    pub iothread: String,
+    pub running: bool,
+    /// A front-end has started it, now or earlier.
+    pub used: bool,
+    pub load: Load,
+}
+
+/// What was done in the time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Load {
+    pub counters: Counters,
+    pub latency: Histogram,
+    /// In flight at the second look.
+    pub depth: u64,
+    /// How often queues had their turn, with requests waiting.
+    pub turns: u64,
+}
+
+/// An iothread.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread {
+    pub id: String,
+    pub cpu_percent: f64,
+    pub sleeps: u64,
+    pub submitted: u64,
+    /// Requests per call; `None` without calls.
+    pub batch: Option<f64>,
+    /// Of the polls, so many percent found something.
+    pub poll_hits_percent: Option<f64>,
+}
+
+impl Rates {
+    /// What came from `earlier` to `now`. Who was not there earlier begins at nothing.
+    #[must_use]
+    pub fn between(earlier: &Sample, now: &Sample) -> Self {
+        let time = now.at.saturating_duration_since(earlier.at);
+        let exports = now.exports.iter().map(|export| {
+            let before = earlier.exports.iter().find(|before| before.id == export.id);
+            let mut load = Load::default();
+            let mut queues = Vec::new();
+            for queue in &export.queues {
+                let before =
+                    before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
+                let one = Load::between(before.map(|before| &before.figures), &queue.figures);
+                load.add(&one);
+                queues.push(OneQueue {
+                    index: queue.index,
+                    iothread: queue.iothread.clone(),
+                    running: queue.running,
+                    used: queue.running || queue.figures.counters != Counters::default(),
+                    load: one,
+                });
+            }
+            let luns = export.luns.iter().map(|lun| {
+                // What another disk did at this place is none of its own.
+                let same = |before: &&Lun| {
+                    (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
+                };
+                let before = before.and_then(|before| before.luns.iter().find(same));
+                OneLun {
+                    target: lun.target,
+                    lun: lun.lun,
+                    node: lun.node.clone(),
+                    load: Load::between(before.map(|before| &before.figures), &lun.figures),
+                }
+            });
+            Export {
+                id: export.id.clone(),
+                node: export.node.clone(),
+                connected: export.connected,
+                load,
+                queues,
+                luns: luns.collect(),
+            }
+        });
+        let iothreads = now.iothreads.iter().map(|thread| {
+            let before = earlier
+                .iothreads
+                .iter()
+                .find(|before| before.id == thread.id);
+            Thread::between(before, thread, time)
+        });
+        Rates {
+            time,
+            exports: exports.collect(),
+            iothreads: iothreads.collect(),
+        }
+    }
+
+    /// In so many seconds, per second; 0 in no time.
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
+        let seconds = self.time.as_secs_f64();
+        if seconds > 0.0 {
+            count as f64 / seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// Of all exports.
+    pub(crate) fn total(&self) -> Load {
+        let mut total = Load::default();
+        for export in &self.exports {
+            total.add(&export.load);
+        }
+        total
+    }
+
+    /// For scripts. Of the queues, of which an export may have hundreds, those that a front-end has used.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let exports = self.exports.iter().map(|export| {
+            let used = export.queues.iter().filter(|queue| queue.used);
+            let queues = used.map(|queue| {
+                let mut one = json!({"index": queue.index, "iothread": queue.iothread, "running": queue.running});
+                self.describe(&queue.load, &mut one);
+                one
+            });
+            let queues: Vec<Value> = queues.collect();
+            let mut one = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
+            self.describe(&export.load, &mut one);
+            one["queues"] = queues.into();
+            if !export.luns.is_empty() {
+                one["luns"] = export.luns.iter().map(|lun| self.lun(lun)).collect();
+            }
+            one
+        });
+        let exports: Vec<Value> = exports.collect();
+        let iothreads = self.iothreads.iter().map(|thread| {
+            json!({
+                "id": thread.id,
+                "cpu_percent": thread.cpu_percent,
+                "sleeps": thread.sleeps,
+                "requests_submitted": thread.submitted,
+                "mean_batch": thread.batch,
+                "poll_hits_percent": thread.poll_hits_percent,
+            })
+        });
+        let iothreads: Vec<Value> = iothreads.collect();
+        json!({"seconds": self.time.as_secs_f64(), "exports": exports, "iothreads": iothreads})
+    }
+
+    fn lun(&self, lun: &OneLun) -> Value {
+        let mut one = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
+        self.describe(&lun.load, &mut one);
+        one
+    }
+
+    fn describe(&self, load: &Load, into: &mut Value) {
+        let counters = &load.counters;
+        for (key, count) in [
+            ("reads", counters.reads),
+            ("writes", counters.writes),
+            ("flushes", counters.flushes),
+            ("discards", counters.discards),
+            ("failed", counters.failed),
+            ("read_bytes", counters.read_bytes),
+            ("write_bytes", counters.write_bytes),
+            ("depth", load.depth),
+        ] {
+            into[key] = count.into();
+        }
+        into["iops"] = self.per_second(load.operations()).into();
+        into["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
+        into["mean_batch"] = load.batch().into();
+        for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
+            into[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
+        }
+    }
+}
+
+impl Load {
+    fn between(before: Option<&Figures>, now: &Figures) -> Self {
+        let none = Figures::default();
+        let before = before.unwrap_or(&none);
+        Load {
+            counters: now.counters.since(before.counters),
+            latency: now.latency.since(&before.latency),
+            depth: now.depth,
+            turns: now.turns.saturating_sub(before.turns),
+        }
+    }
+
+    fn add(&mut self, other: &Load) {
+        self.counters.add(other.counters);
+        self.latency.add(&other.latency);
+        self.depth += other.depth;
+        self.turns += other.turns;
+    }
+
+    /// Reads and writes.
+    pub(crate) fn operations(&self) -> u64 {
+        self.counters.reads + self.counters.writes
+    }
+
+    /// Of all kinds, also those that failed.
+    fn requests(&self) -> u64 {
+        let counters = &self.counters;
+        self.operations() + counters.flushes + counters.discards + counters.failed
+    }
+
+    /// Requests per turn of a queue; `None` without turns.
+    pub(crate) fn batch(&self) -> Option<f64> {
+        ratio(self.requests(), self.turns)
+    }
+
+    /// Read and written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.counters.read_bytes + self.counters.write_bytes
+    }
+}
+
+impl Counters {
+    /// Each with the other's.
+    fn map(self, other: Counters, with: fn(u64, u64) -> u64) -> Counters {
+        Counters {
+            reads: with(self.reads, other.reads),
+            read_bytes: with(self.read_bytes, other.read_bytes),
+            writes: with(self.writes, other.writes),
+            write_bytes: with(self.write_bytes, other.write_bytes),
+            flushes: with(self.flushes, other.flushes),
+            discards: with(self.discards, other.discards),
+            failed: with(self.failed, other.failed),
+        }
+    }
+
+    /// An export that was made anew under its name counts from nothing: that is no difference below 0.
+    fn since(self, before: Counters) -> Counters {
+        self.map(before, u64::saturating_sub)
+    }
+
+    fn add(&mut self, other: Counters) {
+        *self = self.map(other, u64::saturating_add);
+    }
+}
+
+impl Thread {
+    fn between(before: Option<&Iothread>, now: &Iothread, time: Duration) -> Self {
+        let since = |of: fn(&Iothread) -> u64| of(now).saturating_sub(before.map_or(0, of));
+        let submitted = since(|thread| thread.submitted);
+        let seconds = time.as_secs_f64();
+        let cpu = since(|thread| thread.cpu_ns) as f64 / 1e9;
+        Thread {
+            id: now.id.clone(),
+            cpu_percent: if seconds > 0.0 {
+                100.0 * cpu / seconds
+            } else {
+                0.0
+            },
+            sleeps: since(|thread| thread.sleeps),
+            submitted,
+            batch: ratio(submitted, since(|thread| thread.submit_calls)),
+            poll_hits_percent: ratio(
+                since(|thread| thread.poll_hits),
+                since(|thread| thread.polls),
+            )
+            .map(|share| 100.0 * share),
+        }
+    }
+}
+
+/// `None` of nothing.
+fn ratio(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::testing::two_samples;
+
+    #[test]
+    fn figures_are_of_the_time_between() {
+        let [before, now] = two_samples();
+        let json = Rates::between(&before, &now).json();
+        assert_eq!(json["seconds"], 2.0);
+        let busy = &json["exports"][1];
+        assert_eq!(
+            (&busy["reads"], &busy["writes"]),
+            (&json!(90_000), &json!(30_000))
+        );
+        assert_eq!(busy["iops"], 60_000.0);
+        assert_eq!(busy["mb_per_s"], 60_000.0 * 4096.0 / 1e6);
+        assert_eq!(busy["depth"], 32);
+        assert_eq!(busy["queues"][1]["iops"], 10_000.0);
+        assert_eq!(busy["queues"][1]["mean_batch"], 4.0);
+        assert_eq!(json["exports"][0]["mean_batch"], json!(null));
+        let us = |key: &str| busy[key].as_f64().unwrap();
+        assert!((95.0..=100.0).contains(&us("latency_p50_us")), "{busy}");
+        assert!((191.0..=200.0).contains(&us("latency_p99_us")), "{busy}");
+        let thread = &json["iothreads"][0];
+        assert_eq!(
+            (&thread["cpu_percent"], &thread["mean_batch"]),
+            (&json!(50.0), &json!(12.5))
+        );
+        assert_eq!(thread["poll_hits_percent"], 75.0);
+        let idle = &json["exports"][0];
+        assert_eq!(idle["queues"], json!([]), "nobody has used any");
+        assert_eq!(
+            (&idle["iops"], &idle["latency_p50_us"]),
+            (&json!(0.0), &Value::Null)
+        );
+    }
+
+    #[test]
+    fn what_was_made_anew_counts_from_nothing() {
+        let [before, now] = two_samples();
+        // As if the second had come first: counters only grow unless their owner was made anew.
+        let rates = Rates::between(&now, &before);
+        assert_eq!(rates.total().operations(), 0);
+        assert_eq!(rates.per_second(7), 0.0);
+        let new = Sample {
+            exports: Vec::new(),
+            iothreads: Vec::new(),
+            ..before
+        };
+        assert_eq!(Rates::between(&new, &now).total().operations(), 127_000);
+    }
+}

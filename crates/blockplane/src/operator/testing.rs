@@ -1,0 +1,71 @@
+//! Samples for tests: what a monitor with one busy export would say.
+
+use std::time::{Duration, Instant};
+
+use crate::operator::histogram::Histogram;
+use crate::operator::sample::{Counters, Export, Figures, Iothread, Queue, Sample};
+
+fn queue(index: u64, operations: u64) -> Queue {
+    Queue {
+        index,
+        iothread: format!("io{index}"),
+        running: true,
+        figures: figures(operations),
+    }
+}
+
+/// Three quarters of the operations read.
+pub(crate) fn figures(operations: u64) -> Figures {
+    let count = |share: u64| operations * share / 100;
+    Figures {
+        depth: 16,
+        turns: operations / 4,
+        counters: Counters {
+            reads: count(75),
+            read_bytes: count(75) * 4096,
+            writes: count(25),
+            write_bytes: count(25) * 4096,
+            ..Counters::default()
+        },
+        latency: Histogram::of(
+            [100_000, 200_000].into_iter(),
+            [count(98), count(2)].into_iter(),
+        ),
+    }
+}
+
+/// Two samples, two seconds apart: export `busy` with 100,000 and 20,000 operations on its queues, `idle` with none.
+pub(crate) fn two_samples() -> [Sample; 2] {
+    let at = Instant::now();
+    [0, 1].map(|index| {
+        let export = |id: &str, queues| Export {
+            id: id.to_owned(),
+            node: "d".to_owned(),
+            connected: id == "busy",
+            queues,
+            luns: Vec::new(),
+        };
+        Sample {
+            at: at + Duration::from_secs(2) * index,
+            exports: vec![
+                export("idle", vec![Queue::default()]),
+                export(
+                    "busy",
+                    vec![
+                        queue(0, 7_000 + 100_000 * u64::from(index)),
+                        queue(1, 20_000 * u64::from(index)),
+                    ],
+                ),
+            ],
+            iothreads: vec![Iothread {
+                id: "io0".to_owned(),
+                cpu_ns: 1_000_000_000 * u64::from(index),
+                sleeps: 10 * u64::from(index),
+                polls: 8 * u64::from(index),
+                poll_hits: 6 * u64::from(index),
+                submitted: 100_000 * u64::from(index),
+                submit_calls: 8_000 * u64::from(index),
+            }],
+        }
+    })
+}

@@ -1,0 +1,390 @@
+//! The screen of `top`, as lines of text.
+
+use std::time::Duration;
+
+use super::terminal::Key;
+use crate::operator::rates::{Export, Load, Rates, Thread};
+use crate::operator::units::shown_figure;
+
+/// What the lines are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// In the order in which exports were made.
+    #[default]
+    Made,
+    Iops,
+    Data,
+    Latency,
+}
+
+/// What whoever looks has chosen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    pub sort: Sort,
+    pub queues: bool,
+    pub paused: bool,
+    /// So many lines of exports are above what is seen.
+    pub skipped: usize,
+    /// For how long the daemon has not answered.
+    pub waited: Duration,
+}
+
+/// How much can be shown; `None`: everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    pub columns: Option<usize>,
+    pub rows: Option<usize>,
+}
+
+/// How a line is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Heading,
+    Total,
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub text: String,
+    pub style: Style,
+}
+
+const BAR_WIDTH: usize = 20;
+/// Names have so much room at least: then everything stands in 80 columns.
+const NAME_WIDTH: usize = 14;
+/// What stands beside the names.
+const FIGURES_WIDTH: usize = 65;
+/// A daemon that needs so long does not just take its time.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+
+impl Sort {
+    const ALL: [Sort; 4] = [Sort::Made, Sort::Iops, Sort::Data, Sort::Latency];
+
+    /// The next one to the right or left.
+    pub fn step(self, by: isize) -> Sort {
+        let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
+        Sort::ALL[at.saturating_add_signed(by).min(Sort::ALL.len() - 1)]
+    }
+
+    fn value(self, export: &Export) -> f64 {
+        match self {
+            Sort::Made => 0.0,
+            Sort::Iops => export.load.operations() as f64,
+            Sort::Data => export.load.bytes() as f64,
+            Sort::Latency => export.load.latency.percentile(99.0).unwrap_or(0.0),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Sort::Made => "as they were made",
+            Sort::Iops => "by IOPS",
+            Sort::Data => "by MB/s",
+            Sort::Latency => "by p99",
+        }
+    }
+}
+
+impl View {
+    /// What a key changes; [`Key::Quit`] nothing.
+    pub fn press(&mut self, key: Key) {
+        match key {
+            Key::Quit => {}
+            Key::Pause => self.paused = !self.paused,
+            Key::Queues => self.queues = !self.queues,
+            Key::Left => self.sort = self.sort.step(-1),
+            Key::Right => self.sort = self.sort.step(1),
+            Key::Up => self.skipped = self.skipped.saturating_sub(1),
+            Key::Down => self.skipped = self.skipped.saturating_add(1),
+        }
+    }
+}
+
+/// All lines; exports only as many as there is room for.
+pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<Line> {
+    let disks = disks(rates, view);
+    let name_width = name_width(rates, &disks, room.columns);
+    let mut lines = vec![
+        line(Style::Plain, summary(title, rates, view)),
+        line(Style::Plain, String::new()),
+        line(Style::Heading, heading(name_width)),
+    ];
+    let mut below = vec![
+        line(Style::Plain, String::new()),
+        line(Style::Heading, thread_heading(name_width)),
+    ];
+    let threads = rates.iothreads.iter();
+    below.extend(threads.map(|thread| line(Style::Plain, thread_line(name_width, rates, thread))));
+    let fixed = lines.len() + 1 + below.len();
+    let visible = room
+        .rows
+        .map_or(disks.len(), |rows| rows.saturating_sub(fixed).max(1));
+    let skipped = view.skipped.min(disks.len().saturating_sub(visible));
+    let disks = disks.iter().skip(skipped).take(visible);
+    lines.extend(disks.map(|(name, load)| {
+        let text = load_line(name_width, name, rates, load);
+        line(Style::Plain, text)
+    }));
+    let total = load_line(name_width, "all", rates, &rates.total());
+    lines.push(line(Style::Total, total));
+    lines.extend(below);
+    lines.truncate(room.rows.unwrap_or(usize::MAX));
+    lines
+}
+
+/// As wide as the longest name, as far as there is room.
+fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) -> usize {
+    let disks = disks.iter().map(|(name, _)| name);
+    let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    let most = columns.map_or(usize::MAX, |columns| columns.saturating_sub(FIGURES_WIDTH));
+    longest.min(most).max(NAME_WIDTH)
+}
+
+fn line(style: Style, text: String) -> Line {
+    Line { text, style }
+}
+
+fn summary(title: &str, rates: &Rates, view: &View) -> String {
+    let connected = rates
+        .exports
+        .iter()
+        .filter(|export| export.connected)
+        .count();
+    let exports = match rates.exports.len() {
+        1 => "1 export".to_owned(),
+        count => format!("{count} exports"),
+    };
+    let mut state = String::new();
+    if view.waited >= SILENT_AFTER {
+        state.push_str(&format!("NO ANSWER FOR {} s; ", view.waited.as_secs()));
+    }
+    if view.paused {
+        state.push_str("PAUSED; ");
+    }
+    // What matters first: a terminal may be too narrow for the rest.
+    format!(
+        "{state}{title}: {exports}, {connected} connected; {:.2} s; {}",
+        rates.time.as_secs_f64(),
+        view.sort.name(),
+    )
+}
+
+/// Exports in the order that is wanted, each with its units and its queues below it if these are wanted.
+fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
+    let mut exports: Vec<&Export> = rates.exports.iter().collect();
+    exports.sort_by(|a, b| view.sort.value(b).total_cmp(&view.sort.value(a)));
+    let mut disks = Vec::new();
+    for export in exports {
+        disks.push((export.id.clone(), &export.load));
+        if view.queues {
+            disks.extend(export.luns.iter().map(|lun| {
+                let name = format!("  {}:{} {}", lun.target, lun.lun, lun.node);
+                (name, &lun.load)
+            }));
+            let running = export.queues.iter().filter(|queue| queue.running);
+            disks.extend(running.map(|queue| {
+                let name = format!("  {} {}", queue.index, queue.iothread);
+                (name, &queue.load)
+            }));
+        }
+    }
+    disks
+}
+
+fn heading(name_width: usize) -> String {
+    format!(
+        "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
+        "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "BATCH", "DEPTH"
+    )
+}
+
+fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
+    let rate = |count| shown_figure(rates.per_second(count));
+    let us = |percent| {
+        load.latency
+            .percentile(percent)
+            .map_or("-".to_owned(), |ns| shown_figure(ns / 1e3))
+    };
+    format!(
+        "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
+        clipped(name, name_width),
+        rate(load.operations()),
+        rate(load.counters.reads),
+        rate(load.counters.writes),
+        shown_figure(rates.per_second(load.bytes()) / 1e6),
+        us(50.0),
+        us(99.0),
+        batch(load.batch()),
+        load.depth,
+    )
+}
+
+/// Requests at once, on average.
+fn batch(mean: Option<f64>) -> String {
+    mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
+}
+
+fn thread_heading(name_width: usize) -> String {
+    format!(
+        "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
+        "IOTHREAD", "CPU", "", "REQ/s", "BATCH", "POLL HIT", "SLEEP/s"
+    )
+}
+
+fn thread_line(name_width: usize, rates: &Rates, thread: &Thread) -> String {
+    let percent = |value: f64| format!("{value:.0} %");
+    format!(
+        "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
+        clipped(&thread.id, name_width),
+        percent(thread.cpu_percent),
+        bar(thread.cpu_percent),
+        shown_figure(rates.per_second(thread.submitted)),
+        batch(thread.batch),
+        thread.poll_hits_percent.map_or("-".to_owned(), percent),
+        shown_figure(rates.per_second(thread.sleeps)),
+    )
+}
+
+/// So much of a processor.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to the width"
+)]
+fn bar(percent: f64) -> String {
+    let filled = (percent / 100.0 * BAR_WIDTH as f64)
+        .round()
+        .clamp(0.0, BAR_WIDTH as f64);
+    "|".repeat(filled as usize)
+}
+
+fn clipped(name: &str, width: usize) -> String {
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(width - 1).collect();
+    kept + "~"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::testing::two_samples;
+
+    fn shown(view: &View, rows: Option<usize>) -> Vec<String> {
+        let [before, now] = two_samples();
+        let room = Room {
+            rows,
+            ..Room::default()
+        };
+        let lines = lines("top", &Rates::between(&before, &now), view, room);
+        lines
+            .into_iter()
+            .map(|line| line.text.trim_end().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn everything_stands_in_80_columns() {
+        let expected = "\
+top: 2 exports, 1 connected; 2.00 s; as they were made
+
+EXPORT             IOPS  READ/s WRITE/s    MB/s   p50 us   p99 us  BATCH  DEPTH
+idle                  0       0       0       0        -        -      -      0
+busy             60,000  45,000  15,000   245.8     98.0    195.8    4.0     32
+all              60,000  45,000  15,000   245.8     98.0    195.8    4.0     32
+
+IOTHREAD            CPU                           REQ/s  BATCH POLL HIT SLEEP/s
+io0                50 %  ||||||||||              50,000   12.5     75 %    5.00";
+        assert_eq!(shown(&View::default(), None).join("\n"), expected);
+        let all = View {
+            queues: true,
+            ..View::default()
+        };
+        assert!(
+            shown(&all, None)
+                .iter()
+                .all(|line| line.chars().count() <= 80)
+        );
+    }
+
+    #[test]
+    fn names_have_what_room_there_is() {
+        let [before, mut now] = two_samples();
+        now.exports.truncate(1);
+        now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
+        let rates = Rates::between(&before, &now);
+        let disk = |columns| {
+            let room = Room {
+                columns,
+                ..Room::default()
+            };
+            let lines = lines("top", &rates, &View::default(), room);
+            assert!(
+                lines[0].text.starts_with("top: 1 export, "),
+                "{}",
+                lines[0].text
+            );
+            let wide = columns.unwrap_or(usize::MAX);
+            assert!(lines.iter().all(|line| line.text.chars().count() <= wide));
+            lines[3].text.split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(disk(None), now.exports[0].id);
+        assert_eq!(disk(Some(200)), now.exports[0].id);
+        assert_eq!(disk(Some(90)), "a-name-of-30-characters-~");
+        assert_eq!(disk(Some(80)), "a-name-of-30-c~");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_noticed() {
+        let summary = |seconds| {
+            let view = View {
+                waited: Duration::from_secs(seconds),
+                ..View::default()
+            };
+            shown(&view, None).remove(0)
+        };
+        assert!(!summary(1).contains("NO ANSWER"));
+        assert!(summary(5).starts_with("NO ANSWER FOR 5 s; top: 2 exports"));
+    }
+
+    #[test]
+    fn queues_are_shown_and_the_order_changed() {
+        let view = View {
+            queues: true,
+            sort: Sort::Made.step(1),
+            ..View::default()
+        };
+        let lines = shown(&view, None);
+        let names: Vec<&str> = lines[3..7]
+            .iter()
+            .map(|line| line[..15].trim_end())
+            .collect();
+        assert_eq!(names, ["busy", "  0 io0", "  1 io1", "idle"]);
+        let batch = |line: &String| line.split_whitespace().rev().nth(1).map(str::to_owned);
+        assert_eq!(
+            lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
+            ["4.0", "4.0", "4.0", "-"]
+        );
+        assert_eq!(Sort::Made.step(-1), Sort::Made);
+        assert_eq!(Sort::Latency.step(1), Sort::Latency);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_scrolled_to() {
+        let names = |skipped: usize| {
+            let view = View {
+                skipped,
+                ..View::default()
+            };
+            let lines = shown(&view, Some(8));
+            assert_eq!(lines.len(), 8);
+            lines[3].split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!([names(0), names(1), names(9)], ["idle", "busy", "busy"]);
+        assert_eq!(shown(&View::default(), Some(2)).len(), 2);
+    }
+}

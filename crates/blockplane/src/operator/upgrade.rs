@@ -1,0 +1,76 @@
+//! `blockplane upgrade`: a new version of the program takes a running daemon's place.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::operator::cli::print;
+use crate::operator::client::Client;
+use crate::operator::error::Result;
+use crate::operator::units;
+
+/// What to do.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The socket of the daemon's monitor: path=… of its --chardev
+    #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
+    pub socket: PathBuf,
+    /// Start this program instead of the daemon's own; only without a sandbox
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
+    pub binary: Option<PathBuf>,
+    /// How long it may take; 0: as long as it likes
+    #[arg(long, value_name = "TIME", default_value = "180s", value_parser = commands::time::parse)]
+    pub timeout: Duration,
+    /// Print JSON, for scripts: the monitor's own answer
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Asks, and prints what came of it.
+///
+/// # Errors
+/// The daemon's: it goes on. What [`Client`] says else.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    let timeout = (!options.timeout.is_zero()).then_some(options.timeout);
+    let mut client = Client::connect(&options.socket, timeout)?;
+    let mut arguments = Map::new();
+    if let Some(binary) = &options.binary {
+        // The daemon is in another folder, perhaps.
+        let binary = std::path::absolute(binary).unwrap_or_else(|_| binary.clone());
+        let binary = binary.to_string_lossy().into_owned();
+        arguments.insert("binary".to_owned(), binary.into());
+    }
+    let upgraded = client.execute("upgrade", arguments)?;
+    let shown = if options.json {
+        format!("{upgraded:#}")
+    } else {
+        words(&upgraded)
+    };
+    print(out, &shown)
+}
+
+fn words(upgraded: &Value) -> String {
+    let number = |name: &str| upgraded[name].as_u64().unwrap_or_default();
+    let pause = units::shown_ns(number("pause-us").saturating_mul(1000));
+    format!(
+        "upgraded: process {} goes on, queues paused for {pause}",
+        number("pid")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_pause_is_said_in_words() {
+        let upgraded = json!({"pid": 12, "pause-us": 1500});
+        assert_eq!(
+            words(&upgraded),
+            "upgraded: process 12 goes on, queues paused for 1.5 ms"
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! A request from the words of a command line: `object-add qom-type=iothread id=io1 poll-max-ns=0`.
+//!
+//! A value is JSON where it is that, else a string. Dots nest: `cache.direct=true`; numbers from 0 on make a list:
+//! `iothread.0=a iothread.1=b`.
+
+use serde_json::{Map, Value, json};
+
+use crate::operator::error::{Error, Result};
+
+/// A request, without `id`. A single word that begins with `{` is one already.
+pub(crate) fn request(words: &[String]) -> Result<Value> {
+    match words {
+        [verbatim] if verbatim.trim_start().starts_with('{') => verbatim_request(verbatim),
+        [command, arguments @ ..] if !command.is_empty() && !command.contains(['=', '{', '"']) => {
+            let mut request = json!({"execute": command});
+            if !arguments.is_empty() {
+                request["arguments"] = self::arguments(arguments)?.into();
+            }
+            Ok(request)
+        }
+        [wrong, ..] => Err(Error::Words(format!(
+            "'{wrong}' is not a command: write a name and its arguments, such as `qom-get path=/objects/io0 \
+             property=poll-max-ns`, or a request as {{\"execute\": …}} in one word; --list shows what there is"
+        ))),
+        [] => Err(Error::Words("a command is missing".to_owned())),
+    }
+}
+
+/// What to write instead when the daemon wants a string and these words say something else, as a serial number of
+/// digits does.
+pub(crate) fn hint(words: &[String], said: &str) -> Option<String> {
+    let key = said
+        .strip_prefix("Invalid parameter type for '")?
+        .strip_suffix("', expected: string")?;
+    let mut arguments = words.iter().skip(1).filter_map(|word| word.split_once('='));
+    let (_, value) = arguments.find(|(name, _)| *name == key)?;
+    let string = Value::from(value);
+    Some(format!(
+        "'{value}' is not a string here; write '{key}={string}', with these quotes"
+    ))
+}
+
+fn verbatim_request(text: &str) -> Result<Value> {
+    let parsed = serde_json::from_str::<Value>(text);
+    let request = parsed.map_err(|error| {
+        Error::Words(format!("'{text}' is not JSON ({error}): a request looks like {{\"execute\": \"query-version\"}}"))
+    })?;
+    if request.get("execute").is_none() && request.get("exec-oob").is_none() {
+        return Err(Error::Words(format!(
+            "'{text}' has no \"execute\": a request looks like {{\"execute\": \"query-version\"}}"
+        )));
+    }
+    Ok(request)
+}
+
+fn arguments(words: &[String]) -> Result<Map<String, Value>> {
+    let mut arguments = Map::new();
+    for word in words {
+        let parts = word.split_once('=').filter(|(key, _)| {
+            let mut names = key.split('.');
+            names.all(|name| !name.is_empty())
+        });
+        let Some((key, text)) = parts else {
+            return Err(Error::Words(format!(
+                "'{word}' is not an argument: KEY=VALUE is expected, such as id=io0 or cache.direct=true"
+            )));
+        };
+        let value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+        if !insert(&mut arguments, key, value) {
+            return Err(Error::Words(format!(
+                "'{word}': {key} is said twice, or is both a value and a group of values"
+            )));
+        }
+    }
+    let lists = arguments
+        .into_iter()
+        .map(|(key, value)| (key, with_lists(value)));
+    Ok(lists.collect())
+}
+
+/// False if something is there.
+fn insert(into: &mut Map<String, Value>, key: &str, value: Value) -> bool {
+    match key.split_once('.') {
+        None => into.insert(key.to_owned(), value).is_none(),
+        Some((group, rest)) => {
+            let group = into.entry(group).or_insert_with(|| Map::new().into());
+            let group = group.as_object_mut();
+            group.is_some_and(|group| insert(group, rest, value))
+        }
+    }
+}
+
+/// Groups whose keys count from 0 are lists.
+fn with_lists(value: Value) -> Value {
+    let Value::Object(group) = value else {
+        return value;
+    };
+    let len = group.len();
+    let mut numbered: Vec<Option<Value>> = vec![None; len];
+    for (key, value) in &group {
+        let index = key.parse::<usize>().ok().filter(|index| *index < len);
+        if let Some(index) = index {
+            numbered[index] = Some(with_lists(value.clone()));
+        }
+    }
+    match numbered.into_iter().collect::<Option<Vec<Value>>>() {
+        Some(list) if len > 0 => list.into(),
+        _ => {
+            let group = group.into_iter();
+            group.map(|(key, value)| (key, with_lists(value))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> std::result::Result<Value, String> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        request(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_are_json_where_they_are_that() {
+        let words = [
+            "c", "n=-1", "b=true", "s=io0", "q=\"1\"", "e=", "p=a=b", "l=[1, 2]",
+        ];
+        let expected = json!({"execute": "c", "arguments":
+            {"n": -1, "b": true, "s": "io0", "q": "1", "e": "", "p": "a=b", "l": [1, 2]}});
+        assert_eq!(parsed(&words), Ok(expected));
+        assert_eq!(parsed(&["quit"]), Ok(json!({"execute": "quit"})));
+    }
+
+    #[test]
+    fn dots_nest_and_numbers_make_lists() {
+        let words = [
+            "c",
+            "addr.type=unix",
+            "addr.path=a.sock",
+            "i.1=b",
+            "i.0=a",
+            "m.0.vqs.0=3",
+            "x.1=no",
+        ];
+        let expected = json!({"addr": {"type": "unix", "path": "a.sock"}, "i": ["a", "b"],
+            "m": [{"vqs": [3]}], "x": {"1": "no"}});
+        assert_eq!(
+            parsed(&words).map(|request| request["arguments"].clone()),
+            Ok(expected)
+        );
+    }
+
+    #[test]
+    fn a_request_may_be_written_as_it_is_sent() {
+        let request = json!({"exec-oob": "query-version", "arguments": {}});
+        assert_eq!(parsed(&[&request.to_string()]), Ok(request));
+    }
+
+    #[test]
+    fn a_number_where_a_string_is_wanted_is_quoted() {
+        let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
+        let said = "Invalid parameter type for 'addr.str', expected: string";
+        let hint = hint(&words, said).unwrap();
+        assert!(
+            hint.ends_with("write 'addr.str=\"5\"', with these quotes"),
+            "{hint}"
+        );
+        let quoted = ["c", "addr.str=\"5\""];
+        assert_eq!(
+            parsed(&quoted).unwrap()["arguments"]["addr"]["str"],
+            json!("5")
+        );
+        for other in ["Invalid parameter type for 'id', expected: integer", "no"] {
+            assert_eq!(super::hint(&words, other), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_says_what_is_expected() {
+        for (words, expected) in [
+            (vec!["a=b"], "'a=b' is not a command"),
+            (vec!["c", "x"], "KEY=VALUE is expected"),
+            (vec!["c", ".x=1"], "KEY=VALUE is expected"),
+            (vec!["c", "x=1", "x=2"], "x is said twice"),
+            (vec!["c", "x=1", "x.y=2"], "x.y is said twice, or"),
+            (vec!["{\"execute\"}"], "is not JSON"),
+            (vec!["{}"], "has no \"execute\""),
+        ] {
+            let said = parsed(&words).unwrap_err();
+            assert!(said.contains(expected), "{words:?}: {said}");
+        }
+    }
+}

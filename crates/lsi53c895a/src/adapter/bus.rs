@@ -1,0 +1,134 @@
+//! Guest memory as the chip reaches it over PCI.
+
+use std::ptr::NonNull;
+
+use crate::chip::{
+    Abort, Attribute, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+};
+use vfio_user::{ConfigSpace, Host};
+
+use crate::adapter::disks::Disks;
+use crate::adapter::memory::Memory;
+
+/// Requests that are enough for a disk to begin with: as many as engines hand over first.
+const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
+
+/// Accesses by message that are not answered: the chip has one at a time, and may have given up others.
+#[derive(Default)]
+pub struct Asked {
+    last: DmaId,
+    list: Vec<(vfio_user::DmaId, DmaId, bool)>,
+}
+
+impl Asked {
+    fn add(&mut self, theirs: vfio_user::DmaId, is_read: bool) -> DmaId {
+        self.last += 1;
+        self.list.push((theirs, self.last, is_read));
+        self.last
+    }
+
+    /// The chip's name of one that is over, and whether it was a read.
+    pub fn take(&mut self, theirs: vfio_user::DmaId) -> Option<(DmaId, bool)> {
+        let index = self.list.iter().position(|(asked, ..)| *asked == theirs)?;
+        let (_, ours, is_read) = self.list.swap_remove(index);
+        Some((ours, is_read))
+    }
+}
+
+/// All that the chip reaches while it runs.
+pub struct World<'a> {
+    pub host: &'a mut dyn Host,
+    pub memory: &'a mut Memory,
+    pub asked: &'a mut Asked,
+    pub disks: &'a mut Disks,
+    pub config: &'a mut ConfigSpace,
+    /// The guest lets the chip access memory.
+    pub is_master: bool,
+    /// Requests that waited for an engine when the run began.
+    pub waited: usize,
+}
+
+impl Bus for World<'_> {
+    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+        self.memory.piece(addr, len).filter(|_| self.is_master)
+    }
+
+    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+        self.is_master && self.memory.read(addr, data)
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        self.is_master && self.memory.write(addr, data)
+    }
+
+    #[inline]
+    fn read_word(&mut self, addr: u64) -> Option<u32> {
+        if !self.is_master {
+            return None;
+        }
+        self.memory.read_word(addr)
+    }
+
+    #[inline]
+    fn write_word(&mut self, addr: u64, word: u32) -> bool {
+        self.is_master && self.memory.write_word(addr, word)
+    }
+
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
+        if !self.is_master {
+            return Err(Fault);
+        }
+        Ok(self.asked.add(self.host.dma_read(addr, len), true))
+    }
+
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
+        if !self.is_master {
+            return Err(Fault);
+        }
+        let theirs = self.host.dma_write(addr, data.to_vec());
+        Ok(self.asked.add(theirs, false))
+    }
+
+    /// A disk that has nothing to do gets its first requests while SCRIPTS put the others together.
+    fn ends_run(&self) -> bool {
+        self.waited < FIRST_REQUESTS
+            && self.disks.waiting() >= FIRST_REQUESTS
+            && self.disks.with_engines() == 0
+    }
+
+    /// It takes the guest longer to hear of an interrupt than SCRIPTS to complete what else is done.
+    fn interrupt(&mut self) {
+        let level = self.config.interrupt(true);
+        self.host.set_irq(level);
+    }
+}
+
+impl Targets for World<'_> {
+    fn present(&mut self, target: u8) -> bool {
+        self.disks.is_present(target)
+    }
+
+    fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase {
+        self.disks.receive(task, nexus, attribute, cdb)
+    }
+
+    fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+        self.disks.refuse(task, nexus, refusal);
+    }
+
+    fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+        self.disks.run(self.memory, task, segments, len)
+    }
+
+    fn abort(&mut self, task: TaskId) -> Abort {
+        self.disks.abort(self.memory, task)
+    }
+
+    fn ended(&mut self, task: TaskId, told: bool) {
+        self.disks.ended(task, told);
+    }
+
+    fn reset(&mut self, what: Reset) {
+        self.disks.reset(what);
+    }
+}

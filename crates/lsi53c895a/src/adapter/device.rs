@@ -1,0 +1,229 @@
+//! The device as its two sides see it: the transport, and the engines.
+
+use std::sync::Arc;
+
+use crate::chip::{Chip, Fault, Limits, Run};
+use block::DiskIo;
+use engine::Errno;
+use vfio_user::wire::CONFIG_REGION;
+use vfio_user::{ConfigSpace, DmaId, Host, PciDevice};
+use virtqueue::GuestMemory;
+
+use crate::adapter::bus::{Asked, World};
+use crate::adapter::disks::Disks;
+use crate::adapter::memory::Memory;
+use crate::adapter::{Disk, DiskError, pci};
+
+/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes a hundred.
+const INSTRUCTIONS: u32 = 1000;
+
+/// How long the chip rests when it has used up its turn in vain. Programs exist that wait for memory to change in a loop; nobody who
+/// shares the iothread is to notice.
+const REST_NS: u64 = 100_000;
+
+/// Runs of the chip in one turn: what finishes meanwhile is answered in the same one.
+const RUNS: usize = 16;
+
+/// The host adapter.
+pub struct Adapter {
+    name: String,
+    config: ConfigSpace,
+    chip: Chip,
+    disks: Disks,
+    memory: Memory,
+    asked: Asked,
+    now_ns: u64,
+    /// The turn was used up in vain: the chip goes on then.
+    rests_until_ns: Option<u64>,
+    /// A reset that the chip has not carried out.
+    resets: bool,
+    /// Nobody is connected: the chip stands still, and what it does next it does for who comes then.
+    stands: bool,
+}
+
+impl Adapter {
+    /// Called `name`, with these disks on its bus.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn new(name: &str, disks: &[Disk]) -> Result<Self, DiskError> {
+        // SAFETY: there are no regions.
+        let nothing = unsafe { GuestMemory::new(Vec::new()) };
+        Ok(Adapter {
+            name: name.to_owned(),
+            config: pci::config_space(),
+            chip: Chip::new(),
+            disks: Disks::new(disks)?,
+            memory: Memory::new(Arc::new(nothing.expect("an empty list has no flaws"))),
+            asked: Asked::default(),
+            now_ns: 0,
+            rests_until_ns: None,
+            resets: false,
+            stands: true,
+        })
+    }
+
+    /// What time it is, on a clock that only goes forward: to be said before each turn.
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.disks.set_now(now_ns);
+    }
+
+    /// When its turn is to come even if nothing happens.
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let chip = self.rests_until_ns.or(self.chip.timer_ns());
+        let chip = chip.filter(|_| !self.stands);
+        [chip, self.disks.deadline_ns()].into_iter().flatten().min()
+    }
+
+    /// Whether it has requests for [`Adapter::submit`].
+    #[must_use]
+    pub fn wants_submit(&self) -> bool {
+        self.disks.waiting() > 0
+    }
+
+    /// Hands requests to the engines, after a turn, or when there is room again. False: some wait for room.
+    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+        self.disks.submit(io)
+    }
+
+    /// Requests that engines have.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.disks.with_engines()
+    }
+
+    /// An engine has done a request. The adapter needs a turn then.
+    pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
+        self.disks.completed(&mut self.memory, slot, result);
+    }
+
+    /// Whether the request in this slot belongs to a command that reads.
+    #[must_use]
+    pub fn is_read(&self, slot: u32) -> bool {
+        self.disks.is_read(slot)
+    }
+
+    fn update_line(&mut self, host: &mut dyn Host) {
+        let level = self.config.interrupt(self.chip.irq_level());
+        host.set_irq(level);
+    }
+
+    /// One run of the chip. True: the turn is used up.
+    fn run_chip(&mut self, host: &mut dyn Host) -> bool {
+        let limits = Limits {
+            instructions: INSTRUCTIONS,
+            now_ns: self.now_ns,
+        };
+        let mut world = World {
+            host,
+            memory: &mut self.memory,
+            asked: &mut self.asked,
+            waited: self.disks.waiting(),
+            disks: &mut self.disks,
+            is_master: self.config.bus_master(),
+            config: &mut self.config,
+        };
+        let run = self.chip.run(&mut world, limits);
+        if run == Run::InVain {
+            self.rests_until_ns = Some(self.now_ns.saturating_add(REST_NS));
+        }
+        self.resets = false;
+        run != Run::Idle
+    }
+
+    /// It used up its last turn in vain, and rests.
+    fn rests(&mut self) -> bool {
+        self.rests_until_ns = self.rests_until_ns.filter(|until| *until > self.now_ns);
+        self.rests_until_ns.is_some() && !self.resets
+    }
+}
+
+impl PciDevice for Adapter {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn region_bytes(&self, region: u32) -> u64 {
+        match region {
+            0..=5 => self.config.bar_bytes(region as usize).into(),
+            CONFIG_REGION => ConfigSpace::BYTES,
+            _ => 0,
+        }
+    }
+
+    fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+        match pci::window(region) {
+            Some(bar) => self.chip.read(bar, offset, data),
+            None => self.config.read(offset, data),
+        }
+        // Reading interrupt registers clears them.
+        self.update_line(host);
+    }
+
+    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+        match pci::window(region) {
+            Some(bar) => self.chip.write(bar, offset, data),
+            None => {
+                self.config.write(offset, data);
+                self.chip.set_bars(pci::bars(&self.config));
+            }
+        }
+        self.update_line(host);
+    }
+
+    fn reset(&mut self, host: &mut dyn Host) {
+        self.config.reset();
+        self.chip.reset();
+        self.chip.set_bars(pci::bars(&self.config));
+        self.resets = true;
+        self.rests_until_ns = None;
+        self.update_line(host);
+    }
+
+    fn settled(&self) -> bool {
+        !self.resets && self.chip.draining() == 0
+    }
+
+    fn memory_changed(&mut self, host: &mut dyn Host) {
+        if self.memory.renew(host.memory().clone()) {
+            self.chip.lose_memory();
+        }
+    }
+
+    fn dma_done(
+        &mut self,
+        _: &mut dyn Host,
+        id: DmaId,
+        result: Result<Vec<u8>, rustix::io::Errno>,
+    ) {
+        if let Some((id, is_read)) = self.asked.take(id) {
+            let data = result.as_ref().map(|data| match is_read {
+                true => data.as_slice(),
+                false => &[],
+            });
+            self.chip.dma_done(id, data.map_err(|_| Fault));
+        }
+    }
+
+    fn run(&mut self, host: &mut dyn Host) -> bool {
+        self.stands = !host.is_connected();
+        let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
+        let mut wanted = timer_is_due;
+        let mut ends = self.rests();
+        for _ in 0..RUNS {
+            while let Some((task, status)) = self.disks.next_finished() {
+                self.chip.finished(task, status);
+            }
+            wanted |= self.chip.wants_run();
+            if !wanted || ends || self.stands {
+                break;
+            }
+            wanted = false;
+            ends = self.run_chip(host);
+        }
+        self.update_line(host);
+        self.disks.has_finished() || (self.chip.wants_run() && !self.rests() && !self.stands)
+    }
+}

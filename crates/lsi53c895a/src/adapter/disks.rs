@@ -1,0 +1,454 @@
+//! The targets on the chip's SCSI bus: order of tasks, sense data, and the requests that wait for an engine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::chip::{
+    Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
+};
+use block::{DiskCall, DiskIo, Request};
+use engine::Errno;
+use libc::iovec;
+use scsi::{
+    Admission, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
+};
+
+use crate::adapter::memory::Memory;
+use crate::adapter::sense::KeptSense;
+use crate::adapter::slot::{Buffers, Slot, Stage};
+use crate::adapter::woken::Woken;
+use crate::adapter::{Disk, DiskError, INITIATOR};
+
+/// There is one initiator on this bus.
+const NEXUS: Nexus = Nexus(0);
+
+const REQUEST_SENSE: u8 = 0x03;
+
+const CHECK_CONDITION: u8 = Status::CheckCondition as u8;
+
+/// What a task wants to be done.
+enum Ask {
+    Request(Request),
+    Call(DiskCall),
+}
+
+/// A disk with what is under way on it.
+struct OnBus {
+    disk: Disk,
+    tasks: TaskSet<u16>,
+    sense: KeptSense,
+}
+
+/// All of them.
+pub struct Disks {
+    targets: [Option<View>; 16],
+    disks: Vec<OnBus>,
+    slots: Vec<Slot>,
+    /// Requests for the engines, and what else they are to do.
+    asks: VecDeque<(u16, Ask)>,
+    /// Requests that engines have.
+    with_engines: usize,
+    /// Tasks whose turn it is.
+    ready: VecDeque<u16>,
+    /// What the chip is to hear.
+    finished: VecDeque<(TaskId, u8)>,
+    woken: Arc<Woken>,
+    now_ns: u64,
+}
+
+// SAFETY: the requests that wait point to lists of the chip's and of tasks, which move between threads with them only.
+unsafe impl Send for Disks {}
+
+impl Disks {
+    pub fn new(disks: &[Disk]) -> Result<Self, DiskError> {
+        let mut targets: [Option<Arc<Target>>; 16] = Default::default();
+        for disk in disks {
+            let (target, lun) = DiskError::check(disk.target.into(), disk.lun.into())?;
+            let units = targets[usize::from(target)].get_or_insert_with(Target::new);
+            let added = units.add(lun.into(), disk.unit.clone());
+            added.map_err(|_| DiskError::Taken { target, lun })?;
+        }
+        let ports = Ports {
+            initiator: TransportId::Parallel {
+                address: INITIATOR.into(),
+            },
+            target: 1,
+        };
+        for target in targets.iter().flatten() {
+            target.attach(NEXUS, &ports);
+        }
+        let woken = Arc::new(Woken::default());
+        let slot = |token| {
+            let resume = woken.clone();
+            Slot::new(Waker { resume, token })
+        };
+        Ok(Disks {
+            targets: targets.map(|target| target.map(View::new)),
+            disks: disks
+                .iter()
+                .map(|disk| OnBus {
+                    disk: disk.clone(),
+                    tasks: TaskSet::default(),
+                    sense: KeptSense::default(),
+                })
+                .collect(),
+            slots: (0..MAX_TASKS as u64).map(slot).collect(),
+            asks: VecDeque::new(),
+            with_engines: 0,
+            ready: VecDeque::new(),
+            finished: VecDeque::new(),
+            woken,
+            now_ns: 0,
+        })
+    }
+
+    pub fn is_present(&self, target: u8) -> bool {
+        let target = self.targets.get(usize::from(target));
+        target.is_some_and(Option::is_some)
+    }
+
+    /// What time it is. Who has waited long enough for an initiator does so no longer.
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        for disk in 0..self.disks.len() {
+            if let Some(next) = self.disks[disk].sense.next(now_ns) {
+                self.tell(next, CHECK_CONDITION);
+            }
+        }
+    }
+
+    /// When [`Disks::set_now`] has something to do.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let waits = self.disks.iter().filter_map(|on| on.sense.deadline_ns());
+        waits.min()
+    }
+
+    /// The next thing that the chip is to hear.
+    pub fn next_finished(&mut self) -> Option<(TaskId, u8)> {
+        self.finished.pop_front()
+    }
+
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    pub fn with_engines(&self) -> usize {
+        self.with_engines
+    }
+
+    /// Requests for [`Disks::submit`].
+    pub fn waiting(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// Hands requests to the engines. False: some wait for room.
+    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+        for _ in 0..self.asks.len() {
+            let Some((index, ask)) = self.asks.pop_front() else {
+                break;
+            };
+            let disk = self.slots[usize::from(index)].disk;
+            let Some(Ok(disk)) = disk.map(u32::try_from) else {
+                continue;
+            };
+            let mut request = match ask {
+                Ask::Request(request) => request,
+                Ask::Call(call) => {
+                    self.with_engines += 1;
+                    io.call(disk, call, index.into());
+                    continue;
+                }
+            };
+            if io.room(disk) == 0 {
+                self.asks.push_back((index, Ask::Request(request)));
+                continue;
+            }
+            self.with_engines += 1;
+            request.token = index.into();
+            // SAFETY: the task has made the request of segments that are its own or the chip's, and keeps its stage, and
+            // so its slot, until `completed`.
+            unsafe { io.submit(disk, request) };
+        }
+        self.asks.is_empty()
+    }
+
+    /// An engine has done a request.
+    pub fn completed(&mut self, memory: &mut Memory, slot: u32, result: Result<(), Errno>) {
+        let Ok(index) = u16::try_from(slot) else {
+            return;
+        };
+        self.with_engines -= 1;
+        let step = self.slots[usize::from(index)].task.completed(result);
+        self.carry_out(memory, index, step);
+        self.go_on(memory);
+    }
+
+    /// Whether what an engine has done was a read.
+    pub fn is_read(&self, slot: u32) -> bool {
+        let slot = self.slots.get(slot as usize);
+        slot.is_some_and(|slot| slot.reads)
+    }
+
+    fn place(&self, address: Address) -> Option<usize> {
+        self.disks
+            .iter()
+            .position(|on| (on.disk.target, on.disk.lun) == (address.target, address.lun))
+    }
+
+    pub fn receive(&mut self, id: TaskId, address: Address, tag: Tag, cdb: &[u8]) -> Phase {
+        let disk = self.place(address);
+        let slot = &mut self.slots[usize::from(id.index)];
+        slot.begin(id, disk, tag);
+        if let Some(disk) = disk {
+            let kept = &mut self.disks[disk].sense;
+            // Tagged commands may have been on their way when the initiator was told.
+            if tag == Tag::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
+                if let Some(sense) = kept.take() {
+                    slot.task.keep_sense(sense);
+                }
+                if let Some(next) = kept.next(self.now_ns) {
+                    self.tell(next, CHECK_CONDITION);
+                }
+            }
+        }
+        let slot = &mut self.slots[usize::from(id.index)];
+        let Some(view) = &mut self.targets[usize::from(address.target)] else {
+            return Phase::Status;
+        };
+        let phase = slot.task.receive(view, address.lun.into(), NEXUS, cdb);
+        slot.reads = matches!(phase, scsi::Phase::DataIn(_));
+        match phase {
+            scsi::Phase::Status => Phase::Status,
+            scsi::Phase::DataIn(bytes) => Phase::DataIn(bytes),
+            scsi::Phase::DataOut(bytes) => Phase::DataOut(bytes),
+        }
+    }
+
+    pub fn refuse(&mut self, id: TaskId, address: Address, refusal: Refusal) {
+        let disk = self.place(address);
+        let slot = &mut self.slots[usize::from(id.index)];
+        slot.task.cancel();
+        slot.begin(id, disk, Tag::Simple);
+        let code = match refusal {
+            Refusal::Overlapped => 0x4e00,
+            Refusal::InitiatorError => 0x4800,
+            Refusal::DataPhase => 0x4b00,
+        };
+        slot.refused = Some(Sense::new(Key::AbortedCommand, code));
+    }
+
+    pub fn run(
+        &mut self,
+        memory: &mut Memory,
+        id: TaskId,
+        segments: &mut [iovec],
+        len: u64,
+    ) -> Step {
+        let slot = &mut self.slots[usize::from(id.index)];
+        if let Some(sense) = slot.refused.take() {
+            slot.stage = Stage::Finished;
+            if slot
+                .disk
+                .is_none_or(|disk| self.disks[disk].sense.failed(id.index, sense))
+            {
+                return Step::Finished(CHECK_CONDITION);
+            }
+            return Step::Later;
+        }
+        slot.buffers = Buffers::new(segments, len);
+        slot.epoch = Some(memory.enter());
+        if let Some(disk) = slot.disk {
+            let attribute = slot.attribute;
+            if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
+                slot.stage = Stage::Waits;
+                return Step::Later;
+            }
+        }
+        let step = slot.go();
+        self.carry_out(memory, id.index, step);
+        self.go_on(memory);
+        // It may have finished at once: the chip hears of that here, and not later.
+        match self.finished.iter().position(|(other, _)| *other == id) {
+            Some(at) => match self.finished.remove(at) {
+                Some((_, status)) => Step::Finished(status),
+                None => Step::Later,
+            },
+            None => Step::Later,
+        }
+    }
+
+    /// What a task asks for.
+    fn carry_out(&mut self, memory: &mut Memory, index: u16, mut step: scsi::Step) {
+        loop {
+            let slot = &mut self.slots[usize::from(index)];
+            step = match step {
+                scsi::Step::Submit(request) => return self.ask(index, Ask::Request(request)),
+                scsi::Step::Wait => {
+                    slot.stage = Stage::Runs;
+                    return;
+                }
+                scsi::Step::Call => match slot.task.call() {
+                    Some(call) => return self.ask(index, Ask::Call(call)),
+                    None => slot.task.completed(Err(Errno::OPNOTSUPP)),
+                },
+                // There is one initiator, and nobody whose tasks it could end but itself.
+                scsi::Step::SettlePreempted => slot.task.completed(Ok(())),
+                scsi::Step::Finished => return self.finish(memory, index),
+            };
+        }
+    }
+
+    fn ask(&mut self, index: u16, ask: Ask) {
+        let stage = &mut self.slots[usize::from(index)].stage;
+        if *stage == Stage::Runs {
+            *stage = Stage::Asks;
+        }
+        self.asks.push_back((index, ask));
+    }
+
+    /// A task has ended, by itself or because it was aborted.
+    fn finish(&mut self, memory: &mut Memory, index: u16) {
+        self.let_go(memory, index);
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.stage == Stage::Aborted {
+            slot.stage = Stage::Free;
+            return self.tell(index, CHECK_CONDITION);
+        }
+        slot.stage = Stage::Finished;
+        let status = slot.task.status();
+        if status == Status::CheckCondition
+            && let (Some(disk), Some(sense)) = (slot.disk, slot.task.sense_kept())
+            && !self.disks[disk].sense.failed(index, sense)
+        {
+            return;
+        }
+        self.tell(index, status as u8);
+    }
+
+    /// It uses no memory any more, and is in nobody's way.
+    fn let_go(&mut self, memory: &mut Memory, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        if let Some(epoch) = slot.epoch.take() {
+            memory.leave(epoch);
+        }
+        slot.buffers = Buffers::NONE;
+        if let Some(disk) = slot.disk {
+            let ready = &mut self.ready;
+            self.disks[disk]
+                .tasks
+                .done(slot.attribute, |next| ready.push_back(next));
+        }
+    }
+
+    fn tell(&mut self, index: u16, status: u8) {
+        let id = self.slots[usize::from(index)].id;
+        self.finished.push_back((id, status));
+    }
+
+    /// Tasks that waited for what was finished now.
+    fn go_on(&mut self, memory: &mut Memory) {
+        loop {
+            if let Some(index) = self.ready.pop_front() {
+                let step = self.slots[usize::from(index)].go();
+                self.carry_out(memory, index, step);
+                continue;
+            }
+            let Some(token) = self.woken.next() else {
+                return;
+            };
+            if let Ok(index) = u16::try_from(token)
+                && let Some(slot) = self.slots.get_mut(usize::from(index))
+                && slot.stage == Stage::Runs
+                && let Some(step) = slot.task.resumed()
+            {
+                self.carry_out(memory, index, step);
+            }
+        }
+    }
+
+    pub fn abort(&mut self, memory: &mut Memory, id: TaskId) -> Abort {
+        let index = id.index;
+        let slot = &mut self.slots[usize::from(index)];
+        let aborted = match slot.stage {
+            Stage::Free | Stage::Aborted => Abort::Done,
+            Stage::Received => {
+                slot.task.cancel();
+                Abort::Done
+            }
+            Stage::Waits => {
+                slot.task.cancel();
+                if let Some(epoch) = slot.epoch.take() {
+                    memory.leave(epoch);
+                }
+                if let Some(disk) = slot.disk {
+                    let ready = &mut self.ready;
+                    self.disks[disk]
+                        .tasks
+                        .forget(index, |next| ready.push_back(next));
+                }
+                Abort::Done
+            }
+            Stage::Runs => {
+                slot.task.cancel();
+                self.let_go(memory, index);
+                Abort::Done
+            }
+            Stage::Asks => {
+                slot.task.cancel();
+                match self.asks.iter().position(|(asks, _)| *asks == index) {
+                    Some(at) => {
+                        self.asks.remove(at);
+                        slot.task.completed(Err(Errno::CANCELED));
+                        self.let_go(memory, index);
+                        Abort::Done
+                    }
+                    None => Abort::Later,
+                }
+            }
+            // Its status waits for that of another that has failed, or is still to be told.
+            Stage::Finished => {
+                self.finished.retain(|(finished, _)| *finished != id);
+                self.forget_sense(index, false);
+                Abort::Done
+            }
+        };
+        self.slots[usize::from(index)].stage = match aborted {
+            Abort::Done => Stage::Free,
+            Abort::Later => Stage::Aborted,
+        };
+        self.go_on(memory);
+        aborted
+    }
+
+    pub fn ended(&mut self, id: TaskId, told: bool) {
+        self.slots[usize::from(id.index)].stage = Stage::Free;
+        self.forget_sense(id.index, told);
+    }
+
+    fn forget_sense(&mut self, index: u16, told: bool) {
+        if let Some(disk) = self.slots[usize::from(index)].disk {
+            let kept = &mut self.disks[disk].sense;
+            kept.ended(index, told, self.now_ns);
+            if let Some(next) = kept.next(self.now_ns) {
+                self.tell(next, CHECK_CONDITION);
+            }
+        }
+    }
+
+    pub fn reset(&mut self, what: Reset) {
+        for on in &mut self.disks {
+            let (concerned, reset) = match what {
+                Reset::Bus => (true, scsi::Reset::Bus),
+                Reset::Target(target) => (on.disk.target == target, scsi::Reset::Unit),
+                Reset::Unit(address) => (
+                    (on.disk.target, on.disk.lun) == (address.target, address.lun),
+                    scsi::Reset::Unit,
+                ),
+            };
+            if concerned {
+                on.sense.reset();
+                on.disk.unit.reset(reset);
+            }
+        }
+    }
+}

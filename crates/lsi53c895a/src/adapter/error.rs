@@ -1,0 +1,41 @@
+//! Errors of a disk's place on the bus.
+
+use crate::adapter::INITIATOR;
+
+/// A place on the SCSI bus that there is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// The bus is 16 bits wide.
+    #[error("target {0}: the SCSI bus has targets 0 to 15")]
+    Target(u16),
+    /// The chip's own ID.
+    #[error("target {INITIATOR} is the host adapter itself: choose another from 0 to 15")]
+    Initiator,
+    /// IDENTIFY has 6 bits.
+    #[error("LUN {0}: this bus has logical units 0 to 63")]
+    Lun(u16),
+    /// Another disk is there.
+    #[error("two disks are logical unit {lun} of target {target}")]
+    Taken {
+        /// SCSI ID.
+        target: u8,
+        /// Logical unit.
+        lun: u8,
+    },
+}
+
+impl DiskError {
+    /// Whether a disk can be there.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check(target: u16, lun: u16) -> Result<(u8, u8), DiskError> {
+        let id = u8::try_from(target).ok().filter(|id| *id < 16);
+        let id = id.ok_or(DiskError::Target(target))?;
+        if id == INITIATOR {
+            return Err(DiskError::Initiator);
+        }
+        let unit = u8::try_from(lun).ok().filter(|lun| *lun < 64);
+        Ok((id, unit.ok_or(DiskError::Lun(lun))?))
+    }
+}

@@ -1,0 +1,52 @@
+//! PCI configuration space of the adapter (manual, chapter 4, PCI registers).
+
+use crate::chip::{Bar, Bars};
+use vfio_user::{Bar as PciBar, ConfigSpace, Identity};
+
+const IDENTITY: Identity = Identity {
+    vendor: 0x1000,
+    device: 0x0012,
+    revision: 0,
+    // A SCSI bus controller.
+    class: 0x01_0000,
+    subsystem_vendor: 0x1000,
+    subsystem: 0x1000,
+    interrupt_pin: 1,
+    min_grant: 0x1e,
+    max_latency: 0x40,
+    latency_timer: 0xff,
+};
+
+const WINDOWS: [PciBar; 6] = [
+    PciBar::Io { bytes: 0x100 },
+    PciBar::Memory { bytes: 0x400 },
+    PciBar::Memory { bytes: 0x2000 },
+    PciBar::None,
+    PciBar::None,
+    PciBar::None,
+];
+
+/// As after power-on.
+pub fn config_space() -> ConfigSpace {
+    ConfigSpace::new(&IDENTITY, WINDOWS)
+}
+
+/// The chip's window behind a region of the transport's.
+pub fn window(region: u32) -> Option<Bar> {
+    match region {
+        0 => Some(Bar::Io),
+        1 => Some(Bar::Registers),
+        2 => Some(Bar::Ram),
+        _ => None,
+    }
+}
+
+/// Where the guest has put the windows.
+pub fn bars(config: &ConfigSpace) -> Bars {
+    let place = |index| config.bar(index).unwrap_or(0);
+    Bars {
+        io: place(0),
+        registers: place(1),
+        ram: place(2),
+    }
+}

@@ -1,0 +1,207 @@
+//! Reading and writing registers, with what that does besides (manual, chapter 4).
+//!
+//! These two functions serve the CPU, SCRIPTS and the chip's own DMA alike. They change state and return: nothing
+//! runs from in here, so a write that comes out of a running program cannot re-enter it.
+
+use crate::chip::core::Chip;
+use crate::chip::link::Stage;
+use crate::chip::plain;
+use crate::chip::registers::*;
+use crate::chip::scripts::State;
+
+impl Chip {
+    /// One byte, with the side effects of reading it.
+    #[inline]
+    pub(crate) fn read_register(&mut self, at: u8) -> u8 {
+        if plain::is_read(at) {
+            return self.regs.get(at);
+        }
+        self.read_special(at)
+    }
+
+    /// One byte, with the side effects of writing it.
+    #[inline]
+    pub(crate) fn write_register(&mut self, at: u8, value: u8) {
+        if plain::is_written(at) {
+            return self.regs.set(at, value);
+        }
+        self.write_special(at, value);
+    }
+
+    pub(crate) fn read_special(&mut self, at: u8) -> u8 {
+        let enabled = self.enabled();
+        match at {
+            SCNTL1 => self.regs.get(at) | if self.connected() { scntl1::CON } else { 0 },
+            GPREG => 0x7f,
+            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.own_lines(),
+            SBCL => self.bus_lines(),
+            DSTAT => self.interrupts.take_dstat(enabled) | dstat::DFE,
+            SSTAT0 => {
+                // The reset line, while it is held.
+                if self.regs.has(SCNTL1, scntl1::RST) {
+                    0x02
+                } else {
+                    0
+                }
+            }
+            SSTAT2 => {
+                if self.connected() {
+                    0
+                } else {
+                    0x02
+                }
+            }
+            ISTAT0 => self.istat0(),
+            ISTAT1 => {
+                self.regs.get(at) & istat1::SYNC_IRQD
+                    | if self.cpu.state == State::Stopped {
+                        0
+                    } else {
+                        istat1::SRUN
+                    }
+            }
+            CTEST0 => 0xff,
+            // Each byte lane of the DMA FIFO is empty, none is full.
+            CTEST1 => 0xf0,
+            CTEST2 => {
+                let signalled = self.regs.has(ISTAT0, istat0::SIGP);
+                self.regs.set(ISTAT0, self.regs.get(ISTAT0) & !istat0::SIGP);
+                self.regs.get(at) & ctest2::PCICIE
+                    | ctest2::DACK
+                    | ctest2::CM
+                    | if self.bars.io != 0 { ctest2::CIO } else { 0 }
+                    | if signalled { ctest2::SIGP } else { 0 }
+            }
+            // What drivers subtract from DBC to learn what is in the FIFO.
+            DFIFO => self.regs.get(DBC),
+            CTEST5 => self.regs.get(at) & !0x03 | self.regs.get(DBC + 1) & 0x03,
+            CTEST6 | DFBC => 0,
+            SCRATCHA..DMODE if self.regs.has(CTEST2, ctest2::PCICIE) => {
+                byte_of(self.bars.registers, at - SCRATCHA)
+            }
+            SCRATCHB..SCRATCHC if self.regs.has(CTEST2, ctest2::PCICIE) => {
+                byte_of(self.bars.ram, at - SCRATCHB)
+            }
+            SIST0 => self.interrupts.take_sist0(enabled),
+            SIST1 => self.interrupts.take_sist1(enabled),
+            STEST0 => self.regs.get(SCID) << 4,
+            // Low voltage differential, and the clock's multiplier is locked.
+            STEST4 => 0xe0,
+            SBDL => self.data_lines(),
+            _ => self.regs.get(at),
+        }
+    }
+
+    pub(crate) fn write_special(&mut self, at: u8, value: u8) {
+        match at {
+            SCNTL0 => self.regs.set(at, value & !scntl0::START),
+            SCNTL1 => {
+                let resets = value & scntl1::RST != 0 && !self.regs.has(SCNTL1, scntl1::RST);
+                self.regs
+                    .set(at, value & !(scntl1::SST | scntl1::IARB | scntl1::CON));
+                if resets {
+                    self.assert_bus_reset();
+                }
+            }
+            SCNTL2 => self.regs.set(at, value & !(scntl2::WSR | scntl2::WSS)),
+            SSID | SBCL | DSTAT | SSTAT0 | SSTAT1 | SSTAT2 => {}
+            CTEST0 | CTEST1 | CTEST6 | DFIFO | SIST0 | SIST1 | STEST0 | SIDL | STEST4 | SBDL
+            | DFBC => {}
+            ISTAT0 => self.write_istat0(value),
+            ISTAT1 => self.regs.set(at, value & istat1::SYNC_IRQD),
+            CTEST2 => self.regs.set(at, value & ctest2::PCICIE),
+            // Clear and flush FIFOs: they are empty.
+            CTEST3 => self.regs.set(at, value & 0x03),
+            DCNTL => {
+                self.regs.set(at, value & !dcntl::STD);
+                if value & dcntl::STD != 0 && self.cpu.state == State::Stopped {
+                    self.start();
+                }
+            }
+            STEST3 => self.regs.set(at, value & !0x02),
+            STIME1 => {
+                self.regs.set(at, value);
+                self.timers.write(value);
+                self.awake = true;
+            }
+            SBC..CSBC => {}
+            _ => {
+                self.regs.set(at, value);
+                if at == DSP + 3 && !self.regs.has(DMODE, dmode::MAN) {
+                    self.start();
+                }
+            }
+        }
+    }
+
+    fn istat0(&self) -> u8 {
+        self.regs.get(ISTAT0) & (istat0::ABRT | istat0::SIGP | istat0::SEM | istat0::INTF)
+            | if self.connected() { istat0::CON } else { 0 }
+            | if self.interrupts.sip(self.enabled()) {
+                istat0::SIP
+            } else {
+                0
+            }
+            | if self.interrupts.dip() {
+                istat0::DIP
+            } else {
+                0
+            }
+    }
+
+    fn write_istat0(&mut self, value: u8) {
+        if value & istat0::SRST != 0 {
+            self.soft_reset();
+            return;
+        }
+        let before = self.regs.get(ISTAT0);
+        // INTF is cleared by writing a one.
+        let fly = before & istat0::INTF & !value;
+        self.regs.set(
+            ISTAT0,
+            value & (istat0::ABRT | istat0::SIGP | istat0::SEM) | fly,
+        );
+        if value & istat0::ABRT != 0 && before & istat0::ABRT == 0 {
+            self.interrupt_dma(dstat::ABRT);
+        }
+        if value & istat0::SIGP != 0 {
+            self.awake = true;
+        }
+    }
+
+    /// What this end drives.
+    fn own_lines(&self) -> u8 {
+        let Some(connection) = self.connection() else {
+            return 0;
+        };
+        let ack = if connection.ack_held { lines::ACK } else { 0 };
+        ack | if connection.atn { lines::ATN } else { 0 }
+    }
+
+    /// The control lines of the SCSI bus.
+    fn bus_lines(&self) -> u8 {
+        let Some(connection) = self.connection() else {
+            return 0;
+        };
+        let req = if connection.stage == Stage::Busy {
+            0
+        } else {
+            lines::REQ
+        };
+        lines::BSY | req | self.own_lines() | self.regs.get(SSTAT1) & 0x07
+    }
+
+    /// The data lines: the next byte of a message that is to be taken.
+    fn data_lines(&self) -> u8 {
+        match self.connection() {
+            Some(connection) if connection.stage == Stage::MessageIn => {
+                connection.says.peek().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+}
+
+fn byte_of(value: u32, index: u8) -> u8 {
+    value.to_le_bytes()[usize::from(index & 3)]
+}

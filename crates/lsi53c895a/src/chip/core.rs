@@ -1,0 +1,287 @@
+//! The chip as its owner sees it: windows to read and write, a level of the interrupt pin, and time to run in.
+
+use crate::chip::interrupts::{self, Enabled, Interrupts};
+use crate::chip::link::Link;
+use crate::chip::memory::{Dma, RAM_BYTES};
+use crate::chip::ports::{Bus, Targets, TaskId};
+use crate::chip::registers::{
+    DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
+};
+use crate::chip::reset::Pending;
+use crate::chip::scripts::{Cpu, Pause, State};
+use crate::chip::tasks::Tasks;
+use crate::chip::timers::Timers;
+
+/// A PCI window of the chip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// BAR 0: the registers in I/O space, 256 bytes.
+    Io,
+    /// BAR 1: the registers in memory space, 1 KiB, four times the same.
+    Registers,
+    /// BAR 2: SCRIPTS RAM, 8 KiB.
+    Ram,
+}
+
+/// Where the windows are, as configuration space says; 0: nowhere. The chip needs to know, since its programs
+/// address it as they address memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bars {
+    /// BAR 0, without its flags.
+    pub io: u32,
+    /// BAR 1.
+    pub registers: u32,
+    /// BAR 2.
+    pub ram: u32,
+}
+
+/// How long a run may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Instructions; one that moves much counts once more per 4 KiB.
+    pub instructions: u32,
+    /// The time, on a clock that does not go back.
+    pub now_ns: u64,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
+    Idle,
+    /// The limits are used up, and tasks have come or gone meanwhile, or [`Bus::ends_run`]: let others run, and come back.
+    Again,
+    /// The limits are used up, and nothing has come of it: come back after a while. Drivers exist that wait for memory to
+    /// change in a program of their own.
+    InVain,
+}
+
+/// One of so many instructions asks whether the run is to end: about as many as a command takes until its disk has it.
+pub(crate) const LOOK: u32 = 32;
+
+/// One LSI53C895A with its SCSI bus.
+///
+/// After a write, [`Chip::finished`], [`Chip::dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
+/// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
+pub struct Chip {
+    pub(crate) regs: Registers,
+    pub(crate) ram: Box<[u8; RAM_BYTES]>,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) cpu: Cpu,
+    pub(crate) link: Link,
+    pub(crate) tasks: Tasks,
+    pub(crate) dma: Dma,
+    pub(crate) bars: Bars,
+    /// Below, none of its windows is in memory.
+    pub(crate) own_from: u64,
+    pub(crate) timers: Timers,
+    pub(crate) pending: Pending,
+    /// What is left of the run's limit.
+    pub(crate) left: u32,
+    /// Something happened that a run may act upon.
+    pub(crate) awake: bool,
+}
+
+impl Chip {
+    /// As after power-on.
+    pub fn new() -> Self {
+        Chip {
+            regs: Registers::new(),
+            ram: Box::new([0; RAM_BYTES]),
+            interrupts: Interrupts::default(),
+            cpu: Cpu::default(),
+            link: Link::Free,
+            tasks: Tasks::new(),
+            dma: Dma::Idle,
+            bars: Bars::default(),
+            own_from: u64::MAX,
+            timers: Timers::Off,
+            pending: Pending::default(),
+            left: 0,
+            awake: false,
+        }
+    }
+
+    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining`] says when they are gone.
+    pub fn reset(&mut self) {
+        self.ram.fill(0);
+        self.soft_reset();
+    }
+
+    /// Configuration space was written.
+    pub fn set_bars(&mut self, bars: Bars) {
+        self.bars = bars;
+        let windows = [bars.ram, bars.registers].map(u64::from);
+        let lowest = windows.into_iter().filter(|base| *base != 0).min();
+        self.own_from = lowest.unwrap_or(u64::MAX);
+    }
+
+    /// Reads a window; what lies outside of it is all ones.
+    pub fn read(&mut self, bar: Bar, offset: u64, data: &mut [u8]) {
+        data.fill(0xff);
+        for (i, byte) in (offset..=u64::MAX).zip(data) {
+            *byte = match bar {
+                Bar::Io if i < 0x100 => self.read_register(i.to_le_bytes()[0]),
+                Bar::Registers if i < 0x400 => self.read_register(i.to_le_bytes()[0]),
+                Bar::Ram => usize::try_from(i)
+                    .ok()
+                    .and_then(|i| self.ram.get(i).copied())
+                    .unwrap_or(0xff),
+                _ => 0xff,
+            };
+        }
+    }
+
+    /// Writes a window; what lies outside of it is dropped.
+    pub fn write(&mut self, bar: Bar, offset: u64, data: &[u8]) {
+        for (i, byte) in (offset..=u64::MAX).zip(data) {
+            match bar {
+                Bar::Io if i < 0x100 => self.write_register(i.to_le_bytes()[0], *byte),
+                Bar::Registers if i < 0x400 => self.write_register(i.to_le_bytes()[0], *byte),
+                Bar::Ram => {
+                    if let Some(place) = usize::try_from(i).ok().and_then(|i| self.ram.get_mut(i)) {
+                        *place = *byte;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The level of the interrupt pin.
+    pub fn irq_level(&self) -> bool {
+        !self.regs.has(DCNTL, dcntl::IRQD)
+            && !self.regs.has(ISTAT1, istat1::SYNC_IRQD)
+            && (self.regs.has(ISTAT0, istat0::INTF) || self.interrupts.asserted(self.enabled()))
+    }
+
+    /// Did something happen since the last run that it may act upon?
+    pub fn wants_run(&self) -> bool {
+        self.awake
+    }
+
+    /// When a run is due for a timer's sake.
+    pub fn timer_ns(&self) -> Option<u64> {
+        self.timers.due_ns()
+    }
+
+    /// Aborted tasks whose memory is still in use.
+    pub fn draining(&self) -> usize {
+        self.tasks.draining()
+    }
+
+    /// Tasks whose memory is in use, aborted or not.
+    pub fn in_flight(&self) -> usize {
+        self.tasks.in_flight()
+    }
+
+    /// Guest memory that [`Bus::map`] gave goes away when those tasks have ended that run already. One whose data is still being
+    /// collected may not use it any more: it ends in CHECK CONDITION.
+    pub fn lose_memory(&mut self) {
+        self.tasks.lose_memory();
+    }
+
+    /// A task that was to be finished later has ended, with this status byte; or one that was aborted has let go of its memory.
+    pub fn finished(&mut self, task: TaskId, status: u8) {
+        let connected = self.connection().and_then(|connection| connection.task) == Some(task);
+        self.tasks.finished(task, status, connected);
+        self.awake = true;
+    }
+
+    /// Carries out what is to be done, within limits.
+    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
+        self.awake = false;
+        self.left = limits.instructions;
+        let turnover = self.tasks.turnover();
+        if self.timers.tell(limits.now_ns) {
+            self.interrupt_scsi(0, sist1::GEN);
+        }
+        loop {
+            self.carry_out_resets(host);
+            if !matches!(self.dma, Dma::Idle) {
+                if self.waits_for_memory() {
+                    return Run::Idle;
+                }
+                if matches!(self.dma, Dma::Failed) {
+                    self.dma = Dma::Idle;
+                    self.bus_fault();
+                }
+            }
+            if self.cpu.state == State::Stopped {
+                self.reselect_while_stopped();
+                return Run::Idle;
+            }
+            if self.left.is_multiple_of(LOOK) && self.left > 0 && host.ends_run() {
+                self.awake = true;
+                return Run::Again;
+            }
+            if self.left == 0 {
+                self.awake = true;
+                return match self.tasks.turnover() == turnover {
+                    true => Run::InVain,
+                    false => Run::Again,
+                };
+            }
+            match self.go_on(host) {
+                Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
+                Err(Pause::Limit) => self.left = 0,
+                Err(Pause::Bus) if self.pending.bus_reset => {}
+                Err(Pause::Bus) => return Run::Idle,
+            }
+        }
+    }
+
+    /// Steps, until something is to be looked at.
+    #[inline]
+    fn go_on<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+        loop {
+            if self.cpu.state == State::Fetch && self.run_simply(host) {
+                return Ok(());
+            }
+            self.left -= 1;
+            self.step(host)?;
+            let goes_on = self.cpu.state == State::Fetch
+                && !self.pending.bus_reset
+                && matches!(self.dma, Dma::Idle);
+            if !goes_on || self.left.is_multiple_of(LOOK) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a step costs that does the work of several.
+    pub(crate) fn charge(&mut self) -> Result<(), Pause> {
+        self.left = self.left.checked_sub(1).ok_or(Pause::Limit)?;
+        Ok(())
+    }
+
+    pub(crate) fn enabled(&self) -> Enabled {
+        Enabled {
+            dien: self.regs.get(DIEN),
+            sien0: self.regs.get(SIEN0),
+            sien1: self.regs.get(SIEN1),
+        }
+    }
+
+    /// A DMA interrupt: always fatal.
+    pub(crate) fn interrupt_dma(&mut self, bits: u8) {
+        debug_assert!(bits & dstat::DFE == 0);
+        self.interrupts.raise_dma(bits, self.enabled());
+        self.stop();
+    }
+
+    /// A SCSI interrupt; stops SCRIPTS if it is fatal, or enabled.
+    pub(crate) fn interrupt_scsi(&mut self, sist0: u8, sist1: u8) {
+        let enabled = self.enabled();
+        self.interrupts.raise_scsi(sist0, sist1, enabled);
+        if interrupts::counts(sist0, sist1, enabled) {
+            self.stop();
+        }
+    }
+}
+
+impl Default for Chip {
+    fn default() -> Self {
+        Chip::new()
+    }
+}

@@ -1,0 +1,360 @@
+//! The SCSI bus from the target's end: who is connected, and what the target asks for next.
+//!
+//! One initiator and at most one target are on the bus at a time. A target's part of the conversation is a
+//! [`Stage`]; what it will do once it has said all its messages is [`Next`]. The chip asks by
+//! [`Chip::requested`] which phase the target's next REQ is for, and that is where it may have to wait.
+//!
+//! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to answer
+//! that message. Firmware does not always clear it; whatever needs the bus next does it then.
+
+use crate::chip::core::Chip;
+use crate::chip::messages::{Listener, Sayings};
+use crate::chip::ports::{Attribute, Bus, Targets, TaskId};
+use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
+use crate::chip::scripts::Pause;
+
+/// The lines MSG, C/D and I/O.
+pub mod phase {
+    pub const DATA_OUT: u8 = 0;
+    pub const DATA_IN: u8 = 1;
+    pub const COMMAND: u8 = 2;
+    pub const STATUS: u8 = 3;
+    pub const MESSAGE_OUT: u8 = 6;
+    pub const MESSAGE_IN: u8 = 7;
+
+    /// Towards the initiator?
+    pub fn is_in(phase: u8) -> bool {
+        phase & 1 != 0
+    }
+
+    pub fn is_data(phase: u8) -> bool {
+        phase <= DATA_IN
+    }
+}
+
+/// Who is on the bus.
+pub enum Link {
+    Free,
+    /// Nobody answers this selection; found out by the first instruction that needs the target.
+    Selecting,
+    Connected(Connection),
+}
+
+/// What the target does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Selected without ATN: a command by the book, a message for firmware that sends one all the same.
+    Choose,
+    MessageOut,
+    MessageIn,
+    Command,
+    Data,
+    /// No REQ: it waits for its task.
+    Busy,
+    Status,
+}
+
+/// What the target does when it has nothing more to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Command,
+    Data,
+    Busy,
+    Status,
+    Free,
+}
+
+pub struct Connection {
+    pub target: u8,
+    /// From IDENTIFY; 0 without one.
+    pub lun: u8,
+    pub tag: Option<u8>,
+    pub attribute: Attribute,
+    pub may_disconnect: bool,
+    pub task: Option<TaskId>,
+    pub stage: Stage,
+    pub next: Next,
+    pub says: Sayings,
+    pub listens: Listener,
+    pub cdb: [u8; 16],
+    pub cdb_len: usize,
+    pub status: u8,
+    /// The last byte of a message was taken and not yet acknowledged.
+    pub ack_held: bool,
+    pub atn: bool,
+    /// The target came by itself.
+    pub reselected: bool,
+    /// A message asked it to go.
+    pub leaves: bool,
+}
+
+impl Connection {
+    fn new(target: u8, stage: Stage, next: Next) -> Self {
+        Connection {
+            target,
+            lun: 0,
+            tag: None,
+            attribute: Attribute::Untagged,
+            may_disconnect: false,
+            task: None,
+            stage,
+            next,
+            says: Sayings::default(),
+            listens: Listener::default(),
+            cdb: [0; 16],
+            cdb_len: 0,
+            status: 0,
+            ack_held: false,
+            atn: false,
+            reselected: false,
+            leaves: false,
+        }
+    }
+
+    /// The target sees ATN, and takes a message next.
+    fn listen(&mut self) {
+        self.next = match self.stage {
+            Stage::Choose | Stage::MessageOut | Stage::MessageIn => self.next,
+            Stage::Command => Next::Command,
+            Stage::Data => Next::Data,
+            Stage::Busy => Next::Busy,
+            Stage::Status => Next::Status,
+        };
+        self.stage = Stage::MessageOut;
+    }
+}
+
+impl Chip {
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        match &self.link {
+            Link::Connected(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn connection_mut(&mut self) -> Option<&mut Connection> {
+        match &mut self.link {
+            Link::Connected(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn connected(&self) -> bool {
+        self.connection().is_some()
+    }
+
+    /// The chip has won arbitration (it always does: nobody else wants the bus more) and selects.
+    pub(crate) fn select<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
+        let own = self.regs.get(SCID) & 0x0f;
+        self.link = if target == own || !host.present(target) {
+            Link::Selecting
+        } else {
+            let stage = if atn {
+                Stage::MessageOut
+            } else {
+                Stage::Choose
+            };
+            let mut connection = Connection::new(target, stage, Next::Command);
+            connection.atn = atn;
+            Link::Connected(connection)
+        };
+    }
+
+    /// The target whose task ended first reselects, if there is one and the bus is free.
+    pub(crate) fn reselect(&mut self) -> bool {
+        if !matches!(self.link, Link::Free) || self.tasks.draining() > 0 {
+            return false;
+        }
+        let Some(id) = self.tasks.next_ready() else {
+            return false;
+        };
+        let Some(task) = self.tasks.get(id) else {
+            return false;
+        };
+        let mut connection = Connection::new(task.nexus.target, Stage::MessageIn, Next::Busy);
+        connection.lun = task.nexus.lun;
+        connection.tag = task.tag;
+        connection.task = Some(id);
+        connection.reselected = true;
+        connection.says.push(&[0x80 | connection.lun]);
+        if let Some(tag) = task.tag {
+            connection.says.push(&[0x20, tag]);
+        }
+        self.regs.set(SSID, 0x80 | connection.target);
+        if !self.regs.has(DCNTL, dcntl::COM) {
+            // The IDs on the data lines, as far as eight of them show it.
+            let ids = 1u16 << connection.target | 1u16 << (self.regs.get(SCID) & 0x0f);
+            self.regs.set(SFBR, ids.to_le_bytes()[0]);
+        }
+        self.link = Link::Connected(connection);
+        true
+    }
+
+    /// With no program running, a reselection is an interrupt for drivers that asked for it.
+    pub(crate) fn reselect_while_stopped(&mut self) {
+        let wanted = self.regs.has(SIEN0, sist0::RSL) && self.regs.has(SCID, scid::RRE);
+        let enabled = self.enabled();
+        if wanted && !self.interrupts.sip(enabled) && !self.interrupts.dip() && self.reselect() {
+            self.interrupt_scsi(sist0::RSL, 0);
+        }
+    }
+
+    /// Which phase the target's next REQ is for. `wanted` is what the instruction has in mind, for targets that take either.
+    ///
+    /// Waits while the target has nothing to ask, and while an aborted task still uses memory: until then nothing
+    /// moves on this bus.
+    pub(crate) fn requested<H: Bus + Targets>(
+        &mut self,
+        host: &mut H,
+        wanted: u8,
+    ) -> Result<u8, Pause> {
+        match self.requested_already() {
+            Some(phase) => Ok(phase),
+            None => self.requested_otherwise(host, wanted),
+        }
+    }
+
+    /// The same if the target has decided that already, and nothing is in the way. `None`: nothing was done.
+    #[inline]
+    pub(crate) fn requested_already(&mut self) -> Option<u8> {
+        let connection = self.connection()?;
+        if connection.ack_held || connection.stage == Stage::Choose || self.tasks.draining() > 0 {
+            return None;
+        }
+        let phase = self.phase()?;
+        self.regs.set(SSTAT1, phase);
+        Some(phase)
+    }
+
+    /// The same where something happens before the target asks.
+    #[inline(never)]
+    fn requested_otherwise<H: Bus + Targets>(
+        &mut self,
+        host: &mut H,
+        wanted: u8,
+    ) -> Result<u8, Pause> {
+        self.release_ack();
+        match &mut self.link {
+            Link::Free => {
+                self.interrupt_scsi(sist0::UDC, 0);
+                return Err(Pause::Stopped);
+            }
+            Link::Selecting => {
+                self.link = Link::Free;
+                self.interrupt_scsi(0, sist1::STO);
+                return Err(Pause::Stopped);
+            }
+            Link::Connected(connection) if connection.stage == Stage::Choose => {
+                connection.stage = if wanted == phase::COMMAND {
+                    Stage::Command
+                } else {
+                    Stage::MessageOut
+                };
+            }
+            Link::Connected(_) => {}
+        }
+        if self.tasks.draining() > 0 {
+            return Err(Pause::Bus);
+        }
+        if self
+            .connection()
+            .is_some_and(|connection| connection.stage == Stage::Busy)
+        {
+            self.answer(host)?;
+        }
+        let phase = self.phase().ok_or(Pause::Bus)?;
+        self.regs.set(SSTAT1, phase);
+        Ok(phase)
+    }
+
+    /// The phase on the lines now; `None` when nobody drives them.
+    pub(crate) fn phase(&self) -> Option<u8> {
+        let connection = self.connection()?;
+        Some(match connection.stage {
+            Stage::Choose | Stage::MessageOut => phase::MESSAGE_OUT,
+            Stage::MessageIn => phase::MESSAGE_IN,
+            Stage::Command => phase::COMMAND,
+            Stage::Data => match self.tasks.get(connection.task?)?.data.to_initiator {
+                true => phase::DATA_IN,
+                false => phase::DATA_OUT,
+            },
+            Stage::Busy => return None,
+            Stage::Status => phase::STATUS,
+        })
+    }
+
+    /// ACK goes down: the target goes on.
+    pub(crate) fn release_ack(&mut self) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        if !std::mem::take(&mut connection.ack_held) {
+            return;
+        }
+        if connection.atn && connection.says.between_messages() {
+            connection.listen();
+        } else if connection.says.peek().is_none() {
+            self.settle();
+        }
+    }
+
+    /// Whether the target has said its last message, and leaves the bus when that is acknowledged. Firmware asks for two bytes
+    /// of a message that has one.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.connection().is_some_and(|connection| {
+            connection.ack_held
+                && !connection.atn
+                && connection.says.peek().is_none()
+                && connection.next == Next::Free
+        })
+    }
+
+    /// ATN goes up. The target looks at it between messages.
+    pub(crate) fn set_atn(&mut self) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        connection.atn = true;
+        let in_message =
+            connection.stage == Stage::MessageIn && !connection.says.between_messages();
+        if !connection.ack_held && !in_message {
+            connection.listen();
+        }
+    }
+
+    pub(crate) fn clear_atn(&mut self) {
+        if let Some(connection) = self.connection_mut() {
+            connection.atn = false;
+        }
+    }
+
+    /// All was heard; the target says what it has to say, and then goes on.
+    pub(crate) fn settle(&mut self) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        if connection.leaves {
+            return self.go_free();
+        }
+        if connection.says.peek().is_some() {
+            connection.stage = Stage::MessageIn;
+            return;
+        }
+        connection.stage = match connection.next {
+            Next::Command => Stage::Command,
+            Next::Data => Stage::Data,
+            Next::Busy => Stage::Busy,
+            Next::Status => Stage::Status,
+            Next::Free => return self.go_free(),
+        };
+    }
+
+    /// The target lets go of the bus; its task, if it has one, comes back by reselection.
+    pub(crate) fn go_free(&mut self) {
+        let task = self.connection().and_then(|connection| connection.task);
+        self.link = Link::Free;
+        if let Some(task) = task {
+            self.tasks.disconnected(task);
+        }
+    }
+}

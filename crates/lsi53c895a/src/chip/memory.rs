@@ -1,0 +1,286 @@
+//! The chip's own reads and writes of memory: programs, tables, messages, commands, status, unmapped data.
+//!
+//! Three places can answer. The chip's own windows are served right here, byte by byte, by the functions
+//! that serve the CPU. Mapped guest memory is copied by the [`Bus`]. Anything else is asked for and
+//! comes later: [`Pause::Memory`] ends the step, and when the answer is there the step is taken again and finds it.
+//! So a step reads before it changes anything, and no step has more than one access under way.
+
+use crate::chip::core::Chip;
+use crate::chip::ports::{Bus, DmaId};
+use crate::chip::registers::dstat;
+use crate::chip::scripts::Pause;
+
+/// Most that one access moves.
+pub const CHUNK: usize = 4096;
+
+/// Bytes of SCRIPTS RAM.
+pub const RAM_BYTES: usize = 8192;
+
+/// The window onto the registers in memory space.
+const WINDOW_BYTES: u64 = 0x400;
+
+/// An access to memory without a mapping.
+#[derive(Default)]
+pub enum Dma {
+    #[default]
+    Idle,
+    Reading {
+        id: DmaId,
+        addr: u64,
+        len: usize,
+    },
+    /// What was read, for the step that asked.
+    Ready {
+        addr: u64,
+        data: Vec<u8>,
+    },
+    Writing {
+        id: DmaId,
+    },
+    /// It failed: a bus fault.
+    Failed,
+}
+
+/// Where an address leads.
+enum Place {
+    Register(u8),
+    Ram(usize),
+    Outside,
+}
+
+impl Chip {
+    /// The chip's own window that holds all of this range, if one does.
+    fn place(&self, addr: u64, len: usize) -> Place {
+        let within = |base: u32, bytes: u64| {
+            let offset = addr.checked_sub(u64::from(base))?;
+            let end = offset.checked_add(len as u64)?;
+            (base != 0 && end <= bytes).then_some(offset)
+        };
+        if let Some(offset) = within(self.bars.ram, RAM_BYTES as u64) {
+            return Place::Ram(usize::try_from(offset).expect("below 8 KiB"));
+        }
+        if let Some(offset) = within(self.bars.registers, WINDOW_BYTES) {
+            return Place::Register(offset.to_le_bytes()[0]);
+        }
+        Place::Outside
+    }
+
+    /// Two words of the chip's own memory, as its programs are mostly in; if they are there, and it is anywhere.
+    #[inline]
+    pub(crate) fn words_in_ram(&self, addr: u32) -> Option<[u32; 2]> {
+        match self.bars.ram {
+            0 => None,
+            base => self.words_at(addr.wrapping_sub(base)),
+        }
+    }
+
+    /// The same by their offset.
+    #[inline]
+    pub(crate) fn words_at(&self, offset: u32) -> Option<[u32; 2]> {
+        let offset = offset as usize;
+        if offset > RAM_BYTES - 8 {
+            return None;
+        }
+        let bytes = self.ram[offset..].first_chunk::<8>();
+        let [a, b, c, d, e, f, g, h] = *bytes?;
+        Some([
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        ])
+    }
+
+    /// Can this word be asked for at once, if it is guest memory?
+    #[inline]
+    fn is_outside(&self, addr: u64) -> bool {
+        !self.is_own(addr) && matches!(self.dma, Dma::Idle)
+    }
+
+    /// A word, as programs have them in tables: mostly out of guest memory.
+    #[inline]
+    pub(crate) fn load_word<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+        if self.is_outside(addr)
+            && let Some(word) = host.read_word(addr)
+        {
+            return Ok(word);
+        }
+        self.load_word_anywhere(host, addr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_word_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+        let mut bytes = [0; 4];
+        self.load(host, addr, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// The same for two words that belong together.
+    #[inline]
+    pub(crate) fn load_words<H: Bus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<[u32; 2], Pause> {
+        if let Some(behind) = addr.checked_add(4)
+            && self.is_outside(addr)
+            && self.is_outside(behind)
+            && let Some(first) = host.read_word(addr)
+            && let Some(second) = host.read_word(behind)
+        {
+            return Ok([first, second]);
+        }
+        self.load_words_anywhere(host, addr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_words_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<[u32; 2], Pause> {
+        let mut bytes = [0; 8];
+        self.load(host, addr, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Ok([
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        ])
+    }
+
+    /// Does this address lie in one of the chip's windows?
+    #[inline]
+    pub(crate) fn is_own(&self, addr: u64) -> bool {
+        addr >= self.own_from && !matches!(self.place(addr, 1), Place::Outside)
+    }
+
+    /// Is memory being waited for?
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        matches!(self.dma, Dma::Reading { .. } | Dma::Writing { .. })
+    }
+
+    /// What was asked for is not wanted any more; a write goes on.
+    pub(crate) fn forget_read(&mut self) {
+        if matches!(self.dma, Dma::Reading { .. } | Dma::Ready { .. }) {
+            self.dma = Dma::Idle;
+        }
+    }
+
+    /// Reads at most [`CHUNK`] bytes.
+    pub(crate) fn load<H: Bus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+        data: &mut [u8],
+    ) -> Result<(), Pause> {
+        debug_assert!(data.len() <= CHUNK);
+        match self.place(addr, data.len()) {
+            Place::Register(first) => {
+                for (i, byte) in data.iter_mut().enumerate() {
+                    *byte = self.read_register(first.wrapping_add(i.to_le_bytes()[0]));
+                }
+                return Ok(());
+            }
+            Place::Ram(offset) => {
+                data.copy_from_slice(&self.ram[offset..offset + data.len()]);
+                return Ok(());
+            }
+            Place::Outside => {}
+        }
+        if self.waits_for_memory() {
+            return Err(Pause::Memory);
+        }
+        if let Dma::Ready {
+            addr: at,
+            data: read,
+        } = std::mem::take(&mut self.dma)
+            && at == addr
+            && read.len() == data.len()
+        {
+            data.copy_from_slice(&read);
+            return Ok(());
+        }
+        if host.read(addr, data) {
+            return Ok(());
+        }
+        match host.dma_read(addr, data.len()) {
+            Ok(id) => {
+                self.dma = Dma::Reading {
+                    id,
+                    addr,
+                    len: data.len(),
+                };
+                Err(Pause::Memory)
+            }
+            Err(_) => Err(self.bus_fault()),
+        }
+    }
+
+    /// Writes at most [`CHUNK`] bytes. What comes later is the host's answer; the bytes are taken.
+    pub(crate) fn store<H: Bus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+        data: &[u8],
+    ) -> Result<(), Pause> {
+        debug_assert!(data.len() <= CHUNK);
+        match self.place(addr, data.len()) {
+            Place::Register(first) => {
+                for (i, byte) in data.iter().enumerate() {
+                    self.write_register(first.wrapping_add(i.to_le_bytes()[0]), *byte);
+                }
+                return Ok(());
+            }
+            Place::Ram(offset) => {
+                self.ram[offset..offset + data.len()].copy_from_slice(data);
+                return Ok(());
+            }
+            Place::Outside => {}
+        }
+        if self.waits_for_memory() {
+            return Err(Pause::Memory);
+        }
+        if host.write(addr, data) {
+            return Ok(());
+        }
+        match host.dma_write(addr, data) {
+            Ok(id) => {
+                self.dma = Dma::Writing { id };
+                Ok(())
+            }
+            Err(_) => Err(self.bus_fault()),
+        }
+    }
+
+    /// The chip's own registers in I/O space; nothing else of that space can be reached.
+    pub(crate) fn io_register(&self, addr: u64) -> Option<u8> {
+        let offset = addr.checked_sub(u64::from(self.bars.io))?;
+        (self.bars.io != 0 && offset < 0x100).then(|| offset.to_le_bytes()[0])
+    }
+
+    /// A target abort on PCI.
+    pub(crate) fn bus_fault(&mut self) -> Pause {
+        self.interrupt_dma(dstat::BF);
+        Pause::Stopped
+    }
+
+    /// The answer to `dma_read` (with as many bytes as were asked for) or `dma_write` (with none). Late answers to what was given up
+    /// are ignored.
+    pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::Fault>) {
+        self.dma = match (std::mem::take(&mut self.dma), result) {
+            (
+                Dma::Reading {
+                    id: mine,
+                    addr,
+                    len,
+                },
+                Ok(data),
+            ) if mine == id && data.len() == len => Dma::Ready {
+                addr,
+                data: data.to_vec(),
+            },
+            (Dma::Writing { id: mine }, Ok(_)) if mine == id => Dma::Idle,
+            (Dma::Reading { id: mine, .. } | Dma::Writing { id: mine }, _) if mine == id => {
+                Dma::Failed
+            }
+            (other, _) => other,
+        };
+        self.awake = true;
+    }
+}

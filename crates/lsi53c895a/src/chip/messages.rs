@@ -1,0 +1,267 @@
+//! Messages between initiator and target (SPI-2, chapter 16), both directions.
+//!
+//! Buffers have fixed sizes, and lengths that a guest says are only counted: what is longer than any message
+//! known here is heard to its end and rejected.
+
+use crate::chip::core::Chip;
+use crate::chip::link::Next;
+use crate::chip::ports::{Attribute, Bus, Nexus, Refusal, Reset, Targets};
+
+const COMMAND_COMPLETE: u8 = 0x00;
+const EXTENDED: u8 = 0x01;
+const SAVE_DATA_POINTER: u8 = 0x02;
+const DISCONNECT: u8 = 0x04;
+const INITIATOR_DETECTED_ERROR: u8 = 0x05;
+const ABORT: u8 = 0x06;
+const MESSAGE_REJECT: u8 = 0x07;
+const NO_OPERATION: u8 = 0x08;
+const MESSAGE_PARITY_ERROR: u8 = 0x09;
+const BUS_DEVICE_RESET: u8 = 0x0c;
+const ABORT_TAG: u8 = 0x0d;
+const CLEAR_QUEUE: u8 = 0x0e;
+const LOGICAL_UNIT_RESET: u8 = 0x17;
+const SIMPLE_QUEUE_TAG: u8 = 0x20;
+const HEAD_OF_QUEUE_TAG: u8 = 0x21;
+const ORDERED_QUEUE_TAG: u8 = 0x22;
+const IDENTIFY: u8 = 0x80;
+
+const SYNCHRONOUS: u8 = 0x01;
+const WIDE: u8 = 0x03;
+const PARALLEL: u8 = 0x04;
+
+/// The fastest that Ultra2 knows, as a transfer period factor: 25 ns.
+const PERIOD_MIN: u8 = 0x0a;
+/// REQs ahead of ACKs that the chip can count.
+const OFFSET_MAX: u8 = 31;
+/// Two bytes wide, as an exponent.
+const WIDTH_MAX: u8 = 1;
+
+/// The longest message that is kept.
+const KEPT: usize = 8;
+
+/// Assembles messages from bytes.
+#[derive(Default)]
+pub struct Listener {
+    bytes: [u8; KEPT],
+    heard: usize,
+}
+
+impl Listener {
+    /// Is a message incomplete?
+    pub fn in_message(&self) -> bool {
+        self.heard > 0
+    }
+
+    /// One byte more. The whole message (of a long one the beginning, and its true length), if this was the last.
+    fn push(&mut self, byte: u8) -> Option<([u8; KEPT], usize)> {
+        if let Some(place) = self.bytes.get_mut(self.heard) {
+            *place = byte;
+        }
+        self.heard += 1;
+        let whole = match self.bytes[0] {
+            EXTENDED if self.heard < 2 => usize::MAX,
+            // A length of 0 stands for 256.
+            EXTENDED => 2 + (usize::from(self.bytes[1]).wrapping_sub(1) & 0xff) + 1,
+            0x20..=0x2f => 2,
+            _ => 1,
+        };
+        if self.heard < whole {
+            return None;
+        }
+        self.heard = 0;
+        Some((std::mem::take(&mut self.bytes), whole))
+    }
+}
+
+/// Room for what a target may have to say at once.
+const ROOM: usize = 32;
+
+/// Messages that the target is about to send.
+#[derive(Default)]
+pub struct Sayings {
+    bytes: [u8; ROOM],
+    len: usize,
+    at: usize,
+    /// One bit for each byte that ends a message.
+    ends: u32,
+    last: [u8; KEPT],
+    last_len: usize,
+}
+
+impl Sayings {
+    /// Adds a message; one that finds no room is not said.
+    pub fn push(&mut self, message: &[u8]) {
+        if self.at == self.len {
+            (self.at, self.len, self.ends) = (0, 0, 0);
+        }
+        let Some(place) = self.bytes.get_mut(self.len..self.len + message.len()) else {
+            return;
+        };
+        place.copy_from_slice(message);
+        self.len += message.len();
+        self.ends |= 1 << (self.len - 1);
+    }
+
+    /// The next byte.
+    pub fn peek(&self) -> Option<u8> {
+        (self.at < self.len).then(|| self.bytes[self.at])
+    }
+
+    /// Up to `most` of what is left.
+    pub fn left(&self, most: usize) -> &[u8] {
+        &self.bytes[self.at..self.len.min(self.at.saturating_add(most))]
+    }
+
+    /// That many bytes have been taken.
+    pub fn took(&mut self, count: usize) {
+        for _ in 0..count {
+            if self.between_messages() {
+                self.last_len = 0;
+            }
+            if let Some(place) = self.last.get_mut(self.last_len) {
+                *place = self.bytes[self.at];
+                self.last_len += 1;
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Has the message of the last byte ended?
+    pub fn between_messages(&self) -> bool {
+        self.at == 0 || self.ends & 1 << (self.at - 1) != 0
+    }
+
+    /// Says the last message again.
+    fn repeat(&mut self) {
+        let last = self.last;
+        let len = self.last_len;
+        if len > 0 {
+            self.push(&last[..len]);
+        }
+    }
+}
+
+impl Chip {
+    /// The target hears a byte of a message.
+    pub(crate) fn hear<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
+        // Who was told to go hears nothing more.
+        let Some(connection) = self.connection_mut().filter(|it| !it.leaves) else {
+            return;
+        };
+        let Some((message, len)) = connection.listens.push(byte) else {
+            return;
+        };
+        match message[0] {
+            IDENTIFY.. => {
+                connection.lun = message[0] & 0x3f;
+                connection.may_disconnect = message[0] & 0x40 != 0;
+            }
+            SIMPLE_QUEUE_TAG..=ORDERED_QUEUE_TAG => {
+                connection.tag = Some(message[1]);
+                connection.attribute = match message[0] {
+                    HEAD_OF_QUEUE_TAG => Attribute::Head,
+                    ORDERED_QUEUE_TAG => Attribute::Ordered,
+                    _ => Attribute::Simple,
+                };
+            }
+            EXTENDED => match negotiated(&message, len) {
+                Some((answer, len)) => connection.says.push(&answer[..len]),
+                None => connection.says.push(&[MESSAGE_REJECT]),
+            },
+            NO_OPERATION | MESSAGE_REJECT => {}
+            MESSAGE_PARITY_ERROR => connection.says.repeat(),
+            INITIATOR_DETECTED_ERROR => self.initiator_error(host),
+            ABORT | ABORT_TAG | CLEAR_QUEUE | BUS_DEVICE_RESET | LOGICAL_UNIT_RESET => {
+                self.abort_message(host, message[0])
+            }
+            _ => connection.says.push(&[MESSAGE_REJECT]),
+        }
+    }
+
+    /// Messages after which the target goes to bus free.
+    fn abort_message<H: Targets>(&mut self, host: &mut H, message: u8) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        connection.leaves = true;
+        let nexus = Nexus {
+            target: connection.target,
+            lun: connection.lun,
+        };
+        let (tag, current) = (connection.tag, connection.task);
+        match message {
+            ABORT_TAG => self
+                .tasks
+                .abort_where(host, |task| task.nexus == nexus && task.tag == tag),
+            BUS_DEVICE_RESET => {
+                self.tasks
+                    .abort_where(host, |task| task.nexus.target == nexus.target);
+                host.reset(Reset::Target(nexus.target));
+            }
+            LOGICAL_UNIT_RESET => {
+                self.tasks.abort_where(host, |task| task.nexus == nexus);
+                host.reset(Reset::Unit(nexus));
+            }
+            _ => self.tasks.abort_where(host, |task| task.nexus == nexus),
+        }
+        // Whatever it was named meanwhile, the task that is connected does not come back.
+        if let Some(current) = current {
+            self.tasks.abort(host, current);
+        }
+    }
+
+    /// The initiator could not use what it got: the command fails, unless it is beyond that.
+    fn initiator_error<H: Bus + Targets>(&mut self, host: &mut H) {
+        let Some(connection) = self.connection() else {
+            return;
+        };
+        if connection.next == Next::Data {
+            self.refuse(host, Refusal::InitiatorError);
+            // Where the command went on from there is where it goes on after this message.
+            self.resume_after_message();
+        }
+    }
+
+    /// The data is collected, and the disk will take its time: the target leaves the bus.
+    pub(crate) fn say_disconnect(&mut self, moved_data: bool) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        if moved_data {
+            connection.says.push(&[SAVE_DATA_POINTER]);
+        }
+        connection.says.push(&[DISCONNECT]);
+        connection.next = Next::Free;
+    }
+
+    /// The status was sent.
+    pub(crate) fn say_complete(&mut self) {
+        let Some(connection) = self.connection_mut() else {
+            return;
+        };
+        connection.says.push(&[COMMAND_COMPLETE]);
+        connection.next = Next::Free;
+    }
+}
+
+/// The answer to a negotiation: the same, cut to what the bus can do. `None` is for MESSAGE REJECT.
+fn negotiated(message: &[u8; KEPT], len: usize) -> Option<([u8; KEPT], usize)> {
+    let mut answer = *message;
+    match (len, message[1], message[2]) {
+        (5, 3, SYNCHRONOUS) => {
+            answer[3] = message[3].max(PERIOD_MIN);
+            answer[4] = message[4].min(OFFSET_MAX);
+        }
+        (4, 2, WIDE) => answer[3] = message[3].min(WIDTH_MAX),
+        (8, 6, PARALLEL) => {
+            answer[3] = message[3].max(PERIOD_MIN);
+            answer[4] = 0;
+            answer[5] = message[5].min(OFFSET_MAX);
+            answer[6] = message[6].min(WIDTH_MAX);
+            // No double transitions, no packets: those are Ultra3's.
+            answer[7] = 0;
+        }
+        _ => return None,
+    }
+    Some((answer, len))
+}

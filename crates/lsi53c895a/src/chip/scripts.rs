@@ -1,0 +1,207 @@
+//! The SCRIPTS processor: fetches instructions and carries them out, one at a time (manual, chapter 5).
+//!
+//! An instruction is latched before it runs, and what it has done so far is kept with it. So one that has to
+//! wait, for the target, for memory or for the next run, is simply carried out again from there.
+
+mod block_move;
+mod load_store;
+mod memory_move;
+mod register_ops;
+mod scsi_io;
+mod simple;
+mod transfer;
+
+use crate::chip::core::Chip;
+use crate::chip::ports::{Bus, Targets};
+use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
+
+/// Why an instruction does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// The target has nothing to ask yet, or no target comes.
+    Bus,
+    /// Memory was asked for.
+    Memory,
+    /// The run's limit is used up.
+    Limit,
+    /// An interrupt or a reset ended it.
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    #[default]
+    Stopped,
+    /// The next instruction is to be fetched.
+    Fetch,
+    /// The third word of one is, after the two that are latched.
+    FetchRest,
+    /// The latched instruction is to be carried out, or carried on.
+    Execute,
+}
+
+/// What a latched instruction has done so far.
+#[derive(Clone, Copy, Default)]
+pub enum Progress {
+    #[default]
+    None,
+    Block(block_move::Block),
+    Copy(memory_move::Copy),
+}
+
+#[derive(Default)]
+pub struct Cpu {
+    pub state: State,
+    /// Where the latched instruction is.
+    at: u32,
+    /// The third one is that of the last instruction that had three.
+    words: [u32; 3],
+    progress: Progress,
+    carry: bool,
+}
+
+impl Cpu {
+    pub fn stop(&mut self) {
+        self.state = State::Stopped;
+        self.progress = Progress::None;
+    }
+}
+
+/// Bits 23 to 0, as a signed number.
+fn signed24(word: u32) -> u32 {
+    ((word << 8).cast_signed() >> 8).cast_unsigned()
+}
+
+impl Chip {
+    /// DSP was written, or STD set: what ran before is forgotten.
+    pub(crate) fn start(&mut self) {
+        self.stop();
+        self.cpu.state = State::Fetch;
+        self.awake = true;
+    }
+
+    /// The instruction under way is forgotten, and what it has asked for: memory may be another when it is carried out again.
+    pub(crate) fn stop(&mut self) {
+        self.cpu.stop();
+        self.forget_read();
+    }
+
+    /// One step of the program.
+    pub(crate) fn step<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+        if self.cpu.state != State::Execute {
+            self.fetch(host)?;
+            // An empty word was passed over.
+            if self.cpu.state == State::Fetch {
+                return Ok(());
+            }
+        }
+        self.execute(host)?;
+        // A write to DSP or ISTAT0 from within the instruction has decided what comes next.
+        if self.cpu.state == State::Execute {
+            self.cpu.state = State::Fetch;
+            self.cpu.progress = Progress::None;
+            if self.regs.has(DCNTL, dcntl::SSM) {
+                self.interrupt_dma(dstat::SSI);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fetch<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
+        let at = self.regs.get32(DSP);
+        let base = self.regs.get32(SFS);
+        let from = |low: u32| u64::from(base) << 32 | u64::from(low);
+        if self.cpu.state == State::Fetch {
+            let near = self.words_in_ram(at).filter(|_| base == 0);
+            let [first, second] = match near {
+                Some(words) => words,
+                None => self.load_words(host, from(at))?,
+            };
+            if first == 0 {
+                // An empty word is passed over. Firmware relies on it: a data phase of no bytes in its template.
+                self.regs.set32(DSP, at.wrapping_add(4));
+                return Ok(());
+            }
+            self.cpu.at = at;
+            self.cpu.words[0] = first;
+            self.cpu.words[1] = second;
+        }
+        let [first, second, _] = self.cpu.words;
+        let mut behind = at.wrapping_add(8);
+        if self.has_third_word(first) {
+            self.cpu.state = State::FetchRest;
+            self.cpu.words[2] = self.load_word(host, from(behind))?;
+            behind = behind.wrapping_add(4);
+        }
+        self.show([first, second], behind);
+        self.cpu.state = State::Execute;
+        Ok(())
+    }
+
+    /// What registers show of an instruction, and where the next one is.
+    #[inline]
+    fn show(&mut self, [first, second]: [u32; 2], next: u32) {
+        self.regs.set32(DSP, next);
+        // DBC, and DCMD above it.
+        self.regs.set32(DBC, first);
+        self.regs.set32(DSPS, second);
+        self.regs.set32(DNAD, second);
+    }
+
+    /// Memory moves, and direct block moves to 64-bit addresses.
+    #[inline]
+    fn has_third_word(&self, first: u32) -> bool {
+        let direct_block_move = first >> 28 == 0;
+        first >> 29 == 0b110 || direct_block_move && self.regs.has(CCNTL1, ccntl1::EN64DBMV)
+    }
+
+    #[inline]
+    fn execute<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+        let first = self.cpu.words[0];
+        match first >> 29 {
+            0b111 => self.load_store(host),
+            0b100 => self.transfer_control(host),
+            0b010 | 0b011 => match first >> 27 & 0x07 {
+                0b101.. => {
+                    self.register_op();
+                    Ok(())
+                }
+                _ => self.scsi_io(host),
+            },
+            0b000 | 0b001 => self.block_move(host),
+            0b110 => self.memory_move(host),
+            _ => Err(self.illegal()),
+        }
+    }
+
+    /// The address that an instruction's second word names: absolute, or relative to the next instruction.
+    fn target_address(&self, relative: bool) -> u32 {
+        let second = self.cpu.words[1];
+        if relative {
+            self.regs.get32(DSP).wrapping_add(signed24(second))
+        } else {
+            second
+        }
+    }
+
+    /// Illegal instruction detected.
+    #[cold]
+    #[inline(never)]
+    fn illegal(&mut self) -> Pause {
+        self.interrupt_dma(dstat::IID);
+        Pause::Stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed24;
+
+    #[test]
+    fn relative_addresses_go_both_ways() {
+        assert_eq!(signed24(0x1200_0010), 0x10);
+        assert_eq!(signed24(0x00ff_fff8), 0xffff_fff8);
+        assert_eq!(signed24(0xff80_0000), 0xff80_0000);
+    }
+}

@@ -1,0 +1,122 @@
+//! Read and write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
+
+use crate::chip::core::Chip;
+use crate::chip::plain;
+use crate::chip::registers::{CTEST2, SCNTL2, SFBR};
+
+// 5: from SFBR to the register; 6: from the register to SFBR; 7: the register itself.
+const FROM_SFBR: u8 = 5;
+const TO_SFBR: u8 = 6;
+
+/// The operator that does nothing with what it is given.
+const MOVE: u8 = 0;
+
+struct Operation {
+    opcode: u8,
+    operator: u8,
+    register: u8,
+    immediate: u8,
+    /// SFBR instead of the immediate byte.
+    with_sfbr: bool,
+}
+
+impl Operation {
+    #[inline]
+    fn decode(first: u32) -> Self {
+        let [low, immediate, register, op] = first.to_le_bytes();
+        Operation {
+            opcode: op >> 3 & 0x07,
+            operator: op & 0x07,
+            // Its bit 7 has its own place; that of its byte says "use SFBR".
+            register: register & 0x7f | low & 0x80,
+            immediate,
+            with_sfbr: register & 0x80 != 0,
+        }
+    }
+
+    /// Reading a register may do something, so only who needs it does.
+    fn reads(&self) -> bool {
+        self.opcode != FROM_SFBR && self.operator != MOVE
+    }
+
+    fn writes(&self) -> bool {
+        self.opcode != TO_SFBR
+    }
+}
+
+impl Chip {
+    pub(super) fn register_op(&mut self) {
+        self.carry_out(&Operation::decode(self.cpu.words[0]));
+    }
+
+    #[inline(never)]
+    fn carry_out(&mut self, operation: &Operation) {
+        let operand = match operation.reads() {
+            true => self.read_register(operation.register),
+            false => self.regs.get(SFBR),
+        };
+        let result = self.operate(operation, operand);
+        match operation.writes() {
+            true => self.write_register(operation.register, result),
+            false => self.regs.set(SFBR, result),
+        }
+    }
+
+    /// The same if reading and writing the register is nothing more, or if it is one of the two that programs need for every command: what
+    /// these do besides is harmless. False: it is something else, and nothing was done.
+    #[inline]
+    pub(super) fn register_op_simply(&mut self, first: u32) -> bool {
+        let operation = Operation::decode(first);
+        let (reads, writes) = (operation.reads(), operation.writes());
+        let register = operation.register;
+        if reads && !plain::is_read(register) || writes && !plain::is_written(register) {
+            let is_harmless = matches!((register, writes), (CTEST2, false) | (SCNTL2, true));
+            if is_harmless {
+                self.carry_out(&operation);
+            }
+            return is_harmless;
+        }
+        let operand = self.regs.get(if reads { register } else { SFBR });
+        let result = self.operate(&operation, operand);
+        self.regs.set(if writes { register } else { SFBR }, result);
+        true
+    }
+
+    #[inline]
+    fn operate(&mut self, operation: &Operation, operand: u8) -> u8 {
+        let Operation {
+            operator,
+            immediate,
+            with_sfbr,
+            ..
+        } = *operation;
+        let other = if with_sfbr {
+            self.regs.get(SFBR)
+        } else {
+            immediate
+        };
+        match operator {
+            0 => other,
+            1 => {
+                let result = operand << 1 | u8::from(self.cpu.carry);
+                self.cpu.carry = operand & 0x80 != 0;
+                result
+            }
+            2 => operand | other,
+            3 => operand ^ other,
+            4 => operand & other,
+            5 => {
+                let result = operand >> 1 | u8::from(self.cpu.carry) << 7;
+                self.cpu.carry = operand & 0x01 != 0;
+                result
+            }
+            _ => {
+                let carry_in = u16::from(operator == 7 && self.cpu.carry);
+                let [result, carry] =
+                    (u16::from(operand) + u16::from(other) + carry_in).to_le_bytes();
+                self.cpu.carry = carry != 0;
+                result
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Instructions that are over at once, out of the chip's own memory: jumps, arithmetic on registers, loads and stores of words, what
+//! is acknowledged. A driver's programs are mostly of these, so they are carried out here in one go. What registers show of the instruction
+//! that was carried out last is written once, at the end, and what none of them changes is looked at once.
+//!
+//! What turns out not to be that simple is left to [`Chip::step`], before anything of it is done.
+
+use crate::chip::core::{Chip, LOOK};
+use crate::chip::ports::Bus;
+use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
+
+impl Chip {
+    /// Goes on as long as instructions are simple. True: the limit says that something is to be looked at first.
+    #[inline(never)]
+    pub(crate) fn run_simply<H: Bus>(&mut self, host: &mut H) -> bool {
+        let base = self.bars.ram;
+        if base == 0 || self.regs.get32(SFS) != 0 || self.regs.has(DCNTL, dcntl::SSM) {
+            return false;
+        }
+        let mut at = self.regs.get32(DSP);
+        let mut left = self.left;
+        let mut last = [0; 2];
+        while let Some([first, second]) = self.words_at(at.wrapping_sub(base)) {
+            let mut next = at.wrapping_add(8);
+            let is_done = match first >> 27 {
+                0b10_000..=0b10_011 => self.transfer_simply(first, second, &mut next),
+                0b11_100..=0b11_111 => self.load_store_simply(host, first, second),
+                0b01_101..=0b01_111 => self.register_op_simply(first),
+                0b01_000..=0b01_100 => self.scsi_io_simply(first),
+                _ => false,
+            };
+            if !is_done {
+                break;
+            }
+            at = next;
+            last = [first, second];
+            left -= 1;
+            if left.is_multiple_of(LOOK) {
+                break;
+            }
+        }
+        if left == self.left {
+            return false;
+        }
+        self.show(last, at);
+        self.left = left;
+        left.is_multiple_of(LOOK)
+    }
+}

@@ -1,0 +1,125 @@
+//! Transfer control: jump, call, return and interrupt, under conditions on phase, data and carry.
+
+use super::{Pause, signed24};
+use crate::chip::core::Chip;
+use crate::chip::ports::{Bus, Targets};
+use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
+
+const RELATIVE: u32 = 1 << 23;
+const RESERVED: u32 = 1 << 22;
+const CARRY: u32 = 1 << 21;
+const ON_THE_FLY: u32 = 1 << 20;
+const IF_TRUE: u32 = 1 << 19;
+const DATA: u32 = 1 << 18;
+const PHASE: u32 = 1 << 17;
+const WAIT: u32 = 1 << 16;
+const WAITED: u32 = PHASE | WAIT;
+
+const CALL: u32 = 1;
+const RETURN: u32 = 2;
+const INTERRUPT: u32 = 3;
+
+fn opcode(first: u32) -> u32 {
+    first >> 27 & 0x03
+}
+
+fn is_illegal(first: u32) -> bool {
+    first & RESERVED != 0 || first & CARRY != 0 && first & (DATA | PHASE) != 0
+}
+
+fn wanted_phase(first: u32) -> u8 {
+    first.to_le_bytes()[3] & 0x07
+}
+
+impl Chip {
+    #[inline(never)]
+    pub(super) fn transfer_control<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+        let [first, second, _] = self.cpu.words;
+        if is_illegal(first) {
+            return Err(self.illegal());
+        }
+        let phase = match first & WAITED {
+            WAITED => self.requested(host, wanted_phase(first))?,
+            PHASE => self.seen_phase(),
+            _ => 0,
+        };
+        if !self.holds(first, phase) {
+            return Ok(());
+        }
+        if opcode(first) != INTERRUPT {
+            let next = self.destination(first, second, self.regs.get32(DSP));
+            self.regs.set32(DSP, next);
+        } else if first & ON_THE_FLY == 0 {
+            self.interrupt_dma(dstat::SIR);
+        } else {
+            let was_up = self.irq_level();
+            self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
+            if !was_up && self.irq_level() {
+                host.interrupt();
+            }
+        }
+        Ok(())
+    }
+
+    /// The same; `next` is behind the instruction, and becomes where the program goes on. False: it interrupts, waits, is illegal or
+    /// compares several things, and nothing was done.
+    #[inline]
+    pub(super) fn transfer_simply(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
+        let holds = match first & (RESERVED | CARRY | DATA | WAITED) {
+            0 => true,
+            WAITED => match self.requested_already() {
+                Some(phase) => phase == wanted_phase(first),
+                None => return false,
+            },
+            PHASE => self.seen_phase() == wanted_phase(first),
+            DATA => self.is_data(first),
+            CARRY => self.cpu.carry,
+            _ => return false,
+        };
+        if holds == (first & IF_TRUE != 0) {
+            if opcode(first) == INTERRUPT {
+                return false;
+            }
+            *next = self.destination(first, second, *next);
+        }
+        true
+    }
+
+    /// What SCRIPTS see of the bus without waiting.
+    fn seen_phase(&self) -> u8 {
+        self.phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
+    }
+
+    /// With several comparisons all have to come out as bit 19 says; with none, bit 19 itself decides.
+    fn holds(&self, first: u32, phase: u8) -> bool {
+        let if_true = first & IF_TRUE != 0;
+        if first & (CARRY | DATA | PHASE) == 0 {
+            return if_true;
+        }
+        (first & CARRY == 0 || self.cpu.carry == if_true)
+            && (first & PHASE == 0 || (phase == wanted_phase(first)) == if_true)
+            && (first & DATA == 0 || self.is_data(first) == if_true)
+    }
+
+    /// Is SFBR what is compared with it, but for the bits of the mask?
+    #[inline]
+    fn is_data(&self, first: u32) -> bool {
+        let [data, mask, ..] = first.to_le_bytes();
+        (self.regs.get(SFBR) ^ data) & !mask == 0
+    }
+
+    /// Of a jump, a call (which is told from a jump by what TEMP is left with) or a return.
+    #[inline]
+    fn destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
+        match opcode(first) {
+            RETURN => return self.regs.get32(TEMP),
+            CALL => self.regs.set32(TEMP, behind),
+            _ => {}
+        }
+        if first & RELATIVE != 0 {
+            behind.wrapping_add(signed24(second))
+        } else {
+            second
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The table of tasks: what was received and has not yet sent its status.
+//!
+//! A task's name is its slot and how often the slot was used, so that an answer that comes after an abort is told from
+//! one for the slot's next task. An aborted task whose memory is in use keeps its slot until the disk lets go of it.
+
+use std::collections::VecDeque;
+
+use crate::chip::data::Data;
+use crate::chip::ports::{Abort, Nexus, Targets, TaskId};
+
+/// Tasks at a time, over all targets. The next one is told TASK SET FULL.
+pub const MAX_TASKS: usize = 256;
+
+/// Pieces of host memory in one task.
+pub const MAX_SEGMENTS: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Its data is being collected.
+    Collecting,
+    /// The target has it.
+    Running,
+    Finished(u8),
+    /// Aborted, and not yet let go of.
+    Draining,
+}
+
+pub struct Task {
+    generation: u32,
+    state: State,
+    pub nexus: Nexus,
+    pub tag: Option<u8>,
+    pub data: Data,
+}
+
+pub struct Tasks {
+    slots: Vec<Task>,
+    free: Vec<u16>,
+    /// Finished, and waiting to reselect, in the order of finishing.
+    ready: VecDeque<TaskId>,
+    running: usize,
+    draining: usize,
+    /// Bytes in bounce buffers of all tasks.
+    pub bounced: usize,
+    /// How many have come, and how many have gone.
+    turnover: u64,
+}
+
+impl Tasks {
+    pub fn new() -> Self {
+        let slot = || Task {
+            generation: 0,
+            state: State::Free,
+            nexus: Nexus { target: 0, lun: 0 },
+            tag: None,
+            data: Data::default(),
+        };
+        let count = u16::try_from(MAX_TASKS).expect("fits");
+        Tasks {
+            slots: (0..count).map(|_| slot()).collect(),
+            free: (0..count).rev().collect(),
+            ready: VecDeque::with_capacity(MAX_TASKS),
+            running: 0,
+            draining: 0,
+            bounced: 0,
+            turnover: 0,
+        }
+    }
+
+    fn slot(&mut self, id: TaskId) -> Option<&mut Task> {
+        let slot = self.slots.get_mut(usize::from(id.index))?;
+        (slot.generation == id.generation && slot.state != State::Free).then_some(slot)
+    }
+
+    /// The task, unless it was aborted.
+    pub fn get(&self, id: TaskId) -> Option<&Task> {
+        let slot = self.slots.get(usize::from(id.index))?;
+        (slot.generation == id.generation && slot.is_alive()).then_some(slot)
+    }
+
+    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slot(id).filter(|slot| slot.is_alive())
+    }
+
+    /// Takes a slot for a task whose data is to be collected.
+    pub fn take(&mut self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
+        let index = self.free.pop()?;
+        self.turnover += 1;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = State::Collecting;
+        slot.nexus = nexus;
+        slot.tag = tag;
+        Some(TaskId {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Another number when a task has come or gone.
+    pub fn turnover(&self) -> u64 {
+        self.turnover
+    }
+
+    /// Gives the slot back.
+    pub fn release(&mut self, id: TaskId) {
+        let Some(slot) = self.slot(id) else { return };
+        let before = std::mem::replace(&mut slot.state, State::Free);
+        slot.generation = slot.generation.wrapping_add(1);
+        let bounced = slot.data.clear();
+        self.bounced -= bounced;
+        self.turnover += 1;
+        self.free.push(id.index);
+        match before {
+            State::Running => self.running -= 1,
+            State::Draining => self.draining -= 1,
+            _ => {}
+        }
+    }
+
+    /// The target is about to have it.
+    pub fn runs(&mut self, id: TaskId) -> Option<&mut Data> {
+        let slot = self.slots.get_mut(usize::from(id.index))?;
+        if slot.generation != id.generation || slot.state != State::Collecting {
+            return None;
+        }
+        slot.state = State::Running;
+        self.running += 1;
+        Some(&mut slot.data)
+    }
+
+    /// It ended. One that is connected is not in the way of reselection: it is there.
+    pub fn finished(&mut self, id: TaskId, status: u8, connected: bool) {
+        let Some(slot) = self.slot(id) else { return };
+        match slot.state {
+            State::Running => {
+                slot.state = State::Finished(status);
+                self.running -= 1;
+                if !connected {
+                    self.ready.push_back(id);
+                }
+            }
+            State::Draining => self.release(id),
+            _ => {}
+        }
+    }
+
+    /// The status byte, once there is one.
+    pub fn status(&self, id: TaskId) -> Option<u8> {
+        match self.get(id)?.state {
+            State::Finished(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Its target has left the bus.
+    pub fn disconnected(&mut self, id: TaskId) {
+        if self.status(id).is_some() {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// The one that waits longest for reselection.
+    pub fn next_ready(&mut self) -> Option<TaskId> {
+        while let Some(id) = self.ready.pop_front() {
+            if self.status(id).is_some() {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The task of this name, as the initiator names it.
+    pub fn find(&self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
+        // There are few most of the time, and slots that were used last are used again: those behind are not looked at.
+        let mut left = self.slots.len() - self.free.len();
+        let mut slots = self.slots.iter().enumerate();
+        while left > 0 {
+            let (index, slot) = slots.next()?;
+            if slot.state == State::Free {
+                continue;
+            }
+            left -= 1;
+            if slot.is_alive() && slot.nexus == nexus && slot.tag == tag {
+                return Some(self.id(index));
+            }
+        }
+        None
+    }
+
+    fn id(&self, index: usize) -> TaskId {
+        TaskId {
+            index: u16::try_from(index).expect("below MAX_TASKS"),
+            generation: self.slots[index].generation,
+        }
+    }
+
+    /// Aborts one; its slot is free again at once or when [`Tasks::finished`] says so.
+    pub fn abort<H: Targets>(&mut self, host: &mut H, id: TaskId) {
+        let Some(before) = self.slot(id).map(|slot| slot.state) else {
+            return;
+        };
+        let drains = match before {
+            State::Free | State::Draining => return,
+            State::Finished(_) => {
+                self.ready.retain(|ready| *ready != id);
+                host.ended(id, false);
+                false
+            }
+            State::Collecting | State::Running => host.abort(id) == Abort::Later,
+        };
+        if !drains {
+            return self.release(id);
+        }
+        if before == State::Running {
+            self.running -= 1;
+        }
+        self.draining += 1;
+        self.slots[usize::from(id.index)].state = State::Draining;
+    }
+
+    pub fn abort_where<H: Targets>(&mut self, host: &mut H, concerned: impl Fn(&Task) -> bool) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].is_alive() && concerned(&self.slots[index]) {
+                self.abort(host, self.id(index));
+            }
+        }
+    }
+
+    /// Tasks forget what they have collected of guest memory, and remember that they have.
+    pub fn lose_memory(&mut self) {
+        for slot in &mut self.slots {
+            if slot.state == State::Collecting {
+                self.bounced -= slot.data.lose();
+            }
+        }
+    }
+
+    /// The task forgets what it has collected: it is to fail.
+    pub fn drop_collected(&mut self, id: TaskId) {
+        if let Some(task) = self.get_mut(id) {
+            let bounced = task.data.clear();
+            self.bounced -= bounced;
+        }
+    }
+
+    pub fn draining(&self) -> usize {
+        self.draining
+    }
+
+    /// Tasks whose memory is in use.
+    pub fn in_flight(&self) -> usize {
+        self.running + self.draining
+    }
+}
+
+impl Task {
+    fn is_alive(&self) -> bool {
+        !matches!(self.state, State::Free | State::Draining)
+    }
+}

@@ -1,0 +1,39 @@
+//! Support for tests: the program as a process, front-ends, clients of monitors, deadlines, reports.
+//!
+//! Everything here panics where it cannot go on, with what it was about: a test that cannot go on fails where it is. Every wait
+//! has a [deadline] and says what was waited for.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+pub mod allocations;
+pub mod deadline;
+#[cfg(feature = "process")]
+pub mod events;
+#[cfg(feature = "process")]
+pub mod fds;
+#[cfg(feature = "process")]
+pub mod folder;
+#[cfg(feature = "vhost-user")]
+pub mod guest;
+#[cfg(feature = "limited-host")]
+pub mod limited_host;
+#[cfg(all(feature = "process", target_arch = "x86_64"))]
+pub mod probes;
+#[cfg(feature = "process")]
+pub mod process;
+#[cfg(feature = "qmp")]
+pub mod qmp;
+pub mod report;
+#[cfg(feature = "process")]
+pub mod sockets;
+#[cfg(all(feature = "process", target_arch = "x86_64"))]
+pub mod tracer;
+#[cfg(feature = "vhost-user")]
+pub mod verifying;
+#[cfg(feature = "vfio-user")]
+pub mod vfio_user;
+#[cfg(feature = "vhost-user")]
+pub mod vhost_user;

@@ -1,0 +1,3 @@
+//! Project chores that tests use as well.
+
+pub mod package;

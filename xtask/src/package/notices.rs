@@ -1,0 +1,208 @@
+//! The file `copyright`: ours, and what has to be said of the crates that are linked into the program.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::package::contents::files;
+use crate::package::tools::run_in;
+use crate::package::{Error, source};
+
+/// Licenses that the program may be distributed under: of those that a crate offers, the first here is taken. With
+/// those marked, `packaging/debian/copyright` has the text; of others, each crate's own text is shown.
+const LICENSES: [(&str, bool); 5] = [
+    ("MIT", true),
+    ("Apache-2.0", true),
+    ("BSD-2-Clause", false),
+    ("BSD-3-Clause", false),
+    ("Zlib", false),
+];
+
+/// A crate that is linked into the program.
+#[derive(Debug)]
+struct Linked {
+    name: String,
+    version: String,
+    license: String,
+    authors: Vec<String>,
+    folder: std::path::PathBuf,
+}
+
+/// The text of the file, in Debian's format for it.
+pub(crate) fn copyright() -> Result<String, Error> {
+    let path = source("packaging/debian/copyright");
+    let text = fs::read_to_string(&path);
+    let mut text = text.map_err(Error::io(format!("read {}", path.display())))?;
+    for linked in linked()? {
+        text.push_str(&stanza(&linked)?);
+    }
+    Ok(text)
+}
+
+/// What cargo prints.
+fn cargo(arguments: &[&str]) -> Result<String, Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run_in(&source(""), cargo, arguments)
+}
+
+/// All but ours, by name. Macros and build scripts, and what only these need, are not in the programs.
+fn linked() -> Result<Vec<Linked>, Error> {
+    let tree = cargo(&[
+        "tree",
+        "--locked",
+        "--package=blockplane",
+        "--package=bench",
+        "--edges=normal,no-proc-macro",
+        "--prefix=none",
+        "--format={p}",
+    ])?;
+    // Without those of other systems, which need not be there.
+    let host = run_in(Path::new("."), "rustc", &["--print=host-tuple"])?;
+    let host = format!("--filter-platform={}", host.trim());
+    let metadata = cargo(&["metadata", "--locked", "--format-version=1", &host])?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|_| Error::Metadata)?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let packages = list(&metadata["packages"]);
+    // Lines such as "clap v4.6.7", some of them more than once, and ours with a path.
+    let names: BTreeSet<&str> = tree
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)"))
+        .collect();
+    let names = names
+        .into_iter()
+        .filter(|name| !name.is_empty() && !name.contains('('));
+    names
+        .map(|name| {
+            let package = packages.iter().find(|package| {
+                let (name_of, version) = (text(&package["name"]), text(&package["version"]));
+                format!("{name_of} v{version}") == name
+            });
+            let package = package.ok_or(Error::Metadata)?;
+            let manifest = text(&package["manifest_path"]);
+            Ok(Linked {
+                name: text(&package["name"]),
+                version: text(&package["version"]),
+                license: text(&package["license"]),
+                authors: list(&package["authors"]).iter().map(text).collect(),
+                folder: Path::new(&manifest)
+                    .parent()
+                    .ok_or(Error::Metadata)?
+                    .to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn stanza(linked: &Linked) -> Result<String, Error> {
+    let Linked { name, version, .. } = linked;
+    let offered: Vec<&str> = linked
+        .license
+        .split(" OR ")
+        .flat_map(|one| one.split('/'))
+        .collect();
+    let taken = LICENSES
+        .iter()
+        .find(|(license, _)| offered.contains(license));
+    let (license, is_shared) = taken.ok_or_else(|| Error::UnknownLicense {
+        name: name.clone(),
+        license: linked.license.clone(),
+    })?;
+    let texts = license_texts(linked)?;
+    let holders = holders(linked, &texts).join("\n           ");
+    let mut out =
+        format!("\nFiles: {name}-{version}/*\nCopyright: {holders}\nLicense: {license}\n");
+    if !is_shared {
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let line = line.trim_end();
+            out.push_str(&format!(" {}\n", if line.is_empty() { "." } else { line }));
+        }
+    }
+    Ok(out)
+}
+
+/// Whom its licenses name; else whom its manifest names.
+fn holders(linked: &Linked, texts: &[String]) -> Vec<String> {
+    let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
+    let notices = lines.filter(|line| line.to_lowercase().starts_with("copyright "));
+    // Some are templates that nobody has filled in, and one is a heading.
+    let notices =
+        notices.filter(|line| line.chars().any(|c| c.is_ascii_digit()) || line.contains("(c)"));
+    let notices = notices.filter(|line| !line.contains("[yyyy]") && !line.contains("{yyyy}"));
+    let mut holders: Vec<String> = Vec::new();
+    for notice in notices {
+        let holder = notice["copyright ".len()..].to_owned();
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    if holders.is_empty() {
+        holders.clone_from(&linked.authors);
+    }
+    if holders.is_empty() {
+        holders.push(format!("the authors of {}", linked.name));
+    }
+    holders
+}
+
+fn license_texts(linked: &Linked) -> Result<Vec<String>, Error> {
+    let mut texts = Vec::new();
+    for path in files(&linked.folder)? {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_uppercase();
+        let is_text = ["LICENSE", "COPYING", "COPYRIGHT", "NOTICE"]
+            .iter()
+            .any(|begin| name.starts_with(begin));
+        if is_text && path.is_file() {
+            let text = fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
+            texts.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    Ok(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(license: &str, text: &str) -> Result<String, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("LICENSE"), text).unwrap();
+        stanza(&Linked {
+            name: "some".to_owned(),
+            version: "1.2.3".to_owned(),
+            license: license.to_owned(),
+            authors: vec!["Ann".to_owned()],
+            folder: folder.path().to_owned(),
+        })
+    }
+
+    #[test]
+    fn holders_are_named_and_texts_are_shown_that_are_not_shared() {
+        let mit = of(
+            "Apache-2.0 OR MIT",
+            "Copyright (c) 2020 Bob\n\nPermission is",
+        )
+        .unwrap();
+        assert_eq!(
+            mit,
+            "\nFiles: some-1.2.3/*\nCopyright: (c) 2020 Bob\nLicense: MIT\n"
+        );
+        let bsd = of("BSD-3-Clause", "Copyright [yyyy]\n\nRedistribution").unwrap();
+        assert!(bsd.contains("Copyright: Ann\n"), "{bsd}");
+        assert!(bsd.ends_with("\n .\n Redistribution\n"), "{bsd}");
+    }
+
+    #[test]
+    fn a_license_that_nobody_has_looked_at_is_refused() {
+        for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", ""] {
+            let error = of(unknown, "").unwrap_err().to_string();
+            assert!(error.contains("look whether the program may"), "{error}");
+        }
+    }
+}
