@@ -14,8 +14,8 @@ pub use blkdebug::{InjectAction, InjectError, Injected, IoType};
 pub(crate) use read::{DRIVERS, Which, parse};
 
 use crate::{
-    fields::{NotYet, ValueType},
     form::{Choice, FilePath, OnlyOff, Switch, number, size},
+    key::{NotYet, ValueType},
     settings::{settings, words},
 };
 

@@ -17,7 +17,7 @@ use std::{
 use place::Lines;
 pub use place::Place;
 
-use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, kind::Written};
+use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::Written};
 
 /// A run that a configuration file describes, and options that add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -7,16 +7,15 @@ mod luns;
 mod queues;
 mod read;
 
-use std::path::PathBuf;
-
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
 pub(crate) use read::{LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, parse};
 
 use crate::{
-    DEFAULT_SERVE_QUEUES,
-    fields::ValueType,
+    DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
+    SocketAddr,
     form::{Choice, Label, Number, OnlyOff, Switch, number, size},
+    key::ValueType,
     limits,
     settings::settings,
 };
@@ -235,43 +234,12 @@ const ON_WRITE_ERROR: Choice<OnError> = Choice {
     shown: "report|ignore|enospc|stop",
 };
 
-/// Where a VMM connects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocketAddr {
-    /// `addr.type=unix,addr.path=…`: a Unix socket to create and listen on; the path has 1 to 107
-    /// bytes.
-    Unix {
-        /// Path of the socket.
-        path: PathBuf,
-    },
-    /// `addr.type=fd,addr.str=…`: a listening Unix socket that the program was started with.
-    Fd {
-        /// Its number, 0 or more.
-        fd: i32,
-    },
-    /// The same by name.
-    FdName {
-        /// The name that the service manager gave it (`LISTEN_FDNAMES`).
-        name: String,
-    },
-}
-
-/// Most queues of one export: vhost-user has 8 bits for a queue's index in the messages that
-/// carry a file descriptor.
-pub const MAX_QUEUES: u16 = 256;
-/// Most queues for commands of one controller: with its control and event queues as many as a disk has.
-pub const MAX_SCSI_QUEUES: u16 = MAX_QUEUES - 2;
-/// Most entries of one queue: the field's servers hold the same limit, so guests stay below it.
-pub const MAX_QUEUE_SIZE: u16 = 1024;
 /// Most requests that become one.
 pub const MAX_MERGE_REQUESTS: u16 = 64;
 /// Default of `max-merge-requests`.
 pub const DEFAULT_MERGE_REQUESTS: u16 = 32;
 /// Default of `max-merge-bytes`: 1 MiB.
 pub const DEFAULT_MERGE_BYTES: u64 = 1 << 20;
-/// Most bytes of a serial number (virtio specification 1.2, section 5.2.6, `VIRTIO_BLK_T_GET_ID`).
-pub const MAX_SERIAL_BYTES: usize = 20;
-
 /// What is done about a request that the disk has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Problem, cpus,
-    fields::{Key, NotYet, ValueType, pick},
+    key::{Key, NotYet, ValueType, pick},
     limits,
     size::{self, NumberError},
     tree::Value,

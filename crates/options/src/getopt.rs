@@ -1,7 +1,7 @@
 //! Options as `getopt_long(3)` reads them: `--option value`, `--option=value`, any unambiguous
 //! abbreviation, single letters that can be joined.
 //!
-//! Which options there are is said here, what they mean in [`crate::daemon`].
+//! Which options there are is said here, what they mean in [`crate::drop_in`].
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use crate::{Problem, UsageError, error::shown, reference::DescribedOption, suggest};
+use crate::{Problem, UsageError, error::shown, suggest};
 
 /// The options of qemu-storage-daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,6 +263,19 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
             _ => Some(Ok(Item::Word(arg))),
         }
     }
+}
+
+/// An option that needs no command.
+#[derive(Debug, Clone, Copy)]
+pub struct DescribedOption {
+    /// Its name, without dashes.
+    pub long: &'static str,
+    /// Its letter.
+    pub short: Option<char>,
+    /// What its value looks like, if it takes one.
+    pub value: Option<&'static str>,
+    /// What it does.
+    pub help: &'static str,
 }
 
 /// The options that there are: long name, letter, how it is written with its value, what it does.

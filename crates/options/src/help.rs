@@ -4,8 +4,8 @@
 
 use crate::{
     Problem, blockdev, export,
-    fields::{Key, pick},
     getopt::{self, Opt},
+    key::{Key, pick},
     monitor, object,
     reference::{self, KeyGroup},
     tree::Value,

@@ -15,6 +15,8 @@ mod confinement;
 mod cpus;
 mod daemon;
 mod describe;
+mod directive;
+mod drop_in;
 mod error;
 mod export;
 mod fields;
@@ -22,12 +24,12 @@ mod form;
 mod generate;
 mod getopt;
 mod help;
-mod inherited;
 mod json;
+mod key;
 mod keyval;
-mod kind;
 mod limits;
 pub mod live;
+mod logging;
 mod metrics;
 mod monitor;
 mod names;
@@ -37,6 +39,7 @@ pub mod reference;
 mod serve;
 mod settings;
 mod size;
+mod socket;
 mod suggest;
 mod tree;
 
@@ -50,25 +53,30 @@ pub use check::Check;
 pub use config::{ConfigError, Configured, Finding, Place};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
-pub use daemon::{Daemon, Directive};
+pub use daemon::Daemon;
 pub use describe::DescribeError;
+pub use directive::Directive;
 pub use error::{Problem, UsageError};
 pub use export::{
     DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
-    ExportOptions, ExportSettings, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_QUEUE_SIZE,
-    MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SCSI_SERIAL_BYTES, MAX_SERIAL_BYTES, OnError, SocketAddr,
-    VhostUserBlkOptions, VhostUserScsiOptions,
+    ExportOptions, ExportSettings, LunDevice, LunOptions, MAX_MERGE_REQUESTS,
+    MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
-pub use fields::{Key, ValueType};
 pub use form::Unwritable;
 pub use generate::Generate;
+pub use key::{Key, ValueType};
+pub use limits::{
+    DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
+};
+pub use logging::{LogFormat, LogLevel};
 pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, ChardevSettings, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
 };
-pub use serve::{DEFAULT_SERVE_QUEUES, Disk, LogFormat, LogLevel, Serve, ServeDevice};
+pub use serve::{Disk, Serve, ServeDevice};
+pub use socket::SocketAddr;
 
 /// What a command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +118,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         return Ok(Invocation::Help(help::top_level()));
     };
     match first.as_bytes() {
-        [b'-', ..] => daemon::parse(args),
+        [b'-', ..] => drop_in::parse(args),
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
@@ -138,7 +146,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
                 .at(""))
             }
         },
-        other => Err(daemon::stray_word(&String::from_utf8_lossy(other))),
+        other => Err(drop_in::stray_word(&String::from_utf8_lossy(other))),
     }
 }
 

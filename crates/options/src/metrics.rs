@@ -2,7 +2,7 @@
 
 use std::{fmt, net, path::PathBuf};
 
-use crate::{SocketAddr, inherited, limits};
+use crate::{SocketAddr, socket};
 
 /// What an address must be.
 pub(crate) const EXPECTED: &str = "unix:PATH (1 to 107 bytes), tcp:IP:PORT such as tcp:127.0.0.1:9465, or fd:FD \
@@ -23,12 +23,12 @@ impl MetricsAddr {
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         match kind {
-            "unix" if limits::is_socket_path(value.as_bytes()) => {
+            "unix" if socket::is_socket_path(value.as_bytes()) => {
                 let path = PathBuf::from(value);
                 Some(Self::Socket(SocketAddr::Unix { path }))
             }
             "tcp" => value.parse().ok().map(Self::Tcp),
-            "fd" => inherited::read(value).map(Self::Socket),
+            "fd" => socket::read_fd(value).map(Self::Socket),
             _ => None,
         }
     }

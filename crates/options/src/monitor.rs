@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use crate::{
     Problem, SocketAddr,
-    fields::{Fields, Key, NotYet, ValueType, kind},
+    fields::Fields,
     form::{AnyText, Choice, Form, ID, Switch, Unwritable},
-    inherited, limits,
+    key::{Key, NotYet, ValueType, kind},
     names::Names,
     settings::settings,
+    socket,
     tree::{Object, Value},
 };
 
@@ -164,8 +165,8 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
             return conflict("'fd' is a listening socket; add 'server=on'");
         }
         (None, Some(fd)) => fd,
-        (Some(path), None) if !limits::is_socket_path(path.as_bytes()) => {
-            return Err(fields.bad_text("path", &path, limits::SOCKET_EXPECTED));
+        (Some(path), None) if !socket::is_socket_path(path.as_bytes()) => {
+            return Err(fields.bad_text("path", &path, socket::SOCKET_EXPECTED));
         }
         (Some(path), None) => SocketAddr::Unix {
             path: PathBuf::from(path),
@@ -185,8 +186,8 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
         Value::Text(text) | Value::String(text) | Value::Number(text) => text,
         _ => "",
     };
-    let socket = inherited::read(text);
-    let wrong = || fields.bad_text("fd", &value.shown(), inherited::EXPECTED);
+    let socket = socket::read_fd(text);
+    let wrong = || fields.bad_text("fd", &value.shown(), socket::FD_EXPECTED);
     socket.map(Some).ok_or_else(wrong)
 }
 

@@ -4,8 +4,9 @@
 
 use crate::{
     Problem,
-    fields::{Fields, NotYet, ValueType, kind},
+    fields::Fields,
     form::{Cpus, ID, number},
+    key::{NotYet, ValueType, kind},
     names::Names,
     settings::settings,
     tree::Object,

@@ -1,19 +1,7 @@
 //! The options as data, for who describes them: manual pages and completions.
 
+pub use crate::getopt::DescribedOption;
 use crate::{Key, blockdev, check, export, generate, getopt, monitor, object, serve};
-
-/// An option that needs no command.
-#[derive(Debug, Clone, Copy)]
-pub struct DescribedOption {
-    /// Its name, without dashes.
-    pub long: &'static str,
-    /// Its letter.
-    pub short: Option<char>,
-    /// What its value looks like, if it takes one.
-    pub value: Option<&'static str>,
-    /// What it does.
-    pub help: &'static str,
-}
 
 /// Keys that belong together.
 #[derive(Debug, Clone, Copy)]

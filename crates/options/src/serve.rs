@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
 
-use crate::{AioMode, Confinement, Discard, Locking, MetricsAddr};
+use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr};
 
 /// `blockplane serve`: disks on one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Serve {
     /// `--monitor`: the socket to listen on for monitors, 1 to 107 bytes. `None`: no monitor.
     pub monitor: Option<PathBuf>,
     /// `--num-queues`: most queues for requests that a VMM may ask for; 1 to [`crate::MAX_QUEUES`], or
-    /// [`crate::MAX_SCSI_QUEUES`] for SCSI. Default [`DEFAULT_SERVE_QUEUES`].
+    /// [`crate::MAX_SCSI_QUEUES`] for SCSI. Default [`crate::DEFAULT_SERVE_QUEUES`].
     pub num_queues: u16,
     /// `--queue-size`: most entries a queue may have; a power of two, 2 to
     /// [`crate::MAX_QUEUE_SIZE`]. Default [`crate::MAX_QUEUE_SIZE`].
@@ -84,10 +84,6 @@ pub struct Serve {
     pub log_format: Option<LogFormat>,
 }
 
-/// Default of `--num-queues`. A VMM asks for one queue per processor of the guest and gives up when
-/// there are fewer, while a queue that nobody starts costs nothing.
-pub const DEFAULT_SERVE_QUEUES: u16 = 64;
-
 impl Serve {
     /// The socket to listen on: `--socket`, or the file name of the first disk with `.sock` after it, in
     /// the current directory (`null-co.sock` for `null-co:`).
@@ -112,54 +108,4 @@ pub enum Disk {
     Path(PathBuf),
     /// `null-co:`: a disk without storage, for measuring.
     NullCo,
-}
-
-/// How much to log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// `--quiet`: errors and warnings only.
-    Error,
-    /// What an operator wants to know. The default.
-    Info,
-    /// `--verbose`: also how connections and queues come and go.
-    Debug,
-    /// `--verbose` twice: everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// The level of this name: `error`, `info`, `debug` or `trace`, in letters of any case. `warn` and `warning` are
-    /// the same as `error`: warnings are told with errors.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name.to_ascii_lowercase().as_str() {
-            "error" | "warn" | "warning" => Some(Self::Error),
-            "info" => Some(Self::Info),
-            "debug" => Some(Self::Debug),
-            "trace" => Some(Self::Trace),
-            _ => None,
-        }
-    }
-}
-
-/// In which form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// Lines for people. The default.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-impl LogFormat {
-    /// The format of this name: `text` or `json`.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "text" => Some(Self::Text),
-            "json" => Some(Self::Json),
-            _ => None,
-        }
-    }
 }

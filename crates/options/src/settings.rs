@@ -47,9 +47,9 @@ macro_rules! settings {
 
         impl $name {
             /// The keys, in the order of helps.
-            pub(crate) const KEYS: &'static [$crate::fields::Key] = &[
+            pub(crate) const KEYS: &'static [$crate::key::Key] = &[
                 $($(
-                    $crate::fields::Key::new($beside, $shown, concat!($($beside_help),+), $value_type)
+                    $crate::key::Key::new($beside, $shown, concat!($($beside_help),+), $value_type)
                         $(.$beside_presence())?,
                 )*)?
                 $(settings!(@key $presence ($form).key($key, concat!($($help),+))),)*

@@ -2,7 +2,7 @@
 //!
 //! The two differ in one thing only: in key=value everything is text until somebody asks for it
 //! as a number or a switch, in JSON a value has its type from the start. [`Value::Text`] keeps
-//! that difference; [`crate::fields`] is where it is resolved.
+//! that difference; [`crate::form`] is where it is resolved.
 
 /// One value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,9 @@
 
 use crate::{
     Problem,
-    fields::{Fields, NotYet, ValueType},
+    fields::Fields,
     form::{Choice, Switch, number, size},
+    key::{NotYet, ValueType},
     settings::{settings, words},
     tree::{Object, Value},
 };

@@ -5,8 +5,9 @@ use crate::{
     AioMode, BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef, NodeSettings,
     NullOptions, Problem, RawOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug},
-    fields::{Fields, Key, NotYet, kind},
+    fields::Fields,
     form::NODE_NAME,
+    key::{Key, NotYet, kind},
     names::Names,
     tree::{Object, Value},
 };

@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{
     MetricsAddr,
-    fields::NotYet,
-    kind::Kind,
+    directive::Kind,
+    key::NotYet,
     metrics, suggest,
     tree::{Object, Value},
 };

@@ -12,7 +12,7 @@ use crate::{
         order,
         place::Lines,
     },
-    kind::{Kind, Written},
+    directive::{Kind, Written},
     names::Names,
     suggest,
     tree::{Object, Value},

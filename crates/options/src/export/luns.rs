@@ -4,8 +4,9 @@
 
 use crate::{
     LunDevice, LunOptions, Problem,
-    fields::{Fields, Key, ValueType},
+    fields::Fields,
     form::{NODE_NAME, Switch, number},
+    key::{Key, ValueType},
     names::Names,
     tree::{Object, Value},
 };

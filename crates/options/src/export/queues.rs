@@ -6,8 +6,9 @@
 
 use crate::{
     Problem,
-    fields::{Fields, Key, ValueType},
+    fields::Fields,
     form::{Form, number},
+    key::{Key, ValueType},
     names::Names,
     tree::Value,
 };

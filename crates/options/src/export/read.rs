@@ -9,10 +9,11 @@ use crate::{
         luns::{self, Places},
         queues,
     },
-    fields::{Fields, Key, NotYet, kind},
+    fields::Fields,
     form::{Choice, ID, NODE_NAME},
-    inherited, limits,
+    key::{Key, NotYet, kind},
     names::Names,
+    socket,
     tree::Object,
 };
 
@@ -232,8 +233,8 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
                 "addr.path",
                 "write addr.path=PATH with the path of the socket to create",
             )?;
-            if !limits::is_socket_path(path.as_bytes()) {
-                return Err(fields.bad_text("addr.path", &path, limits::SOCKET_EXPECTED));
+            if !socket::is_socket_path(path.as_bytes()) {
+                return Err(fields.bad_text("addr.path", &path, socket::SOCKET_EXPECTED));
             }
             Ok(SocketAddr::Unix {
                 path: PathBuf::from(path),
@@ -244,8 +245,8 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
                 "addr.str",
                 "write addr.str=FD with the number or name of a listening socket",
             )?;
-            inherited::read(&text)
-                .ok_or_else(|| fields.bad_text("addr.str", &text, inherited::EXPECTED))
+            socket::read_fd(&text)
+                .ok_or_else(|| fields.bad_text("addr.str", &text, socket::FD_EXPECTED))
         }
     }
 }

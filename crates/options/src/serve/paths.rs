@@ -2,7 +2,7 @@
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use crate::{Disk, MetricsAddr, Serve, SocketAddr, limits, paths::plain};
+use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::plain, socket};
 
 /// What is wrong with them.
 pub(super) fn check(serve: &Serve) -> Result<(), String> {
@@ -39,12 +39,12 @@ pub(super) fn check(serve: &Serve) -> Result<(), String> {
 }
 
 fn check_socket(option: &str, path: &Path) -> Result<(), String> {
-    if limits::is_socket_path(path.as_os_str().as_bytes()) {
+    if socket::is_socket_path(path.as_os_str().as_bytes()) {
         return Ok(());
     }
     let path = path.display();
     Err(format!(
         "{option} '{path}': expected {}",
-        limits::SOCKET_EXPECTED
+        socket::SOCKET_EXPECTED
     ))
 }

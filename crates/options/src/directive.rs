@@ -1,11 +1,27 @@
 //! The kinds of things that can be created, whether an option or a table of a file describes them.
 
 use crate::{
-    Directive, Problem, blockdev, export, monitor,
+    BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, ObjectOptions, Problem,
+    blockdev, export, monitor,
     names::Names,
     object,
     tree::{Object, Value},
 };
+
+/// One thing to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Directive {
+    /// `--object`
+    Object(ObjectOptions),
+    /// `--blockdev`
+    Blockdev(BlockdevOptions),
+    /// `--export`
+    Export(ExportOptions),
+    /// `--chardev`
+    Chardev(ChardevOptions),
+    /// `--monitor`
+    Monitor(MonitorOptions),
+}
 
 /// A kind. The order is that in which a configuration creates them: what others refer to comes first,
 /// and a disk is served only when a monitor that waits for its client has one.

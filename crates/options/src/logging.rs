@@ -1,0 +1,51 @@
+//! What is logged, and in which form.
+
+/// How much to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// `--quiet`: errors and warnings only.
+    Error,
+    /// What an operator wants to know. The default.
+    Info,
+    /// `--verbose`: also how connections and queues come and go.
+    Debug,
+    /// `--verbose` twice: everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// The level of this name: `error`, `info`, `debug` or `trace`, in letters of any case. `warn` and `warning` are
+    /// the same as `error`: warnings are told with errors.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "error" | "warn" | "warning" => Some(Self::Error),
+            "info" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            "trace" => Some(Self::Trace),
+            _ => None,
+        }
+    }
+}
+
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people. The default.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// The format of this name: `text` or `json`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
