@@ -1,10 +1,12 @@
 //! The interface of a program: commands, events, and the types they use.
 
+mod schema;
+
 use serde_json::{Map, Value, json};
 
 use crate::check::{self, Definitions};
 use crate::request::Request;
-use crate::{Definition, Error, Member, Object, Reply, Type, schema};
+use crate::{Definition, Error, Member, Object, Reply, Type};
 
 /// The arguments of a command; they are of the types that it declares.
 pub type Arguments = Map<String, Value>;

@@ -11,6 +11,7 @@
 mod check;
 mod client;
 mod document;
+mod endpoint;
 mod error;
 mod format;
 mod framing;
@@ -21,17 +22,18 @@ mod mailbox;
 mod presence;
 mod reply;
 mod request;
-mod schema;
+mod response;
 mod server;
 mod session;
 mod types;
 mod watch;
 
+pub use endpoint::Door;
 pub use error::{Class, Error};
 pub use format::to_text;
 pub use interface::{Arguments, Command, Event, Interface, Product, Run};
 pub use mailbox::Handle;
 pub use presence::Presence;
 pub use reply::Reply;
-pub use server::{Call, Door, Server};
+pub use server::{Call, Server};
 pub use types::{Definition, Member, Object, Type, Variants};

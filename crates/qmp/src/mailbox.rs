@@ -9,8 +9,8 @@ use std::{io, mem};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
+use crate::endpoint::Door;
 use crate::presence::Presence;
-use crate::server::Door;
 
 /// What the program tells the thread.
 pub(crate) enum Letter {

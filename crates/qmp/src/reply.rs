@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::session::answer;
-use crate::{Error, Handle};
+use crate::{Error, Handle, response};
 
 /// Answers a request, from any thread. One that is dropped says that the daemon is about to end: nothing else
 /// leaves a request behind.
@@ -32,7 +31,7 @@ impl Reply {
     fn say(&mut self, outcome: Result<Value, Error>) {
         self.sent = true;
         self.handle
-            .answer(self.client, answer(outcome, self.id.take()));
+            .answer(self.client, response::to_json(outcome, self.id.take()));
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::event::epoll::EventFlags;
 use unix_socket::listener::Listener;
 
 use crate::client::Client;
+use crate::endpoint::Door;
 use crate::full::Full;
 use crate::limits::MAX_CLIENTS;
 use crate::mailbox::{Handle, Letter};
@@ -34,15 +35,6 @@ const NICENESS: i32 = 10;
 
 /// How long no client is accepted after that has failed: most likely descriptors have run out.
 const ACCEPT_AGAIN_TIME: Duration = Duration::from_millis(100);
-
-/// Where clients of a monitor come from.
-#[derive(Debug)]
-pub enum Door {
-    /// A socket that they connect to, and whoever did so before the monitor was there.
-    Listening(Listener, Option<UnixStream>),
-    /// One that is there.
-    Connected(UnixStream),
-}
 
 /// A command that the program carries out where it wants to. One that is dropped is refused.
 pub struct Call<C> {

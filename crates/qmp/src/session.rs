@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::framing::{Frame, Framer};
 use crate::interface::NEGOTIATE;
 use crate::request::Request;
+use crate::response;
 use crate::{Error, Interface, Run};
 
 /// What is to be done next.
@@ -46,19 +47,19 @@ impl Session {
             Frame::Message(text) => text,
             Frame::Bad(what) => {
                 let error = Error::generic(format!("JSON parse error, {what}"));
-                return Some(Step::Answer(answer(Err(error), None)));
+                return Some(Step::Answer(response::to_json(Err(error), None)));
             }
         };
         let request = match Request::read(&text) {
             Ok(request) => request,
-            Err((id, error)) => return Some(Step::Answer(answer(Err(error), id))),
+            Err((id, error)) => return Some(Step::Answer(response::to_json(Err(error), id))),
         };
         let outcome = match self.take(interface, &request) {
             Ok(None) => return Some(Step::Forward(request)),
             Ok(Some(result)) => Ok(result),
             Err(error) => Err(error),
         };
-        Some(Step::Answer(answer(outcome, request.id)))
+        Some(Step::Answer(response::to_json(outcome, request.id)))
     }
 
     /// Answers a request, or finds that the program has to.
@@ -97,18 +98,6 @@ impl Session {
         self.negotiated = true;
         Ok(json!({}))
     }
-}
-
-/// The answer to a request, with its `id` if it had one.
-pub(crate) fn answer(outcome: Result<Value, Error>, id: Option<Value>) -> Value {
-    let mut answer = match outcome {
-        Ok(result) => json!({"return": result}),
-        Err(error) => json!({"error": error.to_json()}),
-    };
-    if let Some(id) = id {
-        answer["id"] = id;
-    }
-    answer
 }
 
 #[cfg(test)]

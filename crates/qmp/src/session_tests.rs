@@ -228,7 +228,7 @@ fn garbage_is_answered_and_the_session_goes_on() {
 #[test]
 fn the_schema_describes_what_is_checked() {
     let interface = interface();
-    let schema = crate::schema::describe(&interface);
+    let schema = interface.schema();
     let entries = schema.as_array().unwrap();
     let find = |name: &str| {
         let mut found = entries.iter().filter(|entry| entry["name"] == name);
