@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, Definition, Door, Handle, Interface, Member, Object, Product, Run, Server, Type,
+    Command, Definition, Endpoint, Handle, Interface, Member, Object, Product, Run, Server, Type,
     Variants,
 };
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ fn server() -> &'static Server {
 pub fn run(bytes: &[u8]) {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     let pretty = bytes.first().is_some_and(|byte| byte & 1 != 0);
-    let _presence = server().open(Door::Connected(theirs), false);
+    let _presence = server().open(Endpoint::Connected(theirs), false);
     let mut answers = BufReader::new(ours.try_clone().expect("a descriptor"));
     let mut client = ours;
     // In two pieces.

@@ -6,7 +6,7 @@ use unix_socket::listener::Listener;
 
 /// Where clients of a monitor come from.
 #[derive(Debug)]
-pub enum Door {
+pub enum Endpoint {
     /// A socket that they connect to, and a client that did so before the monitor was there.
     Listening(Listener, Option<UnixStream>),
     /// A socket with the client at its other end.

@@ -28,7 +28,7 @@ mod session;
 mod types;
 mod watch;
 
-pub use endpoint::Door;
+pub use endpoint::Endpoint;
 pub use error::{Class, Error};
 pub use format::to_text;
 pub use interface::{Arguments, Command, Event, Interface, Product, Run};

@@ -9,13 +9,13 @@ use std::{io, mem};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
-use crate::endpoint::Door;
+use crate::endpoint::Endpoint;
 use crate::presence::Presence;
 
 /// What the program tells the thread.
 pub(crate) enum Letter {
     Open {
-        door: Door,
+        door: Endpoint,
         pretty: bool,
         presence: Presence,
     },

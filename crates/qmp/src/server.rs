@@ -17,7 +17,7 @@ use rustix::event::epoll::EventFlags;
 use unix_socket::listener::Listener;
 
 use crate::client::Client;
-use crate::endpoint::Door;
+use crate::endpoint::Endpoint;
 use crate::full::Full;
 use crate::limits::MAX_CLIENTS;
 use crate::mailbox::{Handle, Letter};
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Opens one more monitor; its clients are counted.
-    pub fn open(&self, door: Door, pretty: bool) -> Presence {
+    pub fn open(&self, door: Endpoint, pretty: bool) -> Presence {
         let presence = Presence::default();
         self.handle.send(Letter::Open {
             door,
@@ -210,7 +210,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             for (index, door) in self.doors.iter().enumerate() {
                 let socket = door.listener.socket();
                 self.watch
-                    .change(socket, Key::Door(index), door_interest(accepts))?;
+                    .change(socket, Key::Endpoint(index), door_interest(accepts))?;
             }
             self.accepting = accepts;
         }
@@ -234,7 +234,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                     self.read(letter);
                 }
             }
-            Key::Door(index) => self.accept(index),
+            Key::Endpoint(index) => self.accept(index),
             // They stand in the order in which they came.
             Key::Client(id) => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
@@ -252,9 +252,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                 pretty,
                 presence,
             } => match door {
-                Door::Connected(stream) => self.welcome(stream, presence.seat(), pretty),
-                Door::Listening(listener, first) => {
-                    let key = Key::Door(self.doors.len());
+                Endpoint::Connected(stream) => self.welcome(stream, presence.seat(), pretty),
+                Endpoint::Listening(listener, first) => {
+                    let key = Key::Endpoint(self.doors.len());
                     let interest = door_interest(self.accepting);
                     let socket = listener.socket();
                     let watched = socket

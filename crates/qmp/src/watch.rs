@@ -20,7 +20,7 @@ pub(crate) enum Key {
     /// The program's letters.
     Letters,
     /// A socket that clients connect to, by its index.
-    Door(usize),
+    Endpoint(usize),
     /// A client, by its id.
     Client(u64),
 }
@@ -29,7 +29,7 @@ impl Key {
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
             Key::Letters => 0,
-            Key::Door(index) => FIRST_DOOR + index as u64,
+            Key::Endpoint(index) => FIRST_DOOR + index as u64,
             Key::Client(id) => id,
         })
     }
@@ -39,7 +39,7 @@ impl Key {
             0 => Key::Letters,
             // Its index was a usize.
             #[allow(clippy::cast_possible_truncation)]
-            door if door >= FIRST_DOOR => Key::Door((door - FIRST_DOOR) as usize),
+            door if door >= FIRST_DOOR => Key::Endpoint((door - FIRST_DOOR) as usize),
             id => Key::Client(id),
         }
     }

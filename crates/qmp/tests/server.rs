@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
-use qmp::{Call, Command, Door, Event, Handle, Interface, Object, Product, Reply, Run, Server};
+use qmp::{Call, Command, Endpoint, Event, Handle, Interface, Object, Product, Reply, Run, Server};
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
 
@@ -74,7 +74,7 @@ impl Program {
         let deliver = move |call| drop(sender.send(call));
         let server = Server::spawn(handle.clone(), Arc::new(interface()), deliver).unwrap();
         server.open(
-            Door::Listening(Listener::bind(&socket).unwrap(), None),
+            Endpoint::Listening(Listener::bind(&socket).unwrap(), None),
             false,
         );
         Program {

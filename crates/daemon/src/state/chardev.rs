@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use options::{ChardevOptions, SocketAddr};
-use qmp::{Door, Presence};
+use qmp::{Endpoint, Presence};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use unix_socket::listener::{Listener, Peers};
@@ -27,7 +27,7 @@ pub(crate) struct Chardev {
 
 /// Who has it.
 enum User {
-    Nobody(Door),
+    Nobody(Endpoint),
     Monitor(Presence),
 }
 
@@ -49,8 +49,8 @@ impl Chardev {
     /// Where it is, as the field writes it.
     pub fn filename(&self) -> String {
         let connected = match &self.user {
-            User::Nobody(Door::Connected(_)) => true,
-            User::Nobody(Door::Listening(_, first)) => first.is_some(),
+            User::Nobody(Endpoint::Connected(_)) => true,
+            User::Nobody(Endpoint::Listening(_, first)) => first.is_some(),
             User::Monitor(presence) => presence.clients() > 0,
         };
         let state = if connected { "" } else { "disconnected:" };
@@ -106,7 +106,11 @@ impl Chardevs {
     }
 
     /// A monitor takes one, and says who is there.
-    pub fn take(&mut self, id: &str, open: impl FnOnce(Door) -> Presence) -> Result<(), Failure> {
+    pub fn take(
+        &mut self,
+        id: &str,
+        open: impl FnOnce(Endpoint) -> Presence,
+    ) -> Result<(), Failure> {
         let place = self.0.iter().position(|chardev| chardev.id() == id);
         let place = place.ok_or_else(|| format!("there is no chardev '{id}'"))?;
         let Chardev { options, user } = self.0.remove(place);
@@ -138,7 +142,7 @@ fn open(
                     reason(&error)
                 )
             });
-            Door::Connected(stream?)
+            Endpoint::Connected(stream?)
         }
         (addr, _) => listening(inherited.listen(addr, peers)?, options, end)?,
     };
@@ -160,13 +164,13 @@ fn listening(
     listener: Listener,
     options: &ChardevOptions,
     end: BorrowedFd<'_>,
-) -> Result<Door, Failure> {
+) -> Result<Endpoint, Failure> {
     listener.socket().set_nonblocking(true)?;
     let first = match options.waits() {
         true => first_client(&listener, end)?,
         false => None,
     };
-    Ok(Door::Listening(listener, first))
+    Ok(Endpoint::Listening(listener, first))
 }
 
 /// Waits for a client; `None` when the program is to end before one has come.
