@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use rustix::event::epoll::EventFlags;
 use serde_json::Value;
 
+use crate::client_count::CountedClient;
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
-use crate::presence::Seat;
 use crate::request::Request;
 use crate::session::{Session, Step};
 use crate::{Interface, format};
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     /// What the kernel was told to wait for.
     pub watched: EventFlags,
     stream: UnixStream,
-    _seat: Seat,
+    _counted: CountedClient,
     session: Session,
     pretty: bool,
     /// Read, and not looked at yet.
@@ -45,7 +45,7 @@ impl Client {
     pub fn new<C>(
         id: u64,
         stream: UnixStream,
-        seat: Seat,
+        counted: CountedClient,
         pretty: bool,
         interface: &Interface<C>,
         watched: EventFlags,
@@ -54,7 +54,7 @@ impl Client {
             id,
             watched,
             stream,
-            _seat: seat,
+            _counted: counted,
             session: Session::default(),
             pretty,
             input: Vec::new(),

@@ -10,6 +10,7 @@
 
 mod check;
 mod client;
+mod client_count;
 mod document;
 mod endpoint;
 mod error;
@@ -19,7 +20,7 @@ mod full;
 mod interface;
 pub mod limits;
 mod mailbox;
-mod presence;
+
 mod reply;
 mod request;
 mod response;
@@ -28,12 +29,12 @@ mod session;
 mod types;
 mod watch;
 
+pub use client_count::ClientCount;
 pub use endpoint::Endpoint;
 pub use error::{Class, Error};
 pub use format::to_text;
 pub use interface::{Arguments, Command, Event, Interface, Product, Run};
 pub use mailbox::Handle;
-pub use presence::Presence;
 pub use reply::Reply;
 pub use server::{Call, Server};
 pub use types::{Definition, Member, Object, Type, Variants};

@@ -9,15 +9,15 @@ use std::{io, mem};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
+use crate::client_count::ClientCount;
 use crate::endpoint::Endpoint;
-use crate::presence::Presence;
 
 /// What the program tells the thread.
 pub(crate) enum Letter {
     Open {
         door: Endpoint,
         pretty: bool,
-        presence: Presence,
+        clients: ClientCount,
     },
     Answer {
         client: u64,

@@ -17,11 +17,11 @@ use rustix::event::epoll::EventFlags;
 use unix_socket::listener::Listener;
 
 use crate::client::Client;
+use crate::client_count::{ClientCount, CountedClient};
 use crate::endpoint::Endpoint;
 use crate::full::Full;
 use crate::limits::MAX_CLIENTS;
 use crate::mailbox::{Handle, Letter};
-use crate::presence::{Presence, Seat};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::watch::{Key, Ready, Watch};
@@ -111,14 +111,14 @@ impl Server {
     }
 
     /// Opens one more monitor; its clients are counted.
-    pub fn open(&self, door: Endpoint, pretty: bool) -> Presence {
-        let presence = Presence::default();
+    pub fn open(&self, door: Endpoint, pretty: bool) -> ClientCount {
+        let clients = ClientCount::default();
         self.handle.send(Letter::Open {
             door,
             pretty,
-            presence: presence.share(),
+            clients: clients.share(),
         });
-        presence
+        clients
     }
 
     /// While `held`, whoever connects waits, for this process or for another one that listens on the same sockets. It is so
@@ -157,7 +157,7 @@ fn yield_to_guests() {
 struct Entrance {
     listener: Listener,
     pretty: bool,
-    presence: Presence,
+    clients: ClientCount,
 }
 
 struct Serving<C, D> {
@@ -250,9 +250,9 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             Letter::Open {
                 door,
                 pretty,
-                presence,
+                clients,
             } => match door {
-                Endpoint::Connected(stream) => self.welcome(stream, presence.seat(), pretty),
+                Endpoint::Connected(stream) => self.welcome(stream, clients.count(), pretty),
                 Endpoint::Listening(listener, first) => {
                     let key = Key::Endpoint(self.doors.len());
                     let interest = door_interest(self.accepting);
@@ -265,12 +265,12 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                         return;
                     }
                     if let Some(stream) = first {
-                        self.welcome(stream, presence.seat(), pretty);
+                        self.welcome(stream, clients.count(), pretty);
                     }
                     self.doors.push(Entrance {
                         listener,
                         pretty,
-                        presence,
+                        clients,
                     });
                 }
             },
@@ -307,7 +307,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
             return;
         };
         match entrance.listener.accept() {
-            Ok(Some(stream)) => self.welcome(stream, entrance.presence.seat(), entrance.pretty),
+            Ok(Some(stream)) => self.welcome(stream, entrance.clients.count(), entrance.pretty),
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -321,7 +321,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         }
     }
 
-    fn welcome(&mut self, stream: UnixStream, seat: Seat, pretty: bool) {
+    fn welcome(&mut self, stream: UnixStream, counted: CountedClient, pretty: bool) {
         self.last_id += 1;
         let (key, interest) = (Key::Client(self.last_id), EventFlags::IN);
         let watched = stream
@@ -334,7 +334,7 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         let client = Client::new(
             self.last_id,
             stream,
-            seat,
+            counted,
             pretty,
             &self.interface,
             interest,

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use options::{ChardevOptions, SocketAddr};
-use qmp::{Endpoint, Presence};
+use qmp::{ClientCount, Endpoint};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use unix_socket::listener::{Listener, Peers};
@@ -28,7 +28,7 @@ pub(crate) struct Chardev {
 /// Who has it.
 enum User {
     Nobody(Endpoint),
-    Monitor(Presence),
+    Monitor(ClientCount),
 }
 
 impl Chardev {
@@ -51,7 +51,7 @@ impl Chardev {
         let connected = match &self.user {
             User::Nobody(Endpoint::Connected(_)) => true,
             User::Nobody(Endpoint::Listening(_, first)) => first.is_some(),
-            User::Monitor(presence) => presence.clients() > 0,
+            User::Monitor(clients) => clients.get() > 0,
         };
         let state = if connected { "" } else { "disconnected:" };
         let server = if self.options.settings.server {
@@ -109,7 +109,7 @@ impl Chardevs {
     pub fn take(
         &mut self,
         id: &str,
-        open: impl FnOnce(Endpoint) -> Presence,
+        open: impl FnOnce(Endpoint) -> ClientCount,
     ) -> Result<(), Failure> {
         let place = self.0.iter().position(|chardev| chardev.id() == id);
         let place = place.ok_or_else(|| format!("there is no chardev '{id}'"))?;
