@@ -56,7 +56,7 @@ fn interface() -> Interface<()> {
         name: "later",
         arguments: Object::default(),
         returns: None,
-        run: Run::Later(|(), _, reply| reply.send(Ok(json!({})))),
+        run: Run::Deferred(|(), _, reply| reply.send(Ok(json!({})))),
     };
     let product = Product {
         package: "fuzz".to_owned(),

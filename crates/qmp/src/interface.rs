@@ -29,9 +29,9 @@ pub enum Run<C> {
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
     /// It begins there, and is answered when it is done. Meanwhile those of other clients run; those of its own
     /// wait.
-    Later(fn(&mut C, &Arguments, Reply)),
+    Deferred(fn(&mut C, &Arguments, Reply)),
     /// At once on the server's thread, since it never waits: also out of band.
-    Anywhere(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
+    Immediate(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
 }
 
 /// Something that clients are told unasked.
@@ -131,7 +131,7 @@ impl<C> Interface<C> {
 
 impl<C> Command<C> {
     pub(crate) fn is_oob(&self) -> bool {
-        matches!(self.run, Run::Anywhere(_))
+        matches!(self.run, Run::Immediate(_))
     }
 }
 
@@ -168,7 +168,7 @@ fn own_commands<C>() -> Vec<Command<C>> {
             name: NEGOTIATE,
             arguments: Object::of(vec![Member::optional("enable", enable)]),
             returns: None,
-            run: Run::Anywhere(|_, _| {
+            run: Run::Immediate(|_, _| {
                 Err(Error::no_command(
                     "Capabilities negotiation is already complete, command ignored",
                 ))
@@ -178,13 +178,13 @@ fn own_commands<C>() -> Vec<Command<C>> {
             name: "query-version",
             arguments: Object::default(),
             returns: Some(Type::Named("VersionInfo")),
-            run: Run::Anywhere(|interface, _| Ok(interface.product.to_json())),
+            run: Run::Immediate(|interface, _| Ok(interface.product.to_json())),
         },
         Command {
             name: "query-commands",
             arguments: Object::default(),
             returns: Some(Type::list_of("CommandInfo")),
-            run: Run::Anywhere(|interface, _| {
+            run: Run::Immediate(|interface, _| {
                 let names = interface.commands.iter().map(|command| command.name);
                 Ok(names.map(|name| json!({"name": name})).collect())
             }),
@@ -193,7 +193,7 @@ fn own_commands<C>() -> Vec<Command<C>> {
             name: "query-qmp-schema",
             arguments: Object::default(),
             returns: Some(Type::List(Box::new(Type::Any))),
-            run: Run::Anywhere(|interface, _| Ok(interface.schema())),
+            run: Run::Immediate(|interface, _| Ok(interface.schema())),
         },
     ]
 }

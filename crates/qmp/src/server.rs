@@ -3,7 +3,7 @@
 //! It waits for sockets and for letters of the program, and never for a command: those that need the
 //! program are handed to it as [`Call`]s, and their answers come back as letters. So a command that
 //! takes long in the program delays other commands, and neither clients that go out of band nor events; one that
-//! the program answers [later](Run::Later) delays only those of its own client.
+//! the program answers [later](Run::Deferred) delays only those of its own client.
 
 use std::io;
 use std::io::ErrorKind;
@@ -57,8 +57,8 @@ impl<C> Call<C> {
             Err(error) => self.reply.send(Err(error)),
             Ok(command) => match command.run {
                 Run::InBand(run) => self.reply.send(run(cx, arguments)),
-                Run::Later(run) => run(cx, arguments, self.reply),
-                Run::Anywhere(run) => self.reply.send(run(&self.interface, arguments)),
+                Run::Deferred(run) => run(cx, arguments, self.reply),
+                Run::Immediate(run) => self.reply.send(run(&self.interface, arguments)),
             },
         }
     }

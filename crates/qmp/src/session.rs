@@ -76,8 +76,8 @@ impl Session {
             return self.negotiate(interface, request).map(Some);
         }
         match interface.find(request)?.run {
-            Run::InBand(_) | Run::Later(_) => Ok(None),
-            Run::Anywhere(run) => run(interface, &request.arguments).map(Some),
+            Run::InBand(_) | Run::Deferred(_) => Ok(None),
+            Run::Immediate(run) => run(interface, &request.arguments).map(Some),
         }
     }
 

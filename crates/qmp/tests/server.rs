@@ -52,7 +52,7 @@ fn interface() -> Interface<State> {
         name: "wait",
         arguments: Object::default(),
         returns: None,
-        run: Run::Later(|state: &mut State, _, reply| state.replies.push(reply)),
+        run: Run::Deferred(|state: &mut State, _, reply| state.replies.push(reply)),
     };
     let event = Event {
         name: "TICK",

@@ -27,7 +27,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "scsi-lun-add",
             arguments: add,
             returns: None,
-            run: Run::Later(add_lun),
+            run: Run::Deferred(add_lun),
         },
         Command {
             name: "scsi-lun-del",
@@ -37,7 +37,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("lun", Type::Int),
             ]),
             returns: None,
-            run: Run::Later(delete_lun),
+            run: Run::Deferred(delete_lun),
         },
     ]
 }

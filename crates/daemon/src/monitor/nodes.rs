@@ -18,13 +18,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "blockdev-add",
             arguments: types::arguments("BlockdevOptions"),
             returns: None,
-            run: Run::Later(add),
+            run: Run::Deferred(add),
         },
         Command {
             name: "blockdev-del",
             arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
             returns: None,
-            run: Run::Later(remove),
+            run: Run::Deferred(remove),
         },
         Command {
             name: "blockdev-set-active",
@@ -33,7 +33,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("active", Type::Bool),
             ]),
             returns: None,
-            run: Run::Later(set_active),
+            run: Run::Deferred(set_active),
         },
         Command {
             name: "query-named-block-nodes",

@@ -16,7 +16,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Type::list_of("BlockdevOptions"),
         )]),
         returns: None,
-        run: Run::Later(run),
+        run: Run::Deferred(run),
     }]
 }
 

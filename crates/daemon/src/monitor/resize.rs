@@ -18,7 +18,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::required("size", Type::Int),
         ]),
         returns: None,
-        run: Run::Later(run),
+        run: Run::Deferred(run),
     }]
 }
 

@@ -14,7 +14,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "upgrade",
         arguments: Object::of(vec![Member::optional("binary", Type::Str)]),
         returns: Some(Type::Named("UpgradeInfo")),
-        run: Run::Later(upgrade),
+        run: Run::Deferred(upgrade),
     }]
 }
 
