@@ -149,7 +149,7 @@ impl Control {
     /// While `held`, whoever connects to a monitor waits for this process or for the one that takes over.
     pub fn hold_monitors(&self, held: bool) {
         if let Some(monitors) = &self.monitors {
-            monitors.hold(held);
+            monitors.pause_accepting(held);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Type check of a value, with QEMU's messages.
+//! Type check of arguments, with QEMU's error texts.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::{Definition, Error, Object, Type};
 
-/// What names stand for.
+/// The named types of an interface.
 pub(crate) type Definitions = BTreeMap<&'static str, Definition>;
 
-/// Checks all members of an object. `path` is what stands before their names, with its dot.
+/// Checks all members of an object. `path` is the prefix of their names in errors, with its dot.
 pub(crate) fn object(
     definitions: &Definitions,
     object: &Object,
@@ -89,7 +89,7 @@ fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) ->
     }
 }
 
-/// Whether a value has the form of a type, whatever is in it.
+/// Whether a value has the JSON type of a type; its content is not checked.
 fn fits(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
     match r#type {
         Type::Any => true,

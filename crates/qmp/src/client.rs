@@ -1,4 +1,4 @@
-//! One connected client: its socket, its conversation, and what waits in either direction.
+//! A connected client: its socket, its session, and the input and output that wait.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -11,61 +11,61 @@ use crate::client_count::CountedClient;
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
 use crate::request::Request;
 use crate::session::{Session, Step};
-use crate::{Interface, format};
+use crate::{Interface, json_text};
 
-/// Bytes taken off a socket at once, so that a client that sends much takes turns with others.
+/// Most bytes of one read, so that a client that sends much takes turns with others.
 const READ_BYTES: usize = 4096;
 
-/// A client.
+/// A connected client.
 pub(crate) struct Client {
     pub id: u64,
-    /// What the kernel was told to wait for.
-    pub watched: EventFlags,
+    /// The events that its socket is polled for.
+    pub polled: EventFlags,
     stream: UnixStream,
     _counted: CountedClient,
     session: Session,
     pretty: bool,
-    /// Read, and not looked at yet.
+    /// Bytes that were read and not processed yet.
     input: Vec<u8>,
     output: Vec<u8>,
-    /// So much of the output has gone.
-    written: usize,
-    /// The program is at a request.
-    asked: bool,
-    /// Those behind it: so they are carried out, and answered, in their order.
-    behind: VecDeque<Request>,
-    /// It sends nothing more.
-    ended: bool,
-    /// It does not take answers any more.
-    gone: bool,
+    /// Bytes of `output` that are sent.
+    sent: usize,
+    /// A request of it is in the program.
+    in_program: bool,
+    /// Requests after that one. They wait, so that responses are in the order of requests.
+    queued: VecDeque<Request>,
+    /// No more input is read: the client has closed its side, or the server ends.
+    input_closed: bool,
+    /// The connection is broken, or is given up.
+    disconnected: bool,
 }
 
 impl Client {
-    /// Greets a client. The socket does not block, and is `watched`.
+    /// Greets a client. Its socket is not blocking, and is polled for `polled`.
     pub fn new<C>(
         id: u64,
         stream: UnixStream,
         counted: CountedClient,
         pretty: bool,
         interface: &Interface<C>,
-        watched: EventFlags,
+        polled: EventFlags,
     ) -> Self {
         let mut client = Client {
             id,
-            watched,
+            polled,
             stream,
             _counted: counted,
             session: Session::default(),
             pretty,
             input: Vec::new(),
             output: Vec::new(),
-            written: 0,
-            asked: false,
-            behind: VecDeque::new(),
-            ended: false,
-            gone: false,
+            sent: 0,
+            in_program: false,
+            queued: VecDeque::new(),
+            input_closed: false,
+            disconnected: false,
         };
-        client.say(&Session::greeting(interface));
+        client.send(&Session::greeting(interface));
         client
     }
 
@@ -73,28 +73,28 @@ impl Client {
         &self.stream
     }
 
-    /// What to wait for.
+    /// The events to poll its socket for.
     pub fn interest(&self) -> EventFlags {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.reads());
-        flags.set(EventFlags::OUT, self.waiting() > 0);
+        flags.set(EventFlags::OUT, self.unsent() > 0);
         flags
     }
 
-    /// Nothing more is to be done for it.
+    /// Whether nothing is left to do for it.
     pub fn is_finished(&self) -> bool {
-        let silent = self.input.is_empty() && !self.asked && self.waiting() == 0;
-        self.gone || self.ended && silent
+        let is_idle = self.input.is_empty() && !self.in_program && self.unsent() == 0;
+        self.disconnected || self.input_closed && is_idle
     }
 
-    /// Reads no more requests. Those that were read are answered.
-    pub fn end(&mut self) {
-        self.ended = true;
+    /// Stops reading requests. Those in the program and in the queue are still answered.
+    pub fn close_input(&mut self) {
+        self.input_closed = true;
         self.input.clear();
     }
 
-    /// Something has happened to the socket.
-    pub fn ready<C>(
+    /// Reads and writes as far as the socket is ready.
+    pub fn handle_ready<C>(
         &mut self,
         readiness: EventFlags,
         interface: &Interface<C>,
@@ -103,54 +103,56 @@ impl Client {
         if readiness.contains(EventFlags::IN) && self.reads() {
             self.read();
         } else if readiness.intersects(EventFlags::HUP | EventFlags::ERR) {
-            self.gone = true;
+            self.disconnected = true;
         }
         if readiness.contains(EventFlags::OUT) {
             self.write();
         }
-        self.proceed(interface, forward);
+        self.process_input(interface, forward);
     }
 
-    /// The program has answered a request.
-    pub fn answer<C>(
+    /// Sends the response to the request that is in the program, and submits the next one.
+    pub fn respond<C>(
         &mut self,
-        answer: &Value,
+        response: &Value,
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
-        self.say(answer);
-        match self.behind.pop_front() {
+        self.send(response);
+        match self.queued.pop_front() {
             Some(next) => forward(next),
-            None => self.asked = false,
+            None => self.in_program = false,
         }
-        self.proceed(interface, forward);
+        self.process_input(interface, forward);
     }
 
-    /// Tells an event, unless the client is not there yet, or has not read for long: it is gone then.
-    pub fn tell(&mut self, event: &Value) {
-        if !self.session.hears_events() || self.gone {
+    /// Sends an event, if the session is negotiated. A client that has not read for long is disconnected instead.
+    pub fn send_event(&mut self, event: &Value) {
+        if !self.session.wants_events() || self.disconnected {
             return;
         }
-        if self.waiting() > MAX_OUTPUT_BYTES {
+        if self.unsent() > MAX_OUTPUT_BYTES {
             tracing::warn!("a monitor's client does not read: it is disconnected");
-            self.gone = true;
+            self.disconnected = true;
             return;
         }
-        self.say(event);
+        self.send(event);
     }
 
-    /// Carries out what was read, as far as answers find room.
-    fn proceed<C>(&mut self, interface: &Interface<C>, forward: &mut dyn FnMut(Request)) {
+    /// Processes input while there is room for responses.
+    fn process_input<C>(&mut self, interface: &Interface<C>, forward: &mut dyn FnMut(Request)) {
         loop {
             let input = std::mem::take(&mut self.input);
             let mut bytes = input.as_slice();
             while !self.is_full() {
                 match self.session.next(interface, &mut bytes) {
                     None => break,
-                    Some(Step::Answer(answer)) => self.say(&answer),
-                    Some(Step::Forward(request)) if self.asked => self.behind.push_back(request),
+                    Some(Step::Respond(response)) => self.send(&response),
+                    Some(Step::Forward(request)) if self.in_program => {
+                        self.queued.push_back(request)
+                    }
                     Some(Step::Forward(request)) => {
-                        self.asked = true;
+                        self.in_program = true;
                         forward(request);
                     }
                 }
@@ -158,57 +160,58 @@ impl Client {
             self.input = bytes.to_vec();
             let was_full = self.is_full();
             self.write();
-            // Writing has made room: go on, if there is something.
-            if self.input.is_empty() || !was_full || self.is_full() || self.gone {
+            // Go on only if writing has made room and input is left.
+            if self.input.is_empty() || !was_full || self.is_full() || self.disconnected {
                 return;
             }
         }
     }
 
     fn reads(&self) -> bool {
-        !self.ended && !self.is_full()
+        !self.input_closed && !self.is_full()
     }
 
     fn is_full(&self) -> bool {
-        self.pending() >= MAX_PENDING || self.waiting() > FULL_OUTPUT_BYTES
+        self.pending() >= MAX_PENDING || self.unsent() > FULL_OUTPUT_BYTES
     }
 
-    /// Requests that are not answered.
+    /// Requests without a response.
     fn pending(&self) -> usize {
-        usize::from(self.asked) + self.behind.len()
+        usize::from(self.in_program) + self.queued.len()
     }
 
-    fn waiting(&self) -> usize {
-        self.output.len() - self.written
+    /// Bytes of output that wait to be read by the client.
+    fn unsent(&self) -> usize {
+        self.output.len() - self.sent
     }
 
     fn read(&mut self) {
         let mut buffer = [0; READ_BYTES];
         match (&self.stream).read(&mut buffer) {
-            Ok(0) => self.ended = true,
+            Ok(0) => self.input_closed = true,
             Ok(count) => self.input.extend(&buffer[..count]),
             Err(error) if retries(error.kind()) => {}
-            Err(_) => self.gone = true,
+            Err(_) => self.disconnected = true,
         }
     }
 
     fn write(&mut self) {
-        while self.waiting() > 0 {
-            match (&self.stream).write(&self.output[self.written..]) {
-                Ok(count) => self.written += count,
+        while self.unsent() > 0 {
+            match (&self.stream).write(&self.output[self.sent..]) {
+                Ok(count) => self.sent += count,
                 Err(error) if retries(error.kind()) => break,
                 Err(_) => {
-                    self.gone = true;
+                    self.disconnected = true;
                     return;
                 }
             }
         }
-        self.output.drain(..self.written);
-        self.written = 0;
+        self.output.drain(..self.sent);
+        self.sent = 0;
     }
 
-    fn say(&mut self, message: &Value) {
-        format::write(&mut self.output, message, self.pretty);
+    fn send(&mut self, message: &Value) {
+        json_text::write(&mut self.output, message, self.pretty);
         self.output.extend(b"\r\n");
     }
 }

@@ -1,20 +1,20 @@
-//! Error answers of requests.
+//! Errors of commands.
 
 use serde_json::{Value, json};
 
-/// The classes that clients tell errors apart by.
+/// The class of an error, for programs; people read the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Any other error: the text says what is wrong.
     Generic,
-    /// There is no such command, or not now.
+    /// There is no such command, or it is not allowed now.
     CommandNotFound,
     /// There is no such object.
     DeviceNotFound,
 }
 
 impl Class {
-    /// Its name on the wire.
+    /// The name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Class {
     }
 }
 
-/// Why a request failed.
+/// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Its class.
@@ -35,7 +35,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Of the class that most are of.
+    /// An error of class [`Class::Generic`].
     pub fn generic(text: impl Into<String>) -> Self {
         Error {
             class: Class::Generic,
@@ -43,7 +43,7 @@ impl Error {
         }
     }
 
-    /// An object that is not there.
+    /// An object that does not exist.
     pub fn device_not_found(text: impl Into<String>) -> Self {
         Error {
             class: Class::DeviceNotFound,

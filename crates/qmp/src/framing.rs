@@ -1,40 +1,39 @@
 //! Boundaries of messages in a stream of bytes.
 //!
-//! Messages follow each other with or without blanks between them, so the end of one is found by
-//! counting brackets. On the way a message is made standard JSON: the field also takes strings in
-//! single quotes. After an error everything is skipped up to the next control character (a line's
-//! end, say) or a byte 0xFE or 0xFF, which no text contains: by these a client can begin anew.
+//! Messages may follow each other without white space, so the end of one is found by counting brackets. Strings in single
+//! quotes, which QEMU also accepts, become standard JSON on the way. After an error all bytes are skipped up to the next
+//! control character (such as the end of a line) or a byte 0xFE or 0xFF, which no text contains: with these a client can resynchronize.
 
 use crate::limits::{MAX_DEPTH, MAX_MESSAGE_BYTES};
 
-/// What was found in the stream.
+/// A part of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The bytes of one JSON document, most likely.
+    /// The bytes of a message. They are balanced, but not yet known to be JSON.
     Message(Vec<u8>),
-    /// Something else: what is wrong with it.
+    /// Bytes that cannot be a message, with the reason.
     Bad(String),
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Outside of strings; also between messages.
+    /// Outside of strings, or between messages.
     Plain,
-    /// In a string that this quote ends.
+    /// In a string that ends with this quote.
     String(u8),
-    /// Behind a backslash in it.
+    /// After a backslash in a string.
     Escape(u8),
-    /// In a number or a word that stands alone.
+    /// In a number or word outside of brackets.
     Word,
-    /// Behind an error.
+    /// After an error.
     Skipping,
 }
 
-/// Cuts a stream into messages.
+/// Splits a stream into messages.
 pub(crate) struct Framer {
     state: State,
     text: Vec<u8>,
-    /// The brackets that will close what is open.
+    /// The closing brackets that are still to come, the next one last.
     closing: Vec<u8>,
 }
 
@@ -49,11 +48,11 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Takes bytes off the front of `bytes` until something is complete; `None` when they are used up.
+    /// Consumes bytes of `bytes` until a part is complete; `None` when they are used up.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if matches!(self.state, State::Word) && !is_word(byte) {
-                // This byte belongs to what follows.
+                // This byte belongs to the next message.
                 return Some(self.complete());
             }
             *bytes = rest;
@@ -63,7 +62,7 @@ impl Framer {
             }
             if self.text.len() > MAX_MESSAGE_BYTES {
                 let text = format!("a message has more than {MAX_MESSAGE_BYTES} bytes");
-                return Some(self.skip_behind(text));
+                return Some(self.skip_after(text));
             }
         }
         None
@@ -77,7 +76,7 @@ impl Framer {
                 }
                 None
             }
-            _ if byte >= 0xfe => Some(self.anew(stray(byte))),
+            _ if byte >= 0xfe => Some(self.resume_after(stray(byte))),
             State::Plain => self.plain(byte),
             State::Word => {
                 self.text.push(byte);
@@ -85,7 +84,7 @@ impl Framer {
             }
             State::String(_) | State::Escape(_) if byte < b' ' => {
                 let text = format!("{} in a string", stray(byte));
-                Some(self.anew(text))
+                Some(self.resume_after(text))
             }
             State::String(quote) => {
                 if byte == quote {
@@ -95,7 +94,7 @@ impl Framer {
                 }
                 match byte {
                     b'\\' => self.state = State::Escape(quote),
-                    // Of a string in single quotes.
+                    // In a string in single quotes it needs no escape.
                     b'"' => self.text.extend(b"\\\""),
                     _ => self.text.push(byte),
                 }
@@ -117,7 +116,7 @@ impl Framer {
             b'{' | b'[' => {
                 if self.closing.len() == MAX_DEPTH {
                     let text = format!("more than {MAX_DEPTH} objects and lists inside each other");
-                    return Some(self.skip_behind(text));
+                    return Some(self.skip_after(text));
                 }
                 self.closing.push(if byte == b'{' { b'}' } else { b']' });
                 self.text.push(byte);
@@ -125,7 +124,7 @@ impl Framer {
             }
             b'}' | b']' => {
                 if self.closing.pop() != Some(byte) {
-                    return Some(self.anew("expecting value".to_owned()));
+                    return Some(self.resume_after("expecting value".to_owned()));
                 }
                 self.text.push(byte);
                 self.closing.is_empty().then(|| self.complete())
@@ -141,7 +140,9 @@ impl Framer {
                 }
                 None
             }
-            b':' | b',' if self.closing.is_empty() => Some(self.anew("expecting value".to_owned())),
+            b':' | b',' if self.closing.is_empty() => {
+                Some(self.resume_after("expecting value".to_owned()))
+            }
             b':' | b',' => {
                 self.text.push(byte);
                 None
@@ -153,8 +154,8 @@ impl Framer {
                 }
                 None
             }
-            _ if ends_skipping(byte) => Some(self.anew(stray(byte))),
-            _ => Some(self.skip_behind(stray(byte))),
+            _ if ends_skipping(byte) => Some(self.resume_after(stray(byte))),
+            _ => Some(self.skip_after(stray(byte))),
         }
     }
 
@@ -163,13 +164,14 @@ impl Framer {
         Frame::Message(std::mem::take(&mut self.text))
     }
 
-    /// An error whose last byte begins nothing.
-    fn anew(&mut self, text: String) -> Frame {
+    /// An error after which the next byte may begin a message.
+    fn resume_after(&mut self, text: String) -> Frame {
         *self = Framer::default();
         Frame::Bad(text)
     }
 
-    fn skip_behind(&mut self, text: String) -> Frame {
+    /// An error after which bytes are skipped.
+    fn skip_after(&mut self, text: String) -> Frame {
         *self = Framer {
             state: State::Skipping,
             ..Framer::default()
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn single_quotes_become_double_ones() {
+    fn single_quotes_become_double_quotes() {
         check(
             br#"{'a"b': 'it\'s', "c\'": '\n\\'}"#,
             &[Ok(r#"{"a\"b": "it's", "c'": "\n\\"}"#)],
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_error_the_next_line_counts() {
+    fn after_an_error_messages_are_read_from_the_next_line() {
         check(b"@ {\"no\":1}\n{}", &[Err("stray '@'"), Ok("{}")]);
         check(b"{\"a\n{}", &[Err("stray '\\n' in a string"), Ok("{}")]);
         check(b"{\"a\xff{}", &[Err("stray '\\xff'"), Ok("{}")]);
@@ -280,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_came_before_a_line_that_begins_anew_is_heard(
+        fn a_message_after_0xff_and_a_newline_is_read_after_any_bytes(
             noise in proptest::collection::vec(any::<u8>(), 0..300)
         ) {
             let mut stream = noise;

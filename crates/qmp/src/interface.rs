@@ -1,4 +1,4 @@
-//! The interface of a program: commands, events, and the types they use.
+//! Interface of a program: its commands, its events, and their types.
 
 mod schema;
 
@@ -8,46 +8,46 @@ use crate::check::{self, Definitions};
 use crate::request::Request;
 use crate::{Definition, Error, Member, Object, Reply, Type};
 
-/// The arguments of a command; they are of the types that it declares.
+/// The arguments of a command, checked to be of the types that it declares.
 pub type Arguments = Map<String, Value>;
 
-/// A command. `C` is what the program gives it to work on.
+/// A command. `C` is the state of the program that it works on.
 pub struct Command<C> {
     /// Its name.
     pub name: &'static str,
-    /// What it takes.
+    /// Its arguments.
     pub arguments: Object,
-    /// What it answers; `None`: that it is done.
+    /// The type of its result; `None`: an empty object.
     pub returns: Option<Type>,
-    /// What it does.
+    /// The function that runs it.
     pub run: Run<C>,
 }
 
-/// Where a command runs.
+/// The function of a command, by the thread that runs it.
 pub enum Run<C> {
-    /// One after the other where the program wants it, see [`crate::Call`].
+    /// Runs on a thread of the program's choice, see [`crate::Call`], one after the other.
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
-    /// It begins there, and is answered when it is done. Meanwhile those of other clients run; those of its own
+    /// Starts like `InBand`, and replies later. Meanwhile commands of other clients run; further ones of the same client
     /// wait.
     Deferred(fn(&mut C, &Arguments, Reply)),
-    /// At once on the server's thread, since it never waits: also out of band.
+    /// Runs at once on the server's thread, in band or out of band. It must not block.
     Immediate(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
 }
 
-/// Something that clients are told unasked.
+/// An event, sent to all clients.
 pub struct Event {
     /// Its name.
     pub name: &'static str,
-    /// What it carries.
+    /// Its data.
     pub data: Object,
 }
 
-/// Who answers.
+/// Name and version of the program, for `query-version`.
 #[derive(Clone, Debug)]
 pub struct Product {
-    /// Name and version for people.
+    /// The program's name and version, for people.
     pub package: String,
-    /// Major, minor, micro.
+    /// Major, minor and micro version.
     pub version: [u64; 3],
 }
 
@@ -61,7 +61,7 @@ impl Product {
     }
 }
 
-/// Everything that a program can be asked.
+/// The commands and events of a program, with their types.
 pub struct Interface<C> {
     pub(crate) product: Product,
     pub(crate) definitions: Definitions,
@@ -69,14 +69,14 @@ pub struct Interface<C> {
     pub(crate) events: Vec<Event>,
 }
 
-/// The command that begins a session.
+/// The command that ends the negotiation of capabilities.
 pub(crate) const NEGOTIATE: &str = "qmp_capabilities";
 
 impl<C> Interface<C> {
-    /// Of a program's own definitions, commands and events; what every monitor has is added.
+    /// Joins the definitions, commands and events of a program with those that every monitor has.
     ///
     /// # Panics
-    /// When a name is defined twice, or used and not defined: a mistake in the program.
+    /// A name is defined twice, or used and not defined: a mistake in the program.
     #[must_use]
     pub fn new(
         product: Product,
@@ -87,11 +87,11 @@ impl<C> Interface<C> {
         let mut interface = Interface {
             product,
             definitions: Definitions::new(),
-            commands: own_commands(),
+            commands: common_commands(),
             events,
         };
         interface.commands.extend(commands);
-        for (name, definition) in own_definitions().into_iter().chain(definitions) {
+        for (name, definition) in common_definitions().into_iter().chain(definitions) {
             let before = interface.definitions.insert(name, definition);
             assert!(before.is_none(), "{name} is defined twice");
         }
@@ -99,7 +99,7 @@ impl<C> Interface<C> {
         interface
     }
 
-    /// What `query-qmp-schema` answers.
+    /// The result of `query-qmp-schema`.
     #[must_use]
     pub fn schema(&self) -> Value {
         schema::describe(self)
@@ -109,7 +109,7 @@ impl<C> Interface<C> {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// The command that a request names, if it can be carried out so.
+    /// The command that a request names, if it may run with these arguments.
     pub(crate) fn find(&self, request: &Request) -> Result<&Command<C>, Error> {
         let name = &request.command;
         let command = self
@@ -135,7 +135,8 @@ impl<C> Command<C> {
     }
 }
 
-fn own_definitions() -> Vec<(&'static str, Definition)> {
+/// Types of the commands that every monitor has.
+fn common_definitions() -> Vec<(&'static str, Definition)> {
     let object = |members| Definition::Object(Object::of(members));
     vec![
         ("QMPCapability", Definition::Enum(vec!["oob"])),
@@ -161,7 +162,8 @@ fn own_definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-fn own_commands<C>() -> Vec<Command<C>> {
+/// Commands that every monitor has.
+fn common_commands<C>() -> Vec<Command<C>> {
     let enable = Type::list_of("QMPCapability");
     vec![
         Command {

@@ -1,40 +1,39 @@
-//! QMP, the protocol by which QEMU's monitors are spoken to: JSON messages over a stream.
+//! QMP, the protocol of QEMU's monitors: JSON messages over a stream.
 //!
-//! What a program can be asked is an [`Interface`]: commands, events and their types, each declared
-//! once. Requests are checked against it, it dispatches them, and `query-qmp-schema` is written
-//! from it, so the three cannot differ. A [`Server`] speaks with any number of clients on one
-//! thread; commands run where the program wants them to, see [`Call`].
+//! An [`Interface`] declares the commands and events of a program and their types, each once. Requests are checked against
+//! it and dispatched by it, and `query-qmp-schema` is made from it, so the three cannot differ. A [`Server`] serves any
+//! number of clients on one thread; commands run on a thread of the program's choice, see [`Call`].
 //!
-//! A client may send anything, and may never read: see [`limits`] for what that can cost.
-//! What the program does is not known here.
+//! A client may send anything, and may never read: [`limits`] bounds what that can cost. The effects of commands are the
+//! program's, not this crate's.
 
 mod check;
 mod client;
 mod client_count;
-mod document;
+mod client_limit;
 mod endpoint;
 mod error;
-mod format;
 mod framing;
-mod full;
 mod interface;
+mod json_text;
 pub mod limits;
-mod mailbox;
+mod poller;
 
 mod reply;
 mod request;
 mod response;
 mod server;
+mod server_message;
 mod session;
+mod strict_json;
 mod types;
-mod watch;
 
 pub use client_count::ClientCount;
 pub use endpoint::Endpoint;
 pub use error::{Class, Error};
-pub use format::to_text;
 pub use interface::{Arguments, Command, Event, Interface, Product, Run};
-pub use mailbox::Handle;
+pub use json_text::to_text;
 pub use reply::Reply;
 pub use server::{Call, Server};
+pub use server_message::Handle;
 pub use types::{Definition, Member, Object, Type, Variants};

@@ -1,21 +1,20 @@
-//! Limits of a client. The field allows 64 MiB per message; here every bound is small, since
-//! nothing that can be said needs more.
+//! Limits of clients. QEMU allows 64 MiB per message; here every limit is small, since no command needs more.
 
-/// Bytes of a request at most. The longest, a node with every option, has a few thousand.
+/// Most bytes of a request. The longest, a node with every option, has a few thousand.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// Objects and lists inside each other at most. Parsers and checks recurse; nothing goes beyond ten.
+/// Most levels of nested objects and lists. Parsers and checks recurse; no command goes beyond ten.
 pub const MAX_DEPTH: usize = 64;
 
-/// Clients at once, of all monitors together. More wait to be accepted.
+/// Most clients at a time, of all monitors together. Further ones wait to be accepted.
 pub const MAX_CLIENTS: usize = 128;
 
-/// Requests of one client that wait for the program at most; more are not read. The field's number.
+/// Most requests of one client that wait for the program; no more are read then. QEMU has the same limit.
 pub const MAX_PENDING: usize = 8;
 
-/// Answers that wait for a client to read them, in bytes; with more its requests are not read.
+/// Bytes of output that wait for a client to read them; with more, its requests are not read.
 pub const FULL_OUTPUT_BYTES: usize = 64 << 10;
 
-/// As many events and answers that wait for a client end its connection when one more event is due.
-/// Answers alone stay below: [`FULL_OUTPUT_BYTES`] and [`MAX_PENDING`] more of them.
+/// Bytes of output that wait for a client above which the next event disconnects it. Responses alone stay below: [`FULL_OUTPUT_BYTES`]
+/// and [`MAX_PENDING`] more of them.
 pub const MAX_OUTPUT_BYTES: usize = 4 << 20;

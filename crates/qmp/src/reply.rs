@@ -1,11 +1,11 @@
-//! The answer that a request still waits for.
+//! Reply to a request whose command is not done yet.
 
 use serde_json::Value;
 
 use crate::{Error, Handle, response};
 
-/// Answers a request, from any thread. One that is dropped says that the daemon is about to end: nothing else
-/// leaves a request behind.
+/// Sends the response to a request, from any thread. If it is dropped, the client gets the error that the daemon is about to
+/// end, since requests are abandoned for no other reason.
 pub struct Reply {
     handle: Handle,
     client: u64,
@@ -23,22 +23,22 @@ impl Reply {
         }
     }
 
-    /// The client gets this.
+    /// Sends the outcome of the command to the client.
     pub fn send(mut self, outcome: Result<Value, Error>) {
-        self.say(outcome);
+        self.respond(outcome);
     }
 
-    fn say(&mut self, outcome: Result<Value, Error>) {
+    fn respond(&mut self, outcome: Result<Value, Error>) {
         self.sent = true;
         self.handle
-            .answer(self.client, response::to_json(outcome, self.id.take()));
+            .respond(self.client, response::to_json(outcome, self.id.take()));
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.sent {
-            self.say(Err(Error::generic("the daemon is about to end")));
+            self.respond(Err(Error::generic("the daemon is about to end")));
         }
     }
 }

@@ -1,25 +1,24 @@
-//! A request, taken apart.
+//! A request of a client, parsed.
 
 use serde_json::{Map, Value};
 
-use crate::Error;
-use crate::document;
+use crate::{Error, strict_json};
 
-/// What a client asks for.
+/// A command with its arguments, as a client sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// Goes back with the answer as it came.
+    /// Returned with the response, unchanged.
     pub id: Option<Value>,
     pub command: String,
-    /// Out of band: ahead of whatever waits.
+    /// Out of band: run ahead of commands that wait.
     pub oob: bool,
     pub arguments: Map<String, Value>,
 }
 
 impl Request {
-    /// Reads one from a message. The `id` is known even where the rest is wrong.
+    /// Parses a message. An error comes with the `id`, if the message has one, for the response.
     pub fn read(text: &[u8]) -> Result<Self, (Option<Value>, Error)> {
-        let value = document::parse(text)
+        let value = strict_json::parse(text)
             .map_err(|error| (None, Error::generic(format!("JSON parse error, {error}"))))?;
         let Value::Object(mut members) = value else {
             return Err((None, Error::generic("QMP input must be a JSON object")));
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_as_the_field_says_it() {
+    fn malformed_requests_have_the_error_texts_of_qemu() {
         for (text, reason) in [
             ("[1]", "QMP input must be a JSON object"),
             ("{}", "QMP input lacks member 'execute'"),

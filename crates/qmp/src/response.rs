@@ -1,4 +1,4 @@
-//! The response to a request.
+//! Responses to requests, as JSON.
 
 use serde_json::{Value, json};
 

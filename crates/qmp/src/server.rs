@@ -1,9 +1,8 @@
-//! The thread that all monitors share.
+//! Monitor server: one thread for all monitors.
 //!
-//! It waits for sockets and for letters of the program, and never for a command: those that need the
-//! program are handed to it as [`Call`]s, and their answers come back as letters. So a command that
-//! takes long in the program delays other commands, and neither clients that go out of band nor events; one that
-//! the program answers [later](Run::Deferred) delays only those of its own client.
+//! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is passed
+//! to it as a [`Call`], and its response comes back as a message. So a slow command in the program delays other commands, but
+//! neither out-of-band commands nor events; a [deferred](Run::Deferred) one delays only further commands of its own client.
 
 use std::io;
 use std::io::ErrorKind;
@@ -18,25 +17,25 @@ use unix_socket::listener::Listener;
 
 use crate::client::Client;
 use crate::client_count::{ClientCount, CountedClient};
+use crate::client_limit::ClientLimitWarning;
 use crate::endpoint::Endpoint;
-use crate::full::Full;
 use crate::limits::MAX_CLIENTS;
-use crate::mailbox::{Handle, Letter};
+use crate::poller::{Poller, Ready, Source};
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::watch::{Key, Ready, Watch};
+use crate::server_message::{Handle, ServerMessage};
 use crate::{Interface, Run};
 
-/// How long clients have at the end to read their last answers.
-const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
+/// Time that clients have to read their last responses when the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// More than the program's own, see sched(7): each step takes a fifth of what is left.
+/// Nice value of the thread, see sched(7): each step takes a fifth of the remaining share.
 const NICENESS: i32 = 10;
 
-/// How long no client is accepted after that has failed: most likely descriptors have run out.
-const ACCEPT_AGAIN_TIME: Duration = Duration::from_millis(100);
+/// Pause after a failed accept: most likely descriptors have run out.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A command that the program carries out where it wants to. One that is dropped is refused.
+/// A command to run on a thread of the program. If it is dropped, the client gets an error.
 pub struct Call<C> {
     interface: Arc<Interface<C>>,
     request: Request,
@@ -44,13 +43,13 @@ pub struct Call<C> {
 }
 
 impl<C> Call<C> {
-    /// Whether it only asks, by its name: a program is the same afterwards.
+    /// Whether the command only reads state, by its name.
     #[must_use]
     pub fn is_query(&self) -> bool {
         self.request.command.starts_with("query-")
     }
 
-    /// Carries it out; the client gets the answer, now or when it is done.
+    /// Runs the command. The client gets the response, now or when the command is done.
     pub fn run(self, cx: &mut C) {
         let arguments = &self.request.arguments;
         match self.interface.find(&self.request) {
@@ -64,35 +63,35 @@ impl<C> Call<C> {
     }
 }
 
-/// A running server. Dropping it gives clients a moment to read their last answers.
+/// A running monitor server. Dropping it leaves clients a moment to read their last responses.
 pub struct Server {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts it. `deliver` hands commands to the program, and must not block. There is one of each client at a
-    /// time.
+    /// Starts the server. `deliver` passes commands to the program, and must not block. Each client has at most one command in
+    /// the program at a time.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// The thread cannot be started.
     pub fn spawn<C: 'static>(
         handle: Handle,
         interface: Arc<Interface<C>>,
         deliver: impl Fn(Call<C>) + Send + 'static,
     ) -> io::Result<Self> {
-        let serving = Serving {
+        let thread = ServerThread {
             interface,
             handle: handle.clone(),
             deliver,
-            watch: Watch::new(handle.wake())?,
-            doors: Vec::new(),
+            poller: Poller::new(handle.wake())?,
+            listeners: Vec::new(),
             accepting: true,
-            held: false,
+            paused: false,
             clients: Vec::new(),
             last_id: 0,
-            accept_again: None,
-            full: Full::default(),
+            accept_retry: None,
+            limit_warning: ClientLimitWarning::default(),
             deadline: None,
         };
         handle.open();
@@ -100,8 +99,8 @@ impl Server {
             .name("monitors".into())
             .spawn(move || {
                 yield_to_guests();
-                let handle = serving.handle.clone();
-                serving.run();
+                let handle = thread.handle.clone();
+                thread.run();
                 handle.close();
             })?;
         Ok(Server {
@@ -110,30 +109,31 @@ impl Server {
         })
     }
 
-    /// Opens one more monitor; its clients are counted.
-    pub fn open(&self, door: Endpoint, pretty: bool) -> ClientCount {
+    /// Opens a monitor; returns the count of its clients.
+    pub fn open(&self, endpoint: Endpoint, pretty: bool) -> ClientCount {
         let clients = ClientCount::default();
-        self.handle.send(Letter::Open {
-            door,
+        self.handle.send(ServerMessage::Open {
+            endpoint,
             pretty,
             clients: clients.share(),
         });
         clients
     }
 
-    /// While `held`, whoever connects waits, for this process or for another one that listens on the same sockets. It is so
-    /// when this returns.
-    pub fn hold(&self, held: bool) {
+    /// Pauses or resumes the acceptance of clients; it takes effect before this returns. New clients wait meanwhile, for this
+    /// process or for another one that listens on the same sockets.
+    pub fn pause_accepting(&self, paused: bool) {
         let (done, is_done) = sync_channel(1);
-        self.handle.send(Letter::Hold { held, done });
-        // Fails when the thread has ended, which accepts nobody.
+        self.handle
+            .send(ServerMessage::PauseAccepting { paused, done });
+        // Fails when the thread has ended, which accepts no client either.
         let _ = is_done.recv();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.handle.send(Letter::Stop);
+        self.handle.send(ServerMessage::Stop);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -145,47 +145,50 @@ impl Drop for Server {
     }
 }
 
-/// Whoever asks much waits longer for its answers, and guests do not: an iothread that has as much to do
-/// gets ten times the processor time. All commands come through this thread, so that it holds back the
-/// program's as well. No thread begins here that would inherit it.
+/// Lowers the priority of this thread, so that a client with many requests slows itself down and not guests: an iothread that
+/// is as busy gets ten times the processor time. All commands come through this thread, so this limits those in the program
+/// as well. No thread that would inherit the priority is started here.
 fn yield_to_guests() {
-    // Lowering one's own priority takes no rights; without it all works as well.
+    // Needs no privilege; if it fails, everything works all the same.
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// A socket that clients of a monitor connect to.
-struct Entrance {
+/// The listening socket of a monitor.
+struct MonitorListener {
     listener: Listener,
     pretty: bool,
     clients: ClientCount,
 }
 
-struct Serving<C, D> {
+/// State of the thread.
+struct ServerThread<C, D> {
     interface: Arc<Interface<C>>,
     handle: Handle,
     deliver: D,
-    watch: Watch,
-    doors: Vec<Entrance>,
-    /// Doors are watched.
+    poller: Poller,
+    listeners: Vec<MonitorListener>,
+    /// Listening sockets are polled.
     accepting: bool,
-    /// Nobody is let in.
-    held: bool,
+    /// No client is accepted, see [`Server::pause_accepting`].
+    paused: bool,
+    /// In the order of their ids.
     clients: Vec<Client>,
     last_id: u64,
-    accept_again: Option<Instant>,
-    full: Full,
-    /// When it ends at the latest, once it was told to.
+    /// When to accept clients again after an error.
+    accept_retry: Option<Instant>,
+    limit_warning: ClientLimitWarning,
+    /// The latest end of the thread, once it is stopped.
     deadline: Option<Instant>,
 }
 
-impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
+impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
     fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.accept_again = self.accept_again.filter(|again| *again > now);
+            self.accept_retry = self.accept_retry.filter(|again| *again > now);
             self.clients.retain(|client| !client.is_finished());
-            let late = self.deadline.is_some_and(|deadline| deadline <= now);
-            if late || self.deadline.is_some() && self.clients.is_empty() {
+            let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
+            if is_late || self.deadline.is_some() && self.clients.is_empty() {
                 return;
             }
             match self.wait(now) {
@@ -194,8 +197,8 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
                 Err(error) => {
                     tracing::error!(
                         %error,
-                        advice = "disks are served all the same; start the daemon anew when it suits",
-                        "monitors cannot be served any more"
+                        advice = "disks are not affected; restart the daemon when convenient",
+                        "the monitors' thread cannot wait for sockets and ends"
                     );
                     return;
                 }
@@ -203,132 +206,136 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         }
     }
 
-    /// What is ready.
+    /// Waits until sockets or messages are ready.
     fn wait(&mut self, now: Instant) -> io::Result<Vec<Ready>> {
-        let accepts = !self.held && self.accept_again.is_none() && self.clients.len() < MAX_CLIENTS;
+        let accepts =
+            !self.paused && self.accept_retry.is_none() && self.clients.len() < MAX_CLIENTS;
         if accepts != self.accepting {
-            for (index, door) in self.doors.iter().enumerate() {
-                let socket = door.listener.socket();
-                self.watch
-                    .change(socket, Key::Endpoint(index), door_interest(accepts))?;
+            for (index, listener) in self.listeners.iter().enumerate() {
+                let socket = listener.listener.socket();
+                self.poller
+                    .change(socket, Source::Listener(index), listener_events(accepts))?;
             }
             self.accepting = accepts;
         }
         for client in &mut self.clients {
             let interest = client.interest();
-            if interest != client.watched {
-                self.watch
-                    .change(client.stream(), Key::Client(client.id), interest)?;
-                client.watched = interest;
+            if interest != client.polled {
+                self.poller
+                    .change(client.stream(), Source::Client(client.id), interest)?;
+                client.polled = interest;
             }
         }
-        let until = [self.accept_again, self.deadline];
+        let until = [self.accept_retry, self.deadline];
         let until = until.into_iter().flatten().min();
-        self.watch.wait(until.map(|until| until - now))
+        self.poller.wait(until.map(|until| until - now))
     }
 
     fn handle(&mut self, ready: Ready) {
-        match ready.key {
-            Key::Letters => {
-                for letter in self.handle.take() {
-                    self.read(letter);
+        match ready.source {
+            Source::Messages => {
+                for message in self.handle.take() {
+                    self.handle_message(message);
                 }
             }
-            Key::Endpoint(index) => self.accept(index),
-            // They stand in the order in which they came.
-            Key::Client(id) => {
+            Source::Listener(index) => self.accept(index),
+            // Absent if it has left meanwhile.
+            Source::Client(id) => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
-                    self.clients[index].ready(ready.flags, &self.interface, &mut forward);
+                    self.clients[index].handle_ready(ready.flags, &self.interface, &mut forward);
                 }
             }
         }
     }
 
-    fn read(&mut self, letter: Letter) {
-        match letter {
-            Letter::Open {
-                door,
+    fn handle_message(&mut self, message: ServerMessage) {
+        match message {
+            ServerMessage::Open {
+                endpoint,
                 pretty,
                 clients,
-            } => match door {
-                Endpoint::Connected(stream) => self.welcome(stream, clients.count(), pretty),
+            } => match endpoint {
+                Endpoint::Connected(stream) => self.add_client(stream, clients.count(), pretty),
                 Endpoint::Listening(listener, first) => {
-                    let key = Key::Endpoint(self.doors.len());
-                    let interest = door_interest(self.accepting);
+                    let source = Source::Listener(self.listeners.len());
+                    let interest = listener_events(self.accepting);
                     let socket = listener.socket();
-                    let watched = socket
+                    let polled = socket
                         .set_nonblocking(true)
-                        .and_then(|()| self.watch.add(socket, key, interest));
-                    if let Err(error) = watched {
-                        tracing::error!(%error, "a monitor's socket cannot be listened on");
+                        .and_then(|()| self.poller.add(socket, source, interest));
+                    if let Err(error) = polled {
+                        tracing::error!(%error, "cannot listen on the socket of a monitor");
                         return;
                     }
                     if let Some(stream) = first {
-                        self.welcome(stream, clients.count(), pretty);
+                        self.add_client(stream, clients.count(), pretty);
                     }
-                    self.doors.push(Entrance {
+                    self.listeners.push(MonitorListener {
                         listener,
                         pretty,
                         clients,
                     });
                 }
             },
-            Letter::Answer { client: id, answer } => {
+            ServerMessage::Response {
+                client: id,
+                response,
+            } => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
-                    self.clients[index].answer(&answer, &self.interface, &mut forward);
+                    self.clients[index].respond(&response, &self.interface, &mut forward);
                 }
             }
-            Letter::Event { name, event } => {
+            ServerMessage::Event { name, event } => {
                 debug_assert!(
                     self.interface.events.iter().any(|event| event.name == name),
                     "{name} is declared"
                 );
                 for client in &mut self.clients {
-                    client.tell(&event);
+                    client.send_event(&event);
                 }
             }
-            Letter::Hold { held, done } => {
-                self.held = held;
-                // Fails when nobody waits for it any more.
+            ServerMessage::PauseAccepting { paused, done } => {
+                self.paused = paused;
+                // Fails when the sender has ended.
                 let _ = done.send(());
             }
-            Letter::Stop => {
-                self.doors.clear();
-                self.clients.iter_mut().for_each(Client::end);
-                self.deadline = Some(Instant::now() + LAST_WORDS_TIME);
+            ServerMessage::Stop => {
+                self.listeners.clear();
+                self.clients.iter_mut().for_each(Client::close_input);
+                self.deadline = Some(Instant::now() + STOP_TIMEOUT);
             }
         }
     }
 
     fn accept(&mut self, index: usize) {
-        let Some(entrance) = self.doors.get(index).filter(|_| !self.held) else {
+        let Some(listener) = self.listeners.get(index).filter(|_| !self.paused) else {
             return;
         };
-        match entrance.listener.accept() {
-            Ok(Some(stream)) => self.welcome(stream, entrance.clients.count(), entrance.pretty),
+        match listener.listener.accept() {
+            Ok(Some(stream)) => self.add_client(stream, listener.clients.count(), listener.pretty),
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(
                     %error,
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a monitor's client; it is tried again"
+                    "cannot accept a client of a monitor; trying again"
                 );
-                self.accept_again = Some(Instant::now() + ACCEPT_AGAIN_TIME);
+                self.accept_retry = Some(Instant::now() + ACCEPT_RETRY_DELAY);
             }
         }
     }
 
-    fn welcome(&mut self, stream: UnixStream, counted: CountedClient, pretty: bool) {
+    fn add_client(&mut self, stream: UnixStream, counted: CountedClient, pretty: bool) {
         self.last_id += 1;
-        let (key, interest) = (Key::Client(self.last_id), EventFlags::IN);
-        let watched = stream
+        let (source, interest) = (Source::Client(self.last_id), EventFlags::IN);
+        let polled = stream
             .set_nonblocking(true)
-            .and_then(|()| self.watch.add(&stream, key, interest));
-        if let Err(error) = watched {
-            tracing::warn!(%error, "a monitor's client cannot be served");
+            .and_then(|()| self.poller.add(&stream, source, interest));
+        if let Err(error) = polled {
+            tracing::warn!(%error, "cannot serve a client of a monitor");
             return;
         }
         let client = Client::new(
@@ -341,12 +348,12 @@ impl<C: 'static, D: Fn(Call<C>)> Serving<C, D> {
         );
         self.clients.push(client);
         if self.clients.len() >= MAX_CLIENTS {
-            self.full.say();
+            self.limit_warning.warn();
         }
     }
 }
 
-fn door_interest(accepts: bool) -> EventFlags {
+fn listener_events(accepts: bool) -> EventFlags {
     if accepts {
         EventFlags::IN
     } else {
@@ -354,7 +361,7 @@ fn door_interest(accepts: bool) -> EventFlags {
     }
 }
 
-/// Hands requests of a client to the program.
+/// A function that passes requests of a client to the program.
 fn forward<C, D: Fn(Call<C>)>(
     interface: &Arc<Interface<C>>,
     handle: &Handle,

@@ -1,6 +1,6 @@
-//! One client's conversation: from the greeting over the capabilities to commands.
+//! QMP session of one client: greeting, negotiation of capabilities, commands.
 //!
-//! Bytes in, answers out; no socket is known here.
+//! It takes bytes and returns responses, without sockets.
 
 use serde_json::{Value, json};
 
@@ -10,60 +10,60 @@ use crate::request::Request;
 use crate::response;
 use crate::{Error, Interface, Run};
 
-/// What is to be done next.
+/// The next action of a session.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The client gets this.
-    Answer(Value),
-    /// The program carries this out.
+    /// Send this to the client.
+    Respond(Value),
+    /// Run this request in the program.
     Forward(Request),
 }
 
-/// Where a conversation stands.
+/// State of a session.
 #[derive(Default)]
 pub(crate) struct Session {
     framer: Framer,
-    /// Commands are taken, and events told.
+    /// Capabilities are negotiated: commands are accepted and events sent.
     negotiated: bool,
-    /// The client may go out of band.
+    /// The client has enabled out-of-band commands.
     oob: bool,
 }
 
 impl Session {
-    /// What a client hears first.
+    /// The first message to a client.
     pub fn greeting<C>(interface: &Interface<C>) -> Value {
         let version = interface.product.to_json();
         json!({"QMP": {"version": version, "capabilities": ["oob"]}})
     }
 
-    /// Whether events are for this client.
-    pub fn hears_events(&self) -> bool {
+    /// Whether events are sent to this client.
+    pub fn wants_events(&self) -> bool {
         self.negotiated
     }
 
-    /// Takes bytes off the front until there is something to do; `None` when they are used up.
+    /// Consumes bytes until there is an action; `None` when they are used up.
     pub fn next<C>(&mut self, interface: &Interface<C>, bytes: &mut &[u8]) -> Option<Step> {
         let text = match self.framer.next(bytes)? {
             Frame::Message(text) => text,
-            Frame::Bad(what) => {
-                let error = Error::generic(format!("JSON parse error, {what}"));
-                return Some(Step::Answer(response::to_json(Err(error), None)));
+            Frame::Bad(reason) => {
+                let error = Error::generic(format!("JSON parse error, {reason}"));
+                return Some(Step::Respond(response::to_json(Err(error), None)));
             }
         };
         let request = match Request::read(&text) {
             Ok(request) => request,
-            Err((id, error)) => return Some(Step::Answer(response::to_json(Err(error), id))),
+            Err((id, error)) => return Some(Step::Respond(response::to_json(Err(error), id))),
         };
-        let outcome = match self.take(interface, &request) {
+        let outcome = match self.run_here(interface, &request) {
             Ok(None) => return Some(Step::Forward(request)),
             Ok(Some(result)) => Ok(result),
             Err(error) => Err(error),
         };
-        Some(Step::Answer(response::to_json(outcome, request.id)))
+        Some(Step::Respond(response::to_json(outcome, request.id)))
     }
 
-    /// Answers a request, or finds that the program has to.
-    fn take<C>(
+    /// The result of a request that is answered here; `None` if the program has to run it.
+    fn run_here<C>(
         &mut self,
         interface: &Interface<C>,
         request: &Request,

@@ -1,4 +1,4 @@
-//! A conversation, word by word.
+//! Messages of a session, one by one.
 
 use super::*;
 use crate::{Command, Definition, Event, Member, Object, Product, Type, Variants};
@@ -46,14 +46,14 @@ fn interface() -> Interface<()> {
     )
 }
 
-/// What a line brings about: an answer as text, or the name of what is forwarded.
-fn hear(session: &mut Session, interface: &Interface<()>, line: &str) -> String {
+/// The effect of a line: the response as text, or the name of the command that is forwarded.
+fn feed(session: &mut Session, interface: &Interface<()>, line: &str) -> String {
     let line = format!("{line}\n");
     let mut bytes = line.as_bytes();
     let step = session.next(interface, &mut bytes).unwrap();
     assert!(session.next(interface, &mut bytes).is_none(), "{line}");
     match step {
-        Step::Answer(value) => match value["error"]["desc"].as_str() {
+        Step::Respond(value) => match value["error"]["desc"].as_str() {
             Some(text) => format!("{}: {text}", value["error"]["class"].as_str().unwrap()),
             None => value.to_string(),
         },
@@ -65,7 +65,7 @@ fn hear(session: &mut Session, interface: &Interface<()>, line: &str) -> String 
 fn check(session: &mut Session, lines: &[(&str, &str)]) {
     let interface = interface();
     for (line, expected) in lines {
-        assert_eq!(hear(session, &interface, line), *expected, "{line}");
+        assert_eq!(feed(session, &interface, line), *expected, "{line}");
     }
 }
 
@@ -78,7 +78,7 @@ fn negotiated(capabilities: &str) -> Session {
 }
 
 #[test]
-fn commands_are_taken_after_the_negotiation_only() {
+fn commands_are_refused_before_the_negotiation() {
     let mut session = Session::default();
     check(
         &mut session,
@@ -93,7 +93,7 @@ fn commands_are_taken_after_the_negotiation_only() {
             ),
         ],
     );
-    assert!(!session.hears_events());
+    assert!(!session.wants_events());
     check(
         &mut session,
         &[
@@ -115,11 +115,11 @@ fn commands_are_taken_after_the_negotiation_only() {
             ),
         ],
     );
-    assert!(session.hears_events());
+    assert!(session.wants_events());
 }
 
 #[test]
-fn out_of_band_goes_what_was_agreed_and_never_waits() {
+fn only_immediate_commands_run_out_of_band_and_only_if_it_was_negotiated() {
     let line = r#"{"exec-oob":"query-version","id":1}"#;
     let version =
         r#"{"return":{"qemu":{"micro":3,"minor":2,"major":1},"package":"test 1"},"id":1}"#;
@@ -143,7 +143,7 @@ fn out_of_band_goes_what_was_agreed_and_never_waits() {
 }
 
 #[test]
-fn arguments_are_of_the_declared_types() {
+fn arguments_of_other_types_are_refused() {
     let mut session = negotiated("");
     for (arguments, expected) in [
         ("{}", "Parameter 'kind' is missing"),
@@ -207,7 +207,7 @@ fn arguments_are_of_the_declared_types() {
 }
 
 #[test]
-fn garbage_is_answered_and_the_session_goes_on() {
+fn a_session_goes_on_after_malformed_input() {
     check(
         &mut negotiated(""),
         &[
@@ -226,7 +226,7 @@ fn garbage_is_answered_and_the_session_goes_on() {
 }
 
 #[test]
-fn the_schema_describes_what_is_checked() {
+fn the_schema_describes_the_types_that_are_checked() {
     let interface = interface();
     let schema = interface.schema();
     let entries = schema.as_array().unwrap();
@@ -287,7 +287,7 @@ fn the_schema_describes_what_is_checked() {
 
 #[test]
 #[should_panic(expected = "Nowhere is not defined")]
-fn a_type_that_nobody_defined_is_a_mistake() {
+fn an_undefined_type_panics() {
     let command = Command {
         name: "x",
         arguments: Object::of(vec![Member::required("a", Type::list_of("Nowhere"))]),

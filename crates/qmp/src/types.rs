@@ -7,7 +7,7 @@ pub enum Type {
     Str,
     /// A whole number, of 64 bits with or without a sign.
     Int,
-    /// The same, taken without a sign: what is negative stands for a number near 2^64.
+    /// A whole number without a sign; a negative one stands for a number near 2^64, as in QEMU.
     Unsigned,
     /// `true` or `false`.
     Bool,
@@ -15,40 +15,40 @@ pub enum Type {
     Any,
     /// A list of values of one type.
     List(Box<Type>),
-    /// What the interface defines under this name.
+    /// A type that the interface defines by this name.
     Named(&'static str),
 }
 
 impl Type {
-    /// A list of what is defined under a name.
+    /// A list of values of a named type.
     #[must_use]
     pub fn list_of(name: &'static str) -> Self {
         Type::List(Box::new(Type::Named(name)))
     }
 }
 
-/// What a name stands for.
+/// The definition of a named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Definition {
     /// One of these words.
     Enum(Vec<&'static str>),
     /// A group of members.
     Object(Object),
-    /// A value of any of these types, which are told apart by their form in JSON.
+    /// A value of any of these types, which differ in their JSON types.
     Alternate(Vec<Type>),
 }
 
 /// A group of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// Those that are always known.
+    /// The members that it has in any case.
     pub members: Vec<Member>,
-    /// Those that depend on one of them.
+    /// Further members, which depend on the value of one of `members`.
     pub variants: Option<Variants>,
 }
 
 impl Object {
-    /// Only members.
+    /// An object without variants.
     #[must_use]
     pub fn of(members: Vec<Member>) -> Self {
         Object {
@@ -70,7 +70,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// One that has to be there.
+    /// A required member.
     #[must_use]
     pub fn required(name: &'static str, r#type: Type) -> Self {
         Member {
@@ -80,7 +80,7 @@ impl Member {
         }
     }
 
-    /// One that may be there.
+    /// An optional member.
     #[must_use]
     pub fn optional(name: &'static str, r#type: Type) -> Self {
         Member {
@@ -91,11 +91,11 @@ impl Member {
     }
 }
 
-/// Members that are known according to the value of another, which has an enumerated type.
+/// Members that an object has only for some values of another member, which has an enumerated type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variants {
-    /// That member.
+    /// The member that decides.
     pub tag: &'static str,
-    /// Each value that adds members, with the name of the object that has them.
+    /// Values of the tag that add members, each with the name of the object type that has them.
     pub cases: Vec<(&'static str, &'static str)>,
 }

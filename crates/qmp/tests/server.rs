@@ -1,4 +1,4 @@
-//! A server and its clients over real sockets: who waits for whom, and what a bad client can do.
+//! A server and its clients over real sockets: order of responses, and the cost of misbehaving clients.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
@@ -17,18 +17,18 @@ use qmp::{Call, Command, Endpoint, Event, Handle, Interface, Object, Product, Re
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
 
-/// Far above what anything here needs.
+/// A test that takes longer hangs.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// What commands work on.
+/// State that commands work on.
 #[derive(Default)]
 struct State {
     counter: u64,
-    /// Of those that are not done.
+    /// Replies of commands that are not done.
     replies: Vec<Reply>,
 }
 
-/// A program that counts, when the test lets it.
+/// A program whose commands run when the test says so.
 struct Program {
     server: Option<Server>,
     handle: Handle,
@@ -87,7 +87,7 @@ impl Program {
         }
     }
 
-    /// Carries out one command.
+    /// Runs one command.
     fn step(&mut self) {
         let call = self.calls.recv_timeout(STUCK_AFTER).unwrap();
         call.run(&mut self.state);
@@ -97,7 +97,7 @@ impl Program {
         let mut client = Client::greeted(&self.socket);
         let enable = json!({"enable": ["oob"]});
         client.send(&json!({"execute": "qmp_capabilities", "arguments": enable}));
-        assert_eq!(client.hear(), json!({"return": {}}));
+        assert_eq!(client.recv(), json!({"return": {}}));
         client
     }
 }
@@ -109,7 +109,7 @@ impl Client {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
         let mut client = Client(BufReader::new(stream));
-        assert_eq!(client.hear()["QMP"]["capabilities"], json!(["oob"]));
+        assert_eq!(client.recv()["QMP"]["capabilities"], json!(["oob"]));
         client
     }
 
@@ -121,7 +121,7 @@ impl Client {
         self.write(message.to_string().as_bytes());
     }
 
-    fn hear(&mut self) -> Value {
+    fn recv(&mut self) -> Value {
         let mut line = String::new();
         let read = self.0.read_line(&mut line);
         read.unwrap_or_else(|error| panic!("no message within {STUCK_AFTER:?}: {error}"));
@@ -131,18 +131,18 @@ impl Client {
 
     fn at_end(&mut self) -> bool {
         let mut rest = Vec::new();
-        // Whatever was still to be read, then the end; a reset is one, too.
+        // Unread data, then the end of the stream or a reset.
         self.0.read_to_end(&mut rest).is_ok() || rest.is_empty()
     }
 
-    fn asks_version(&mut self) {
+    fn check_is_served(&mut self) {
         self.send(&json!({"exec-oob": "query-version", "id": "v"}));
-        assert_eq!(self.hear()["id"], "v");
+        assert_eq!(self.recv()["id"], "v");
     }
 }
 
 #[test]
-fn answers_go_to_who_asked_in_the_order_of_the_requests() {
+fn each_client_gets_its_responses_in_the_order_of_its_requests() {
     let mut program = Program::start();
     let mut clients = [program.client(), program.client()];
     for id in 0..3 {
@@ -154,7 +154,7 @@ fn answers_go_to_who_asked_in_the_order_of_the_requests() {
     for client in &mut clients {
         let mut before = 0;
         for id in 0..3 {
-            let answer = client.hear();
+            let answer = client.recv();
             assert_eq!(answer["id"], id);
             assert!(answer["return"].as_u64().unwrap() > before);
             before = answer["return"].as_u64().unwrap();
@@ -163,13 +163,13 @@ fn answers_go_to_who_asked_in_the_order_of_the_requests() {
 }
 
 #[test]
-fn out_of_band_passes_what_waits() {
+fn out_of_band_commands_pass_commands_that_wait() {
     let mut program = Program::start();
     let mut client = program.client();
     client.send(&json!({"execute": "count", "id": "waits"}));
-    client.asks_version();
+    client.check_is_served();
     program.step();
-    assert_eq!(client.hear(), json!({"return": 1, "id": "waits"}));
+    assert_eq!(client.recv(), json!({"return": 1, "id": "waits"}));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_client_has_one_request_in_the_program() {
     for _ in 0..requests {
         client.send(&json!({"execute": "count"}));
     }
-    // Another one's come through all the same.
+    // The other client's request is not held up.
     let mut other = program.client();
     other.send(&json!({"execute": "count"}));
     let first = [(), ()].map(|()| program.calls.recv_timeout(STUCK_AFTER).unwrap());
@@ -188,34 +188,34 @@ fn a_client_has_one_request_in_the_program() {
     for call in first {
         call.run(&mut program.state);
     }
-    other.hear();
+    other.recv();
     (1..requests).for_each(|_| program.step());
     for _ in 0..requests {
-        assert!(client.hear()["return"].is_u64());
+        assert!(client.recv()["return"].is_u64());
     }
 }
 
 #[test]
-fn what_is_answered_later_holds_up_its_own_client_only() {
+fn a_deferred_command_holds_up_its_own_client_only() {
     let mut program = Program::start();
     let (mut client, mut other) = (program.client(), program.client());
     client.send(&json!({"execute": "wait", "id": "long"}));
     client.send(&json!({"execute": "count", "id": "behind"}));
     program.step();
-    client.asks_version();
+    client.check_is_served();
     other.send(&json!({"execute": "count"}));
     program.step();
-    assert_eq!(other.hear(), json!({"return": 1}));
+    assert_eq!(other.recv(), json!({"return": 1}));
     assert!(program.calls.try_recv().is_err(), "it waits");
     let reply = program.state.replies.pop().unwrap();
     std::thread::spawn(|| reply.send(Ok(json!({}))));
-    assert_eq!(client.hear(), json!({"return": {}, "id": "long"}));
+    assert_eq!(client.recv(), json!({"return": {}, "id": "long"}));
     program.step();
-    assert_eq!(client.hear(), json!({"return": 2, "id": "behind"}));
+    assert_eq!(client.recv(), json!({"return": 2, "id": "behind"}));
 }
 
 #[test]
-fn no_request_is_left_behind() {
+fn every_dropped_request_gets_an_error() {
     let mut program = Program::start();
     let mut client = program.client();
     client.send(&json!({"execute": "wait", "id": 1}));
@@ -226,61 +226,61 @@ fn no_request_is_left_behind() {
         let error = json!({"class": "GenericError", "desc": "the daemon is about to end"});
         json!({"error": error, "id": id})
     };
-    assert_eq!(client.hear(), refused(1));
+    assert_eq!(client.recv(), refused(1));
     drop(program.calls.recv_timeout(STUCK_AFTER).unwrap());
-    assert_eq!(client.hear(), refused(2));
+    assert_eq!(client.recv(), refused(2));
 }
 
 #[test]
-fn events_go_to_those_who_are_through_the_negotiation() {
+fn events_go_to_negotiated_sessions_only() {
     let program = Program::start();
     let mut client = program.client();
     let mut fresh = Client::greeted(&program.socket);
     program.handle.emit("TICK", json!({"text": "a"}));
-    let event = client.hear();
+    let event = client.recv();
     assert_eq!(event["event"], "TICK");
     assert_eq!(event["data"], json!({"text": "a"}));
     assert!(event["timestamp"]["seconds"].as_u64().unwrap() > 1_700_000_000);
     assert!(event["timestamp"]["microseconds"].as_u64().unwrap() < 1_000_000);
     fresh.send(&json!({"execute": "qmp_capabilities"}));
-    assert_eq!(fresh.hear(), json!({"return": {}}), "and no event before");
+    assert_eq!(fresh.recv(), json!({"return": {}}), "and no event before");
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped_and_holds_nobody_up() {
+fn a_client_that_never_reads_is_disconnected_and_holds_up_no_other() {
     let program = Program::start();
-    let mut deaf = program.client();
+    let mut slow = program.client();
     let mut client = program.client();
     let text = "x".repeat(100_000);
     for _ in 0..100 {
         program.handle.emit("TICK", json!({"text": text}));
-        assert_eq!(client.hear()["event"], "TICK");
+        assert_eq!(client.recv()["event"], "TICK");
     }
-    assert!(deaf.at_end());
-    client.asks_version();
+    assert!(slow.at_end());
+    client.check_is_served();
 }
 
 #[test]
-fn one_that_asks_and_never_reads_is_not_read_either() {
+fn requests_of_a_client_that_reads_no_responses_are_not_read() {
     let program = Program::start();
-    let mut deaf = program.client();
-    deaf.0.get_mut().set_nonblocking(true).unwrap();
+    let mut slow = program.client();
+    slow.0.get_mut().set_nonblocking(true).unwrap();
     let request = json!({"execute": "query-qmp-schema"}).to_string();
     let start = Instant::now();
     // Ends when both sockets are full: else the server would collect answers for ever.
-    while deaf.0.get_mut().write(request.as_bytes()).is_ok() {
+    while slow.0.get_mut().write(request.as_bytes()).is_ok() {
         assert!(start.elapsed() < STUCK_AFTER, "requests are read for ever");
     }
-    program.client().asks_version();
-    // And when it reads after all, it gets its answers.
-    deaf.0.get_mut().set_nonblocking(false).unwrap();
+    program.client().check_is_served();
+    // When it reads at last, it gets its responses.
+    slow.0.get_mut().set_nonblocking(false).unwrap();
     for _ in 0..100 {
-        assert!(deaf.hear()["return"].is_array());
+        assert!(slow.recv()["return"].is_array());
     }
 }
 
 #[test]
-fn garbage_costs_an_error_and_no_session() {
+fn a_session_survives_malformed_input() {
     let program = Program::start();
     let mut client = program.client();
     client.write(b"\x00\x01 hello {] \"\xff");
@@ -289,7 +289,7 @@ fn garbage_costs_an_error_and_no_session() {
     client.write(&b"x".repeat(MAX_MESSAGE_BYTES + 1));
     client.write(b"\n{'exec-oob':'query-version','id':'v'}");
     loop {
-        let answer = client.hear();
+        let answer = client.recv();
         if answer["id"] == "v" {
             break;
         }
@@ -298,11 +298,11 @@ fn garbage_costs_an_error_and_no_session() {
     let mut half = program.client();
     half.write(b"{\"execute\": \"cou");
     drop(half);
-    program.client().asks_version();
+    program.client().check_is_served();
 }
 
 #[test]
-fn who_stops_sending_still_gets_all_answers() {
+fn a_client_that_closes_its_sending_side_still_gets_all_responses() {
     let mut program = Program::start();
     let mut client = program.client();
     client.send(&json!({"execute": "count"}));
@@ -311,13 +311,13 @@ fn who_stops_sending_still_gets_all_answers() {
     half_closed.unwrap();
     program.step();
     program.step();
-    assert_eq!(client.hear(), json!({"return": 1}));
-    assert_eq!(client.hear(), json!({"return": 2}));
+    assert_eq!(client.recv(), json!({"return": 1}));
+    assert_eq!(client.recv(), json!({"return": 2}));
     assert!(client.at_end());
 }
 
 #[test]
-fn a_hundred_come_and_go() {
+fn a_hundred_clients_are_served_at_once_and_again() {
     let mut program = Program::start();
     for _ in 0..3 {
         let mut clients: Vec<Client> = (0..100).map(|_| program.client()).collect();
@@ -326,18 +326,18 @@ fn a_hundred_come_and_go() {
         }
         (0..100).for_each(|_| program.step());
         for client in &mut clients {
-            assert!(client.hear()["return"].is_u64());
+            assert!(client.recv()["return"].is_u64());
         }
     }
 }
 
 #[test]
-fn more_than_there_may_be_wait_until_somebody_goes() {
+fn a_client_beyond_the_limit_waits_until_another_disconnects() {
     let program = Program::start();
     let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| program.client()).collect();
     let late = UnixStream::connect(&program.socket).unwrap();
     late.set_nonblocking(true).unwrap();
-    clients[0].asks_version();
+    clients[0].check_is_served();
     assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
     clients.pop();
     late.set_nonblocking(false).unwrap();
@@ -346,31 +346,31 @@ fn more_than_there_may_be_wait_until_somebody_goes() {
 }
 
 #[test]
-fn who_connects_while_they_are_held_waits_and_who_is_there_is_answered() {
+fn new_clients_wait_while_accepting_is_paused_and_others_are_served() {
     let program = Program::start();
     let mut client = program.client();
     let server = program.server.as_ref().unwrap();
-    server.hold(true);
+    server.pause_accepting(true);
     let late = UnixStream::connect(&program.socket).unwrap();
     late.set_nonblocking(true).unwrap();
     for _ in 0..100 {
-        client.asks_version();
+        client.check_is_served();
     }
     assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
-    server.hold(false);
+    server.pause_accepting(false);
     late.set_nonblocking(false).unwrap();
     late.set_read_timeout(Some(STUCK_AFTER)).unwrap();
     assert_eq!((&late).read(&mut [0]).unwrap(), 1);
 }
 
 #[test]
-fn at_the_end_the_last_answer_arrives_and_the_socket_goes() {
+fn stopping_delivers_the_last_response_and_removes_the_socket() {
     let mut program = Program::start();
     let mut client = program.client();
     client.send(&json!({"execute": "count"}));
     program.step();
     drop(program.server.take());
-    assert_eq!(client.hear(), json!({"return": 1}));
+    assert_eq!(client.recv(), json!({"return": 1}));
     assert!(client.at_end());
     assert!(!program.socket.exists());
 }

@@ -1,7 +1,7 @@
-//! `query-qmp-schema`: the interface as its clients read it.
+//! The result of `query-qmp-schema`: a description of the interface for clients.
 //!
-//! Each entry is an object with a `meta-type`: a command or an event by its name, a type by the
-//! name that others refer to it by. Arguments of commands are types of their own.
+//! Each entry is an object with a `meta-type`: a command, an event, or a type by the name that other entries use for it.
+//! Arguments of commands are types of their own.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{Definition, Interface, Object, Type};
 
-/// The whole of it.
+/// All entries of an interface.
 pub(crate) fn describe<C>(interface: &Interface<C>) -> Value {
     let mut schema = Schema::default();
     let empty = schema.name_of_object("empty", &Object::default());
@@ -45,14 +45,14 @@ pub(crate) fn describe<C>(interface: &Interface<C>) -> Value {
     entries.into()
 }
 
-/// Types by name.
+/// Entries of types, by name.
 #[derive(Default)]
 struct Schema {
     types: BTreeMap<String, Value>,
 }
 
 impl Schema {
-    /// The name of a type, which is described if nothing else does it.
+    /// The name of a type. Types without a definition, such as lists, get an entry here.
     fn name_of(&mut self, r#type: &Type) -> String {
         let builtin = |name: &'static str, json_type: &'static str| {
             (
@@ -124,7 +124,7 @@ impl Schema {
     }
 }
 
-/// Panics when a name is used that nothing defines.
+/// Panics if a name is used and not defined.
 pub(crate) fn check_names<C>(interface: &Interface<C>) {
     fn used<'a>(r#type: &'a Type, found: &mut Vec<&'a str>) {
         match r#type {

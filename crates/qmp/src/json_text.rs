@@ -1,5 +1,4 @@
-//! JSON as the field writes it, with a blank behind each comma and colon: scripts look for
-//! `"return": {}`.
+//! JSON text as QEMU writes it, with a space after each comma and colon: scripts look for `"return": {}`.
 
 use std::io::{self, Write};
 
@@ -7,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// On one line.
+/// Text on one line, with spaces.
 struct Spaced;
 
 impl Formatter for Spaced {
@@ -32,7 +31,7 @@ pub fn to_text(value: &Value) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Appends a value, on one line or with one for each member.
+/// Appends a value as text: on one line, or, if `pretty`, with one line for each member.
 pub(crate) fn write(into: &mut Vec<u8>, value: &Value, pretty: bool) {
     let written = if pretty {
         let format = PrettyFormatter::with_indent(b"    ");
@@ -40,7 +39,7 @@ pub(crate) fn write(into: &mut Vec<u8>, value: &Value, pretty: bool) {
     } else {
         value.serialize(&mut Serializer::with_formatter(into, Spaced))
     };
-    debug_assert!(written.is_ok(), "a vector takes everything");
+    debug_assert!(written.is_ok(), "writing to a vector cannot fail");
 }
 
 #[cfg(test)]
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_are_where_the_field_has_them() {
+    fn text_has_spaces_where_qemu_has_them() {
         let value = serde_json::json!({"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}});
         let text = r#"{"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}}"#;
         assert_eq!(to_text(&value), text);

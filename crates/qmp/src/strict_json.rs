@@ -1,11 +1,11 @@
-//! A JSON document read strictly: a key that is there twice is an error, as it is in the field.
+//! A JSON parser that refuses an object with the same key twice, as QEMU does.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Reads one document.
+/// Parses one document.
 pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
     let document: Document = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     Ok(document.0)
@@ -55,7 +55,7 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
         Number::from_f64(value)
             .map(Value::Number)
-            .ok_or_else(|| E::custom("a number that is none"))
+            .ok_or_else(|| E::custom("not a number"))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
@@ -89,14 +89,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_are_what_they_were() {
+    fn values_keep_their_types_and_digits() {
         let text = r#"{"a":[1,-2,18446744073709551615,1.5,null,true],"b":{"c":"\u00e4"}}"#;
         let value = json!({"a": [1, -2, u64::MAX, 1.5, null, true], "b": {"c": "ä"}});
         assert_eq!(parse(text.as_bytes()), Ok(value));
     }
 
     #[test]
-    fn a_key_twice_and_what_is_no_json_are_refused() {
+    fn duplicate_keys_and_malformed_json_are_refused() {
         for (text, reason) in [
             (&br#"{"a":{"b":1,"b":1}}"#[..], "duplicate key"),
             (br#"{"a" "b"}"#, "expected `:`"),

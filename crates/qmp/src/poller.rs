@@ -1,0 +1,96 @@
+//! Readiness of the descriptors that the monitors' thread waits for. With epoll, idle clients cost nothing.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use crate::limits::MAX_CLIENTS;
+
+/// The data of the first listening socket. Clients are below, by their ids from 1.
+const FIRST_LISTENER: u64 = 1 << 63;
+
+/// A descriptor that is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The eventfd of messages from the program.
+    Messages,
+    /// A socket that clients connect to, by its index.
+    Listener(usize),
+    /// A client, by its id.
+    Client(u64),
+}
+
+impl Source {
+    fn to_data(self) -> EventData {
+        EventData::new_u64(match self {
+            Source::Messages => 0,
+            Source::Listener(index) => FIRST_LISTENER + index as u64,
+            Source::Client(id) => id,
+        })
+    }
+
+    fn of(data: EventData) -> Self {
+        match data.u64() {
+            0 => Source::Messages,
+            // Its index was a usize.
+            #[allow(clippy::cast_possible_truncation)]
+            listener if listener >= FIRST_LISTENER => {
+                Source::Listener((listener - FIRST_LISTENER) as usize)
+            }
+            id => Source::Client(id),
+        }
+    }
+}
+
+/// A descriptor that is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub source: Source,
+    pub flags: EventFlags,
+}
+
+/// Set of polled descriptors. A descriptor leaves it when it is closed.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    /// Polls the eventfd of messages.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn new(messages: &OwnedFd) -> io::Result<Self> {
+        let poller = Poller {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        };
+        poller.add(messages, Source::Messages, EventFlags::IN)?;
+        Ok(poller)
+    }
+
+    /// Starts to poll a descriptor.
+    pub fn add(&self, fd: impl AsFd, source: Source, interest: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, source.to_data(), interest)?)
+    }
+
+    /// Changes the events that a descriptor is polled for.
+    pub fn change(&self, fd: impl AsFd, source: Source, interest: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, source.to_data(), interest)?)
+    }
+
+    /// Waits until a descriptor is ready, or for `limit`.
+    pub fn wait(&self, limit: Option<Duration>) -> io::Result<Vec<Ready>> {
+        // A time beyond the range of the type is no limit.
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut events: Vec<Event> = Vec::with_capacity(MAX_CLIENTS);
+        epoll::wait(&self.epoll, spare_capacity(&mut events), limit.as_ref())?;
+        let ready = events.iter().map(|event| Ready {
+            source: Source::of(event.data),
+            flags: event.flags,
+        });
+        Ok(ready.collect())
+    }
+}
