@@ -1,88 +1,87 @@
-//! Signals: noticed, so that files and processes are cleaned up and a terminal is left as it was.
+//! Signals of a command, recorded so that it can clean up files, processes and the terminal before it ends.
 //!
-//! Each of them interrupts a call that waits. One that comes right before such a call does not: who waits for long
-//! waits in pieces of [`LOOK_INTERVAL`].
+//! A signal interrupts a blocking call. One that arrives just before the call does not, so a long wait is split into waits of
+//! [`POLL_INTERVAL`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// So late, at most, is a signal seen that came at a bad moment.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest delay until a signal is noticed that arrived just before a blocking call.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-static END_ASKED: AtomicBool = AtomicBool::new(false);
-static STOP_ASKED: AtomicBool = AtomicBool::new(false);
-static CONTINUED: AtomicBool = AtomicBool::new(false);
+static TERMINATION_REQUESTED: AtomicBool = AtomicBool::new(false);
+static SUSPEND_REQUESTED: AtomicBool = AtomicBool::new(false);
+static RESUMED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn noted(signal: libc::c_int) {
-    let note = match signal {
-        libc::SIGTSTP => &STOP_ASKED,
-        libc::SIGCONT => &CONTINUED,
-        // It only interrupts.
+extern "C" fn record(signal: libc::c_int) {
+    let flag = match signal {
+        libc::SIGTSTP => &SUSPEND_REQUESTED,
+        libc::SIGCONT => &RESUMED,
+        // It only interrupts a call.
         libc::SIGWINCH => return,
-        _ => &END_ASKED,
+        _ => &TERMINATION_REQUESTED,
     };
-    note.store(true, Ordering::Relaxed);
+    flag.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and SIGTERM only leave a note, the first time; and so does SIGHUP, unless nohup(1) had it
-/// ignored.
-pub fn notice_end() {
+/// Records the first Ctrl-C, SIGTERM or SIGHUP instead of ending the process. SIGHUP stays ignored under nohup(1).
+pub fn handle_termination() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {
-            handle(signal, noted as *const () as usize, libc::SA_RESETHAND);
+            handle(signal, record as *const () as usize, libc::SA_RESETHAND);
         }
     }
 }
 
-/// From now on Ctrl-Z, being continued, and another size of the terminal are noticed as well: for who draws on it.
-/// SIGQUIT, the first time, is an end as others are, so that the terminal is given back.
-pub fn notice_terminal() {
+/// Records Ctrl-Z, SIGCONT and changes of the terminal's size as well, for commands that draw on it. The first SIGQUIT is a
+/// request to terminate, so that the terminal is restored.
+pub fn handle_terminal() {
     handle(
         libc::SIGQUIT,
-        noted as *const () as usize,
+        record as *const () as usize,
         libc::SA_RESETHAND,
     );
     for signal in [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH] {
-        handle(signal, noted as *const () as usize, 0);
+        handle(signal, record as *const () as usize, 0);
     }
 }
 
-/// Whether this program is to end.
+/// Whether a signal has requested the end of this command.
 #[must_use]
-pub fn end_asked() -> bool {
-    END_ASKED.load(Ordering::Relaxed)
+pub fn termination_requested() -> bool {
+    TERMINATION_REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Whether Ctrl-Z was pressed since this was asked last.
+/// Whether Ctrl-Z was pressed since the last call.
 #[must_use]
-pub fn take_stop() -> bool {
-    STOP_ASKED.swap(false, Ordering::Relaxed)
+pub fn take_suspend_request() -> bool {
+    SUSPEND_REQUESTED.swap(false, Ordering::Relaxed)
 }
 
-/// Whether this program was continued since this was asked last.
+/// Whether this command was resumed since the last call.
 #[must_use]
-pub fn take_continued() -> bool {
-    CONTINUED.swap(false, Ordering::Relaxed)
+pub fn take_resumed() -> bool {
+    RESUMED.swap(false, Ordering::Relaxed)
 }
 
-/// Stops, as Ctrl-Z does to who does not notice it; returns when somebody has it continued.
-pub fn stop() {
+/// Suspends this process, as Ctrl-Z does by default. Returns when it is resumed.
+pub fn suspend() {
     handle(libc::SIGTSTP, libc::SIG_DFL, 0);
     // SAFETY: raise(3) has no preconditions.
     unsafe { libc::raise(libc::SIGTSTP) };
-    handle(libc::SIGTSTP, noted as *const () as usize, 0);
+    handle(libc::SIGTSTP, record as *const () as usize, 0);
 }
 
-/// Waits for so long; false when this program is to end, at once.
+/// Sleeps for `time`. Returns false, at once, if this command is to end.
 #[must_use]
 pub fn sleep(time: Duration) -> bool {
     let until = Instant::now() + time;
-    while !end_asked() {
+    while !termination_requested() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
         }
-        std::thread::sleep(left.min(LOOK_INTERVAL));
+        std::thread::sleep(left.min(POLL_INTERVAL));
     }
     false
 }

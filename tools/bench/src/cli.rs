@@ -144,7 +144,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         let done = run(&cli, &mut std::io::stdout().lock());
         match done {
             // Whatever else it led to.
-            Err(_) if signals::end_asked() => Err(Error::Interrupted),
+            Err(_) if signals::termination_requested() => Err(Error::Interrupted),
             done => done,
         }
     })
@@ -155,7 +155,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
-    signals::notice_end();
+    signals::handle_termination();
     let plot = cli.command.svg().map(Plot::at).transpose()?;
     let Some(report) = measure(&cli.command)? else {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// An error once it was pressed: for what takes long between two measurements.
 pub(crate) fn check() -> Result<()> {
-    if signals::end_asked() {
+    if signals::termination_requested() {
         return Err(Error::Interrupted);
     }
     Ok(())

@@ -174,7 +174,7 @@ impl Client {
                 Ok(count) => self.input.extend(&buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
-                    ErrorKind::Interrupted if signals::end_asked() => {
+                    ErrorKind::Interrupted if signals::termination_requested() => {
                         return Err(Error::Interrupted);
                     }
                     ErrorKind::Interrupted => {}

@@ -56,7 +56,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     if options.once {
         return once(options, &mut client, out);
     }
-    signals::notice_end();
+    signals::handle_termination();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     match if dumb || !is_terminal {
@@ -135,15 +135,15 @@ fn live(options: &Options, mut client: Client) -> Result<()> {
     let mut rates = Rates::between(&before, &before);
     let mut due = Instant::now() + options.interval;
     let mut looker = Looker::start(client)?;
-    signals::notice_terminal();
+    signals::handle_terminal();
     let mut terminal = Terminal::open()?;
     loop {
         view.waited = looker.waited().unwrap_or_default();
         draw(&mut terminal, &title(options), &rates, &view, colour)?;
         let left = due.saturating_duration_since(Instant::now());
         let wait = match looker.waited() {
-            None => left.min(signals::LOOK_INTERVAL),
-            Some(_) => signals::LOOK_INTERVAL,
+            None => left.min(signals::POLL_INTERVAL),
+            Some(_) => signals::POLL_INTERVAL,
         };
         for key in terminal.keys(looker.ready(), wait)? {
             if key == Key::Quit {
@@ -151,15 +151,15 @@ fn live(options: &Options, mut client: Client) -> Result<()> {
             }
             view.press(key);
         }
-        if signals::end_asked() {
+        if signals::termination_requested() {
             return Err(Error::Interrupted);
         }
-        let stopped = signals::take_stop();
+        let stopped = signals::take_suspend_request();
         if stopped {
             terminal.leave();
-            signals::stop();
+            signals::suspend();
         }
-        if signals::take_continued() || stopped {
+        if signals::take_resumed() || stopped {
             terminal.enter()?;
         }
         if let Some(sample) = looker.take() {

@@ -85,7 +85,7 @@ pub fn conduct(
             for (duration, next) in [(warm_up, Phase::Measure), (time, Phase::Stop)] {
                 let until = Instant::now() + duration;
                 loop {
-                    if signals::end_asked() {
+                    if signals::termination_requested() {
                         return Err(Error::Interrupted);
                     }
                     let left = until.saturating_duration_since(Instant::now());
