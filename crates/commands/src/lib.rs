@@ -1,15 +1,16 @@
-//! Parts common to the commands of the program.
+//! Parts that the commands of the programs share.
 //!
-//! - [`main`]: from words to an exit status, and [`complaint`]: what is said of words that are wrong;
-//! - [`signals`]: being told to end, to stop for a while, and to go on;
-//! - [`time`]: times as people write them;
-//! - [`xml`]: text in pictures.
+//! - [`main`]: parses arguments, runs a command, and returns its exit status; [`usage_error`]: the text of wrong arguments;
+//! - [`printable`]: text that is safe to print on a terminal;
+//! - [`signals`]: requests to terminate, to suspend and to resume;
+//! - [`time`]: durations on a command line;
+//! - [`xml`]: text in SVG images.
 //!
-//! It does nothing by itself, and knows of no command.
+//! It has no command of its own.
 
 mod program;
 pub mod signals;
 pub mod time;
 pub mod xml;
 
-pub use program::{HELP_COLUMNS, complaint, main, printable, printable_path};
+pub use program::{HELP_COLUMNS, main, printable, printable_path, usage_error};

@@ -1,4 +1,4 @@
-//! From words to an exit status, alike for all commands.
+//! Arguments, errors and exit status, the same for all commands.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -8,69 +8,69 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
-/// Helps are so wide on every terminal: the same words always give the same text.
+/// Width of help texts. It does not depend on the terminal, so that the same arguments always print the same text.
 pub const HELP_COLUMNS: usize = 80;
 
-/// Reads `words`, of which the first is the program's own name, and does what they say. What is typed to call it is
-/// `name`: `blockplane top`. Errors begin with its words: `blockplane: top: …`.
+/// Parses `args`, of which the first is the program's own name, and runs the command. `name` is how the command is called,
+/// such as `blockplane top`; errors begin with it: `blockplane: top: …`.
 #[must_use]
 pub fn main<C: Parser, E: Display>(
     name: &str,
-    words: impl IntoIterator<Item = OsString>,
+    args: impl IntoIterator<Item = OsString>,
     run: impl FnOnce(C) -> Result<(), E>,
 ) -> ExitCode {
-    let words: Vec<OsString> = words.into_iter().collect();
-    let wrong = match C::try_parse_from(&words) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let message = match C::try_parse_from(&args) {
         Ok(command) => match run(command) {
             Ok(()) => return ExitCode::SUCCESS,
-            // It may name files and quote what others said.
+            // It may contain names of files and texts of other programs.
             Err(error) => printable(&error.to_string()),
         },
         Err(error) if !error.use_stderr() => {
-            // Whoever pipes the help into `head` has seen enough.
+            // Fails when the output is piped into `head`, for example; that is no error.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // Help that was not asked for, where a command is missing.
+        // The help is printed because a subcommand is missing.
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => complaint(&full_name::<C>(name, &words), &error),
+        Err(error) => usage_error(&full_name::<C>(name, &args), &error),
     };
-    // Nobody may be there to hear it; the exit status says it as well.
+    // Standard error may be closed; the exit status shows the error as well.
     let prefix = name.replace(' ', ": ");
-    let _ = writeln!(std::io::stderr(), "{prefix}: {wrong}");
+    let _ = writeln!(std::io::stderr(), "{prefix}: {message}");
     ExitCode::FAILURE
 }
 
-/// The command `name` and the subcommand that `words` call, whose help says what it takes.
-fn full_name<C: CommandFactory>(name: &str, words: &[OsString]) -> String {
+/// The command `name` with the subcommands that `args` select, for a hint at its help.
+fn full_name<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
     let mut full = name.to_owned();
     let mut command = C::command();
     // The first is the program's own name.
-    for word in words.iter().skip(1) {
-        let Some(below) = command.find_subcommand(word) else {
+    for arg in args.iter().skip(1) {
+        let Some(subcommand) = command.find_subcommand(arg) else {
             break;
         };
-        full = format!("{full} {}", below.get_name());
-        command = below.clone();
+        full = format!("{full} {}", subcommand.get_name());
+        command = subcommand.clone();
     }
     full
 }
 
-/// What is wrong with the words of the command that is called as `name`, to stand behind its name.
+/// The text of an error in the arguments of the command that is called as `name`, to be printed after its name.
 #[must_use]
-pub fn complaint(name: &str, error: &clap::Error) -> String {
+pub fn usage_error(name: &str, error: &clap::Error) -> String {
     let text = error.render().to_string();
-    // A second "error: " and a bare --help would mislead.
+    // The caller prints a prefix instead of "error: ", and --help belongs to this command.
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let text = text.replace("try '--help'", &format!("try '{name} --help'"));
-    // It quotes words as they came.
+    // It contains arguments unchanged.
     printable(&text)
 }
 
-/// A text in which a terminal finds nothing to obey: control characters are written out, but for a line's end.
+/// A text with all control characters escaped but the newline, so that it cannot control a terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let shown = |char: char| match char {
@@ -80,7 +80,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A file's name as part of a line: its control characters are written out, line ends as well.
+/// A path to be printed within a line: all control characters are escaped, newlines included.
 #[must_use]
 pub fn printable_path(path: &Path) -> String {
     printable(&path.display().to_string()).replace('\n', "\\n")
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_stands_behind_the_names_and_leads_on() {
+    fn a_usage_error_names_the_help_of_the_command() {
         let error = Words::try_parse_from(["blockplane top", "--unknown"]).unwrap_err();
-        let said = complaint("blockplane top", &error);
+        let text = usage_error("blockplane top", &error);
         assert!(
-            said.starts_with("unexpected argument '--unknown'"),
-            "{said}"
+            text.starts_with("unexpected argument '--unknown'"),
+            "{text}"
         );
-        assert!(said.ends_with("try 'blockplane top --help'."), "{said}");
+        assert!(text.ends_with("try 'blockplane top --help'."), "{text}");
     }
 
     #[derive(Debug, Parser)]
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_has_a_help_of_its_own() {
+    fn the_full_name_has_the_subcommands_that_are_called() {
         let name = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(OsString::from).collect();
             full_name::<Commands>("tool", &words)
@@ -124,18 +124,18 @@ mod tests {
     }
 
     #[test]
-    fn words_in_a_complaint_do_nothing_to_a_terminal() {
+    fn control_characters_of_a_usage_error_are_escaped() {
         let error = Words::try_parse_from(["blockplane top", "a\t\u{9b}1m"]).unwrap_err();
-        let said = complaint("blockplane top", &error);
+        let text = usage_error("blockplane top", &error);
         assert!(
-            said.starts_with("unexpected argument 'a\\t\\u{9b}1m'"),
-            "{said}"
+            text.starts_with("unexpected argument 'a\\t\\u{9b}1m'"),
+            "{text}"
         );
-        assert!(said.contains('\n'), "{said}");
+        assert!(text.contains('\n'), "{text}");
     }
 
     #[test]
-    fn the_status_says_whether_it_was_done() {
+    fn the_exit_status_is_that_of_the_command() {
         let status = |word: &str, done: Result<(), &str>| {
             let words = ["blockplane top", word].map(OsString::from);
             main("top", words, |_: Words| done.map_err(str::to_owned))

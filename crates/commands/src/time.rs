@@ -1,11 +1,11 @@
-//! Times as people write them on a command line.
+//! Durations on a command line.
 
 use std::time::Duration;
 
-/// `5s`, `500ms`, `1.5m`; without a unit, seconds. 0 is allowed.
+/// Parses a duration such as `5s`, `500ms` or `1.5m`; without a unit, in seconds. 0 is allowed.
 ///
 /// # Errors
-/// What is expected instead.
+/// The text names what is expected.
 pub fn parse(text: &str) -> Result<Duration, String> {
     const MAX_SECONDS: f64 = 1e6;
     let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
@@ -24,10 +24,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The same, but not below so many milliseconds.
+/// Parses a duration of at least `ms` milliseconds.
 ///
 /// # Errors
-/// What is expected instead.
+/// The text names what is expected.
 pub fn at_least_ms(ms: u64, text: &str) -> Result<Duration, String> {
     match parse(text) {
         Ok(time) if time < Duration::from_millis(ms) => Err(format!("at least {ms}ms is expected")),
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_understood_and_nonsense_is_not() {
+    fn durations_have_known_units() {
         for (text, ms) in [
             ("500ms", 500),
             ("5s", 5000),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_a_least() {
+    fn a_duration_may_have_a_minimum() {
         assert_eq!(at_least_ms(100, "0.1"), Ok(Duration::from_millis(100)));
         assert_eq!(
             at_least_ms(100, "99ms"),

@@ -1,6 +1,6 @@
-//! Text in XML, for pictures.
+//! Escaped text in XML, for SVG images.
 
-/// For text and attributes (XML 1.0, section 2.4).
+/// Escapes text for elements and attributes (XML 1.0, section 2.4).
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -10,7 +10,7 @@ pub fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Section 2.2: no other control character may stand in a document.
+            // Section 2.2: a document has no other control characters.
             c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
@@ -21,7 +21,7 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn nothing_in_a_text_is_taken_for_markup() {
+    fn markup_in_a_text_is_escaped() {
         let escaped = super::escaped("a<b> & \"c\"\u{7}é");
         assert_eq!(escaped, "a&lt;b&gt; &amp; &quot;c&quot; é");
     }
