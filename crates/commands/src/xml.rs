@@ -2,7 +2,7 @@
 
 /// Escapes text for elements and attributes (XML 1.0, section 2.4).
 #[must_use]
-pub fn escaped(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -22,7 +22,7 @@ pub fn escaped(text: &str) -> String {
 mod tests {
     #[test]
     fn markup_in_a_text_is_escaped() {
-        let escaped = super::escaped("a<b> & \"c\"\u{7}é");
+        let escaped = super::escape("a<b> & \"c\"\u{7}é");
         assert_eq!(escaped, "a&lt;b&gt; &amp; &quot;c&quot; é");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use commands::xml::escaped;
+use commands::xml::escape;
 
 use super::screen::{Line, Style};
 
@@ -45,7 +45,7 @@ pub(super) fn draw(lines: &[Line]) -> String {
             "<text x=\"{MARGIN}\" y=\"{:.0}\" fill=\"{fill}\" font-weight=\"{weight}\" xml:space=\"preserve\" \
              textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\">{}</text>",
             top + 14.0,
-            escaped(text)
+            escape(text)
         );
         debug_assert!(written.is_ok(), "a string takes everything");
     }
