@@ -13,7 +13,7 @@ mod range_lock;
 mod sync;
 #[path = "../../crates/iothread/src/event_loop/wake.rs"]
 mod wake;
-#[path = "../../crates/block/src/task/woken.rs"]
+#[path = "../../crates/block/src/route/task/woken.rs"]
 mod woken;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use iothread::Iothread;
 use lease::Leases;
 use range_lock::RangeLock;
 
-/// As in `block::task`.
+/// As in `block::route::task`.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A model's name says what it shows.

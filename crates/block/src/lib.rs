@@ -8,23 +8,25 @@
 //! What a guest is and which device asks is not known here.
 
 mod aio;
-mod allocation;
+mod clock;
+mod disk_file;
 mod drivers;
 mod error;
-mod gate;
+mod faults;
 mod io;
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 mod lease;
-mod mark;
 mod node;
+mod null_disk;
 mod range_lock;
 mod resize;
 mod route;
 #[cfg(feature = "simulation")]
 mod simulation;
-mod task;
+mod source;
 #[cfg(test)]
 mod testing;
+pub mod token;
 #[cfg(any(test, feature = "simulation"))]
 mod wrapped;
 
@@ -32,22 +34,23 @@ mod wrapped;
 use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
-pub use allocation::Allocation;
-pub use drivers::blkdebug::faults::{FaultAction, FaultRule, FaultRules, Faults, Released};
-pub use drivers::disk_file::create::{Created, create_sparse};
-pub use drivers::disk_file::lock::{Locking, leave_locks};
-pub use drivers::file::FileOptions;
-pub use drivers::null_co::NullOptions;
+pub use disk_file::allocation::Allocation;
+pub use disk_file::create::{Created, create_sparse};
+pub use disk_file::lock::{Locking, leave_locks};
+pub use disk_file::open::FileOptions;
+#[cfg(feature = "simulation")]
+pub use disk_file::simulated::SimulatedDisk;
+pub use drivers::open::NodeOptions;
 pub use engine::{Op, Request};
 pub use error::NodeError;
-pub use io::{
-    AllocationQuery, AttachedDisk, Call, DiskCall, DiskIo, IoContext, IoSettings, SourceIo,
-    Submits, token,
-};
-pub use node::{DiscardLimits, Geometry, Node, NodeOptions};
-pub use resize::ResizeError;
+pub use faults::{FaultAction, FaultRule, FaultRules, Faults, Released};
 #[cfg(feature = "simulation")]
-pub use simulation::{SimulatedDisk, SimulatedRing};
+pub use io::simulated::SimulatedRing;
+pub use io::{Call, IoContext, IoSettings, Submits};
+pub use node::{DiscardLimits, Geometry, Node};
+pub use null_disk::NullOptions;
+pub use resize::ResizeError;
+pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
 
 /// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::drivers::Driver;
-use crate::io::AttachContext;
+use crate::node::AttachContext;
+use crate::node::Driver;
 use crate::node::Node;
 use crate::route::Route;
 

@@ -1,36 +1,14 @@
 //! Driver `file`: a raw image.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use rustix::fs::FileType;
 
 use crate::SECTOR_BYTES;
-use crate::aio::Aio;
-use crate::drivers::disk_file::DiskFile;
-use crate::drivers::disk_file::lock::Locking;
-use crate::drivers::disk_file::open::{self, Driver};
+use crate::disk_file::DiskFile;
+use crate::disk_file::open::{self, Driver, FileOptions};
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
-
-/// How a file or block device is opened.
-#[derive(Clone, Debug)]
-pub struct FileOptions {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Around the page cache (`O_DIRECT`).
-    pub direct: bool,
-    /// Flushes are left out.
-    pub no_flush: bool,
-    /// Discards are passed on.
-    pub unmap: bool,
-    /// How requests reach the kernel. Without direct I/O, Linux AIO means threads.
-    pub aio: Aio,
-    /// Submit as soon as so many requests wait (`aio-max-batch` of the node); 0: as the iothread says.
-    pub aio_max_batch: u32,
-    /// Image locking.
-    pub locking: Locking,
-}
 
 /// Fallback for the preferred block of a file system that does not say.
 const USUAL_BLOCK: u32 = 4096;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use crate::drivers::disk_file::DiskFile;
-use crate::drivers::disk_file::open::{self, Driver};
-use crate::drivers::file::{FileOptions, MAX_DISCARD_BYTES};
+use crate::disk_file::DiskFile;
+use crate::disk_file::open::{self, Driver, FileOptions};
+use crate::drivers::file::MAX_DISCARD_BYTES;
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::drivers::Driver;
 use crate::error::NodeError;
-use crate::gate::Gated;
-use crate::io::AttachContext;
+use crate::node::AttachContext;
+use crate::node::Driver;
 use crate::node::{Node, Span};
+use crate::route::gate::Gated;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{Lookup, Mapped, Path, Route, Target};
-use crate::task::{LocalFuture, TaskContext, TaskNode};
 use engine::{Op, Request};
 
 /// A window onto a node.

@@ -1,4 +1,4 @@
-//! Sources that come and go: routes, and what the backends know of files and guest memory.
+//! The files and guest memory of sources, which backends learn of when a source attaches, and forget when it detaches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,62 +6,33 @@ use std::sync::Arc;
 
 use engine::uring::File;
 
-use super::{AttachedDisk, IoContext, LinuxAio, Uring};
+use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
-use crate::drivers::disk_file::DiskFile;
-use crate::drivers::disk_file::no_wait::lacks_nowait;
-use crate::node::Node;
+use crate::aio::nowait_probe::lacks_nowait;
+use crate::disk_file::DiskFile;
 use crate::route::{Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`IoContext::attach`].
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
 
-/// What a node can do while a source attaches to it.
-pub(crate) struct AttachContext<'a> {
-    io: &'a mut IoContext,
-    watch: Watch<'a>,
-}
-
-impl AttachContext<'_> {
-    /// Attaches to a node.
-    pub fn attach(&mut self, node: &Node) -> Route {
-        node.driver.attach(node, self)
-    }
-
-    /// Which backend carries a file for this source, until that detaches.
-    pub fn attach_file(&mut self, file: &Arc<DiskFile>) -> Carrier {
-        let AttachContext { io, watch } = self;
-        if let Some(carrier) = io.files.add_source(file) {
+impl IoContext {
+    /// Counts one more source of a file, and returns the backend that carries the file on this iothread.
+    pub(crate) fn attach_file(&mut self, file: &Arc<DiskFile>, watch: Watch<'_>) -> Carrier {
+        if let Some(carrier) = self.files.add_source(file) {
             return carrier;
         }
-        let carrier = io.choose_carrier(file, watch);
-        io.files.insert(file, carrier);
+        let carrier = self.choose_carrier(file, watch);
+        self.files.insert(file, carrier);
         carrier
     }
 
-    /// What carries the flushes of a file: Linux AIO has none before Linux 4.18.
-    pub fn carrier_of_flushes(&self, carrier: Carrier) -> Carrier {
-        let aio = self.io.aio.get();
+    /// The backend that carries the flushes of a file: Linux AIO has none before Linux 4.18.
+    pub(crate) fn carrier_of_flushes(&self, carrier: Carrier) -> Carrier {
         match carrier {
-            Carrier::Native if !aio.is_some_and(LinuxAio::supports_fdsync) => Carrier::Workers,
+            Carrier::Native if !self.aio.get().is_some_and(LinuxAio::supports_fdsync) => {
+                Carrier::Workers
+            }
             carrier => carrier,
-        }
-    }
-}
-
-impl IoContext {
-    /// A source of requests to `node` starts on this iothread: what its requests need is made. `watch` gets the
-    /// descriptor of an engine that was made now. It becomes readable when the engine has completed something, is to be
-    /// watched for edges, and never needs to be read.
-    ///
-    /// What cannot be had is no error: it is said once in the log, with what to do about it, and another backend carries
-    /// the requests.
-    pub fn attach(&mut self, node: &Arc<Node>, watch: Watch<'_>) -> AttachedDisk {
-        let io = self;
-        let route = AttachContext { io, watch }.attach(node);
-        AttachedDisk {
-            node: node.clone(),
-            route,
         }
     }
 
@@ -82,9 +53,9 @@ impl IoContext {
         carrier
     }
 
-    /// A source, with nothing in flight any more, leaves this iothread.
-    pub fn detach(&mut self, disk: AttachedDisk) {
-        for file in &disk.route.files {
+    /// Ends a route, none of whose requests are in flight.
+    pub(crate) fn detach_route(&mut self, route: &Route) {
+        for file in &route.files {
             match self.files.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
@@ -101,18 +72,17 @@ impl IoContext {
         }
     }
 
-    /// A source begins to use the guest memory that `key` names, which is pinned and registered with the ring from then on.
-    /// What cannot be is said once in the log, and its requests go as if it were not asked for.
+    /// Registers guest memory for a source that has this route, see [`join_memory`](Self::join_memory).
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.
-    pub unsafe fn join_memory(
+    pub(crate) unsafe fn register_memory_for(
         &mut self,
-        disk: &AttachedDisk,
+        route: &Route,
         key: usize,
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
-        let carrier = disk.route.disk.as_ref().map(|disk| disk.carrier);
+        let carrier = route.disk.as_ref().map(|disk| disk.carrier);
         let carried = matches!(carrier, Some(Carrier::Ring(_)));
         let ring = self.ring.get_mut().filter(|_| carried);
         // SAFETY: our caller promises the same.
@@ -146,7 +116,7 @@ impl IoContext {
         let make = || {
             #[cfg(feature = "simulation")]
             let made =
-                LinuxAio::with_kernel(crate::simulation::the_only(&mut self.kernel), settings);
+                LinuxAio::with_kernel(super::simulated::take_kernel(&mut self.kernel), settings);
             #[cfg(not(feature = "simulation"))]
             let made = LinuxAio::new(settings);
             made.map_err(|error| error.to_string())
@@ -160,7 +130,7 @@ impl IoContext {
         let settings = self.ring_settings;
         let make = || {
             #[cfg(feature = "simulation")]
-            let made = crate::simulation::make_ring(&mut self.simulated_ring, settings);
+            let made = super::simulated::make_ring(&mut self.simulated_ring, settings);
             #[cfg(not(feature = "simulation"))]
             let made = Uring::new(settings);
             made.map_err(|error| error.to_string())

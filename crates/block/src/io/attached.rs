@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::drivers::disk_file::DiskFile;
+use crate::disk_file::DiskFile;
 use crate::route::Carrier;
 
 struct Attachment {

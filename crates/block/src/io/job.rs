@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use engine::{Completion, Errno, Op, Request};
 
-use crate::drivers::disk_file::DiskFile;
-use crate::drivers::disk_file::transfer::Segments;
+use crate::disk_file::DiskFile;
+use crate::disk_file::transfer::Segments;
 
 /// Most requests have no more.
 const FEW_SEGMENTS: usize = 8;

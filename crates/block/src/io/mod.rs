@@ -5,7 +5,7 @@
 //! - What that cannot do (page cache without a ring, unaligned memory, parts of blocks, more segments than one
 //!   system call takes): worker threads.
 //! - What a [lookup](crate::route::Lookup) finds at a place of a file: one of these, with a lease on the place.
-//! - What is more than one of these, and what waits at a [gate](crate::gate): a [task](crate::task).
+//! - What is more than one of these, and what waits at a [gate](crate::route::gate): a [task](crate::route::task).
 //! - What needs nothing done: complete at the next reap.
 //!
 //! Nothing here takes a lock or allocates for a request that Linux AIO or the ring carries. A backend that is full
@@ -14,23 +14,20 @@
 
 mod attach;
 mod attached;
-mod call;
 pub(crate) mod job;
 mod known_memory;
 mod lazy;
 mod settings;
-mod source;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated;
 mod submit;
 mod submits;
 mod task_share;
-pub mod token;
 mod tracked;
 
-pub(crate) use attach::AttachContext;
-pub use call::{AllocationQuery, DiskCall};
+pub(crate) use attach::Watch;
 pub use job::Call;
 pub use settings::IoSettings;
-pub use source::{AttachedDisk, DiskIo, SourceIo};
 pub use submits::Submits;
 
 use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
@@ -41,13 +38,13 @@ use self::known_memory::KnownMemory;
 use self::lazy::Lazy;
 use self::task_share::TaskShare;
 use self::tracked::TrackedRequests;
-use crate::drivers::null_co::{self, NullQueue};
-use crate::task::{Executor, Wake};
+use crate::null_disk::{self, NullQueue};
+use crate::route::task::{Executor, Wake};
 
-#[cfg(feature = "simulation")]
-pub(crate) use crate::simulation::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use engine::{LinuxAio, Uring};
+#[cfg(feature = "simulation")]
+pub(crate) use simulated::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
 pub(crate) type Workers = engine::Pool<Work>;
 
@@ -72,10 +69,10 @@ pub struct IoContext {
     outdated: bool,
     /// What Linux AIO is to be made on.
     #[cfg(feature = "simulation")]
-    pub(crate) kernel: Option<crate::simulation::Kernel>,
+    pub(crate) kernel: Option<simulated::Kernel>,
     /// And the ring.
     #[cfg(feature = "simulation")]
-    pub(crate) simulated_ring: Option<Box<dyn crate::SimulatedRing>>,
+    pub(crate) simulated_ring: Option<Box<dyn simulated::SimulatedRing>>,
 }
 
 impl IoContext {
@@ -116,7 +113,7 @@ impl IoContext {
     pub fn most_completions(&self) -> usize {
         let aio = self.aio.get().map_or(0, LinuxAio::max_events);
         let ring = self.ring.get().map_or(0, Uring::max_events);
-        aio as usize + ring as usize + 2 * null_co::CAPACITY
+        aio as usize + ring as usize + 2 * null_disk::CAPACITY
     }
 
     /// Has something done by a worker, which comes back as a request would. There is always room.

@@ -5,22 +5,20 @@ use std::rc::Rc;
 use engine::{Full, IoBackend, Op, Request};
 
 use super::tracked::Guard;
-use super::{AttachedDisk, IoContext, LinuxAio};
-use crate::drivers::disk_file::DiskFile;
-use crate::drivers::disk_file::transfer::IOV_MAX;
-use crate::drivers::null_co::fill_with_zeroes;
-use crate::gate::Gated;
-use crate::mark::Marked;
-use crate::route::{Carrier, Lookup, Mapped, Path, Target};
-use crate::task::{Outgoing, TaskNode};
+use super::{IoContext, LinuxAio};
+use crate::disk_file::DiskFile;
+use crate::disk_file::transfer::IOV_MAX;
+use crate::null_disk::fill_with_zeroes;
+use crate::route::gate::Gated;
+use crate::route::mark::Marked;
+use crate::route::task::{Outgoing, TaskNode};
+use crate::route::{Carrier, Lookup, Mapped, Path, Route, Target};
 
 impl IoContext {
-    /// How many requests to a disk are taken for sure before the next reap. The source asks before it takes a request
-    /// out of the guest's ring.
+    /// How many requests on a route are certain to be taken before the next reap.
     #[inline]
-    #[must_use]
-    pub fn room(&self, disk: &AttachedDisk) -> usize {
-        let room = match &disk.route.read {
+    pub(crate) fn room_on_route(&self, route: &Route) -> usize {
+        let room = match &route.read {
             Path::Null(options) => return self.null.room_for(options),
             read => self.room_on(read),
         };
@@ -56,26 +54,12 @@ impl IoContext {
         room.unwrap_or(0).saturating_sub(reserved)
     }
 
-    /// Takes a request. [`Full`]: come again after the next completion.
-    ///
-    /// # Errors
-    /// [`Full`], and nothing was taken.
-    ///
-    /// # Safety
-    /// Until the completion with the request's token has been reaped: the disk is kept attached, the list of segments
-    /// stays in place and is touched by nothing else, and the memory that it names stays mapped (writable, for reads).
-    #[inline]
-    pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
-        // SAFETY: our caller promises the same.
-        unsafe { self.submit_on(disk.route.path(request.op), request) }
-    }
-
     /// Takes a request for this path of a route.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]
-    pub(super) unsafe fn submit_on(&mut self, path: &Path, request: Request) -> Result<(), Full> {
+    pub(crate) unsafe fn submit_on(&mut self, path: &Path, request: Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         unsafe {
             match path {

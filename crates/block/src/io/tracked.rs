@@ -5,9 +5,9 @@
 
 use engine::Completion;
 
-use super::token;
 use crate::lease::Lease;
-use crate::mark::MarkAtEnd;
+use crate::route::mark::MarkAtEnd;
+use crate::token;
 
 /// Held while a request is in flight, and dropped when it completes.
 pub(super) enum Guard {
@@ -101,12 +101,14 @@ impl TrackedRequests {
 
 #[cfg(test)]
 mod tests {
-    use crate::drivers::Driver;
-    use crate::io::{AttachContext, AttachedDisk, IoContext};
+    use crate::io::IoContext;
     use crate::lease::Leases;
-    use crate::mark::{Mark, Marked};
+    use crate::node::AttachContext;
+    use crate::node::Driver;
+    use crate::route::mark::{Mark, Marked};
+    use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{Lookup, Mapped, Path, Route, Target};
-    use crate::task::{LocalFuture, TaskContext, TaskNode};
+    use crate::source::AttachedDisk;
     use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};

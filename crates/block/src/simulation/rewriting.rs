@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use engine::{Errno, Op, Request};
 
-use crate::drivers::Driver;
-use crate::io::AttachContext;
+use crate::node::AttachContext;
+use crate::node::Driver;
 use crate::node::Node;
 use crate::range_lock::RangeLock;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{Path, Route};
-use crate::task::{LocalFuture, TaskContext, TaskNode};
 
 /// Bytes of a block.
 const BLOCK: u64 = 2048;

@@ -1,0 +1,210 @@
+//! The ways of requests to the kernel, and the choice among them.
+
+pub(crate) mod nowait_probe;
+
+use std::path::Path;
+
+use engine::{AioError, AioSettings, LinuxAio, Uring, UringError, UringSettings};
+
+use self::nowait_probe::supports_nowait;
+
+/// How requests reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Aio {
+    /// Linux AIO. With direct I/O only: through the page cache it blocks.
+    Native,
+    /// A ring of the iothread's.
+    IoUring,
+    /// Blocking calls of worker threads.
+    Threads,
+}
+
+impl std::fmt::Display for Aio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Aio::Native => "native",
+            Aio::IoUring => "io_uring",
+            Aio::Threads => "threads",
+        })
+    }
+}
+
+/// What this host has to offer, found out by trying when somebody wants to know.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AioProbe {
+    native: Option<Result<(), AioError>>,
+    io_uring: Option<Result<(), UringError>>,
+}
+
+/// What was chosen for a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AioChoice {
+    /// How its requests reach the kernel.
+    pub aio: Aio,
+    /// Why, for the log.
+    pub why: String,
+    /// Somebody asked for something else, and should hear of it.
+    pub instead: bool,
+}
+
+impl AioProbe {
+    /// What another one has found out is so.
+    pub fn learn(&mut self, other: Self) {
+        self.native = self.native.or(other.native);
+        self.io_uring = self.io_uring.or(other.io_uring);
+    }
+
+    /// Chooses for the disk at `path`, with or without direct I/O. **The default is decided here**, for
+    /// whoever does not say what is `wanted`: the disk is then asked whether it can say that it would
+    /// have to wait.
+    pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
+        match wanted {
+            Some(aio) => self.as_wanted(aio, direct),
+            None => self.default_for(direct, || supports_nowait(path, direct)),
+        }
+    }
+
+    fn as_wanted(&mut self, wanted: Aio, direct: bool) -> AioChoice {
+        let refused = match wanted {
+            Aio::Threads => None,
+            Aio::Native => self.native().err().map(|error| error.to_string()),
+            Aio::IoUring => self.io_uring().err().map(|error| error.to_string()),
+        };
+        match refused {
+            None => AioChoice {
+                aio: wanted,
+                why: "as asked for".to_owned(),
+                instead: false,
+            },
+            Some(why) => AioChoice {
+                aio: if wanted == Aio::IoUring && direct && self.native().is_ok() {
+                    Aio::Native
+                } else {
+                    Aio::Threads
+                },
+                why,
+                instead: true,
+            },
+        }
+    }
+
+    /// A ring first tries a request without waiting, and gives it to a worker of the kernel's when the
+    /// file system cannot do that: for each request on a tmpfs, say, where Linux AIO is twice as fast.
+    /// Elsewhere the ring costs less per request, and unlike io_submit(2) it does not block while a file
+    /// system looks for free blocks. See docs/performance.md for the figures.
+    fn default_for(&mut self, direct: bool, supports_nowait: impl FnOnce() -> bool) -> AioChoice {
+        let says = supports_nowait();
+        let (aio, why) = if says && self.io_uring().is_ok() {
+            let why = "the ring is there, and the disk says when it would have to wait";
+            (Aio::IoUring, why.to_owned())
+        } else if !direct {
+            let why = match self.io_uring {
+                Some(Err(ring)) => ring.to_string(),
+                _ => "through the page cache requests may block".to_owned(),
+            };
+            (Aio::Threads, why)
+        } else {
+            match (self.native(), self.io_uring) {
+                (Ok(()), Some(Err(ring))) => (Aio::Native, ring.to_string()),
+                (Ok(()), _) => {
+                    let why = "direct I/O, but the disk cannot say when it would have to wait";
+                    (Aio::Native, why.to_owned())
+                }
+                (Err(native), _) => match self.io_uring() {
+                    Ok(()) => (Aio::IoUring, native.to_string()),
+                    Err(ring) => (Aio::Threads, format!("{ring}; {native}")),
+                },
+            }
+        };
+        AioChoice {
+            aio,
+            why,
+            instead: false,
+        }
+    }
+
+    /// Whether a context of Linux AIO can be had: one is made, and closed again.
+    fn native(&mut self) -> Result<(), AioError> {
+        let probe = || LinuxAio::new(AioSettings::default()).map(drop);
+        *self.native.get_or_insert_with(probe)
+    }
+
+    /// Whether a ring can be had: one is made, and closed again.
+    fn io_uring(&mut self) -> Result<(), UringError> {
+        let probe = || Uring::new(UringSettings::default()).map(drop);
+        *self.io_uring.get_or_insert_with(probe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: AioProbe = AioProbe {
+        native: Some(Ok(())),
+        io_uring: Some(Ok(())),
+    };
+    const NO_AIO: Result<(), AioError> = Err(AioError::NotSupported);
+    const FORBIDDEN: Result<(), UringError> = Err(UringError::Disabled { level: 2 });
+
+    #[test]
+    fn what_is_asked_for_is_chosen_where_it_can_be_had() {
+        for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
+            let choice = { ALL }.as_wanted(aio, true);
+            assert_eq!((choice.aio, choice.instead), (aio, false));
+        }
+        assert_eq!({ ALL }.as_wanted(Aio::IoUring, false).aio, Aio::IoUring);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_replaced_with_the_reason_and_the_remedy() {
+        let mut probe = AioProbe {
+            io_uring: Some(FORBIDDEN),
+            ..ALL
+        };
+        for (direct, instead) in [(true, Aio::Native), (false, Aio::Threads)] {
+            let choice = probe.as_wanted(Aio::IoUring, direct);
+            assert_eq!((choice.aio, choice.instead), (instead, true));
+            assert!(choice.why.contains("sysctl"), "{}", choice.why);
+        }
+        let mut probe = AioProbe {
+            native: Some(NO_AIO),
+            ..ALL
+        };
+        let choice = probe.as_wanted(Aio::Native, true);
+        assert_eq!((choice.aio, choice.instead), (Aio::Threads, true));
+        assert!(choice.why.contains("CONFIG_AIO"), "{}", choice.why);
+    }
+
+    #[test]
+    fn the_default_takes_what_is_there() {
+        let probe = |native, io_uring| AioProbe {
+            native: Some(native),
+            io_uring: Some(io_uring),
+        };
+        for (mut probe, direct, says, aio) in [
+            (ALL, true, true, Aio::IoUring),
+            (ALL, true, false, Aio::Native),
+            (ALL, false, true, Aio::IoUring),
+            (ALL, false, false, Aio::Threads),
+            (probe(NO_AIO, Ok(())), true, false, Aio::IoUring),
+            (probe(Ok(()), FORBIDDEN), true, true, Aio::Native),
+            (probe(Ok(()), FORBIDDEN), false, true, Aio::Threads),
+            (probe(NO_AIO, FORBIDDEN), true, true, Aio::Threads),
+        ] {
+            let choice = probe.default_for(direct, || says);
+            assert_eq!((choice.aio, choice.instead), (aio, false));
+            assert!(!choice.why.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_that_is_not_needed() {
+        let mut probe = AioProbe::default();
+        probe.as_wanted(Aio::Threads, true);
+        probe.default_for(false, || false);
+        assert!(probe.native.is_none() && probe.io_uring.is_none());
+        probe.as_wanted(Aio::IoUring, true);
+        assert!(probe.io_uring.is_some());
+    }
+}

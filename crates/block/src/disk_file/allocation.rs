@@ -1,0 +1,52 @@
+//! Allocated parts of a disk, for GET LBA STATUS.
+
+use engine::Errno;
+use rustix::fs::SeekFrom;
+use rustix::io::retry_on_intr;
+
+use crate::disk_file::DiskFile;
+
+/// A piece of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Bytes.
+    pub len: u64,
+    /// It has space, or nobody knows; else it reads as zeroes.
+    pub allocated: bool,
+}
+
+impl DiskFile {
+    /// Data and holes in turn.
+    pub(crate) fn pieces(
+        &self,
+        start: u64,
+        end: u64,
+        most: usize,
+    ) -> Result<Vec<Allocation>, Errno> {
+        let mut pieces = Vec::new();
+        let mut at = start;
+        while at < end && pieces.len() < most {
+            let data = self.seek(SeekFrom::Data(at), end)?;
+            let (next, allocated) = match data {
+                data if data > at => (data, false),
+                // A hole here as well: another request has just made it. The next look finds it.
+                _ => (self.seek(SeekFrom::Hole(at), end)?.max(at + 1), true),
+            };
+            pieces.push(Allocation {
+                len: next - at,
+                allocated,
+            });
+            at = next;
+        }
+        Ok(pieces)
+    }
+
+    /// Where the next of its kind begins, at most at `end`. There is a hole behind the file.
+    fn seek(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
+        match retry_on_intr(|| rustix::fs::seek(&self.fd, from)) {
+            Ok(found) => Ok(found.min(end)),
+            Err(Errno::NXIO) => Ok(end),
+            Err(error) => Err(error),
+        }
+    }
+}

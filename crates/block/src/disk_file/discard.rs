@@ -1,0 +1,154 @@
+//! Discard and write-zeroes, by a worker thread: Linux AIO cannot carry them, and a ring not all.
+
+use std::ops::Range;
+
+use engine::Errno;
+use rustix::fs::FallocateFlags;
+use rustix::io::retry_on_intr;
+
+use crate::disk_file::DiskFile;
+use crate::disk_file::transfer::last_errno;
+
+/// `_IO(0x12, 119)` and `_IO(0x12, 127)`, see `linux/fs.h`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+const BLKZEROOUT: libc::Ioctl = 0x127f;
+
+impl DiskFile {
+    /// Tells the disk that the range is not needed. A disk that cannot is no error.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        if len == 0 {
+            return Ok(());
+        }
+        let _range = self.lock_blocks(offset, len)?;
+        let done = match self.device_block {
+            None => self.punch_hole(offset, len),
+            Some(block) => {
+                // What is left of blocks at the edges keeps its space.
+                let whole = whole_blocks(offset, len, block);
+                if whole.is_empty() {
+                    return Ok(());
+                }
+                self.range_ioctl(BLKDISCARD, &whole)
+            }
+        };
+        supported(done).map(drop)
+    }
+
+    /// Makes the range read as zeroes.
+    pub(crate) fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        unmap: bool,
+        fua: bool,
+    ) -> Result<(), Errno> {
+        if len > 0 {
+            let _range = self.lock_blocks(offset, len)?;
+            match self.device_block {
+                None => self.zero_file(offset, len, unmap)?,
+                Some(block) => self.zero_device(offset, len, unmap, block)?,
+            }
+        }
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    /// Makes all completed writes stable.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        if self.no_flush {
+            Ok(())
+        } else {
+            retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
+        }
+    }
+
+    fn zero_file(&self, offset: u64, len: u64, unmap: bool) -> Result<(), Errno> {
+        if unmap && supported(self.punch_hole(offset, len))? {
+            return Ok(());
+        }
+        if supported(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
+            return Ok(());
+        }
+        if supported(self.punch_hole(offset, len))? {
+            // Zeroes are there; that they have space of their own is a wish.
+            let _ = self.fallocate(FallocateFlags::KEEP_SIZE, offset, len);
+            return Ok(());
+        }
+        self.write_zero_bytes(offset..offset + len)
+    }
+
+    fn zero_device(&self, offset: u64, len: u64, unmap: bool, block: u32) -> Result<(), Errno> {
+        let whole = whole_blocks(offset, len, block);
+        if whole.is_empty() {
+            return self.write_zero_bytes(offset..offset + len);
+        }
+        let unmapped = unmap && supported(self.punch_hole(whole.start, whole.end - whole.start))?;
+        if !unmapped && !supported(self.range_ioctl(BLKZEROOUT, &whole))? {
+            self.write_zero_bytes(whole.clone())?;
+        }
+        // Parts of blocks at the edges.
+        for edge in [offset..whole.start, whole.end..offset + len] {
+            if !edge.is_empty() {
+                self.write_zero_bytes(edge)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(flags, offset, len)
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
+        retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, offset, len))
+    }
+
+    fn range_ioctl(&self, request: libc::Ioctl, range: &Range<u64>) -> Result<(), Errno> {
+        let argument = [range.start, range.end - range.start];
+        // SAFETY: both requests read two u64 from where the pointer points.
+        if unsafe { libc::ioctl(self.raw_fd(), request, argument.as_ptr()) } == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    }
+}
+
+/// The whole blocks within a range; empty when there is none.
+pub(crate) fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
+    let block = u64::from(block);
+    let start = offset.next_multiple_of(block);
+    start..((offset + len) / block * block).max(start)
+}
+
+/// Whether the kernel did it; `false` when this file cannot do it that way.
+fn supported(result: Result<(), Errno>) -> Result<bool, Errno> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_blocks_are_given_to_a_device() {
+        assert_eq!(whole_blocks(0, 8192, 4096), 0..8192);
+        assert_eq!(whole_blocks(512, 8192, 4096), 4096..8192);
+        assert_eq!(whole_blocks(512, 3584, 4096), 4096..4096);
+        assert_eq!(whole_blocks(512, 512, 4096), 4096..4096);
+        assert_eq!(whole_blocks(512, 1024, 512), 512..1536);
+    }
+
+    #[test]
+    fn what_a_disk_cannot_is_told_from_what_went_wrong() {
+        assert_eq!(supported(Ok(())), Ok(true));
+        for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
+            assert_eq!(supported(Err(cannot)), Ok(false));
+        }
+        assert_eq!(supported(Err(Errno::IO)), Err(Errno::IO));
+    }
+}

@@ -1,0 +1,428 @@
+//! Image locking, compatible with the field's: open-file-description locks on single bytes.
+//!
+//! Each permission has two bytes, far apart, whatever the image holds there: locks do not touch
+//! data, and may lie beyond the end. Whoever uses a permission holds a shared lock on byte 100 + bit;
+//! whoever does not let others use it holds a shared lock on byte 200 + bit. Both sides take their
+//! locks first and then look whether the other's byte is locked: if so, somebody is in the way. Locks
+//! belong to the open file, so two opens in one process see each other as well. They are released by
+//! hand: the open file may live on for a moment after we have closed it, in a ring that had it
+//! registered or in a child that has not yet called `execve(2)`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::disk_file::locked_images::Image;
+use crate::error::NodeError;
+
+/// Whether an image is locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locking {
+    /// Where the filesystem can.
+    #[default]
+    Auto,
+    /// Or not at all.
+    On,
+    /// Never.
+    Off,
+}
+
+const USED_BASE: i64 = 100;
+const UNSHARED_BASE: i64 = 200;
+
+const CONSISTENT_READ: i64 = 0;
+const WRITE: i64 = 1;
+const RESIZE: i64 = 3;
+/// Bytes that each side keeps for permissions, more than there are.
+const PERMISSIONS: i64 = 64;
+
+fn permission_name(bit: i64) -> &'static str {
+    match bit {
+        CONSISTENT_READ => "consistent read",
+        WRITE => "write",
+        _ => "resize",
+    }
+}
+
+/// Locks stay when an image is closed.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// While `left` is true, images that are closed keep their locks: another process has the same open files, and with
+/// them the locks.
+pub fn leave_locks(left: bool) {
+    LEFT.store(left, Ordering::Relaxed);
+}
+
+/// An open image with its locks. Dropping it releases them and closes the file.
+pub(crate) struct LockedFd {
+    fd: OwnedFd,
+    image: Image,
+    /// It is among those that the program has.
+    held: AtomicBool,
+}
+
+impl LockedFd {
+    /// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
+    /// or resize.
+    ///
+    /// # Errors
+    /// [`NodeError::Locked`], or what the kernel says. The file is closed, with no lock left.
+    pub fn acquire(
+        fd: OwnedFd,
+        path: &Path,
+        locking: Locking,
+        read_only: bool,
+    ) -> Result<Self, NodeError> {
+        let image = Image::of(fd.as_fd()).map_err(|error| NodeError::Io {
+            path: path.to_owned(),
+            what: "fstat",
+            error: error.into(),
+        })?;
+        let held = AtomicBool::new(false);
+        let this = Self { fd, image, held };
+        this.lock(path, locking, read_only)?;
+        Ok(this)
+    }
+
+    /// Takes the locks of an image that was opened without.
+    ///
+    /// # Errors
+    /// As for [`LockedFd::acquire`]. It has no lock then.
+    pub fn lock(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+        match locking {
+            Locking::Off => Ok(()),
+            _ => self
+                .hold(path, locking, read_only)
+                .inspect_err(|_| self.release()),
+        }
+    }
+
+    /// Takes the locks over that `from` has on the same image: somebody holds them all the time. `from`
+    /// is left without, unless this fails. One that had none (`locking`, `read_only`: ours and `from`'s) has none to give, and
+    /// one that is to have none lets them go.
+    ///
+    /// # Errors
+    /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
+    pub fn take_over(
+        &self,
+        from: &LockedFd,
+        path: &Path,
+        [locking, had]: [Locking; 2],
+        [read_only, was_read_only]: [bool; 2],
+    ) -> Result<(), NodeError> {
+        if locking == Locking::Off {
+            from.release();
+            return Ok(());
+        }
+        if had == Locking::Off {
+            return self.hold(path, locking, read_only);
+        }
+        let hold = || self.hold(path, locking, read_only);
+        // Both have them for a moment, so that no one else gets in between; the other's are in its way.
+        let _ = hold();
+        from.release();
+        hold().inspect_err(|_| {
+            // What it had it gets again, also where ours, released next, are in its way: nobody else could take it meanwhile.
+            let _ = acquire(from, path, locking, was_read_only);
+            from.mark_held();
+            self.release();
+        })
+    }
+
+    fn hold(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+        acquire(self, path, locking, read_only)?;
+        self.mark_held();
+        Ok(())
+    }
+
+    fn mark_held(&self) {
+        if !self.held.swap(true, Ordering::Relaxed) {
+            self.image.hold();
+        }
+    }
+
+    /// Lets the locks go.
+    pub fn release(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            self.image.release();
+        }
+        if LEFT.load(Ordering::Relaxed) {
+            return;
+        }
+        let all = libc::flock {
+            l_len: UNSHARED_BASE + PERMISSIONS - USED_BASE,
+            ..byte_lock(libc::F_UNLCK, USED_BASE)
+        };
+        // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else. Where
+        // there are no such locks there are none to release: it fails, and changes nothing.
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+        #[cfg(test)]
+        handover_tests::released();
+    }
+}
+
+impl AsFd for LockedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for LockedFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for LockedFd {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn acquire(
+    opened: &LockedFd,
+    path: &Path,
+    locking: Locking,
+    read_only: bool,
+) -> Result<(), NodeError> {
+    let used: &[i64] = if read_only {
+        &[CONSISTENT_READ]
+    } else {
+        &[CONSISTENT_READ, WRITE]
+    };
+    let unshared: &[i64] = &[WRITE, RESIZE];
+    match lock_all(opened.as_fd(), used, unshared) {
+        Ok(None) => Ok(()),
+        Ok(Some(conflict)) => Err(NodeError::Locked {
+            path: path.to_owned(),
+            permission: permission_name(conflict.bit),
+            shared: conflict.shared,
+            here: opened.image.is_held(),
+        }),
+        Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
+            tracing::warn!(
+                path = %path.display(), %error,
+                advice = "see to it that nothing else writes this image, or set locking=off",
+                "this filesystem has no open-file-description locks: the image is not locked"
+            );
+            Ok(())
+        }
+        Err(error) => Err(NodeError::Io {
+            path: path.to_owned(),
+            what: "locking the image",
+            error,
+        }),
+    }
+}
+
+/// A permission that somebody is in the way of.
+struct Conflict {
+    bit: i64,
+    /// We would not share it, and somebody uses it; else somebody does not share it with us.
+    shared: bool,
+}
+
+/// Takes the locks, then looks for others'. What was taken before a conflict is released by the
+/// owner of the file.
+fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<Conflict>> {
+    let used = || used.iter().map(|bit| (*bit, false));
+    let unshared = || unshared.iter().map(|bit| (*bit, true));
+    for (bit, shared) in used().chain(unshared()) {
+        let base = if shared { UNSHARED_BASE } else { USED_BASE };
+        // Only a stranger to this protocol locks a byte exclusively.
+        if !lock_shared(fd, base + bit)? {
+            return Ok(Some(Conflict { bit, shared }));
+        }
+    }
+    for (bit, shared) in used().chain(unshared()) {
+        let base = if shared { USED_BASE } else { UNSHARED_BASE };
+        if is_locked_by_others(fd, base + bit)? {
+            return Ok(Some(Conflict { bit, shared }));
+        }
+    }
+    Ok(None)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)
+    )
+}
+
+fn byte_lock(kind: i32, start: i64) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(kind).unwrap_or_default(),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
+        l_start: start,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// False when somebody holds it exclusively.
+fn lock_shared(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
+    let lock = byte_lock(libc::F_RDLCK, start);
+    // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+fn is_locked_by_others(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
+    let mut lock = byte_lock(libc::F_WRLCK, start);
+    // SAFETY: F_OFD_GETLK reads and writes the struct that the reference points to.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+#[cfg(test)]
+#[path = "lock_handover_tests.rs"]
+mod handover_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    fn open(path: &Path) -> OwnedFd {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        file.unwrap().into()
+    }
+
+    fn lock(fd: OwnedFd, read_only: bool) -> Result<LockedFd, NodeError> {
+        LockedFd::acquire(fd, Path::new("image"), Locking::On, read_only)
+    }
+
+    fn is_locked(result: &Result<LockedFd, NodeError>) -> bool {
+        matches!(result, Err(NodeError::Locked { .. }))
+    }
+
+    #[test]
+    fn one_writer_or_many_readers() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let writer = lock(open(image.path()), false).unwrap();
+        assert!(is_locked(&lock(open(image.path()), false)));
+        assert!(is_locked(&lock(open(image.path()), true)));
+        drop(writer);
+        let reader = lock(open(image.path()), true).unwrap();
+        let second_reader = lock(open(image.path()), true).unwrap();
+        assert!(is_locked(&lock(open(image.path()), false)));
+        drop((reader, second_reader));
+        lock(open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn locks_end_with_their_owner_not_with_the_last_copy_of_the_descriptor() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let file = open(image.path());
+        let copy = file.try_clone().unwrap();
+        drop(lock(file, false).unwrap());
+        lock(open(image.path()), false).unwrap();
+        drop(copy);
+    }
+
+    #[test]
+    fn who_is_refused_leaves_no_lock() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let reader = lock(open(image.path()), true).unwrap();
+        let refused = open(image.path());
+        let copy = refused.try_clone().unwrap();
+        assert!(is_locked(&lock(refused, false)));
+        drop(reader);
+        lock(open(image.path()), true).unwrap();
+        drop(copy);
+    }
+
+    #[test]
+    fn locks_go_over_to_another_opening_of_the_image() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let unlocked =
+            || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
+        let reader = lock(open(image.path()), true).unwrap();
+        let take = |new: &LockedFd, old: &LockedFd, read_only| {
+            new.take_over(old, image.path(), [Locking::On; 2], read_only)
+        };
+        let writer = unlocked();
+        take(&writer, &reader, [false, true]).unwrap();
+        drop(reader);
+        assert!(is_locked(&lock(open(image.path()), true)));
+        let reader = unlocked();
+        take(&reader, &writer, [true, false]).unwrap();
+        drop(writer);
+        let other = lock(open(image.path()), true).unwrap();
+        // The other reader is in the way of a writer; the reader stays what it was.
+        let writer = unlocked();
+        let refused = take(&writer, &reader, [false, true]);
+        assert!(matches!(refused, Err(NodeError::Locked { .. })));
+        drop((writer, other));
+        assert!(is_locked(&lock(open(image.path()), false)));
+        drop(reader);
+        lock(open(image.path()), false).unwrap();
+    }
+
+    #[test]
+    fn an_image_whose_handover_failed_is_still_known_to_be_locked_here() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let path = image.path();
+        let from = lock(open(path), false).unwrap();
+        let to = LockedFd::acquire(open(path), path, Locking::Off, false).unwrap();
+        // Another program that is about to find out that the image is in use has this lock for a moment.
+        let other = open(path);
+        assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
+        let refused = to.take_over(&from, path, [Locking::On; 2], [false; 2]);
+        assert!(matches!(
+            refused,
+            Err(NodeError::Locked { here: false, .. })
+        ));
+        drop((other, to));
+        let refused = lock(open(path), false);
+        assert!(matches!(refused, Err(NodeError::Locked { here: true, .. })));
+        drop(from);
+        let elsewhere = open(path);
+        assert!(lock_shared(elsewhere.as_fd(), USED_BASE + WRITE).unwrap());
+        let refused = lock(open(path), false);
+        assert!(matches!(
+            refused,
+            Err(NodeError::Locked { here: false, .. })
+        ));
+    }
+
+    #[test]
+    fn locks_are_let_go_and_taken_by_another_opening_of_the_image() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let opened = |locking| LockedFd::acquire(open(image.path()), image.path(), locking, false);
+        let take = |new: &LockedFd, old: &LockedFd, locking| {
+            new.take_over(old, image.path(), locking, [false; 2])
+        };
+        // Here a guest is, there it goes: two programs.
+        let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());
+        let next_there = opened(Locking::Off).unwrap();
+        let refused = take(&next_there, &there, [Locking::On, Locking::Off]);
+        assert!(matches!(refused, Err(NodeError::Locked { .. })));
+        let next_here = opened(Locking::Off).unwrap();
+        take(&next_here, &here, [Locking::Off, Locking::On]).unwrap();
+        take(&next_there, &there, [Locking::On, Locking::Off]).unwrap();
+        drop((here, there));
+        assert!(is_locked(&opened(Locking::On)));
+        drop(next_there);
+        opened(Locking::On).unwrap();
+    }
+
+    #[test]
+    fn off_means_off() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let _writer = lock(open(image.path()), false).unwrap();
+        LockedFd::acquire(open(image.path()), image.path(), Locking::Off, false).unwrap();
+    }
+}

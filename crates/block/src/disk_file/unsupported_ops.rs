@@ -1,0 +1,28 @@
+//! Operations that a ring cannot carry for a file.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use engine::Op;
+
+/// Operations that the ring has refused for a file. Any iothread adds to them.
+#[derive(Default)]
+pub(crate) struct UnsupportedOps(AtomicU8);
+
+impl UnsupportedOps {
+    fn bit(op: Op) -> u8 {
+        match op {
+            Op::WriteZeroes { unmap: true } => 1,
+            Op::WriteZeroes { unmap: false } => 2,
+            Op::Discard => 4,
+            Op::Flush | Op::Read | Op::Write => 0,
+        }
+    }
+
+    pub fn contains(&self, op: Op) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::bit(op) != 0
+    }
+
+    pub fn insert(&self, op: Op) {
+        self.0.fetch_or(Self::bit(op), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,125 @@
+//! Driver `blkdebug`: a node in front of another one, which lets some requests fail, wait, or do less than they say.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::Errno;
+
+use crate::faults::{FaultOutcome, Faults, Hold, Verdict};
+use crate::node::AttachContext;
+use crate::node::Driver;
+use crate::node::Node;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{Path, Route};
+use engine::{Op, Request};
+
+/// What stands behind a filter node.
+pub(crate) struct Filter {
+    pub below: Arc<Node>,
+    pub faults: Arc<Faults>,
+}
+
+impl Driver for Filter {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.below, 0))
+    }
+
+    fn faults(&self) -> Option<&Arc<Faults>> {
+        Some(&self.faults)
+    }
+
+    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach(&self.below);
+        let (files, disk) = (below.files.clone(), below.disk.clone());
+        let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
+            below,
+            faults: self.faults.clone(),
+            unmap: node.unmap(),
+        });
+        let path = || Path::Task(task.clone());
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: path(),
+            discard: if node.unmap() { path() } else { Path::Nothing },
+            flush: path(),
+            files,
+            merging_helps: false,
+            disk,
+        }
+    }
+}
+
+/// The filter on the route of one source.
+struct FilterTask {
+    below: Route,
+    faults: Arc<Faults>,
+    unmap: bool,
+}
+
+impl TaskNode for FilterTask {
+    fn buffer_bytes(&self, request: &Request) -> usize {
+        self.below.buffer_bytes(request)
+    }
+
+    fn run(
+        self: Rc<Self>,
+        cx: TaskContext,
+        mut request: Request,
+    ) -> LocalFuture<Result<(), Errno>> {
+        if let Op::WriteZeroes { unmap } = &mut request.op {
+            *unmap &= self.unmap;
+        }
+        // Here, so that the rules meet requests in the order in which they are admitted.
+        let Verdict {
+            hold,
+            outcome,
+            edition,
+        } = self.faults.judge(&request);
+        Box::pin(async move {
+            match hold {
+                Hold::For(0) => {}
+                Hold::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
+                Hold::UntilReleased => cx.unless_stopping(self.faults.released(edition)).await,
+            }
+            match outcome {
+                FaultOutcome::Carry => cx.child(&self.below, request).await,
+                FaultOutcome::Fail(errno) => Err(errno),
+                FaultOutcome::Part(bytes, result) => {
+                    let len = bytes.min(request.len);
+                    if len > 0 {
+                        // SAFETY: the source keeps the segments until the task is complete.
+                        let mut segments = unsafe { beginning(&request, len) };
+                        let part = Request {
+                            len,
+                            iov: segments.as_mut_ptr(),
+                            iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+                            ..request
+                        };
+                        cx.child(&self.below, part).await?;
+                    }
+                    result
+                }
+            }
+        })
+    }
+}
+
+/// The first `len` bytes of a request's segments, of which there are as many, or none at all.
+///
+/// # Safety
+/// The list of segments is valid.
+unsafe fn beginning(request: &Request, len: u64) -> Vec<libc::iovec> {
+    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut segments = Vec::new();
+    for index in 0..request.iov_count as usize {
+        // SAFETY: our caller promises that the list is valid.
+        let mut segment = unsafe { *request.iov.add(index) };
+        segment.iov_len = segment.iov_len.min(left);
+        left -= segment.iov_len;
+        if segment.iov_len > 0 {
+            segments.push(segment);
+        }
+    }
+    segments
+}

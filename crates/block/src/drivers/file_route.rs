@@ -1,0 +1,74 @@
+//! Routes of files and block devices, which the drivers `file` and `host_device` share.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::Errno;
+
+use super::ring_range::RingRanges;
+use crate::disk_file::DiskFile;
+use crate::disk_file::allocation::Allocation;
+use crate::node::{AttachContext, Driver, Node};
+use crate::route::task::TaskNode;
+use crate::route::{Carrier, Path, Route, Target};
+
+impl Driver for Arc<DiskFile> {
+    fn file(&self) -> Option<&Arc<DiskFile>> {
+        Some(self)
+    }
+
+    fn opened(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn allocations(
+        &self,
+        offset: u64,
+        len: u64,
+        most: usize,
+    ) -> Result<Option<Vec<Allocation>>, Errno> {
+        if self.device_block.is_some() {
+            return Ok(None);
+        }
+        match self.pieces(offset, offset + len, most) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            pieces => pieces.map(Some),
+        }
+    }
+
+    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let carrier = cx.attach_file(self);
+        let target = Target {
+            file: self.clone(),
+            carrier,
+            base: 0,
+            unmap: node.unmap(),
+        };
+        let path = || Path::File(target.clone());
+        let ranges: Option<Rc<dyn TaskNode>> = match carrier {
+            Carrier::Ring(_) => Some(Rc::new(RingRanges {
+                target: target.clone(),
+            })),
+            Carrier::Native | Carrier::Workers => None,
+        };
+        let range = || ranges.clone().map_or_else(path, Path::Task);
+        let has_cache = !self.no_flush && !node.read_only();
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: range(),
+            discard: if node.unmap() { range() } else { Path::Nothing },
+            flush: match has_cache {
+                true => Path::File(Target {
+                    carrier: cx.carrier_of_flushes(carrier),
+                    ..target.clone()
+                }),
+                false => Path::Nothing,
+            },
+            files: vec![self.clone()],
+            merging_helps: true,
+            disk: Some(target.clone()),
+        }
+    }
+}

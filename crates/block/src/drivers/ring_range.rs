@@ -1,0 +1,205 @@
+//! Discards and zeroes of a disk that a ring carries.
+//!
+//! The ring makes the first attempt. Where the file or device says that it cannot, a worker does it all, as it does
+//! without a ring, and the next ones go to workers at once.
+
+use std::rc::Rc;
+
+use engine::uring::File;
+use engine::{Errno, Op, Request};
+
+use crate::disk_file::discard::whole_blocks;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{Carrier, Target};
+
+/// What carries a discard or a write of zeroes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Worker,
+    /// No whole block is in it.
+    Nothing,
+    /// The ring does it, to so many bytes from an offset in the file.
+    Ring(Op, u64, u64),
+}
+
+/// Discards and zeroes of one file, on one route.
+pub(crate) struct RingRanges {
+    pub target: Target,
+}
+
+impl RingRanges {
+    fn method(&self, request: &Request) -> Method {
+        let backing = &self.target.file;
+        // Small writes that rewrite their neighbours are kept away under a lock that blocks.
+        if request.len == 0 || backing.block_mode.partial() {
+            return Method::Worker;
+        }
+        let Request {
+            op, offset, len, ..
+        } = self.target.request(request);
+        let (op, offset, len) = match (op, backing.device_block) {
+            // To a file this is the same.
+            (Op::Discard, None) => (Op::WriteZeroes { unmap: true }, offset, len),
+            (Op::Discard, Some(block)) => {
+                let whole = whole_blocks(offset, len, block);
+                if whole.is_empty() {
+                    return Method::Nothing;
+                }
+                (Op::Discard, whole.start, whole.end - whole.start)
+            }
+            (Op::WriteZeroes { .. }, None) => (op, offset, len),
+            _ => return Method::Worker,
+        };
+        if backing.unsupported.contains(op) {
+            Method::Worker
+        } else {
+            Method::Ring(op, offset, len)
+        }
+    }
+
+    async fn by_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
+        let (op, offset, len) = match self.method(&request) {
+            Method::Nothing => return Ok(()),
+            Method::Worker => return cx.offload(&self.target, request).await,
+            Method::Ring(op, offset, len) => (op, offset, len),
+        };
+        let backing = &self.target.file;
+        let ring = |op, offset, len| {
+            let whole = Request {
+                op,
+                fua: false,
+                offset,
+                len,
+                ..request
+            };
+            cx.ring(file, whole)
+        };
+        match ring(op, offset, len).await {
+            Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
+            // A kernel without the operation calls it invalid, like one that does not like the range: the worker's
+            // attempt tells.
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
+                backing.unsupported.insert(op);
+                cx.offload(&self.target, request).await
+            }
+            // Another user of the page cache has the same pages: the ioctl waits for them.
+            Err(Errno::BUSY) if op == Op::Discard => cx.offload(&self.target, request).await,
+            result => result,
+        }
+    }
+}
+
+impl TaskNode for RingRanges {
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            match self.target.carrier {
+                Carrier::Ring(file) => self.by_ring(&cx, file, request).await,
+                Carrier::Native | Carrier::Workers => cx.offload(&self.target, request).await,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::task::{Executor, Outgoing};
+    use crate::testing;
+    use engine::Completion;
+    use std::sync::Arc;
+
+    fn ranges(folder: &tempfile::TempDir) -> Rc<RingRanges> {
+        let ring = Carrier::Ring(File::Descriptor(-1));
+        let target = testing::target(&folder.path().join("disk"), ring);
+        Rc::new(RingRanges { target })
+    }
+
+    fn request(op: Op, fua: bool) -> Request {
+        Request {
+            fua,
+            ..Request::without_data(op, 512, 4096, 77)
+        }
+    }
+
+    /// What is asked of the backends for a request, each answered with the next of `answers`, and its result.
+    fn carried_out(
+        ranges: &Rc<RingRanges>,
+        request: Request,
+        answers: &[Result<(), Errno>],
+    ) -> (Vec<&'static str>, Result<(), Errno>) {
+        let mut tasks = Executor::new(Arc::new(|| ()));
+        tasks.spawn(ranges.clone(), request, 0);
+        let (mut asked, mut out) = (Vec::new(), Vec::new());
+        for answer in answers.iter().copied().map(Some).chain([None]) {
+            tasks.run();
+            tasks.reap(&mut out);
+            let Some(outgoing) = tasks.next_outgoing() else {
+                break;
+            };
+            let (name, token) = match &outgoing {
+                Outgoing::Ring(_, request) => {
+                    let name = match request.op {
+                        Op::WriteZeroes { unmap: true } => "punch",
+                        Op::WriteZeroes { unmap: false } => "zero",
+                        Op::Discard => "discard",
+                        Op::Flush => "flush",
+                        Op::Read | Op::Write => "transfer",
+                    };
+                    (name, request.token)
+                }
+                Outgoing::Worker(_, request) => ("worker", request.token),
+                _ => panic!("neither the ring nor a worker"),
+            };
+            asked.push(name);
+            let result = answer.expect("as many as are asked for");
+            let mut done = vec![Completion { token, result }];
+            tasks.take_io(&mut done);
+            assert_eq!(done, [], "it was the task's");
+        }
+        assert!(tasks.next_outgoing().is_none());
+        let [Completion { token: 77, result }] = out[..] else {
+            panic!("not complete: {out:?}");
+        };
+        (asked, result)
+    }
+
+    #[test]
+    fn the_ring_is_asked_and_fua_flushes_after_success() {
+        let folder = tempfile::tempdir().unwrap();
+        let ranges = ranges(&folder);
+        let zeroes = |unmap| Op::WriteZeroes { unmap };
+        for (op, name) in [
+            (Op::Discard, "punch"),
+            (zeroes(true), "punch"),
+            (zeroes(false), "zero"),
+        ] {
+            let done = carried_out(&ranges, request(op, false), &[Ok(())]);
+            assert_eq!(done, (vec![name], Ok(())));
+            let failed = carried_out(&ranges, request(op, true), &[Err(Errno::IO)]);
+            assert_eq!(failed, (vec![name], Err(Errno::IO)));
+        }
+        let stable = carried_out(&ranges, request(zeroes(false), true), &[Ok(()), Ok(())]);
+        assert_eq!(stable, (vec!["zero", "flush"], Ok(())));
+        let unstable = [Ok(()), Err(Errno::IO)];
+        let failed = carried_out(&ranges, request(zeroes(false), true), &unstable);
+        assert_eq!(failed, (vec!["zero", "flush"], Err(Errno::IO)));
+    }
+
+    #[test]
+    fn an_operation_that_a_file_lacks_goes_to_workers_from_then_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let ranges = ranges(&folder);
+        let zeroes = request(Op::WriteZeroes { unmap: false }, true);
+        let lacks = [Err(Errno::OPNOTSUPP), Ok(())];
+        let done = carried_out(&ranges, zeroes, &lacks);
+        assert_eq!(done, (vec!["zero", "worker"], Ok(())));
+        let done = carried_out(&ranges, zeroes, &[Ok(())]);
+        assert_eq!(done, (vec!["worker"], Ok(())));
+        let punch = request(Op::WriteZeroes { unmap: true }, false);
+        let done = carried_out(&ranges, punch, &[Ok(())]);
+        assert_eq!(done, (vec!["punch"], Ok(())), "another operation");
+        let nothing = Request { len: 0, ..punch };
+        let done = carried_out(&ranges, nothing, &[Ok(())]);
+        assert_eq!(done, (vec!["worker"], Ok(())));
+    }
+}

@@ -1,0 +1,172 @@
+//! Backends of the simulator: Linux AIO and io_uring on another kernel, and worker threads that run when the simulator says.
+
+mod ring;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use engine::aio::ContextId;
+use engine::aio::abi::{IoEvent, Iocb, RingHeader};
+use engine::{
+    AioKernel, Completion, Errno, Full, IoBackend, Job, PoolError, PoolSettings, Request,
+    RequestJob, UringSettings,
+};
+use rustix::thread::CpuSet;
+
+use super::IoContext;
+use super::job::Work;
+use crate::disk_file::DiskFile;
+use crate::route::task::Wake;
+
+pub use ring::SimulatedRing;
+pub(crate) use ring::Uring;
+
+/// Linux AIO on whatever kernel there is.
+pub(crate) type LinuxAio = engine::LinuxAio<Kernel>;
+
+/// A kernel for Linux AIO.
+pub(crate) struct Kernel(Box<dyn AioKernel>);
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel(Box::new(engine::Kernel))
+    }
+}
+
+// SAFETY: what it promises is what the kernel inside does.
+unsafe impl AioKernel for Kernel {
+    fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno> {
+        self.0.setup(max_events)
+    }
+
+    unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.0.submit(context, iocbs) }
+    }
+
+    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+        // SAFETY: our caller promises the same.
+        unsafe { self.0.transfer(iocb) }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn getevents(&mut self, context: ContextId, events: &mut [IoEvent]) -> Result<usize, Errno> {
+        self.0.getevents(context, events)
+    }
+
+    fn destroy(&mut self, context: ContextId) {
+        self.0.destroy(context);
+    }
+
+    fn ring(&self, context: ContextId) -> Option<NonNull<RingHeader>> {
+        self.0.ring(context)
+    }
+
+    fn supports_fdsync(&mut self, context: ContextId) -> bool {
+        self.0.supports_fdsync(context)
+    }
+}
+
+/// Worker threads whose work is done when the simulator says so.
+pub(crate) struct Workers {
+    jobs: Vec<Work>,
+    finished: Vec<Completion>,
+    wake: Wake,
+}
+
+impl Workers {
+    pub fn new(_: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
+        Ok(Workers {
+            jobs: Vec::new(),
+            finished: Vec::new(),
+            wake,
+        })
+    }
+
+    pub fn add(&mut self, work: Work) {
+        self.jobs.push(work);
+    }
+
+    pub fn set_limits(&mut self, _: u32, _: u32) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    pub fn set_cpus(&mut self, _: CpuSet) {}
+}
+
+impl IoBackend for Workers {
+    type File = Arc<DiskFile>;
+
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        self.add(unsafe { Work::of_request(file, *request) });
+        Ok(())
+    }
+
+    fn submit(&mut self) {}
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.finished);
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.finished.is_empty()
+    }
+}
+
+/// The kernel that the simulator has set: Linux AIO is made once.
+pub(crate) fn take_kernel(kernel: &mut Option<Kernel>) -> Kernel {
+    let given = kernel.take();
+    assert!(
+        given.is_some(),
+        "Linux AIO is made a second time, or without a kernel"
+    );
+    given.unwrap_or_default()
+}
+
+/// A ring on what the simulator has set, which is made once as well.
+pub(crate) fn make_ring(
+    given: &mut Option<Box<dyn SimulatedRing>>,
+    settings: UringSettings,
+) -> Result<Uring, Errno> {
+    Uring::on(given.take().ok_or(Errno::NOSYS)?, settings)
+}
+
+impl IoContext {
+    /// Sets the ring.
+    pub fn simulate_ring(&mut self, ring: Box<dyn SimulatedRing>) {
+        self.simulated_ring = Some(ring);
+    }
+
+    /// Sets the kernel of Linux AIO.
+    pub fn simulate(&mut self, kernel: Box<dyn AioKernel>) {
+        self.kernel = Some(Kernel(kernel));
+    }
+
+    /// Number of jobs that wait for a worker.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.workers.jobs.len()
+    }
+
+    /// Runs the job with this index, or lets it fail.
+    pub fn run_job(&mut self, index: usize, fails: Option<Errno>) {
+        let work = self.workers.jobs.remove(index);
+        let completion = match fails {
+            Some(errno) => Completion {
+                token: work.token(),
+                result: Err(errno),
+            },
+            None => work.run(),
+        };
+        self.workers.finished.push(completion);
+        (self.workers.wake)();
+    }
+}

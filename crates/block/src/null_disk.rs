@@ -1,0 +1,240 @@
+//! Null disks: their options, what a request to one does, and the queue of an iothread for requests that need no backend.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use engine::{Completion, Full, IoBackend};
+
+use crate::clock::now_ns;
+use engine::{Op, Request};
+
+/// How a null disk behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct NullOptions {
+    /// Bytes, rounded up to sectors.
+    pub size: u64,
+    /// Reads fill the buffer with zeroes; else they leave it as it is.
+    pub read_zeroes: bool,
+    /// How long a request takes, in nanoseconds.
+    pub latency_ns: u64,
+}
+
+impl NullOptions {
+    /// What a request does to memory.
+    ///
+    /// # Safety
+    /// The segments of a read are valid and writable.
+    #[inline]
+    pub(crate) unsafe fn carry_out(&self, request: &Request) {
+        if self.read_zeroes && request.op == Op::Read {
+            // SAFETY: the caller's promise.
+            unsafe { fill_with_zeroes(request.iov, request.iov_count) };
+        }
+    }
+}
+
+/// The most requests that wait for the next reap, and the most that wait for the clock. The two are counted apart, so that
+/// delayed requests take no room from those of other disks. As with Linux AIO, what exceeds it stays in the guest's ring.
+pub(crate) const CAPACITY: usize = 1024;
+
+/// The requests of all null disks of one iothread, and those of other disks that need nothing done.
+pub(crate) struct NullQueue {
+    done: Vec<Completion>,
+    /// When a request to a disk with a latency is complete, in the order of arrival where that is the same, and its token.
+    delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    arrivals: u64,
+}
+
+impl NullQueue {
+    pub fn new() -> Self {
+        NullQueue {
+            done: Vec::with_capacity(CAPACITY),
+            delayed: BinaryHeap::with_capacity(CAPACITY),
+            arrivals: 0,
+        }
+    }
+
+    /// How many requests to such a null disk are taken before the next reap.
+    #[inline]
+    pub fn room_for(&self, options: &NullOptions) -> usize {
+        let taken = match options.latency_ns {
+            0 => self.done.len(),
+            _ => self.delayed.len(),
+        };
+        CAPACITY - taken
+    }
+
+    #[cold]
+    fn delay(&mut self, latency_ns: u64, token: u64) {
+        let deadline_ns = now_ns().saturating_add(latency_ns);
+        self.arrivals += 1;
+        self.delayed
+            .push(Reverse((deadline_ns, self.arrivals, token)));
+    }
+
+    /// A request that needs nothing done is complete at the next reap.
+    pub fn complete(&mut self, token: u64) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        self.done.push(success(token));
+        Ok(())
+    }
+
+    #[cold]
+    fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
+        let now_ns = now_ns();
+        while self.deadline_ns().is_some_and(|due| due <= now_ns)
+            && let Some(Reverse((_, _, token))) = self.delayed.pop()
+        {
+            out.push(success(token));
+        }
+    }
+}
+
+impl IoBackend for NullQueue {
+    type File = NullOptions;
+
+    /// For a request that needs nothing done.
+    #[inline]
+    fn room(&self) -> usize {
+        CAPACITY - self.done.len()
+    }
+
+    #[inline]
+    unsafe fn push(&mut self, options: NullOptions, request: &Request) -> Result<(), Full> {
+        if self.room_for(&options) == 0 {
+            return Err(Full);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { options.carry_out(request) };
+        if options.latency_ns == 0 {
+            self.done.push(success(request.token));
+        } else {
+            self.delay(options.latency_ns, request.token);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) {}
+
+    #[inline]
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.done);
+        if !self.delayed.is_empty() {
+            self.reap_delayed(out);
+        }
+    }
+
+    #[inline]
+    fn has_completions(&self) -> bool {
+        !self.done.is_empty() || self.deadline_ns().is_some_and(|due| due <= now_ns())
+    }
+
+    #[inline]
+    fn deadline_ns(&self) -> Option<u64> {
+        self.delayed
+            .peek()
+            .map(|Reverse((deadline_ns, ..))| *deadline_ns)
+    }
+}
+
+/// # Safety
+/// The list has so many segments, and they are valid and writable.
+#[cold]
+pub(crate) unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
+    for index in 0..iov_count as usize {
+        // SAFETY: the caller vouches for the list and for the memory it names; bytes have no alignment,
+        // and the guest who may write them meanwhile only harms itself.
+        unsafe {
+            let segment = *iov.add(index);
+            std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len);
+        }
+    }
+}
+
+#[inline]
+fn success(token: u64) -> Completion {
+    Completion {
+        token,
+        result: Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// # Safety
+    /// As for [`NullQueue::push`].
+    unsafe fn push(
+        queue: &mut NullQueue,
+        options: &NullOptions,
+        op: Op,
+        token: u64,
+        iov: &[libc::iovec],
+    ) -> Result<(), Full> {
+        let request = Request {
+            op,
+            fua: false,
+            offset: 0,
+            len: 0,
+            iov: iov.as_ptr().cast_mut(),
+            iov_count: u32::try_from(iov.len()).unwrap(),
+            token,
+        };
+        // SAFETY: our caller's promise.
+        unsafe { queue.push(*options, &request) }
+    }
+
+    #[test]
+    fn read_zeroes_fills_every_segment_and_nothing_else() {
+        let mut memory = [1u8; 64];
+        let base = memory.as_mut_ptr();
+        let segment = |at: usize, iov_len| libc::iovec {
+            iov_base: base.wrapping_add(at).cast(),
+            iov_len,
+        };
+        let iov = [segment(0, 8), segment(16, 16)];
+        let mut queue = NullQueue::new();
+        let zeroes = NullOptions {
+            size: 1 << 20,
+            read_zeroes: true,
+            latency_ns: 0,
+        };
+        // SAFETY: the segments lie in `memory`.
+        unsafe { push(&mut queue, &zeroes, Op::Read, 1, &iov).unwrap() };
+        // SAFETY: as above.
+        unsafe { push(&mut queue, &zeroes, Op::Write, 2, &iov).unwrap() };
+        let mut expected = [1u8; 64];
+        expected[..8].fill(0);
+        expected[16..32].fill(0);
+        assert_eq!(memory, expected);
+        let mut out = Vec::new();
+        queue.reap(&mut out);
+        assert_eq!(out, [success(1), success(2)]);
+    }
+
+    #[test]
+    fn latency_delays_and_the_capacity_bounds() {
+        let mut queue = NullQueue::new();
+        let slow = NullOptions {
+            size: 1 << 20,
+            read_zeroes: false,
+            latency_ns: 3_600_000_000_000,
+        };
+        for token in 0..CAPACITY as u64 {
+            // SAFETY: nothing is read.
+            unsafe { push(&mut queue, &slow, Op::Read, token, &[]).unwrap() };
+        }
+        // SAFETY: as above.
+        assert!(unsafe { push(&mut queue, &slow, Op::Read, 0, &[]) }.is_err());
+        assert_eq!(queue.room_for(&slow), 0);
+        assert_eq!(queue.room(), CAPACITY, "others do not wait for the clock");
+        let mut out = Vec::new();
+        queue.reap(&mut out);
+        assert!(out.is_empty(), "none is due within the hour");
+        assert!(!queue.has_completions());
+        assert!(queue.deadline_ns().unwrap() > now_ns());
+    }
+}

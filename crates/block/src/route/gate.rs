@@ -1,0 +1,230 @@
+//! Gates, which decide when the requests of a source start, as a limit of requests per second does.
+//!
+//! For a request that passes at once a gate is a function call. One that has to wait becomes a [task](crate::route::task), which
+//! waits at the gate and then goes the way of the route behind it. It waits before it starts, so a source that ends, or
+//! whose node is exchanged, does not wait for it: its gates let go what they have.
+
+use std::rc::Rc;
+
+use engine::{Errno, Request};
+
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{Path, Route};
+
+/// Decides when requests start. There is one for each route.
+///
+/// Each request is counted once: when it passes at once, when its wait ends, or when it is let go.
+pub(crate) trait Gate {
+    /// Lets a request pass at once; false: it has to wait.
+    fn try_pass(&self, request: &Request) -> bool;
+
+    /// Waits until a request may pass. If the future is dropped before, the request has left the gate's line.
+    fn pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()>;
+
+    /// Lets a request go that cannot wait any longer.
+    fn let_go(&self, request: &Request);
+}
+
+/// A gate, and the route behind it.
+pub(crate) struct Gated {
+    pub gate: Rc<dyn Gate>,
+    pub below: Route,
+}
+
+impl Gated {
+    /// The route with a gate in front of reads, and of what changes data. Flushes and discards do not wait.
+    #[cfg_attr(
+        not(any(test, feature = "simulation")),
+        expect(dead_code, reason = "no driver with a gate yet")
+    )]
+    pub fn route(gate: Rc<dyn Gate>, below: Route) -> Route {
+        let gated = Rc::new(Gated {
+            gate,
+            below: below.clone(),
+        });
+        let path = || Path::Gated(gated.clone());
+        Route {
+            read: path(),
+            write: path(),
+            zeroes: path(),
+            ..below
+        }
+    }
+}
+
+/// A request that has to wait.
+impl TaskNode for Gated {
+    fn buffer_bytes(&self, request: &Request) -> usize {
+        self.below.buffer_bytes(request)
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            cx.wait_at(&self.gate, request).await;
+            cx.child(&self.below, request).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::task::{Poll, Waker};
+
+    use engine::{Completion, Op};
+
+    use super::*;
+    use crate::{Aio, AttachedDisk, FaultRules, Faults, IoContext, Node, testing};
+
+    const LEN: usize = 8192;
+    const SOURCE: u32 = 3;
+
+    /// What is seen at the gates of all routes.
+    #[derive(Default)]
+    struct Seen {
+        is_open: AtomicBool,
+        passed: AtomicU32,
+        let_go: AtomicU32,
+        waiting: Mutex<Vec<Waker>>,
+    }
+
+    impl Seen {
+        fn open(&self) {
+            self.is_open.store(true, Ordering::Relaxed);
+            self.waiting.lock().unwrap().drain(..).for_each(Waker::wake);
+        }
+
+        fn counted(&self) -> [u32; 2] {
+            [&self.passed, &self.let_go].map(|count| count.load(Ordering::Relaxed))
+        }
+    }
+
+    struct Turnstile(Arc<Seen>);
+
+    impl Gate for Turnstile {
+        fn try_pass(&self, _: &Request) -> bool {
+            let is_open = self.0.is_open.load(Ordering::Relaxed);
+            self.0
+                .passed
+                .fetch_add(u32::from(is_open), Ordering::Relaxed);
+            is_open
+        }
+
+        fn pass(self: Rc<Self>, _: TaskContext, request: Request) -> LocalFuture<()> {
+            Box::pin(poll_fn(move |cx| {
+                if self.try_pass(&request) {
+                    return Poll::Ready(());
+                }
+                self.0.waiting.lock().unwrap().push(cx.waker().clone());
+                Poll::Pending
+            }))
+        }
+
+        fn let_go(&self, _: &Request) {
+            self.0.let_go.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn gated(below: &Arc<Node>, seen: &Arc<Seen>) -> Arc<Node> {
+        let seen = seen.clone();
+        Node::wrapped("gated", below, move |below| {
+            Gated::route(Rc::new(Turnstile(seen.clone())), below)
+        })
+    }
+
+    fn file(folder: &tempfile::TempDir) -> Arc<Node> {
+        testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads)
+    }
+
+    /// Reads all of it.
+    fn read(io: &mut IoContext, disk: &AttachedDisk, number: u64) -> &'static [u8] {
+        let token = u64::from(SOURCE) << 32 | number;
+        let bytes = usize::try_from(disk.node().size()).unwrap();
+        testing::submit(io, disk, (Op::Read, 0), vec![0; bytes], token)
+    }
+
+    /// Runs the phases a few times.
+    fn run(io: &mut IoContext) -> Vec<Completion> {
+        let mut done = Vec::new();
+        for _ in 0..3 {
+            io.flush_batch();
+            io.reap(&mut done);
+        }
+        done
+    }
+
+    /// By itself, through a window, below a filter, and through another gate that is open.
+    #[test]
+    fn requests_wait_at_a_closed_gate_and_pass_each_gate_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (seen, open) = (Arc::new(Seen::default()), Arc::new(Seen::default()));
+        open.open();
+        let below = gated(&file(&folder), &seen);
+        let window = Node::window("window", &below, 4096, None, false, true).unwrap();
+        let faults = Faults::new(FaultRules::default());
+        let filter = Node::filtered("filter", &window, faults, false, true);
+        let outer = gated(&window, &open);
+        for (node, outer_gates) in [(&below, 0), (&window, 0), (&filter, 0), (&outer, 3)] {
+            let mut io = testing::io();
+            let disk = testing::attach(&mut io, node);
+            let reads = [1, 2].map(|number| read(&mut io, &disk, number));
+            assert_eq!(run(&mut io), [], "the gate is closed");
+            assert_eq!(seen.counted(), [0, 0]);
+            seen.open();
+            let late = read(&mut io, &disk, 3);
+            let done = testing::run_until_completed(&mut io, 3);
+            assert!(done.iter().all(|done| done.result == Ok(())), "{done:?}");
+            assert!(
+                reads
+                    .iter()
+                    .chain([&late])
+                    .all(|read| read.iter().all(|byte| *byte == 7))
+            );
+            assert_eq!(seen.counted(), [3, 0]);
+            assert_eq!(open.counted(), [outer_gates, 0]);
+            seen.passed.store(0, Ordering::Relaxed);
+            seen.is_open.store(false, Ordering::Relaxed);
+            io.detach(disk);
+        }
+    }
+
+    /// A guest's flush is about what was answered before it.
+    #[test]
+    fn flushes_do_not_wait_at_gates() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = gated(&file(&folder), &Arc::default());
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &node);
+        read(&mut io, &disk, 1);
+        testing::submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 2);
+        let done = testing::run_until_completed(&mut io, 1);
+        assert_eq!((done[0].token, done[0].result), (2, Ok(())));
+    }
+
+    /// As when a node is exchanged, and when a queue stops.
+    #[test]
+    fn a_source_that_waits_for_its_requests_does_not_wait_for_a_gate() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = Arc::new(Seen::default());
+        let node = gated(&file(&folder), &seen);
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &node);
+        read(&mut io, &disk, 1);
+        assert_eq!(run(&mut io), []);
+        read(&mut io, &disk, 2);
+        io.open_gates(SOURCE);
+        testing::run_until_completed(&mut io, 2);
+        assert_eq!(seen.counted(), [0, 2]);
+        read(&mut io, &disk, 3);
+        assert_eq!(run(&mut io), [], "it came later");
+        io.stop_source(SOURCE + 1);
+        assert_eq!(run(&mut io), [], "another source stops");
+        assert_eq!(seen.counted(), [0, 2], "it still waits");
+        io.stop_source(SOURCE);
+        read(&mut io, &disk, 4);
+        testing::run_until_completed(&mut io, 2);
+        assert_eq!(seen.counted(), [0, 4]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Memory for I/O that tasks do on their own account.
+//!
+//! It belongs to the task and not to its future: it is freed when the task is complete, which it is not before all of its
+//! I/O is. A task has what it and the nodes below it need before it is polled for the first time. If nodes took it
+//! one by one, tasks that have some and wait for more would wait for each other.
+
+use std::collections::VecDeque;
+
+use crate::disk_file::alignment::AlignedBuffer;
+use engine::{Op, Request};
+
+/// All tasks of an iothread have so many bytes at most, unless a single one needs more.
+pub(super) const MAX_BYTES: usize = 16 << 20;
+
+/// What one task has.
+#[derive(Default)]
+struct Reservation {
+    bytes: usize,
+    taken: Vec<Taken>,
+}
+
+struct Taken {
+    _memory: AlignedBuffer,
+    /// Its place is that of the request's list.
+    segment: Box<libc::iovec>,
+}
+
+/// Those of an iothread.
+#[derive(Default)]
+pub(super) struct Buffers {
+    reserved_bytes: usize,
+    /// By task.
+    reservations: Vec<Reservation>,
+    /// Tasks that wait for so many bytes, in order.
+    waiting: VecDeque<(u32, usize)>,
+}
+
+impl Buffers {
+    /// Reserves memory for a task. False: it is to wait until [`next_served`](Self::next_served) says that it is its turn.
+    pub fn reserve(&mut self, task: u32, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        self.waiting.push_back((task, bytes));
+        self.waiting.len() == 1 && self.next_served().is_some()
+    }
+
+    /// The next task that has waited and need not any more.
+    pub fn next_served(&mut self) -> Option<u32> {
+        let (task, bytes) = *self.waiting.front()?;
+        if self.reserved_bytes > 0 && self.reserved_bytes.saturating_add(bytes) > MAX_BYTES {
+            return None;
+        }
+        self.waiting.pop_front();
+        let index = task as usize;
+        if self.reservations.len() <= index {
+            self.reservations
+                .resize_with(index + 1, Reservation::default);
+        }
+        self.reserved_bytes += bytes;
+        self.reservations[index].bytes += bytes;
+        Some(task)
+    }
+
+    /// Memory out of what a task has reserved. Zeroed.
+    pub fn take(&mut self, task: u32, len: usize) -> Buffer {
+        let mut memory = AlignedBuffer::new(len);
+        let mut segment = Box::new(libc::iovec {
+            iov_base: memory.bytes().as_mut_ptr().cast(),
+            iov_len: len,
+        });
+        let buffer = Buffer {
+            segment: &raw mut *segment,
+            len: len as u64,
+        };
+        let reservation = self.reservations.get_mut(task as usize);
+        let reservation = reservation.expect("it has reserved memory");
+        let taken = reservation.taken.iter().map(|taken| taken.segment.iov_len);
+        debug_assert!(taken.sum::<usize>() + len <= reservation.bytes);
+        reservation.taken.push(Taken {
+            _memory: memory,
+            segment,
+        });
+        buffer
+    }
+
+    /// A task is complete.
+    pub fn give_back(&mut self, task: u32) {
+        if let Some(reservation) = self.reservations.get_mut(task as usize) {
+            self.reserved_bytes -= std::mem::take(&mut reservation.bytes);
+            reservation.taken.clear();
+        }
+    }
+}
+
+/// Memory of the task that runs, until that is complete. Any direct I/O accepts it.
+pub(crate) struct Buffer {
+    segment: *mut libc::iovec,
+    len: u64,
+}
+
+#[cfg_attr(
+    not(any(test, feature = "simulation")),
+    expect(dead_code, reason = "no driver that copies or transforms data yet")
+)]
+impl Buffer {
+    /// A read into all of it, or a write of it.
+    pub fn request(&self, op: Op, offset: u64) -> Request {
+        Request {
+            op,
+            fua: false,
+            offset,
+            len: self.len,
+            iov: self.segment,
+            iov_count: 1,
+            token: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node::AttachContext;
+    use crate::node::Driver;
+    use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+    use crate::route::{Path, Route};
+    use crate::{Aio, FaultRules, Faults, Node, testing};
+    use engine::Errno;
+    use engine::{Op, Request};
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    const BLOCK_BYTES: usize = 4096;
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+
+    /// Copies each block that is written to another node first.
+    struct CopyBeforeWrite {
+        below: Arc<Node>,
+        copies: Arc<Node>,
+    }
+
+    struct OfRoute {
+        below: Route,
+        copies: Route,
+    }
+
+    impl Driver for CopyBeforeWrite {
+        fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+            let mut attached = [&self.below, &self.below, &self.copies].map(|node| cx.attach(node));
+            let files = attached.iter_mut().flat_map(|route| route.files.drain(..));
+            let files = files.collect();
+            let [through, below, copies] = attached;
+            Route {
+                write: Path::Task(Rc::new(OfRoute { below, copies })),
+                files,
+                ..through
+            }
+        }
+    }
+
+    impl TaskNode for OfRoute {
+        fn buffer_bytes(&self, request: &Request) -> usize {
+            BLOCK_BYTES + self.below.buffer_bytes(request)
+        }
+
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            Box::pin(async move {
+                let buffer = cx.buffer(BLOCK_BYTES);
+                let blocks = request.offset / BLOCK..(request.offset + request.len).div_ceil(BLOCK);
+                for offset in blocks.map(|block| block * BLOCK) {
+                    cx.child(&self.below, buffer.request(Op::Read, offset))
+                        .await?;
+                    cx.child(&self.copies, buffer.request(Op::Write, offset))
+                        .await?;
+                }
+                cx.child(&self.below, request).await
+            })
+        }
+    }
+
+    fn disk(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Arc<Node> {
+        testing::file(&folder.path().join(name), bytes, Aio::Threads)
+    }
+
+    fn copy_before_write(below: &Arc<Node>, copies: &Arc<Node>) -> Arc<Node> {
+        let driver = Box::new(CopyBeforeWrite {
+            below: below.clone(),
+            copies: copies.clone(),
+        });
+        Node::of("copy", below.geometry(), false, true, driver)
+    }
+
+    /// Two of them, below a filter and a window: what is reserved is enough for all.
+    #[test]
+    fn a_driver_copies_data_with_memory_that_the_topmost_task_has_reserved() {
+        let folder = tempfile::tempdir().unwrap();
+        let old: Vec<u8> = (1..=4).flat_map(|block| [block; BLOCK_BYTES]).collect();
+        let below = disk(&folder, "below", &old);
+        let [outer, inner] =
+            ["outer", "inner"].map(|name| disk(&folder, name, &[0; 4 * BLOCK_BYTES]));
+        let node = copy_before_write(&below, &inner);
+        let node = copy_before_write(&node, &outer);
+        let faults = Faults::new(FaultRules::default());
+        let node = Node::filtered("filter", &node, faults, false, true);
+        let node = Node::window("window", &node, BLOCK, None, false, true).unwrap();
+        let mut io = testing::io();
+        let route = testing::attach(&mut io, &node);
+        let data = vec![9; 2 * BLOCK_BYTES];
+        let memory = testing::submit(&mut io, &route, (Op::Write, 512), data, 7);
+        let done = testing::run_until_completed(&mut io, 1);
+        assert_eq!(done[0].result, Ok(()));
+        let mut new = old.clone();
+        new[BLOCK_BYTES + 512..][..memory.len()].fill(9);
+        let mut copied = old;
+        copied[..BLOCK_BYTES].fill(0);
+        for (name, bytes) in [("below", new), ("inner", copied.clone()), ("outer", copied)] {
+            let found = std::fs::read(folder.path().join(name)).unwrap();
+            assert!(found == bytes, "{name}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The interface of a task to its iothread: other nodes, backends, workers, the clock.
+
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use engine::uring::File;
+use engine::{Errno, Request};
+
+use super::buffers::Buffer;
+use super::executor::Shared;
+use super::io::{IoFuture, Outgoing};
+use super::timers::TimerKey;
+use crate::clock::now_ns;
+use crate::lease::Lease;
+use crate::null_disk::fill_with_zeroes;
+use crate::route::gate::Gate;
+use crate::route::{Mapped, Path, Route, Target};
+
+/// The surroundings of one task.
+#[derive(Clone)]
+pub(crate) struct TaskContext {
+    pub(super) shared: Rc<Shared>,
+    /// The place of the source of its request.
+    pub(super) source: u32,
+    /// Tasks are numbered in the order in which they were spawned.
+    pub(super) number: u64,
+}
+
+impl TaskContext {
+    /// Carries a request out by another node.
+    pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
+        match self.start(route, request).await {
+            Path::Gated(_) | Path::Marked(_) => unreachable!("the path is behind them"),
+            Path::Nothing => Ok(()),
+            Path::Null(null) => {
+                // SAFETY: the source of the request keeps its segments until the task has completed.
+                unsafe { null.carry_out(&request) };
+                if null.latency_ns > 0 {
+                    self.sleep_ns(null.latency_ns).await;
+                }
+                Ok(())
+            }
+            Path::File(target) => self.io(target, request).await,
+            Path::Lookup(node) => match node.lookup(&request) {
+                Some(Mapped::At(offset, lease)) => {
+                    let request = Request { offset, ..request };
+                    self.request(node.target(), request, Some(lease)).await
+                }
+                Some(Mapped::Zeroes) => {
+                    // SAFETY: as above.
+                    unsafe { fill_with_zeroes(request.iov, request.iov_count) };
+                    Ok(())
+                }
+                None => node.clone().run(self.clone(), request).await,
+            },
+            Path::Task(node) => node.clone().run(self.clone(), request).await,
+        }
+    }
+
+    /// Waits at the gates of a request's route, and has the task leave the marks of it. Returns the path behind these.
+    async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
+        let mut path = route.path(request.op);
+        loop {
+            let below = match path {
+                Path::Gated(gated) => {
+                    if !gated.gate.try_pass(&request) {
+                        self.wait_at(&gated.gate, request).await;
+                    }
+                    &gated.below
+                }
+                Path::Marked(marked) => {
+                    let (task, mark) = (self.shared.current.get(), marked.at_end(&request));
+                    self.shared.io.borrow_mut().mark_at_end(task, mark);
+                    &marked.below
+                }
+                path => return path,
+            };
+            path = below.path(request.op);
+        }
+    }
+
+    /// Waits until a gate lets a request pass, or the source of the request cannot wait any longer.
+    pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
+        let mut passes = gate.clone().pass(self.clone(), request);
+        let is_past_gates = || {
+            let past_gates = self.shared.past_gates.borrow();
+            past_gates
+                .get(&self.source)
+                .is_some_and(|number| self.number < *number)
+        };
+        let has_passed = std::future::poll_fn(|cx| {
+            if self.is_stopping() || is_past_gates() {
+                return Poll::Ready(false);
+            }
+            passes.as_mut().poll(cx).map(|()| true)
+        });
+        if !has_passed.await {
+            drop(passes);
+            gate.let_go(&request);
+        }
+    }
+
+    /// Carries a request out by whatever carries the file. Its memory stays in place until the task is complete.
+    pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        self.request(target, request, None).await
+    }
+
+    async fn request(
+        &self,
+        target: &Target,
+        request: Request,
+        lease: Option<Lease>,
+    ) -> Result<(), Errno> {
+        let target = target.clone();
+        let outgoing = |request| Outgoing::Request(target, request);
+        // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
+        unsafe { IoFuture::new(&self.shared, request, lease, outgoing) }.await
+    }
+
+    /// Has the ring carry out a request without data, at its offset in the file.
+    pub async fn ring(&self, file: File, request: Request) -> Result<(), Errno> {
+        let outgoing = |request| Outgoing::Ring(file, request);
+        // SAFETY: there are no segments.
+        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
+    }
+
+    /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
+    pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        let (file, request) = (target.file.clone(), target.request(&request));
+        let outgoing = |request| Outgoing::Worker(file, request);
+        // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
+        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
+    }
+
+    /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.
+    #[cfg_attr(
+        not(any(test, feature = "simulation")),
+        expect(dead_code, reason = "no driver that copies or transforms data yet")
+    )]
+    pub fn buffer(&self, len: usize) -> Buffer {
+        let task = self.shared.current.get();
+        self.shared.buffers.borrow_mut().take(task, len)
+    }
+
+    /// Waits so many nanoseconds.
+    pub fn sleep_ns(&self, ns: u64) -> impl Future<Output = ()> + use<> {
+        Sleep {
+            shared: self.shared.clone(),
+            deadline_ns: now_ns().saturating_add(ns),
+            timer: None,
+        }
+    }
+
+    /// Whether the source of the request wants to end: then nothing is to be waited for that may take for ever.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping.borrow().contains(&self.source)
+    }
+
+    /// Waits for a future, or until the source of the request wants to end.
+    pub async fn unless_stopping(&self, future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            if self.is_stopping() {
+                return Poll::Ready(());
+            }
+            future.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+struct Sleep {
+    shared: Rc<Shared>,
+    deadline_ns: u64,
+    timer: Option<TimerKey>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if now_ns() >= self.deadline_ns {
+            return Poll::Ready(());
+        }
+        if self.timer.is_none() {
+            let waker = cx.waker().clone();
+            let timer = self.shared.timers.borrow_mut().add(self.deadline_ns, waker);
+            self.timer = Some(timer);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.shared.timers.borrow_mut().remove(timer);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! I/O that tasks wait for.
+//!
+//! Each has a place in a table from when it is asked for until its result is taken. The backends know it by a token with
+//! that place in the lower half, and [`token::TASKS`] in the upper one, which no queue has.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use engine::uring::File;
+use engine::{Completion, Errno, Request};
+
+use super::executor::Shared;
+use crate::disk_file::DiskFile;
+use crate::lease::Lease;
+use crate::route::mark::MarkAtEnd;
+use crate::route::{Carrier, Target};
+use crate::token;
+
+/// What a task asks of the backends.
+pub(crate) enum Outgoing {
+    /// A request to a node's part of a file, by whatever carries that.
+    Request(Target, Request),
+    /// A request at its offset in a file that the ring knows as this.
+    Ring(File, Request),
+    /// A request at its offset in a file, by a worker, which may block.
+    Worker(Arc<DiskFile>, Request),
+}
+
+impl Outgoing {
+    /// The only backend that may have no room for it.
+    pub fn carrier(&self) -> Carrier {
+        match self {
+            Outgoing::Request(target, _) => target.carrier,
+            Outgoing::Ring(file, _) => Carrier::Ring(*file),
+            Outgoing::Worker(..) => Carrier::Workers,
+        }
+    }
+}
+
+enum State {
+    Free,
+    /// It is out; whom to wake.
+    Out(Option<Waker>),
+    Done(Result<(), Errno>),
+    /// It is out, and its future is gone.
+    Abandoned,
+}
+
+struct Entry {
+    state: State,
+    task: u32,
+    /// Of a request. A backend changes the list that it is given when a transfer falls short; the request's own stays
+    /// whole, for the task may send it once more.
+    segments: Vec<libc::iovec>,
+    /// On the place that it goes to, until it is done.
+    lease: Option<Lease>,
+}
+
+/// The state of one task.
+#[derive(Default)]
+struct TaskIo {
+    /// Its requests that are out.
+    out: u32,
+    /// Dropped when it is complete.
+    marks: Vec<MarkAtEnd>,
+}
+
+/// The I/O of an iothread's tasks.
+#[derive(Default)]
+pub(super) struct IoTable {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    /// Requests that are out, of all tasks.
+    out: usize,
+    tasks: Vec<TaskIo>,
+    /// Requests that no backend has taken yet, in order.
+    pub outbox: VecDeque<Outgoing>,
+}
+
+impl IoTable {
+    fn begin(&mut self, task: u32) -> u32 {
+        self.out += 1;
+        self.task_mut(task).out += 1;
+        if let Some(place) = self.free.pop() {
+            let entry = &mut self.entries[place as usize];
+            entry.state = State::Out(None);
+            entry.task = task;
+            return place;
+        }
+        self.entries.push(Entry {
+            state: State::Out(None),
+            task,
+            segments: Vec::new(),
+            lease: None,
+        });
+        u32::try_from(self.entries.len() - 1).unwrap_or_else(|_| unreachable!("memory ends before"))
+    }
+
+    fn release(&mut self, place: u32) {
+        self.entries[place as usize].state = State::Free;
+        self.free.push(place);
+    }
+
+    /// Whether a backend may have something of a task.
+    pub fn any_out(&self) -> bool {
+        self.out > 0
+    }
+
+    /// How much of a task's is.
+    pub fn out_of(&self, task: u32) -> u32 {
+        self.tasks.get(task as usize).map_or(0, |task| task.out)
+    }
+
+    fn task_mut(&mut self, task: u32) -> &mut TaskIo {
+        let index = task as usize;
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, TaskIo::default);
+        }
+        &mut self.tasks[index]
+    }
+
+    /// A task is to leave this mark when it is complete.
+    pub fn mark_at_end(&mut self, task: u32, mark: MarkAtEnd) {
+        self.task_mut(task).marks.push(mark);
+    }
+
+    /// A task is complete.
+    pub fn leave_marks(&mut self, task: u32) {
+        if let Some(task) = self.tasks.get_mut(task as usize) {
+            task.marks.clear();
+        }
+    }
+
+    /// A backend has answered: the task, and whom to wake of it. `None`: it is nothing of a task's.
+    pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
+        let Completion { token, result } = completion;
+        let place = (token::place(token) == token::TASKS).then(|| token::number(token))?;
+        let entry = self.entries.get_mut(place as usize)?;
+        self.out -= 1;
+        entry.lease = None;
+        let task = entry.task;
+        self.tasks[task as usize].out -= 1;
+        let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
+            State::Out(waker) => waker,
+            State::Abandoned => {
+                self.release(place);
+                None
+            }
+            State::Free | State::Done(_) => {
+                debug_assert!(false, "a completion of nothing");
+                None
+            }
+        };
+        Some((task, waker))
+    }
+}
+
+/// One of them, to be awaited.
+pub(super) struct IoFuture {
+    shared: Rc<Shared>,
+    place: u32,
+}
+
+impl IoFuture {
+    /// Asks for it, in the name of the task that runs. `outgoing` makes what is asked for of the request with a token and
+    /// segments of its own: those of `request` are not used after this.
+    ///
+    /// # Safety
+    /// The list of segments has as many as it says.
+    pub unsafe fn new(
+        shared: &Rc<Shared>,
+        request: Request,
+        lease: Option<Lease>,
+        outgoing: impl FnOnce(Request) -> Outgoing,
+    ) -> Self {
+        let task = shared.current.get();
+        let mut io = shared.io.borrow_mut();
+        let place = io.begin(task);
+        // The list stays where it is until the place is used again, even if the table grows.
+        let entry = &mut io.entries[place as usize];
+        entry.lease = lease;
+        let segments = &mut entry.segments;
+        segments.clear();
+        if request.iov_count > 0 {
+            let count = request.iov_count as usize;
+            // SAFETY: our caller's promise.
+            segments.extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
+        }
+        let outgoing = outgoing(Request {
+            iov: segments.as_mut_ptr(),
+            token: token::new(token::TASKS, place),
+            ..request
+        });
+        io.outbox.push_back(outgoing);
+        drop(io);
+        IoFuture {
+            shared: shared.clone(),
+            place,
+        }
+    }
+}
+
+impl Future for IoFuture {
+    type Output = Result<(), Errno>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut io = self.shared.io.borrow_mut();
+        match &mut io.entries[self.place as usize].state {
+            State::Done(result) => Poll::Ready(*result),
+            State::Out(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            State::Free | State::Abandoned => unreachable!("released by `drop` only"),
+        }
+    }
+}
+
+impl Drop for IoFuture {
+    fn drop(&mut self) {
+        let mut io = self.shared.io.borrow_mut();
+        let entry = &mut io.entries[self.place as usize];
+        match entry.state {
+            State::Out(_) => entry.state = State::Abandoned,
+            State::Done(_) => io.release(self.place),
+            State::Free | State::Abandoned => unreachable!("released here only"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+    use crate::route::{Path, Route};
+    use crate::{Aio, IoContext, IoSettings, Node, Op, SECTOR_BYTES, testing};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
+
+    const LEN: usize = 8192;
+
+    /// Reads from one node, then from another.
+    struct ReadTwice {
+        first: Route,
+        second: Route,
+    }
+
+    impl TaskNode for ReadTwice {
+        fn run(
+            self: Rc<Self>,
+            cx: TaskContext,
+            request: Request,
+        ) -> LocalFuture<Result<(), Errno>> {
+            Box::pin(async move {
+                cx.child(&self.first, request).await?;
+                cx.child(&self.second, request).await
+            })
+        }
+    }
+
+    fn disk(folder: &tempfile::TempDir, name: &str, byte: u8) -> Arc<Node> {
+        testing::file(&folder.path().join(name), &[byte; LEN], Aio::IoUring)
+    }
+
+    /// A file that has shrunk ends the first read early, for which its backend changes the list of segments.
+    #[test]
+    fn a_task_sends_a_request_again_after_a_short_transfer() {
+        let folder = tempfile::tempdir().unwrap();
+        let [short, whole] =
+            [("short", 1), ("whole", 2)].map(|(name, byte)| disk(&folder, name, byte));
+        let file = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join("short"));
+        file.unwrap().set_len(5 * SECTOR_BYTES).unwrap();
+        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
+        let mut watched: Vec<OwnedFd> = Vec::new();
+        let mut attach = |node: &Arc<Node>| {
+            io.attach(node, &mut |fd| {
+                watched.push(fd.as_fd().try_clone_to_owned()?);
+                Ok(())
+            })
+        };
+        let [first, second, mut disk] = [&short, &whole, &whole].map(&mut attach);
+        let (first, second) = (first.route, second.route);
+        disk.route.read = Path::Task(Rc::new(ReadTwice { first, second }));
+        let mut memory = [0xee_u8; LEN];
+        let (head, tail) = memory.split_at_mut(1000);
+        let mut segments = [head, tail].map(|part| libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        });
+        let request = Request {
+            op: Op::Read,
+            fua: false,
+            offset: 0,
+            len: LEN as u64,
+            iov: segments.as_mut_ptr(),
+            iov_count: 2,
+            token: 5,
+        };
+        // SAFETY: the loop below waits for its end; list, memory and nodes are kept beyond it.
+        unsafe { io.submit(&disk, request) }.unwrap();
+        let done = testing::run_until_completed(&mut io, 1);
+        assert_eq!(done[0].result, Ok(()));
+        assert!(
+            memory.iter().all(|byte| *byte == 2),
+            "the second read filled all of it"
+        );
+    }
+}

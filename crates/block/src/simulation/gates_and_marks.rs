@@ -1,0 +1,69 @@
+//! Nodes with gates and marks.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use engine::Request;
+
+use crate::node::Node;
+use crate::route::gate::{Gate, Gated};
+use crate::route::mark::{Mark, Marked};
+use crate::route::task::{LocalFuture, TaskContext};
+
+/// Each second request waits for so many turns of its iothread.
+struct EachSecond {
+    turns: u32,
+    waits: Cell<bool>,
+}
+
+impl Gate for EachSecond {
+    fn try_pass(&self, _: &Request) -> bool {
+        self.waits.replace(!self.waits.get())
+    }
+
+    fn pass(self: Rc<Self>, _: TaskContext, _: Request) -> LocalFuture<()> {
+        let mut left = self.turns;
+        Box::pin(std::future::poll_fn(move |cx| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }))
+    }
+
+    fn let_go(&self, _: &Request) {}
+}
+
+impl Node {
+    /// A node in front of another one, at which each second request waits for so many turns of its iothread.
+    #[must_use]
+    pub fn gated(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
+        let wrap = move |below| {
+            let waits = Cell::new(false);
+            Gated::route(Rc::new(EachSecond { turns, waits }), below)
+        };
+        Node::wrapped(name, below, wrap)
+    }
+
+    /// A node in front of another one, which reports all changes to `mark`.
+    #[must_use]
+    pub fn marked(
+        name: &str,
+        below: &Arc<Node>,
+        mark: impl Fn(Range<u64>) + Send + Sync + 'static,
+    ) -> Arc<Node> {
+        let mark: Arc<dyn Mark> = Arc::new(mark);
+        Node::wrapped(name, below, move |below| Marked::route(mark.clone(), below))
+    }
+}
+
+impl<F: Fn(Range<u64>) + Send + Sync> Mark for F {
+    fn mark(&self, bytes: Range<u64>) {
+        self(bytes);
+    }
+}

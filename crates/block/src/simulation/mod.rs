@@ -1,0 +1,65 @@
+//! Nodes for the simulator: a disk without a file, and nodes that rewrite blocks, have gates, or leave marks.
+
+mod gates_and_marks;
+mod rewriting;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::aio::Aio;
+use crate::disk_file::alignment::Alignment;
+use crate::disk_file::backing_id::BackingId;
+use crate::disk_file::lock::{LockedFd, Locking};
+use crate::disk_file::simulated::SimulatedDisk;
+use crate::disk_file::unsupported_ops::UnsupportedOps;
+use crate::disk_file::{BlockMode, DiskFile};
+use crate::error::NodeError;
+use crate::node::{Geometry, Node};
+use crate::range_lock::RangeLock;
+
+impl Node {
+    /// A disk of this form without a file, which wants segments to be aligned to `memory_alignment` bytes, and is reached so.
+    ///
+    /// # Errors
+    /// None of those that there are but for a lack of descriptors.
+    pub fn simulated(
+        geometry: Geometry,
+        memory_alignment: u32,
+        aio: Aio,
+        disk: Arc<dyn SimulatedDisk>,
+    ) -> Result<Arc<Node>, NodeError> {
+        let path = Path::new("/dev/null");
+        let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(
+            |error| NodeError::Io {
+                path: path.to_owned(),
+                what: "open",
+                error: error.into(),
+            },
+        )?;
+        let file = DiskFile {
+            fd: LockedFd::acquire(fd, path, Locking::Off, false)?,
+            direct: Some(Alignment {
+                memory: memory_alignment,
+                offset: geometry.logical_block_size,
+            }),
+            device_block: None,
+            id: BackingId::new(),
+            aio,
+            unsupported: UnsupportedOps::default(),
+            aio_max_batch: 0,
+            no_flush: false,
+            block_mode: BlockMode::default(),
+            ranges: RangeLock::default(),
+            simulated: Some(disk),
+        };
+        Ok(Node::of(
+            "simulated",
+            geometry,
+            false,
+            true,
+            Box::new(Arc::new(file)),
+        ))
+    }
+}

@@ -1,0 +1,147 @@
+//! The disks of a source of requests, as its device sees them.
+
+mod disk_call;
+
+pub use disk_call::{AllocationQuery, DiskCall};
+
+use std::sync::Arc;
+
+use engine::{Full, Request};
+
+use crate::io::{IoContext, Watch};
+use crate::node::{AttachContext, Node};
+use crate::route::Route;
+use crate::token;
+
+/// A disk that a source uses on its iothread, from [`IoContext::attach`] to [`IoContext::detach`].
+pub struct AttachedDisk {
+    pub(crate) node: Arc<Node>,
+    pub(crate) route: Route,
+}
+
+impl AttachedDisk {
+    /// The disk.
+    #[must_use]
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+impl IoContext {
+    /// Attaches a source of requests to `node` on this iothread, and makes the engines that its requests need. `watch`
+    /// gets the descriptor of each engine that is made. The descriptor becomes readable when the engine has completed
+    /// something, is to be watched for edges, and never needs to be read.
+    ///
+    /// An engine that the host does not have is no error: the log has one line with the cause and the remedy, and
+    /// another backend carries the requests.
+    pub fn attach(&mut self, node: &Arc<Node>, watch: Watch<'_>) -> AttachedDisk {
+        let route = AttachContext::new(self, watch).attach(node);
+        AttachedDisk {
+            node: node.clone(),
+            route,
+        }
+    }
+
+    /// Detaches a source, none of whose requests are in flight.
+    pub fn detach(&mut self, disk: AttachedDisk) {
+        self.detach_route(&disk.route);
+    }
+
+    /// Counts a source as one more user of the guest memory that `key` names, which is pinned and registered with the
+    /// ring while it has users. Where it cannot be registered, the log says so once, and requests go without.
+    ///
+    /// # Safety
+    /// The `ranges` (address, length) stay mapped until as many users have left.
+    pub unsafe fn join_memory(
+        &mut self,
+        disk: &AttachedDisk,
+        key: usize,
+        ranges: impl Iterator<Item = (usize, usize)>,
+    ) {
+        // SAFETY: our caller promises the same.
+        unsafe { self.register_memory_for(&disk.route, key, ranges) };
+    }
+
+    /// How many requests to a disk are certain to be taken before the next reap. A source calls this before it takes a
+    /// request out of the guest's ring.
+    #[inline]
+    #[must_use]
+    pub fn room(&self, disk: &AttachedDisk) -> usize {
+        self.room_on_route(&disk.route)
+    }
+
+    /// Takes a request. [`Full`]: come again after the next completion.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing was taken.
+    ///
+    /// # Safety
+    /// Until the completion with the request's token has been reaped: the disk is kept attached, the list of segments
+    /// stays in place and is touched by nothing else, and the memory that it names stays mapped (writable, for reads).
+    #[inline]
+    pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.submit_on(disk.route.path(request.op), request) }
+    }
+}
+
+/// The disks of a source, by their places among them. A source that has one disk has it at place 0.
+///
+/// [`SourceIo`] is what an iothread gives to its devices; other implementations are for tests of devices.
+pub trait DiskIo {
+    /// How many requests this disk takes for sure before the next completion. A device asks before it takes a request off
+    /// its ring.
+    fn room(&self, disk: u32) -> usize;
+
+    /// Whether one request costs less than two for neighbours.
+    fn merging_helps(&self, _disk: u32) -> bool {
+        true
+    }
+
+    /// Takes a request; there was room. Its token is the device's number of it, below 2^32.
+    ///
+    /// # Safety
+    /// Until the device gets the completion: the list of segments stays in place and is touched by nothing else, and
+    /// the memory that it names stays mapped (writable, for reads).
+    unsafe fn submit(&mut self, disk: u32, request: Request);
+
+    /// Has something done with a disk on a thread that may wait. It completes as a request with this number does.
+    fn call(&mut self, disk: u32, call: DiskCall, number: u32);
+}
+
+/// The I/O of one source.
+pub struct SourceIo<'a> {
+    /// Of its iothread.
+    pub io: &'a mut IoContext,
+    /// Its disks. They are kept attached while requests are in flight.
+    pub disks: &'a [AttachedDisk],
+    /// The place of the source on its iothread.
+    pub place: u32,
+}
+
+impl DiskIo for SourceIo<'_> {
+    #[inline]
+    fn room(&self, disk: u32) -> usize {
+        self.io.room(&self.disks[disk as usize])
+    }
+
+    #[inline]
+    fn merging_helps(&self, disk: u32) -> bool {
+        self.disks[disk as usize].route.merging_helps
+    }
+
+    #[inline]
+    unsafe fn submit(&mut self, disk: u32, mut request: Request) {
+        request.token |= token::new(self.place, 0);
+        let path = self.disks[disk as usize].route.path(request.op);
+        // SAFETY: our caller promises the same, and the disks are kept.
+        let taken = unsafe { self.io.submit_on(path, request) };
+        assert!(taken.is_ok(), "a device submits what there is room for");
+    }
+
+    fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
+        let node = self.disks[disk as usize].node.clone();
+        let token = token::new(self.place, number);
+        self.io.call(Box::new(move || call.run(&node)), token);
+    }
+}
