@@ -7,14 +7,14 @@ use std::task::{Context, Waker};
 use loom::sync::Notify;
 
 use crate::wake::Wake;
-use crate::woken::Woken;
+use crate::woken::WokenTasks;
 
 /// Runs tasks as `block`'s executor does, and sleeps as `event-loop` does.
 pub struct Iothread {
     wake: Arc<Wake>,
     /// Ends the wait for the eventfd.
     signal: Arc<Notify>,
-    woken: Arc<Woken>,
+    woken: Arc<WokenTasks>,
     next: usize,
 }
 
@@ -35,7 +35,7 @@ impl Iothread {
         Iothread {
             wake,
             signal,
-            woken: Woken::new(tasks, Arc::new(wake_loop)),
+            woken: WokenTasks::new(tasks, Arc::new(wake_loop)),
             next: 0,
         }
     }

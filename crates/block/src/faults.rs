@@ -48,7 +48,7 @@ pub struct FaultRule {
 
 impl FaultRule {
     /// Whether it is about such a request. `times` counts down.
-    fn is_about(&self, request: &Request) -> bool {
+    fn matches(&self, request: &Request) -> bool {
         let touches = |bytes: &Range<u64>| {
             let some = request.len > 0;
             some && request.offset < bytes.end
@@ -72,16 +72,16 @@ pub struct FaultRules {
 
 /// What is to become of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub hold: Hold,
+pub(crate) struct FaultDecision {
+    pub hold: FaultDelay,
     pub outcome: FaultOutcome,
     /// Of the rules that said so.
-    pub edition: u64,
+    pub release_count: u64,
 }
 
 /// How long a request is kept back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum FaultDelay {
     /// So many nanoseconds, mostly none.
     For(u64),
     /// Until it is released.
@@ -91,17 +91,17 @@ pub(crate) enum Hold {
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
-    Carry,
+    Pass,
     Fail(Errno),
     /// So many bytes at most are carried out; if that succeeds, this is the result.
-    Part(u64, Result<(), Errno>),
+    Partial(u64, Result<(), Errno>),
 }
 
 /// The rules of a filter node as they are now, shared by all its openings.
 pub struct Faults {
     state: Mutex<State>,
     /// Counts how often requests were released. It only changes with `state` locked.
-    edition: AtomicU64,
+    release_count: AtomicU64,
     /// Tasks whose requests hang.
     hanging: Mutex<Vec<Waker>>,
 }
@@ -132,7 +132,7 @@ impl Faults {
                 random: rules.seed,
                 released: 0,
             }),
-            edition: AtomicU64::new(0),
+            release_count: AtomicU64::new(0),
             hanging: Mutex::default(),
         })
     }
@@ -143,7 +143,7 @@ impl Faults {
         if let Some(FaultRules { rules, seed }) = rules {
             (state.rules, state.random) = (rules, seed);
         }
-        self.edition.fetch_add(1, Ordering::Release);
+        self.release_count.fetch_add(1, Ordering::Release);
         drop(state);
         for waker in lock(&self.hanging).drain(..) {
             waker.wake();
@@ -160,7 +160,7 @@ impl Faults {
     }
 
     /// What becomes of a request.
-    pub(crate) fn judge(&self, request: &Request) -> Verdict {
+    pub(crate) fn decide(&self, request: &Request) -> FaultDecision {
         let mut state = lock(&self.state);
         let State {
             rules,
@@ -172,9 +172,9 @@ impl Faults {
         for rule in rules.iter_mut().filter(begins) {
             rule.begins = None;
         }
-        let (mut hold, mut outcome, mut delay_ns) = (None, FaultOutcome::Carry, 0u64);
+        let (mut hold, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
         for rule in rules.iter_mut() {
-            if !rule.is_about(request) || !hits(random, rule.one_in) {
+            if !rule.matches(request) || !hits(random, rule.one_in) {
                 continue;
             }
             rule.times = rule.times.map(|times| times - 1);
@@ -184,30 +184,32 @@ impl Faults {
                     continue;
                 }
                 FaultAction::Hang if *released > 0 => {}
-                FaultAction::Hang => hold = Some(Hold::UntilReleased),
+                FaultAction::Hang => hold = Some(FaultDelay::UntilReleased),
                 FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
-                FaultAction::Short(bytes, errno) => outcome = FaultOutcome::Part(bytes, Err(errno)),
-                FaultAction::Torn(bytes) => outcome = FaultOutcome::Part(bytes, Ok(())),
+                FaultAction::Short(bytes, errno) => {
+                    outcome = FaultOutcome::Partial(bytes, Err(errno))
+                }
+                FaultAction::Torn(bytes) => outcome = FaultOutcome::Partial(bytes, Ok(())),
             }
             break;
         }
-        Verdict {
-            hold: hold.unwrap_or(Hold::For(delay_ns)),
+        FaultDecision {
+            hold: hold.unwrap_or(FaultDelay::For(delay_ns)),
             outcome,
-            edition: self.edition(),
+            release_count: self.release_count(),
         }
     }
 
     /// Changes when requests are released.
-    pub(crate) fn edition(&self) -> u64 {
-        self.edition.load(Ordering::Acquire)
+    pub(crate) fn release_count(&self) -> u64 {
+        self.release_count.load(Ordering::Acquire)
     }
 
-    /// Waits until requests that met the rules of this edition are released.
-    pub(crate) async fn released(&self, edition: u64) {
+    /// Waits until requests that met the rules of this release_count are released.
+    pub(crate) async fn released(&self, release_count: u64) {
         std::future::poll_fn(|cx| {
             let mut hanging = lock(&self.hanging);
-            if self.edition() != edition {
+            if self.release_count() != release_count {
                 return Poll::Ready(());
             }
             if !hanging.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -262,7 +264,7 @@ mod tests {
     const EIO: FaultAction = FaultAction::Error(Errno::IO);
 
     fn fails(faults: &Faults, request: &Request) -> bool {
-        faults.judge(request).outcome == FaultOutcome::Fail(Errno::IO)
+        faults.decide(request).outcome == FaultOutcome::Fail(Errno::IO)
     }
 
     #[test]
@@ -301,12 +303,12 @@ mod tests {
         let faults = faults(&rules, 0);
         let asked = request(Op::Read, 0, 512);
         let said = || {
-            let Verdict { hold, outcome, .. } = faults.judge(&asked);
+            let FaultDecision { hold, outcome, .. } = faults.decide(&asked);
             (hold, outcome)
         };
-        assert_eq!(said(), (Hold::UntilReleased, FaultOutcome::Carry));
-        assert_eq!(said(), (Hold::For(12), FaultOutcome::Fail(Errno::IO)));
-        assert_eq!(said(), (Hold::For(7), FaultOutcome::Fail(Errno::IO)));
+        assert_eq!(said(), (FaultDelay::UntilReleased, FaultOutcome::Pass));
+        assert_eq!(said(), (FaultDelay::For(12), FaultOutcome::Fail(Errno::IO)));
+        assert_eq!(said(), (FaultDelay::For(7), FaultOutcome::Fail(Errno::IO)));
     }
 
     #[test]
@@ -346,15 +348,15 @@ mod tests {
     #[test]
     fn nothing_hangs_while_somebody_wants_it_released() {
         let faults = faults(&[rule(FaultAction::Hang)], 0);
-        let hold = || faults.judge(&request(Op::Read, 0, 512)).hold;
-        let before = faults.edition();
+        let hold = || faults.decide(&request(Op::Read, 0, 512)).hold;
+        let before = faults.release_count();
         let [first, second] = [(); 2].map(|()| faults.release());
-        assert_ne!(faults.edition(), before);
+        assert_ne!(faults.release_count(), before);
         for released in [first, second] {
-            assert_eq!(hold(), Hold::For(0));
+            assert_eq!(hold(), FaultDelay::For(0));
             drop(released);
         }
-        assert_eq!(hold(), Hold::UntilReleased);
+        assert_eq!(hold(), FaultDelay::UntilReleased);
     }
 
     #[test]
@@ -371,7 +373,7 @@ mod tests {
         let faults = faults(&[rule(EIO)], 0);
         let asked = request(Op::Read, 0, 512);
         for rules in [None, Some(FaultRules::default())] {
-            let mut released = Box::pin(faults.released(faults.edition()));
+            let mut released = Box::pin(faults.released(faults.release_count()));
             let woken = count.0.load(Ordering::Relaxed);
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(released.as_mut().poll(&mut cx).is_pending());

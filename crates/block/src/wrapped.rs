@@ -33,7 +33,7 @@ impl Node {
             below: below.clone(),
             wrap,
         };
-        Node::of(
+        Node::new(
             name,
             below.geometry(),
             below.read_only(),

@@ -59,12 +59,12 @@ impl AioProbe {
     /// have to wait.
     pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
         match wanted {
-            Some(aio) => self.as_wanted(aio, direct),
+            Some(aio) => self.choose_requested(aio, direct),
             None => self.default_for(direct, || supports_nowait(path, direct)),
         }
     }
 
-    fn as_wanted(&mut self, wanted: Aio, direct: bool) -> AioChoice {
+    fn choose_requested(&mut self, wanted: Aio, direct: bool) -> AioChoice {
         let refused = match wanted {
             Aio::Threads => None,
             Aio::Native => self.native().err().map(|error| error.to_string()),
@@ -150,10 +150,13 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_chosen_where_it_can_be_had() {
         for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
-            let choice = { ALL }.as_wanted(aio, true);
+            let choice = { ALL }.choose_requested(aio, true);
             assert_eq!((choice.aio, choice.instead), (aio, false));
         }
-        assert_eq!({ ALL }.as_wanted(Aio::IoUring, false).aio, Aio::IoUring);
+        assert_eq!(
+            { ALL }.choose_requested(Aio::IoUring, false).aio,
+            Aio::IoUring
+        );
     }
 
     #[test]
@@ -163,7 +166,7 @@ mod tests {
             ..ALL
         };
         for (direct, instead) in [(true, Aio::Native), (false, Aio::Threads)] {
-            let choice = probe.as_wanted(Aio::IoUring, direct);
+            let choice = probe.choose_requested(Aio::IoUring, direct);
             assert_eq!((choice.aio, choice.instead), (instead, true));
             assert!(choice.why.contains("sysctl"), "{}", choice.why);
         }
@@ -171,7 +174,7 @@ mod tests {
             native: Some(NO_AIO),
             ..ALL
         };
-        let choice = probe.as_wanted(Aio::Native, true);
+        let choice = probe.choose_requested(Aio::Native, true);
         assert_eq!((choice.aio, choice.instead), (Aio::Threads, true));
         assert!(choice.why.contains("CONFIG_AIO"), "{}", choice.why);
     }
@@ -201,10 +204,10 @@ mod tests {
     #[test]
     fn nothing_is_tried_that_is_not_needed() {
         let mut probe = AioProbe::default();
-        probe.as_wanted(Aio::Threads, true);
+        probe.choose_requested(Aio::Threads, true);
         probe.default_for(false, || false);
         assert!(probe.native.is_none() && probe.io_uring.is_none());
-        probe.as_wanted(Aio::IoUring, true);
+        probe.choose_requested(Aio::IoUring, true);
         assert!(probe.io_uring.is_some());
     }
 }

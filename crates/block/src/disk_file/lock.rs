@@ -46,12 +46,12 @@ fn permission_name(bit: i64) -> &'static str {
 }
 
 /// Locks stay when an image is closed.
-static LEFT: AtomicBool = AtomicBool::new(false);
+static KEEP_LOCKS: AtomicBool = AtomicBool::new(false);
 
 /// While `left` is true, images that are closed keep their locks: another process has the same open files, and with
 /// them the locks.
 pub fn leave_locks(left: bool) {
-    LEFT.store(left, Ordering::Relaxed);
+    KEEP_LOCKS.store(left, Ordering::Relaxed);
 }
 
 /// An open image with its locks. Dropping it releases them and closes the file.
@@ -147,7 +147,7 @@ impl LockedFd {
         if self.held.swap(false, Ordering::Relaxed) {
             self.image.release();
         }
-        if LEFT.load(Ordering::Relaxed) {
+        if KEEP_LOCKS.load(Ordering::Relaxed) {
             return;
         }
         let all = libc::flock {

@@ -10,11 +10,11 @@ pub(crate) struct Image {
     inode: u64,
 }
 
-static HELD: Mutex<Vec<Image>> = Mutex::new(Vec::new());
+static LOCKED: Mutex<Vec<Image>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<Image>> {
     // Nothing that can panic runs under the lock.
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Image {

@@ -36,7 +36,7 @@ pub struct FileOptions {
 }
 
 /// A driver, for what it opens.
-pub(crate) struct Driver {
+pub(crate) struct FileKind {
     pub name: &'static str,
     pub kind: FileType,
 }
@@ -45,10 +45,10 @@ pub(crate) struct Driver {
 ///
 /// # Errors
 /// [`NodeError`]: it is something else, or the path cannot be opened.
-pub(crate) fn opened_or_open(
+pub(crate) fn reuse_or_open(
     opened: Option<OwnedFd>,
     options: &FileOptions,
-    driver: &Driver,
+    driver: &FileKind,
     read_only: bool,
 ) -> Result<(OwnedFd, Stat), NodeError> {
     let Some(fd) = opened else {
@@ -70,7 +70,7 @@ pub(crate) fn opened_or_open(
 /// [`NodeError`]: it is not there, is something else, may not be opened or has no direct I/O.
 pub(crate) fn open_fd(
     options: &FileOptions,
-    driver: &Driver,
+    driver: &FileKind,
     read_only: bool,
 ) -> Result<(OwnedFd, Stat), NodeError> {
     let path = &options.path;
@@ -119,7 +119,7 @@ pub(crate) fn open_fd(
 ///
 /// # Errors
 /// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or what the kernel says.
-pub(crate) fn finish(
+pub(crate) fn finish_opening(
     options: &FileOptions,
     fd: OwnedFd,
     read_only: bool,
@@ -157,7 +157,7 @@ pub(crate) fn finish(
     })
 }
 
-fn check_kind(path: &Path, driver: &Driver, stat: &Stat) -> Result<(), NodeError> {
+fn check_kind(path: &Path, driver: &FileKind, stat: &Stat) -> Result<(), NodeError> {
     let found = FileType::from_raw_mode(stat.st_mode);
     if found == driver.kind {
         return Ok(());

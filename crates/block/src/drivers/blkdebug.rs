@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::faults::{FaultOutcome, Faults, Hold, Verdict};
+use crate::faults::{FaultDecision, FaultDelay, FaultOutcome, Faults};
 use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::Node;
@@ -71,21 +71,24 @@ impl TaskNode for FilterTask {
             *unmap &= self.unmap;
         }
         // Here, so that the rules meet requests in the order in which they are admitted.
-        let Verdict {
+        let FaultDecision {
             hold,
             outcome,
-            edition,
-        } = self.faults.judge(&request);
+            release_count,
+        } = self.faults.decide(&request);
         Box::pin(async move {
             match hold {
-                Hold::For(0) => {}
-                Hold::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
-                Hold::UntilReleased => cx.unless_stopping(self.faults.released(edition)).await,
+                FaultDelay::For(0) => {}
+                FaultDelay::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
+                FaultDelay::UntilReleased => {
+                    cx.unless_stopping(self.faults.released(release_count))
+                        .await
+                }
             }
             match outcome {
-                FaultOutcome::Carry => cx.child(&self.below, request).await,
+                FaultOutcome::Pass => cx.child(&self.below, request).await,
                 FaultOutcome::Fail(errno) => Err(errno),
-                FaultOutcome::Part(bytes, result) => {
+                FaultOutcome::Partial(bytes, result) => {
                     let len = bytes.min(request.len);
                     if len > 0 {
                         // SAFETY: the source keeps the segments until the task is complete.

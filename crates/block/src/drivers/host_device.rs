@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use crate::disk_file::DiskFile;
-use crate::disk_file::open::{self, Driver, FileOptions};
+use crate::disk_file::open::{self, FileKind, FileOptions};
 use crate::drivers::file::MAX_DISCARD_BYTES;
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
 
-const DRIVER: Driver = Driver {
+const KIND: FileKind = FileKind {
     name: "host_device",
     kind: FileType::BlockDevice,
 };
@@ -23,7 +23,7 @@ pub(crate) fn open(
     opened: Option<OwnedFd>,
 ) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, _) = open::opened_or_open(opened, options, &DRIVER, read_only)?;
+    let (fd, _) = open::reuse_or_open(opened, options, &KIND, read_only)?;
     let io = |what| {
         move |error| NodeError::Io {
             path: path.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn open(
             },
         },
     };
-    let backing = open::finish(options, fd, read_only, Some(logical_block_size))?;
+    let backing = open::finish_opening(options, fd, read_only, Some(logical_block_size))?;
     Ok((backing, geometry))
 }
 

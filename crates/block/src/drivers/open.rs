@@ -74,7 +74,7 @@ impl Node {
                 false,
             ),
         };
-        Ok(Node::of(name, geometry, read_only, unmap, driver))
+        Ok(Node::new(name, geometry, read_only, unmap, driver))
     }
 
     /// A window of `size` bytes (`None`: to the end) at `offset` of another node: what the `raw`
@@ -93,7 +93,7 @@ impl Node {
     ) -> Result<Arc<Node>, NodeError> {
         let (window, size, span) = Window::onto(below, offset, size)?;
         let driver = Box::new(window);
-        Ok(Node::in_front(
+        Ok(Node::above(
             name,
             below,
             (size, span),
@@ -118,6 +118,6 @@ impl Node {
             below: below.clone(),
             faults,
         };
-        Node::in_front(name, below, size, read_only, unmap, Box::new(filter))
+        Node::above(name, below, size, read_only, unmap, Box::new(filter))
     }
 }

@@ -11,7 +11,7 @@ use crate::node::Driver;
 use crate::node::{Node, Span};
 use crate::route::gate::Gated;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Lookup, Mapped, Path, Route, Target};
+use crate::route::{Lookup, LookupResult, Path, Route, Target};
 use engine::{Op, Request};
 
 /// A window onto a node.
@@ -109,8 +109,8 @@ impl Window {
         }
     }
 
-    fn shifted<N: ?Sized>(&self, node: Rc<N>, keeps_unmap: bool) -> Shifted<N> {
-        Shifted {
+    fn shifted<N: ?Sized>(&self, node: Rc<N>, keeps_unmap: bool) -> ShiftedNode<N> {
+        ShiftedNode {
             node,
             offset: self.offset,
             keeps_unmap,
@@ -127,13 +127,13 @@ impl Window {
 }
 
 /// A window onto a node whose operation is a lookup or a task.
-struct Shifted<N: ?Sized> {
+struct ShiftedNode<N: ?Sized> {
     node: Rc<N>,
     offset: u64,
     keeps_unmap: bool,
 }
 
-impl<N: ?Sized> Shifted<N> {
+impl<N: ?Sized> ShiftedNode<N> {
     fn shift(&self, mut request: Request) -> Request {
         request.offset += self.offset;
         if let Op::WriteZeroes { unmap } = &mut request.op {
@@ -143,7 +143,7 @@ impl<N: ?Sized> Shifted<N> {
     }
 }
 
-impl<N: TaskNode + ?Sized> TaskNode for Shifted<N> {
+impl<N: TaskNode + ?Sized> TaskNode for ShiftedNode<N> {
     fn buffer_bytes(&self, request: &Request) -> usize {
         self.node.buffer_bytes(&self.shift(*request))
     }
@@ -153,8 +153,8 @@ impl<N: TaskNode + ?Sized> TaskNode for Shifted<N> {
     }
 }
 
-impl Lookup for Shifted<dyn Lookup> {
-    fn lookup(&self, request: &Request) -> Option<Mapped> {
+impl Lookup for ShiftedNode<dyn Lookup> {
+    fn lookup(&self, request: &Request) -> Option<LookupResult> {
         self.node.lookup(&self.shift(*request))
     }
 

@@ -103,7 +103,7 @@ impl TaskNode for RingRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route::task::{Executor, Outgoing};
+    use crate::route::task::{BackendRequest, Executor};
     use crate::testing;
     use engine::Completion;
     use std::sync::Arc;
@@ -137,7 +137,7 @@ mod tests {
                 break;
             };
             let (name, token) = match &outgoing {
-                Outgoing::Ring(_, request) => {
+                BackendRequest::Ring(_, request) => {
                     let name = match request.op {
                         Op::WriteZeroes { unmap: true } => "punch",
                         Op::WriteZeroes { unmap: false } => "zero",
@@ -147,7 +147,7 @@ mod tests {
                     };
                     (name, request.token)
                 }
-                Outgoing::Worker(_, request) => ("worker", request.token),
+                BackendRequest::Worker(_, request) => ("worker", request.token),
                 _ => panic!("neither the ring nor a worker"),
             };
             asked.push(name);

@@ -86,12 +86,12 @@ impl IoContext {
         let carried = matches!(carrier, Some(Carrier::Ring(_)));
         let ring = self.ring.get_mut().filter(|_| carried);
         // SAFETY: our caller promises the same.
-        unsafe { self.known_memory.join(ring, key, ranges) };
+        unsafe { self.registered_memory.join(ring, key, ranges) };
     }
 
     /// A source has no request under way in that memory any more, and will have none.
     pub fn leave_memory(&mut self, key: usize) {
-        self.known_memory.leave(self.ring.get_mut(), key);
+        self.registered_memory.leave(self.ring.get_mut(), key);
     }
 
     /// The source at this place, which is the upper half of its tokens, wants to end: nothing delays its requests any

@@ -1,4 +1,4 @@
-//! Work for a thread that may wait: a request, or something else.
+//! WorkerJob for a thread that may wait: a request, or something else.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const NOTHING: libc::iovec = libc::iovec {
 };
 
 /// Owns what it needs: the file stays open until the worker is done with it.
-pub(crate) struct Job {
+pub(crate) struct FileJob {
     file: Arc<DiskFile>,
     /// At its offset in the file.
     request: Request,
@@ -24,15 +24,15 @@ pub(crate) struct Job {
 
 // SAFETY: the pointers of a request are only used by the one worker that runs the job, and its
 // submitter keeps what they point to in place until the completion arrives (`IoContext::submit`).
-unsafe impl Send for Job {}
+unsafe impl Send for FileJob {}
 
-impl Job {
+impl FileJob {
     /// Of a request at its offset in the file.
     ///
     /// # Safety
     /// As for [`crate::IoContext::submit`].
     pub unsafe fn new(file: Arc<DiskFile>, request: Request) -> Self {
-        Job { file, request }
+        FileJob { file, request }
     }
 
     fn transfer(&self) -> Result<(), Errno> {
@@ -82,34 +82,34 @@ impl Job {
 pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
 /// What a worker does.
-pub(crate) enum Work {
-    Request(Job),
+pub(crate) enum WorkerJob {
+    Request(FileJob),
     Call(Call, u64),
 }
 
-impl engine::Job for Work {
+impl engine::Job for WorkerJob {
     fn token(&self) -> u64 {
         match self {
-            Work::Request(job) => job.request.token,
-            Work::Call(_, token) => *token,
+            WorkerJob::Request(job) => job.request.token,
+            WorkerJob::Call(_, token) => *token,
         }
     }
 
     fn run(self) -> Completion {
         let token = engine::Job::token(&self);
         let result = match self {
-            Work::Request(job) => job.transfer(),
-            Work::Call(call, _) => call(),
+            WorkerJob::Request(job) => job.transfer(),
+            WorkerJob::Call(call, _) => call(),
         };
         Completion { token, result }
     }
 }
 
-impl engine::RequestJob for Work {
+impl engine::RequestJob for WorkerJob {
     type File = Arc<DiskFile>;
 
     unsafe fn of_request(file: Arc<DiskFile>, request: Request) -> Self {
         // SAFETY: our caller promises the same.
-        Work::Request(unsafe { Job::new(file, request) })
+        WorkerJob::Request(unsafe { FileJob::new(file, request) })
     }
 }

@@ -13,10 +13,10 @@
 //! and the ring are made when the first disk wants them.
 
 mod attach;
-mod attached;
+mod attached_files;
 pub(crate) mod job;
-mod known_memory;
-mod lazy;
+mod lazy_engine;
+mod registered_memory;
 mod settings;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
@@ -32,10 +32,10 @@ pub use submits::Submits;
 
 use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
 
-use self::attached::AttachedFiles;
-use self::job::Work;
-use self::known_memory::KnownMemory;
-use self::lazy::Lazy;
+use self::attached_files::AttachedFiles;
+use self::job::WorkerJob;
+use self::lazy_engine::LazyEngine;
+use self::registered_memory::RegisteredMemory;
 use self::task_share::TaskShare;
 use self::tracked::TrackedRequests;
 use crate::null_disk::{self, NullQueue};
@@ -46,12 +46,12 @@ pub(crate) use engine::{LinuxAio, Uring};
 #[cfg(feature = "simulation")]
 pub(crate) use simulated::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
-pub(crate) type Workers = engine::Pool<Work>;
+pub(crate) type Workers = engine::Pool<WorkerJob>;
 
 /// The I/O of one iothread.
 pub struct IoContext {
-    aio: Lazy<LinuxAio>,
-    ring: Lazy<Uring>,
+    aio: LazyEngine<LinuxAio>,
+    ring: LazyEngine<Uring>,
     /// Blocking work.
     pub(crate) workers: Workers,
     pub(crate) null: NullQueue,
@@ -60,7 +60,7 @@ pub struct IoContext {
     ring_share: TaskShare,
     tracked: TrackedRequests,
     files: AttachedFiles,
-    known_memory: KnownMemory,
+    registered_memory: RegisteredMemory,
     /// Counts of Linux AIO contexts and rings that are gone.
     ended: Submits,
     aio_settings: AioSettings,
@@ -87,8 +87,8 @@ impl IoContext {
             max_workers: settings.pool.max_threads,
         };
         Ok(IoContext {
-            aio: Lazy::Unmade,
-            ring: Lazy::Unmade,
+            aio: LazyEngine::Unmade,
+            ring: LazyEngine::Unmade,
             workers: Workers::new(settings.pool, wake.clone())?,
             null: NullQueue::new(),
             tasks: Executor::new(wake),
@@ -96,7 +96,7 @@ impl IoContext {
             ring_share: TaskShare::default(),
             tracked: TrackedRequests::default(),
             files: AttachedFiles::default(),
-            known_memory: KnownMemory::default(),
+            registered_memory: RegisteredMemory::default(),
             ended: Submits::default(),
             aio_settings: settings.aio,
             ring_settings,
@@ -118,7 +118,7 @@ impl IoContext {
 
     /// Has something done by a worker, which comes back as a request would. There is always room.
     pub fn call(&mut self, call: Call, token: u64) {
-        self.workers.add(Work::Call(call, token));
+        self.workers.add(WorkerJob::Call(call, token));
     }
 
     /// The submit phase: hands pending requests to the kernel.

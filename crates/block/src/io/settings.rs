@@ -3,7 +3,7 @@
 use engine::{AioSettings, PoolError, PoolSettings};
 use rustix::thread::CpuSet;
 
-use super::{IoContext, Lazy};
+use super::{IoContext, LazyEngine};
 
 /// How the backends of one iothread are made.
 #[derive(Clone, Debug, Default)]
@@ -44,8 +44,8 @@ impl IoContext {
         }
         self.outdated = false;
         self.ended = self.submits();
-        self.aio = Lazy::Unmade;
-        self.ring = Lazy::Unmade;
+        self.aio = LazyEngine::Unmade;
+        self.ring = LazyEngine::Unmade;
         true
     }
 

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use engine::{Full, IoBackend, Op, Request};
 
-use super::tracked::Guard;
+use super::tracked::RequestGuard;
 use super::{IoContext, LinuxAio};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gated;
 use crate::route::mark::Marked;
-use crate::route::task::{Outgoing, TaskNode};
-use crate::route::{Carrier, Lookup, Mapped, Path, Route, Target};
+use crate::route::task::{BackendRequest, TaskNode};
+use crate::route::{Carrier, Lookup, LookupResult, Path, Route, Target};
 
 impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
@@ -95,7 +95,7 @@ impl IoContext {
     /// As for [`submit`](Self::submit).
     #[inline(never)]
     unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
-        let mark = Guard::Mark(marked.at_end(&request));
+        let mark = RequestGuard::Mark(marked.pending_mark(&request));
         let token = self.tracked.begin(request.token, mark);
         let path = marked.below.path(request.op);
         // SAFETY: our caller promises the same.
@@ -115,8 +115,10 @@ impl IoContext {
         request: Request,
     ) -> Result<(), Full> {
         match node.lookup(&request) {
-            Some(Mapped::At(offset, lease)) => {
-                let token = self.tracked.begin(request.token, Guard::Lease(lease));
+            Some(LookupResult::At(offset, lease)) => {
+                let token = self
+                    .tracked
+                    .begin(request.token, RequestGuard::Lease(lease));
                 let mapped = Request {
                     offset,
                     token,
@@ -129,7 +131,7 @@ impl IoContext {
                 }
                 taken
             }
-            Some(Mapped::Zeroes) => {
+            Some(LookupResult::Zeroes) => {
                 self.null.complete(request.token)?;
                 // SAFETY: our caller promises that the segments are valid.
                 unsafe { fill_with_zeroes(request.iov, request.iov_count) };
@@ -184,12 +186,16 @@ impl IoContext {
             // source keeps the segments, and the route of the task the file.
             let taken = unsafe {
                 match &outgoing {
-                    Outgoing::Request(target, request) => self.submit_to_file(target, request),
-                    Outgoing::Ring(file, request) => match self.ring.get_mut() {
+                    BackendRequest::Request(target, request) => {
+                        self.submit_to_file(target, request)
+                    }
+                    BackendRequest::Ring(file, request) => match self.ring.get_mut() {
                         Some(ring) => ring.push(*file, request),
                         None => unreachable!("a file is carried by the ring that there is"),
                     },
-                    Outgoing::Worker(file, request) => self.workers.push(file.clone(), request),
+                    BackendRequest::Worker(file, request) => {
+                        self.workers.push(file.clone(), request)
+                    }
                 }
             };
             if taken.is_err() {

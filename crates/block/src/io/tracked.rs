@@ -6,20 +6,20 @@
 use engine::Completion;
 
 use crate::lease::Lease;
-use crate::route::mark::MarkAtEnd;
+use crate::route::mark::PendingMark;
 use crate::token;
 
 /// Held while a request is in flight, and dropped when it completes.
-pub(super) enum Guard {
+pub(super) enum RequestGuard {
     Lease(#[expect(dead_code, reason = "held, and dropped")] Lease),
-    Mark(#[expect(dead_code, reason = "held, and dropped")] MarkAtEnd),
+    Mark(#[expect(dead_code, reason = "held, and dropped")] PendingMark),
 }
 
 struct Entry {
     /// The token that the request came with: its source's, or that of another entry.
     token: u64,
     /// `None`: the place is free.
-    guard: Option<Guard>,
+    guard: Option<RequestGuard>,
 }
 
 /// Those of an iothread.
@@ -37,7 +37,7 @@ impl TrackedRequests {
     }
 
     /// Tracks a request; returns the token that it goes by from now on.
-    pub fn begin(&mut self, token: u64, guard: Guard) -> u64 {
+    pub fn begin(&mut self, token: u64, guard: RequestGuard) -> u64 {
         let entry = Entry {
             token,
             guard: Some(guard),
@@ -107,7 +107,7 @@ mod tests {
     use crate::node::Driver;
     use crate::route::mark::{Mark, Marked};
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{Lookup, Mapped, Path, Route, Target};
+    use crate::route::{Lookup, LookupResult, Path, Route, Target};
     use crate::source::AttachedDisk;
     use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
@@ -146,7 +146,7 @@ mod tests {
         tasks: AtomicU32,
     }
 
-    struct OfRoute {
+    struct ImageRoute {
         below: Route,
         target: Target,
         map: Arc<Mapping>,
@@ -158,7 +158,7 @@ mod tests {
             let files = std::mem::take(&mut below.files);
             let (target, disk) = (below.disk.clone().unwrap(), below.disk.clone());
             let map = self.map.clone();
-            let node = Rc::new(OfRoute { below, target, map });
+            let node = Rc::new(ImageRoute { below, target, map });
             Route {
                 read: Path::Lookup(node.clone()),
                 write: Path::Lookup(node),
@@ -172,16 +172,16 @@ mod tests {
         }
     }
 
-    impl Lookup for OfRoute {
-        fn lookup(&self, request: &Request) -> Option<Mapped> {
+    impl Lookup for ImageRoute {
+        fn lookup(&self, request: &Request) -> Option<LookupResult> {
             let cluster = usize::try_from(request.offset / CLUSTER).unwrap();
             let places = self.map.places.lock().unwrap();
             match (places[cluster], request.op) {
                 (Place::At(at), _) => {
                     let offset = at * CLUSTER + request.offset % CLUSTER;
-                    Some(Mapped::At(offset, self.map.leases.lease()))
+                    Some(LookupResult::At(offset, self.map.leases.lease()))
                 }
-                (Place::Zeroes, Op::Read) => Some(Mapped::Zeroes),
+                (Place::Zeroes, Op::Read) => Some(LookupResult::Zeroes),
                 _ => None,
             }
         }
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    impl TaskNode for OfRoute {
+    impl TaskNode for ImageRoute {
         fn run(
             self: Rc<Self>,
             cx: TaskContext,
@@ -242,7 +242,7 @@ mod tests {
             below,
             map: map.clone(),
         };
-        let node = Node::of("image", geometry, false, true, Box::new(driver));
+        let node = Node::new("image", geometry, false, true, Box::new(driver));
         (node, map)
     }
 

@@ -74,7 +74,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(crate) fn of(
+    pub(crate) fn new(
         name: &str,
         geometry: Geometry,
         read_only: bool,
@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// A node in front of another one, which has what that has but for the size.
-    pub(crate) fn in_front(
+    pub(crate) fn above(
         name: &str,
         below: &Node,
         (size, span): (u64, Span),

@@ -22,7 +22,7 @@ pub(crate) trait Gate {
     fn pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()>;
 
     /// Lets a request go that cannot wait any longer.
-    fn let_go(&self, request: &Request);
+    fn bypass(&self, request: &Request);
 }
 
 /// A gate, and the route behind it.
@@ -86,7 +86,7 @@ mod tests {
     struct Seen {
         is_open: AtomicBool,
         passed: AtomicU32,
-        let_go: AtomicU32,
+        bypassed: AtomicU32,
         waiting: Mutex<Vec<Waker>>,
     }
 
@@ -97,7 +97,7 @@ mod tests {
         }
 
         fn counted(&self) -> [u32; 2] {
-            [&self.passed, &self.let_go].map(|count| count.load(Ordering::Relaxed))
+            [&self.passed, &self.bypassed].map(|count| count.load(Ordering::Relaxed))
         }
     }
 
@@ -122,8 +122,8 @@ mod tests {
             }))
         }
 
-        fn let_go(&self, _: &Request) {
-            self.0.let_go.fetch_add(1, Ordering::Relaxed);
+        fn bypass(&self, _: &Request) {
+            self.0.bypassed.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -60,9 +60,9 @@ impl Marked {
     }
 
     /// The mark of a request.
-    pub fn at_end(&self, request: &Request) -> MarkAtEnd {
+    pub fn pending_mark(&self, request: &Request) -> PendingMark {
         let start = self.base + request.offset;
-        MarkAtEnd {
+        PendingMark {
             mark: self.mark.clone(),
             bytes: start..start + request.len,
         }
@@ -70,12 +70,12 @@ impl Marked {
 }
 
 /// Marks what a request may have changed when it is dropped: when the request has ended.
-pub(crate) struct MarkAtEnd {
+pub(crate) struct PendingMark {
     mark: Arc<dyn Mark>,
     bytes: Range<u64>,
 }
 
-impl Drop for MarkAtEnd {
+impl Drop for PendingMark {
     fn drop(&mut self) {
         self.mark.mark(self.bytes.clone());
     }

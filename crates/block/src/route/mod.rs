@@ -85,7 +85,7 @@ pub(crate) enum Path {
 
 /// Where all of a request is found.
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
-pub(crate) enum Mapped {
+pub(crate) enum LookupResult {
     /// At this offset of the target.
     At(u64, Lease),
     /// Nowhere: it reads as zeroes.
@@ -96,7 +96,7 @@ pub(crate) enum Mapped {
 pub(crate) trait Lookup: TaskNode {
     /// Where a read or write is found; `None`: not without I/O, or not in one piece. The lease is taken while the mapping
     /// is locked.
-    fn lookup(&self, request: &Request) -> Option<Mapped>;
+    fn lookup(&self, request: &Request) -> Option<LookupResult>;
 
     /// What it finds is there.
     fn target(&self) -> &Target;

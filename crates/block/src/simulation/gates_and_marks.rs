@@ -36,7 +36,7 @@ impl Gate for EachSecond {
         }))
     }
 
-    fn let_go(&self, _: &Request) {}
+    fn bypass(&self, _: &Request) {}
 }
 
 impl Node {

@@ -54,7 +54,7 @@ impl Node {
             ranges: RangeLock::default(),
             simulated: Some(disk),
         };
-        Ok(Node::of(
+        Ok(Node::new(
             "simulated",
             geometry,
             false,

@@ -32,7 +32,7 @@ impl Driver for Rewriting {
     fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let (files, disk) = (below.files.clone(), below.disk.clone());
-        let task: Rc<dyn TaskNode> = Rc::new(OfRoute {
+        let task: Rc<dyn TaskNode> = Rc::new(RewriteTask {
             below,
             ranges: self.ranges.clone(),
         });
@@ -51,12 +51,12 @@ impl Driver for Rewriting {
 }
 
 /// The driver on the route of one source.
-struct OfRoute {
+struct RewriteTask {
     below: Route,
     ranges: Arc<RangeLock>,
 }
 
-impl TaskNode for OfRoute {
+impl TaskNode for RewriteTask {
     fn buffer_bytes(&self, request: &Request) -> usize {
         head_bytes(request) + self.below.buffer_bytes(request)
     }
@@ -84,7 +84,7 @@ fn head_bytes(request: &Request) -> usize {
     }
 }
 
-impl OfRoute {
+impl RewriteTask {
     async fn rewrite(
         &self,
         cx: &TaskContext,
@@ -119,6 +119,6 @@ impl Node {
             below: below.clone(),
             ranges: Arc::default(),
         };
-        Node::of(name, below.geometry(), false, true, Box::new(driver))
+        Node::new(name, below.geometry(), false, true, Box::new(driver))
     }
 }

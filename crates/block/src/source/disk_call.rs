@@ -1,4 +1,4 @@
-//! Work for a thread that may wait which is no request: a device asks for it beside the requests to its disk.
+//! WorkerJob for a thread that may wait which is no request: a device asks for it beside the requests to its disk.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

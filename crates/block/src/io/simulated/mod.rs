@@ -14,7 +14,7 @@ use engine::{
 use rustix::thread::CpuSet;
 
 use super::IoContext;
-use super::job::Work;
+use super::job::WorkerJob;
 use crate::disk_file::DiskFile;
 use crate::route::task::Wake;
 
@@ -72,7 +72,7 @@ unsafe impl AioKernel for Kernel {
 
 /// Worker threads whose work is done when the simulator says so.
 pub(crate) struct Workers {
-    jobs: Vec<Work>,
+    jobs: Vec<WorkerJob>,
     finished: Vec<Completion>,
     wake: Wake,
 }
@@ -86,7 +86,7 @@ impl Workers {
         })
     }
 
-    pub fn add(&mut self, work: Work) {
+    pub fn add(&mut self, work: WorkerJob) {
         self.jobs.push(work);
     }
 
@@ -106,7 +106,7 @@ impl IoBackend for Workers {
 
     unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        self.add(unsafe { Work::of_request(file, *request) });
+        self.add(unsafe { WorkerJob::of_request(file, *request) });
         Ok(())
     }
 

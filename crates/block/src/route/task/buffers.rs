@@ -16,10 +16,10 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 #[derive(Default)]
 struct Reservation {
     bytes: usize,
-    taken: Vec<Taken>,
+    taken: Vec<TakenBuffer>,
 }
 
-struct Taken {
+struct TakenBuffer {
     _memory: AlignedBuffer,
     /// Its place is that of the request's list.
     segment: Box<libc::iovec>,
@@ -27,7 +27,7 @@ struct Taken {
 
 /// Those of an iothread.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct TaskBuffers {
     reserved_bytes: usize,
     /// By task.
     reservations: Vec<Reservation>,
@@ -35,18 +35,18 @@ pub(super) struct Buffers {
     waiting: VecDeque<(u32, usize)>,
 }
 
-impl Buffers {
-    /// Reserves memory for a task. False: it is to wait until [`next_served`](Self::next_served) says that it is its turn.
+impl TaskBuffers {
+    /// Reserves memory for a task. False: it is to wait until [`next_ready`](Self::next_ready) says that it is its turn.
     pub fn reserve(&mut self, task: u32, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
         }
         self.waiting.push_back((task, bytes));
-        self.waiting.len() == 1 && self.next_served().is_some()
+        self.waiting.len() == 1 && self.next_ready().is_some()
     }
 
     /// The next task that has waited and need not any more.
-    pub fn next_served(&mut self) -> Option<u32> {
+    pub fn next_ready(&mut self) -> Option<u32> {
         let (task, bytes) = *self.waiting.front()?;
         if self.reserved_bytes > 0 && self.reserved_bytes.saturating_add(bytes) > MAX_BYTES {
             return None;
@@ -77,7 +77,7 @@ impl Buffers {
         let reservation = reservation.expect("it has reserved memory");
         let taken = reservation.taken.iter().map(|taken| taken.segment.iov_len);
         debug_assert!(taken.sum::<usize>() + len <= reservation.bytes);
-        reservation.taken.push(Taken {
+        reservation.taken.push(TakenBuffer {
             _memory: memory,
             segment,
         });
@@ -85,7 +85,7 @@ impl Buffers {
     }
 
     /// A task is complete.
-    pub fn give_back(&mut self, task: u32) {
+    pub fn release(&mut self, task: u32) {
         if let Some(reservation) = self.reservations.get_mut(task as usize) {
             self.reserved_bytes -= std::mem::take(&mut reservation.bytes);
             reservation.taken.clear();
@@ -139,7 +139,7 @@ mod tests {
         copies: Arc<Node>,
     }
 
-    struct OfRoute {
+    struct CopyTask {
         below: Route,
         copies: Route,
     }
@@ -151,14 +151,14 @@ mod tests {
             let files = files.collect();
             let [through, below, copies] = attached;
             Route {
-                write: Path::Task(Rc::new(OfRoute { below, copies })),
+                write: Path::Task(Rc::new(CopyTask { below, copies })),
                 files,
                 ..through
             }
         }
     }
 
-    impl TaskNode for OfRoute {
+    impl TaskNode for CopyTask {
         fn buffer_bytes(&self, request: &Request) -> usize {
             BLOCK_BYTES + self.below.buffer_bytes(request)
         }
@@ -191,7 +191,7 @@ mod tests {
             below: below.clone(),
             copies: copies.clone(),
         });
-        Node::of("copy", below.geometry(), false, true, driver)
+        Node::new("copy", below.geometry(), false, true, driver)
     }
 
     /// Two of them, below a filter and a window: what is reserved is enough for all.

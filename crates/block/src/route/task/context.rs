@@ -9,13 +9,13 @@ use engine::{Errno, Request};
 
 use super::buffers::Buffer;
 use super::executor::Shared;
-use super::io::{IoFuture, Outgoing};
+use super::io::{BackendRequest, IoFuture};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::lease::Lease;
 use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gate;
-use crate::route::{Mapped, Path, Route, Target};
+use crate::route::{LookupResult, Path, Route, Target};
 
 /// The surroundings of one task.
 #[derive(Clone)]
@@ -43,11 +43,11 @@ impl TaskContext {
             }
             Path::File(target) => self.io(target, request).await,
             Path::Lookup(node) => match node.lookup(&request) {
-                Some(Mapped::At(offset, lease)) => {
+                Some(LookupResult::At(offset, lease)) => {
                     let request = Request { offset, ..request };
                     self.request(node.target(), request, Some(lease)).await
                 }
-                Some(Mapped::Zeroes) => {
+                Some(LookupResult::Zeroes) => {
                     // SAFETY: as above.
                     unsafe { fill_with_zeroes(request.iov, request.iov_count) };
                     Ok(())
@@ -70,8 +70,8 @@ impl TaskContext {
                     &gated.below
                 }
                 Path::Marked(marked) => {
-                    let (task, mark) = (self.shared.current.get(), marked.at_end(&request));
-                    self.shared.io.borrow_mut().mark_at_end(task, mark);
+                    let (task, mark) = (self.shared.current.get(), marked.pending_mark(&request));
+                    self.shared.io.borrow_mut().add_mark(task, mark);
                     &marked.below
                 }
                 path => return path,
@@ -97,7 +97,7 @@ impl TaskContext {
         });
         if !has_passed.await {
             drop(passes);
-            gate.let_go(&request);
+            gate.bypass(&request);
         }
     }
 
@@ -113,14 +113,14 @@ impl TaskContext {
         lease: Option<Lease>,
     ) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |request| Outgoing::Request(target, request);
+        let outgoing = |request| BackendRequest::Request(target, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::new(&self.shared, request, lease, outgoing) }.await
     }
 
     /// Has the ring carry out a request without data, at its offset in the file.
     pub async fn ring(&self, file: File, request: Request) -> Result<(), Errno> {
-        let outgoing = |request| Outgoing::Ring(file, request);
+        let outgoing = |request| BackendRequest::Ring(file, request);
         // SAFETY: there are no segments.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
@@ -128,7 +128,7 @@ impl TaskContext {
     /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
     pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
         let (file, request) = (target.file.clone(), target.request(&request));
-        let outgoing = |request| Outgoing::Worker(file, request);
+        let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use engine::{Completion, Errno};
 
-use super::buffers::Buffers;
+use super::buffers::TaskBuffers;
 use super::context::TaskContext;
-use super::io::{IoTable, Outgoing};
+use super::io::{BackendRequest, IoTable};
 use super::timers::Timers;
-use super::woken::Woken;
+use super::woken::WokenTasks;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
 use engine::Request;
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub current: Cell<u32>,
     pub io: RefCell<IoTable>,
     pub timers: RefCell<Timers>,
-    pub buffers: RefCell<Buffers>,
+    pub buffers: RefCell<TaskBuffers>,
     /// Places of sources that want to end.
     pub stopping: RefCell<Vec<u32>>,
     /// By place of the source: its tasks with smaller numbers wait at no gate.
@@ -65,7 +65,7 @@ pub(crate) struct Executor {
     /// Tasks that were spawned so far: the number of the next one.
     spawned: u64,
     shared: Rc<Shared>,
-    woken: Arc<Woken>,
+    woken: Arc<WokenTasks>,
     /// Where the next phase begins to look for woken tasks.
     next: usize,
     /// Requests whose tasks have completed, for the next reap.
@@ -90,7 +90,7 @@ impl Executor {
                 stopping: RefCell::default(),
                 past_gates: RefCell::default(),
             }),
-            woken: Woken::new(MAX_TASKS, wake),
+            woken: WokenTasks::new(MAX_TASKS, wake),
             next: 0,
             completed: Vec::new(),
             batch: Vec::new(),
@@ -202,14 +202,14 @@ impl Executor {
         if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
             // Drops the future, which abandons I/O that it did not await.
             *state = State::Ended(result);
-            self.end_if_quiet(task);
+            self.complete_if_idle(task);
         }
         self.shared.current.set(NONE);
     }
 
     /// Completes a task that has ended, if none of its I/O is out.
-    fn end_if_quiet(&mut self, task: u32) {
-        if self.shared.io.borrow().out_of(task) > 0 {
+    fn complete_if_idle(&mut self, task: u32) {
+        if self.shared.io.borrow().in_flight_of(task) > 0 {
             return;
         }
         let slot = &mut self.tasks[task as usize];
@@ -224,14 +224,14 @@ impl Executor {
         });
         self.free.push(task);
         self.running -= 1;
-        self.give_back_buffers(task);
+        self.release_buffers(task);
     }
 
     /// The memory of a task goes to those that wait for it.
-    fn give_back_buffers(&mut self, task: u32) {
+    fn release_buffers(&mut self, task: u32) {
         let mut buffers = self.shared.buffers.borrow_mut();
-        buffers.give_back(task);
-        while let Some(next) = buffers.next_served() {
+        buffers.release(task);
+        while let Some(next) = buffers.next_ready() {
             let state = &mut self.tasks[next as usize].state;
             if let State::Reserving(future) = std::mem::replace(state, State::Free) {
                 *state = State::Running(future);
@@ -242,7 +242,7 @@ impl Executor {
 
     /// Takes the completions of tasks' I/O out of what backends have completed, and wakes those tasks.
     pub fn take_io(&mut self, completions: &mut Vec<Completion>) {
-        if !self.shared.io.borrow().any_out() {
+        if !self.shared.io.borrow().any_in_flight() {
             return;
         }
         let mut tasks = std::mem::take(&mut self.batch);
@@ -258,7 +258,7 @@ impl Executor {
             false
         });
         for task in tasks.drain(..) {
-            self.end_if_quiet(task);
+            self.complete_if_idle(task);
         }
         self.batch = tasks;
     }
@@ -269,7 +269,7 @@ impl Executor {
     }
 
     /// The next that tasks ask of the backends, in order.
-    pub fn next_outgoing(&mut self) -> Option<Outgoing> {
+    pub fn next_outgoing(&mut self) -> Option<BackendRequest> {
         self.shared.io.borrow_mut().outbox.pop_front()
     }
 
@@ -279,7 +279,7 @@ impl Executor {
     }
 
     /// The backend had no room for it: it is asked again after all others.
-    pub fn put_back(&mut self, outgoing: Outgoing) {
+    pub fn put_back(&mut self, outgoing: BackendRequest) {
         self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 

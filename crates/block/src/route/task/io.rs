@@ -15,12 +15,12 @@ use engine::{Completion, Errno, Request};
 use super::executor::Shared;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
-use crate::route::mark::MarkAtEnd;
+use crate::route::mark::PendingMark;
 use crate::route::{Carrier, Target};
 use crate::token;
 
 /// What a task asks of the backends.
-pub(crate) enum Outgoing {
+pub(crate) enum BackendRequest {
     /// A request to a node's part of a file, by whatever carries that.
     Request(Target, Request),
     /// A request at its offset in a file that the ring knows as this.
@@ -29,13 +29,13 @@ pub(crate) enum Outgoing {
     Worker(Arc<DiskFile>, Request),
 }
 
-impl Outgoing {
+impl BackendRequest {
     /// The only backend that may have no room for it.
     pub fn carrier(&self) -> Carrier {
         match self {
-            Outgoing::Request(target, _) => target.carrier,
-            Outgoing::Ring(file, _) => Carrier::Ring(*file),
-            Outgoing::Worker(..) => Carrier::Workers,
+            BackendRequest::Request(target, _) => target.carrier,
+            BackendRequest::Ring(file, _) => Carrier::Ring(*file),
+            BackendRequest::Worker(..) => Carrier::Workers,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Outgoing {
 enum State {
     Free,
     /// It is out; whom to wake.
-    Out(Option<Waker>),
+    InFlight(Option<Waker>),
     Done(Result<(), Errno>),
     /// It is out, and its future is gone.
     Abandoned,
@@ -63,9 +63,9 @@ struct Entry {
 #[derive(Default)]
 struct TaskIo {
     /// Its requests that are out.
-    out: u32,
+    in_flight: u32,
     /// Dropped when it is complete.
-    marks: Vec<MarkAtEnd>,
+    marks: Vec<PendingMark>,
 }
 
 /// The I/O of an iothread's tasks.
@@ -74,24 +74,24 @@ pub(super) struct IoTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
     /// Requests that are out, of all tasks.
-    out: usize,
+    in_flight: usize,
     tasks: Vec<TaskIo>,
     /// Requests that no backend has taken yet, in order.
-    pub outbox: VecDeque<Outgoing>,
+    pub outbox: VecDeque<BackendRequest>,
 }
 
 impl IoTable {
     fn begin(&mut self, task: u32) -> u32 {
-        self.out += 1;
-        self.task_mut(task).out += 1;
+        self.in_flight += 1;
+        self.task_mut(task).in_flight += 1;
         if let Some(place) = self.free.pop() {
             let entry = &mut self.entries[place as usize];
-            entry.state = State::Out(None);
+            entry.state = State::InFlight(None);
             entry.task = task;
             return place;
         }
         self.entries.push(Entry {
-            state: State::Out(None),
+            state: State::InFlight(None),
             task,
             segments: Vec::new(),
             lease: None,
@@ -105,13 +105,15 @@ impl IoTable {
     }
 
     /// Whether a backend may have something of a task.
-    pub fn any_out(&self) -> bool {
-        self.out > 0
+    pub fn any_in_flight(&self) -> bool {
+        self.in_flight > 0
     }
 
     /// How much of a task's is.
-    pub fn out_of(&self, task: u32) -> u32 {
-        self.tasks.get(task as usize).map_or(0, |task| task.out)
+    pub fn in_flight_of(&self, task: u32) -> u32 {
+        self.tasks
+            .get(task as usize)
+            .map_or(0, |task| task.in_flight)
     }
 
     fn task_mut(&mut self, task: u32) -> &mut TaskIo {
@@ -123,7 +125,7 @@ impl IoTable {
     }
 
     /// A task is to leave this mark when it is complete.
-    pub fn mark_at_end(&mut self, task: u32, mark: MarkAtEnd) {
+    pub fn add_mark(&mut self, task: u32, mark: PendingMark) {
         self.task_mut(task).marks.push(mark);
     }
 
@@ -139,12 +141,12 @@ impl IoTable {
         let Completion { token, result } = completion;
         let place = (token::place(token) == token::TASKS).then(|| token::number(token))?;
         let entry = self.entries.get_mut(place as usize)?;
-        self.out -= 1;
+        self.in_flight -= 1;
         entry.lease = None;
         let task = entry.task;
-        self.tasks[task as usize].out -= 1;
+        self.tasks[task as usize].in_flight -= 1;
         let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
-            State::Out(waker) => waker,
+            State::InFlight(waker) => waker,
             State::Abandoned => {
                 self.release(place);
                 None
@@ -174,7 +176,7 @@ impl IoFuture {
         shared: &Rc<Shared>,
         request: Request,
         lease: Option<Lease>,
-        outgoing: impl FnOnce(Request) -> Outgoing,
+        outgoing: impl FnOnce(Request) -> BackendRequest,
     ) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
@@ -210,7 +212,7 @@ impl Future for IoFuture {
         let mut io = self.shared.io.borrow_mut();
         match &mut io.entries[self.place as usize].state {
             State::Done(result) => Poll::Ready(*result),
-            State::Out(waker) => {
+            State::InFlight(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
@@ -227,7 +229,7 @@ impl Drop for IoFuture {
         let mut io = self.shared.io.borrow_mut();
         let entry = &mut io.entries[self.place as usize];
         match entry.state {
-            State::Out(_) => entry.state = State::Abandoned,
+            State::InFlight(_) => entry.state = State::Abandoned,
             State::Done(_) => io.release(self.place),
             State::Free | State::Abandoned => unreachable!("released here only"),
         }

@@ -31,7 +31,7 @@ use engine::Request;
 
 pub(crate) use context::TaskContext;
 pub(crate) use executor::Executor;
-pub(crate) use io::Outgoing;
+pub(crate) use io::BackendRequest;
 
 /// Makes an iothread's loop look, from any thread.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;

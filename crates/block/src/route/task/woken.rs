@@ -11,7 +11,7 @@ use super::Wake as WakeLoop;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The woken tasks of an iothread.
-pub(super) struct Woken {
+pub(super) struct WokenTasks {
     words: Box<[AtomicU64]>,
     any: AtomicBool,
     wake_loop: WakeLoop,
@@ -19,7 +19,7 @@ pub(super) struct Woken {
 
 /// Wakes one task.
 struct TaskWaker {
-    woken: Arc<Woken>,
+    woken: Arc<WokenTasks>,
     task: u32,
 }
 
@@ -35,11 +35,11 @@ impl Wake for TaskWaker {
     }
 }
 
-impl Woken {
+impl WokenTasks {
     /// For so many tasks. `wake_loop` makes the iothread's loop look, from any thread.
     pub fn new(tasks: u32, wake_loop: WakeLoop) -> Arc<Self> {
         let words = tasks.div_ceil(u64::BITS);
-        Arc::new(Woken {
+        Arc::new(WokenTasks {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             any: AtomicBool::new(false),
             wake_loop,
@@ -110,13 +110,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    fn woken(tasks: u32) -> (Arc<Woken>, Arc<AtomicUsize>) {
+    fn woken(tasks: u32) -> (Arc<WokenTasks>, Arc<AtomicUsize>) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let counted = wakes.clone();
         let wake = move || {
             counted.fetch_add(1, Ordering::Relaxed);
         };
-        (Woken::new(tasks, Arc::new(wake)), wakes)
+        (WokenTasks::new(tasks, Arc::new(wake)), wakes)
     }
 
     #[test]

@@ -66,14 +66,14 @@ impl Rig {
 fn begin_io(cx: &TaskContext) -> IoFuture {
     let file = tempfile::NamedTempFile::new().unwrap();
     let target = testing::target(file.path(), Carrier::Workers);
-    let outgoing = |request| Outgoing::Worker(target.file, request);
+    let outgoing = |request| BackendRequest::Worker(target.file, request);
     // SAFETY: there are no segments.
     unsafe { IoFuture::new(&cx.shared, request(0, 0), None, outgoing) }
 }
 
-fn token_of(outgoing: &Outgoing) -> u64 {
+fn token_of(outgoing: &BackendRequest) -> u64 {
     match outgoing {
-        Outgoing::Worker(_, request) => request.token,
+        BackendRequest::Worker(_, request) => request.token,
         _ => panic!("for a worker"),
     }
 }

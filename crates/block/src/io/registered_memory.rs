@@ -16,12 +16,12 @@ struct Map {
 
 /// The memory maps in use.
 #[derive(Default)]
-pub(crate) struct KnownMemory {
+pub(crate) struct RegisteredMemory {
     maps: Vec<Map>,
     complained: bool,
 }
 
-impl KnownMemory {
+impl RegisteredMemory {
     /// One more user of the map that `key` names.
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 use std::io;
 
 /// An engine, or why there is none.
-pub(crate) enum Lazy<T> {
+pub(crate) enum LazyEngine<T> {
     /// Not wanted yet.
     Unmade,
     /// It cannot be had, which was said.
@@ -12,13 +12,13 @@ pub(crate) enum Lazy<T> {
     Made(T),
 }
 
-impl<T> Lazy<T> {
+impl<T> LazyEngine<T> {
     /// The engine, if it is there.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         match self {
-            Lazy::Made(engine) => Some(engine),
-            Lazy::Unmade | Lazy::Failed => None,
+            LazyEngine::Made(engine) => Some(engine),
+            LazyEngine::Unmade | LazyEngine::Failed => None,
         }
     }
 
@@ -26,8 +26,8 @@ impl<T> Lazy<T> {
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         match self {
-            Lazy::Made(engine) => Some(engine),
-            Lazy::Unmade | Lazy::Failed => None,
+            LazyEngine::Made(engine) => Some(engine),
+            LazyEngine::Unmade | LazyEngine::Failed => None,
         }
     }
 
@@ -39,16 +39,16 @@ impl<T> Lazy<T> {
         watch: impl FnOnce(&T) -> io::Result<()>,
         without: &str,
     ) -> bool {
-        if let Lazy::Unmade = self {
+        if let LazyEngine::Unmade = self {
             let watched = make().and_then(|engine| match watch(&engine) {
                 Ok(()) => Ok(engine),
                 Err(error) => Err(format!("its completions cannot be watched: {error}")),
             });
             *self = match watched {
-                Ok(engine) => Lazy::Made(engine),
+                Ok(engine) => LazyEngine::Made(engine),
                 Err(error) => {
                     tracing::warn!(error, "{without}");
-                    Lazy::Failed
+                    LazyEngine::Failed
                 }
             };
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::disk_file::DiskFile;
 use crate::route::Carrier;
 
-struct Attachment {
+struct AttachedFile {
     /// Keeps the file open, and its number taken.
     _file: Arc<DiskFile>,
     sources: usize,
@@ -14,7 +14,7 @@ struct Attachment {
 
 /// By the number of the backing.
 #[derive(Default)]
-pub(crate) struct AttachedFiles(Vec<Option<Attachment>>);
+pub(crate) struct AttachedFiles(Vec<Option<AttachedFile>>);
 
 impl AttachedFiles {
     /// No file has a source on this iothread.
@@ -35,7 +35,7 @@ impl AttachedFiles {
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(Attachment {
+        self.0[index] = Some(AttachedFile {
             _file: file.clone(),
             sources: 1,
             carrier,
