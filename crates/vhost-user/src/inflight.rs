@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use unix_socket::passed_fds::{MapError, Mapping};
 use vhost::vhost_user::message::VhostUserInflight;
 use virtqueue::InflightRegion;
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 
 /// Regions are made of words.
 const ALIGN_BYTES: u64 = 8;

@@ -49,7 +49,7 @@ impl Default for DeviceOptions {
         DeviceOptions {
             logical_block_size: 512,
             num_queues: 1,
-            queue_size: virtqueue::split::MAX_QUEUE_SIZE,
+            queue_size: virtqueue::MAX_QUEUE_SIZE,
             serial: String::new(),
             read_only: false,
             write_through: false,
@@ -82,7 +82,7 @@ pub enum OptionsError {
     NoQueues,
     /// Not a power of two, or out of range.
     #[error(
-        "queue-size={0}: must be a power of two from 2 to {max}", max = virtqueue::split::MAX_QUEUE_SIZE)]
+        "queue-size={0}: must be a power of two from 2 to {max}", max = virtqueue::MAX_QUEUE_SIZE)]
     QueueSize(u16),
 }
 
@@ -128,7 +128,7 @@ impl Device {
             return Err(OptionsError::NoQueues);
         }
         let size = options.queue_size;
-        if !size.is_power_of_two() || !(2..=virtqueue::split::MAX_QUEUE_SIZE).contains(&size) {
+        if !size.is_power_of_two() || !(2..=virtqueue::MAX_QUEUE_SIZE).contains(&size) {
             return Err(OptionsError::QueueSize(size));
         }
         let write_back = !options.write_through;

@@ -6,7 +6,7 @@
 //! batch have no order among them, which a disk with several requests in flight never promises.
 
 use block::{Op, SECTOR_BYTES};
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::slots::{NONE, Slots};
 

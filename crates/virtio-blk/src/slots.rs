@@ -8,7 +8,7 @@
 use libc::iovec;
 use telemetry::queue::AdmitTime;
 use telemetry::queue::zero_pages::{ZeroPages, Zeroed};
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
 
 /// Segments that a slot holds in itself: what fits its two cache lines.

@@ -48,7 +48,7 @@ pub enum OptionsError {
     Queues(u16),
     /// Not a power of two, or out of range.
     #[error(
-        "queue-size={0}: must be a power of two from 2 to {max}", max = virtqueue::split::MAX_QUEUE_SIZE)]
+        "queue-size={0}: must be a power of two from 2 to {max}", max = virtqueue::MAX_QUEUE_SIZE)]
     QueueSize(u16),
 }
 
@@ -91,7 +91,7 @@ impl Device {
         if !(1..=MAX_REQUEST_QUEUES).contains(&queues) {
             return Err(OptionsError::Queues(queues));
         }
-        if !size.is_power_of_two() || !(2..=virtqueue::split::MAX_QUEUE_SIZE).contains(&size) {
+        if !size.is_power_of_two() || !(2..=virtqueue::MAX_QUEUE_SIZE).contains(&size) {
             return Err(OptionsError::QueueSize(size));
         }
         Ok(Device {

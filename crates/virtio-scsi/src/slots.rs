@@ -10,7 +10,7 @@ use libc::iovec;
 use scsi::{Attribute, Task, Waker};
 use telemetry::queue::{AdmitTime, Kind};
 use virtqueue::ChainId;
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::address::Address;
 use crate::port::{Port, Resumes};

@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use crate::chain::{Chain, Shape};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_words};
 use crate::error::RingError;
+use crate::layout::MAX_CHAIN_DESCRIPTORS;
 use crate::memory::{GuestMemory, Span};
-use crate::walk::MAX_CHAIN_DESCRIPTORS;
 
 /// Looks the buffers of one chain up. Those of a guest are nearly always in the same region, which is
 /// kept at hand. A plain value: as nothing but the rare cases takes its address, a walk has it in

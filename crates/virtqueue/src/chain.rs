@@ -10,7 +10,7 @@ use std::ptr;
 use libc::iovec;
 
 use crate::error::RingError;
-use crate::walk::MAX_CHAIN_DESCRIPTORS;
+use crate::layout::MAX_CHAIN_DESCRIPTORS;
 
 /// The most host segments of one chain: one per descriptor of the longest chain, and some room for
 /// buffers that lie across the border of two adjacent memory regions and become two segments. A

@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::inflight::steps::before_store;
 use crate::memory::GuestMemory;
+use crate::store_hook::before_store;
 
 /// Bytes that one bit is for (`VHOST_LOG_PAGE`), whatever the size of the guest's pages.
 pub const LOG_PAGE_BYTES: u64 = 4096;

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
 use crate::dirty_log::DirtyLog;
-use crate::form::Form;
 use crate::memory::GuestMemory;
 
 /// The dirty log of a queue.
@@ -72,7 +72,7 @@ impl DirtyTracker {
     }
 
     /// The data of a chain was written.
-    pub fn mark_chain(&mut self, id: ChainId, form: &mut Form) {
+    pub fn mark_chain(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(writable) = self.popped.get_mut(&id.id) {
             for (addr, len) in &writable.ranges {
@@ -84,7 +84,7 @@ impl DirtyTracker {
             }
             return;
         }
-        if form.read_again(&self.memory, id, &mut self.chain) {
+        if ring.read_again(&self.memory, id, &mut self.chain) {
             for_writable(&self.memory, &self.chain, |addr, len| log.mark(addr, len));
         } else {
             self.unknown = true;
@@ -99,9 +99,9 @@ impl DirtyTracker {
     }
 
     /// The ring was written.
-    pub fn mark_ring(&self, form: &Form) {
+    pub fn mark_ring(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
-            form.written_ring(used, |addr, len| self.log.log.mark(addr, len));
+            ring.written_ring(used, |addr, len| self.log.log.mark(addr, len));
         }
     }
 }

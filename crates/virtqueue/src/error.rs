@@ -7,8 +7,6 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::inflight::InflightError;
-
 /// The parts of a virtqueue: three of a split one (section 2.7), three of a packed one
 /// (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,4 +242,67 @@ pub enum RingError {
     /// What is recorded of the queue cannot be used.
     #[error(transparent)]
     Inflight(#[from] InflightError),
+}
+
+/// Why what is recorded of a queue cannot be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum InflightError {
+    /// Somebody else's form, or no record at all.
+    #[error("the record of requests in flight has version {version}: expected 0 (new) or 1")]
+    Version {
+        /// What it says.
+        version: u16,
+    },
+    /// The record is of another queue.
+    #[error(
+        "the record of requests in flight is for {found} descriptors: expected {expected}, as the buffer is laid out"
+    )]
+    Entries {
+        /// What it says.
+        found: u16,
+        /// As many each region of the buffer has.
+        expected: u16,
+    },
+    /// The queue has more entries than the record.
+    #[error(
+        "the record of requests in flight has {entries} entries: expected at least the queue size {size}"
+    )]
+    TooFew {
+        /// Those of the record.
+        entries: u16,
+        /// Those of the queue.
+        size: u16,
+    },
+    /// The rings are not those that the record is of.
+    #[error(
+        "the used index is {used_idx}, and {recorded} in the record of requests in flight: expected at most \
+         the queue size {size} in between; the front-end has to pass a new record after a reset"
+    )]
+    UsedIndex {
+        /// In the used ring.
+        used_idx: u16,
+        /// In the record.
+        recorded: u16,
+        /// The queue's size.
+        size: u16,
+    },
+    /// A link leads out of the record, or a position out of the ring.
+    #[error("the record of requests in flight names descriptor {index}: expected one below {size}")]
+    OutOfRange {
+        /// Where it leads.
+        index: u16,
+        /// As many there are.
+        size: u16,
+    },
+    /// A chain contradicts the others, or is longer than the ring.
+    #[error(
+        "the record of requests in flight has a chain of {descriptors} descriptors at {entry} that cannot be: \
+         expected chains without common descriptors, together at most as long as the ring"
+    )]
+    Chain {
+        /// Where it begins.
+        entry: u16,
+        /// How long it is said to be.
+        descriptors: u16,
+    },
 }

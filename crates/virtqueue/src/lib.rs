@@ -6,7 +6,7 @@
 //! of it, nothing is believed. A malformed queue is an error value of that queue, never more.
 //!
 //! - [`Queue`]: a virtqueue, as devices use it: pop, push, publish, kicks.
-//! - [`split`] and [`packed`]: its two forms.
+//! - [`split`] and [`packed`]: its two formats.
 //! - [`InflightRegion`]: where a queue records what is in flight, for recovery after a crash.
 //! - [`DirtyLog`]: a bitmap of written pages, for live migration.
 //! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
@@ -19,6 +19,7 @@
 //! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
 
 mod access;
+mod any_ring;
 mod buffers;
 pub mod chain;
 pub mod control;
@@ -26,31 +27,28 @@ mod descriptor;
 mod dirty_log;
 mod dirty_tracker;
 mod error;
-mod form;
 mod inflight;
+mod layout;
 pub mod memory;
 #[cfg(feature = "observer")]
 mod observer;
 pub mod packed;
 mod queue;
-mod ring;
 pub mod split;
+pub mod store_hook;
 pub mod testing;
-mod walk;
 mod words;
 
 pub use chain::{Chain, ChainId, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
 pub use dirty_tracker::QueueLog;
-pub use error::{Ring, RingError};
-#[cfg(feature = "simulation")]
-pub use inflight::steps;
-pub use inflight::{InflightError, InflightRegion};
+pub use error::{InflightError, Ring, RingError};
+pub use inflight::InflightRegion;
+pub use layout::{MAX_CHAIN_DESCRIPTORS, MAX_QUEUE_SIZE, RingFeatures, RingLayout};
 pub use memory::{GuestMemory, MemoryError, Region};
 #[cfg(feature = "observer")]
 pub use observer::Observer;
 pub use packed::PackedRing;
 pub use queue::Queue;
-pub use split::{RingFeatures, RingLayout, SplitRing};
-pub use walk::MAX_CHAIN_DESCRIPTORS;
+pub use split::SplitRing;
 pub use words::Words;

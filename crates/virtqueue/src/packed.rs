@@ -27,9 +27,9 @@ use crate::buffers::Buffers;
 use crate::chain::{Chain, ChainId};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, F_WRITE};
 use crate::error::RingError;
-use crate::inflight::steps::before_store;
+use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
-use crate::split::{RingFeatures, RingLayout};
+use crate::store_hook::before_store;
 
 /// `RING_EVENT_FLAGS_ENABLE`: notify always (section 2.8.10).
 const FLAGS_ENABLE: u16 = 0;

@@ -1,6 +1,6 @@
 //! A virtqueue, as devices use it.
 //!
-//! A queue has a form, split or packed, and two optional parts: an in-flight recorder, which writes what is in flight into memory
+//! A queue has a ring in split or packed format, and two optional parts: an in-flight recorder, which writes what is in flight into memory
 //! that outlives this process, and a dirty tracker, which marks the pages of guest memory that were written while a front-end
 //! migrates the guest. The order of the steps matters to both, and stands here alone:
 //!
@@ -10,16 +10,17 @@
 
 use std::sync::Arc;
 
+use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
 use crate::dirty_tracker::{DirtyTracker, QueueLog};
 use crate::error::RingError;
-use crate::form::Form;
 use crate::inflight::{InflightRegion, Recorder};
+use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
 #[cfg(feature = "observer")]
 use crate::observer::Observer;
 use crate::packed::PackedRing;
-use crate::split::{RingFeatures, RingLayout, SplitRing};
+use crate::split::SplitRing;
 
 // Pop and push are inlined into the loops of devices, down to the split ring: without that a null disk at depth 32 has 0.8 to 0.9 of its
 // IOPS (`cargo xtask instructions`: 582 instead of 505 instructions per request).
@@ -27,7 +28,7 @@ use crate::split::{RingFeatures, RingLayout, SplitRing};
 /// A started virtqueue, owned by one thread. Keeps the memory of its rings mapped.
 #[derive(Debug)]
 pub struct Queue {
-    form: Form,
+    ring: AnyRing,
     recorder: Option<Box<Recorder>>,
     dirty: Option<Box<DirtyTracker>>,
     #[cfg(feature = "observer")]
@@ -35,9 +36,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    fn plain(form: Form) -> Queue {
+    fn plain(ring: AnyRing) -> Queue {
         Queue {
-            form,
+            ring,
             recorder: None,
             dirty: None,
             #[cfg(feature = "observer")]
@@ -45,7 +46,7 @@ impl Queue {
         }
     }
 
-    /// Starts a queue of the form that `features` say. `base` is what `VHOST_USER_SET_VRING_BASE`
+    /// Starts a queue in the format that `features` choose. `base` is what `VHOST_USER_SET_VRING_BASE`
     /// carries: the available index, or, for a packed queue, index and wrap counter in the lower half
     /// (see [`PackedRing::new`](crate::PackedRing::new)); the upper half is not needed.
     ///
@@ -58,8 +59,8 @@ impl Queue {
         base: u32,
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
-        let form = Form::new(memory, layout, features, low)?;
-        Ok(Queue::plain(form))
+        let ring = AnyRing::new(memory, layout, features, low)?;
+        Ok(Queue::plain(ring))
     }
 
     /// Starts a queue that records what is in flight in `region`. If that has a record already, the queue continues from
@@ -76,10 +77,10 @@ impl Queue {
         region: InflightRegion,
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
-        let (form, recorder) = Recorder::start(memory, layout, features, low, region)?;
+        let (ring, recorder) = Recorder::start(memory, layout, features, low, region)?;
         Ok(Queue {
             recorder: Some(Box::new(recorder)),
-            ..Queue::plain(form)
+            ..Queue::plain(ring)
         })
     }
 
@@ -110,8 +111,8 @@ impl Queue {
         chain: &mut Chain,
     ) -> Result<Option<ChainId>, RingError> {
         let popped = match &mut self.recorder {
-            None => self.form.pop(memory, chain)?,
-            Some(recorder) => recorder.pop(&mut self.form, memory, chain)?,
+            None => self.ring.pop(memory, chain)?,
+            Some(recorder) => recorder.pop(&mut self.ring, memory, chain)?,
         };
         let Some(id) = popped else {
             return Ok(None);
@@ -135,13 +136,13 @@ impl Queue {
             observer.pushed(chain, written_bytes);
         }
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_chain(chain, &mut self.form);
+            dirty.mark_chain(chain, &mut self.ring);
         }
         let chain = match &mut self.recorder {
             None => chain,
             Some(recorder) => recorder.pushed(chain),
         };
-        self.form.push(chain, written_bytes);
+        self.ring.push(chain, written_bytes);
     }
 
     /// Shows the guest all that was pushed; true if the guest is to be signalled for it.
@@ -151,11 +152,11 @@ impl Queue {
             dirty.mark_unknown();
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.link(&self.form);
+            recorder.link(&self.ring);
         }
-        let signal = self.form.publish();
+        let signal = self.ring.publish();
         if let Some(recorder) = &mut self.recorder {
-            recorder.seen(&self.form);
+            recorder.seen(&self.ring);
         }
         self.mark_ring();
         signal
@@ -167,8 +168,8 @@ impl Queue {
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
         let given_back = match &mut self.recorder {
-            None => self.form.unpop_all(chains).is_some(),
-            Some(recorder) => recorder.unpop_all(&mut self.form, chains),
+            None => self.ring.unpop_all(chains).is_some(),
+            Some(recorder) => recorder.unpop_all(&mut self.ring, chains),
         };
         if given_back {
             self.leave(chains);
@@ -181,7 +182,7 @@ impl Queue {
     pub fn leave(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
-                dirty.mark_chain(*chain, &mut self.form);
+                dirty.mark_chain(*chain, &mut self.ring);
             }
             dirty.mark_unknown();
         }
@@ -190,7 +191,7 @@ impl Queue {
     /// Asks the guest not to kick while the queue is looked at anyway. A kick may still come.
     #[inline]
     pub fn disable_kicks(&mut self) {
-        self.form.disable_kicks();
+        self.ring.disable_kicks();
         self.mark_ring();
     }
 
@@ -198,7 +199,7 @@ impl Queue {
     /// there already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
-        let available = self.form.enable_kicks();
+        let available = self.ring.enable_kicks();
         self.mark_ring();
         available || self.has_recovered()
     }
@@ -208,8 +209,8 @@ impl Queue {
     #[inline]
     pub fn has_available(&self) -> bool {
         match &self.recorder {
-            None => self.form.has_available(),
-            Some(recorder) => recorder.has_available(&self.form),
+            None => self.ring.has_available(),
+            Some(recorder) => recorder.has_available(&self.ring),
         }
     }
 
@@ -240,13 +241,13 @@ impl Queue {
         if let Some(dirty) = &mut self.dirty {
             dirty.set_memory(memory.clone());
         }
-        self.form.remap(memory)
+        self.ring.remap(memory)
     }
 
     /// The position in the ring of the next chain, recovered chains counted as if they were still in it: changes with every pop.
     #[inline]
     pub fn next_avail(&self) -> u16 {
-        let next = self.form.next_avail();
+        let next = self.ring.next_avail();
         match &self.recorder {
             None => next,
             Some(recorder) => next.wrapping_sub(recorder.recovered()),
@@ -257,7 +258,7 @@ impl Queue {
     /// a packed queue, index and wrap counter of available and, in the upper half, used
     /// descriptors.
     pub fn base(&self) -> u32 {
-        self.form.base()
+        self.ring.base()
     }
 
     /// Calls `observer` for each chain that is popped or pushed.
@@ -270,7 +271,7 @@ impl Queue {
     #[inline]
     fn mark_ring(&self) {
         if let Some(dirty) = &self.dirty {
-            dirty.mark_ring(&self.form);
+            dirty.mark_ring(&self.ring);
         }
     }
 }
@@ -278,13 +279,13 @@ impl Queue {
 /// A ring without recorder and dirty tracker.
 impl From<SplitRing> for Queue {
     fn from(ring: SplitRing) -> Queue {
-        Queue::plain(Form::Split(ring))
+        Queue::plain(AnyRing::Split(ring))
     }
 }
 
 /// As above.
 impl From<PackedRing> for Queue {
     fn from(ring: PackedRing) -> Queue {
-        Queue::plain(Form::Packed(ring))
+        Queue::plain(AnyRing::Packed(ring))
     }
 }

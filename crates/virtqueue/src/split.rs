@@ -17,53 +17,26 @@
 //! if queue.publish() { /* signal the guest */ }
 //! ```
 
+mod ring;
 mod unpop;
+mod walk;
 
 use std::sync::atomic::{Ordering, fence};
 
 use crate::buffers::Buffers;
 use crate::chain::Chain;
 use crate::error::RingError;
-use crate::inflight::steps::before_store;
+use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
-use crate::ring::{RingView, used_len_bytes};
-use crate::walk::Walk;
+use crate::store_hook::before_store;
 
-/// The largest queue that is taken. The specification allows 32768, but the servers of this field
-/// stop at 1024 and so do the front-ends that drivers are tested with; it is also what one kernel
-/// call takes in segments, so a chain that fills its queue is still one request.
-pub const MAX_QUEUE_SIZE: u16 = 1024;
+use ring::{RingView, used_len_bytes};
+use walk::Walk;
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`: the driver does not want to be signalled (section 2.7.6).
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`: the device does not want to be kicked (section 2.7.8).
 const USED_F_NO_NOTIFY: u16 = 1;
-
-/// Where the driver put the rings. A packed queue has other parts with as many addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingLayout {
-    /// Entries per ring, 1 to [`MAX_QUEUE_SIZE`]; a power of two, unless packed.
-    pub size: u16,
-    /// Guest address of the descriptor table or (packed) ring, aligned to 16 bytes.
-    pub desc: u64,
-    /// Guest address of the available ring, aligned to 2 bytes. Packed: of the driver event
-    /// suppression area, aligned to 4.
-    pub avail: u64,
-    /// Guest address of the used ring, aligned to 4 bytes. Packed: of the device event suppression
-    /// area, aligned to 4.
-    pub used: u64,
-}
-
-/// What was negotiated about the ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingFeatures {
-    /// `VIRTIO_F_EVENT_IDX`: notifications are asked for by index instead of by flag.
-    pub event_idx: bool,
-    /// `VIRTIO_F_INDIRECT_DESC`: a chain may end in an indirect table.
-    pub indirect: bool,
-    /// `VIRTIO_F_RING_PACKED`: the queue has the packed form.
-    pub packed: bool,
-}
 
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::testing::{
     DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, DriverRing, RawDescriptor, TestMemory,
 };

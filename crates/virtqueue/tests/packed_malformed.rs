@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
 use proptest::prelude::*;
-use virtqueue::split::MAX_QUEUE_SIZE;
+use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::testing::{
     DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, PACKED_DESC_F_AVAIL, PACKED_DESC_F_USED,
     PackedDriverRing, RawPackedDescriptor, TestMemory,

@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 
 use engine::Errno;
-use virtqueue::steps::{kill, watched};
+use virtqueue::store_hook::{end_process, run_with_hook};
 
 use crate::daemon::Running;
 use crate::disk::Does;
@@ -90,7 +90,7 @@ impl World {
         let ran = other.as_ref().map(|(other, _)| *other);
         let (guest, event) = (self.guest.clone(), event.clone());
         let mut left = Some(store);
-        let watcher = move || {
+        let hook = move || {
             left = left.and_then(|left| match left.checked_sub(1) {
                 None => {
                     let trace = guest.borrow().trace.clone();
@@ -107,7 +107,7 @@ impl World {
                 less => less,
             });
         };
-        watched(Box::new(watcher), || iothread.borrow_mut().iterate());
+        run_with_hook(Box::new(hook), || iothread.borrow_mut().iterate());
         self.has_run(index);
         if let Some(other) = ran {
             self.has_run(other);
@@ -122,11 +122,11 @@ impl World {
         let (_, iothread) = daemon.iothread(pick);
         let run = || (0..2).for_each(|_| iothread.borrow_mut().iterate());
         let mut left = store;
-        let watcher = move || match left.checked_sub(1) {
-            None => kill(),
+        let hook = move || match left.checked_sub(1) {
+            None => end_process(),
             Some(less) => left = less,
         };
-        let ended = watched(Box::new(watcher), run);
+        let ended = run_with_hook(Box::new(hook), run);
         self.trace.say(|| match ended {
             None => format!("the process is killed before store {store}"),
             Some(()) => "the process is killed".to_owned(),

@@ -11,8 +11,8 @@ use vhost::vhost_user::message::{
     VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::control::StartError;
-use virtqueue::split::MAX_QUEUE_SIZE;
 
 use super::{
     Connection, GET_VRING_BASE_INFLIGHT, LOG_ALL, MAX_CONFIG_BYTES, offered_protocol_features,

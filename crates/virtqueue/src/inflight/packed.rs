@@ -10,7 +10,8 @@
 //! written only.
 
 use super::region::PACKED_BYTES;
-use super::{InflightError, InflightRegion, RecoveredChain};
+use super::{InflightRegion, RecoveredChain};
+use crate::error::InflightError;
 use crate::packed::{PackedDescriptor, PackedView, Position};
 
 /// Version, number of entries, head of the free list, and the old one.

@@ -1,12 +1,13 @@
 //! The in-flight recorder of a queue: writes the record, and supplies the chains that an earlier process left in it.
 
 use super::{InflightRegion, PackedRecord, SplitRecord};
+use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
 use crate::error::RingError;
-use crate::form::Form;
+use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
 use crate::packed::{PackedDescriptor, PackedRing, Position};
-use crate::split::{RingFeatures, RingLayout, SplitRing};
+use crate::split::SplitRing;
 
 /// A chain that was in flight when the process before this one ended.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct RecoveredChain {
     pub descriptors: Vec<PackedDescriptor>,
 }
 
-/// The record, in the form of its queue.
+/// The record, in the format of its queue.
 #[derive(Debug)]
 enum Record {
     Split(SplitRecord),
@@ -44,8 +45,8 @@ impl Recorder {
         features: RingFeatures,
         base: u16,
         region: InflightRegion,
-    ) -> Result<(Form, Recorder), RingError> {
-        let (form, record, mut recovered) = if features.packed {
+    ) -> Result<(AnyRing, Recorder), RingError> {
+        let (ring, record, mut recovered) = if features.packed {
             // The base of a front-end that was not told where the queue had stopped may be anything.
             let base = match region.is_recorded() {
                 true => Position::START.to_bits(),
@@ -58,7 +59,7 @@ impl Recorder {
                 let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
                 ring.seek(record.used(), at_most(taken, layout.size));
             }
-            (Form::Packed(ring), Record::Packed(record), recovered)
+            (AnyRing::Packed(ring), Record::Packed(record), recovered)
         } else {
             let mut ring = SplitRing::new(memory, layout, features, base)?;
             let start = SplitRecord::start(region, layout.size, ring.published())?;
@@ -66,7 +67,7 @@ impl Recorder {
             if let Some(chains) = &recovered {
                 ring.seek(at_most(chains.len(), layout.size));
             }
-            (Form::Split(ring), Record::Split(record), recovered)
+            (AnyRing::Split(ring), Record::Split(record), recovered)
         };
         if let Some(chains) = &mut recovered {
             chains.reverse();
@@ -77,18 +78,18 @@ impl Recorder {
             batch: Vec::with_capacity(layout.size.into()),
             finishing: false,
         };
-        Ok((form, recorder))
+        Ok((ring, recorder))
     }
 
     /// Pops a recovered chain, if there is one, or the next of the ring, which is recorded before it is returned.
     pub fn pop(
         &mut self,
-        form: &mut Form,
+        ring: &mut AnyRing,
         memory: &GuestMemory,
         chain: &mut Chain,
     ) -> Result<Option<ChainId>, RingError> {
         if let Some(recovered) = self.recovered.last() {
-            form.pop_recovered(memory, recovered, chain)?;
+            ring.pop_again(memory, recovered.entry, &recovered.descriptors, chain)?;
             let id = ChainId {
                 id: recovered.entry,
                 // As many as fit the ring.
@@ -100,25 +101,25 @@ impl Recorder {
         if self.finishing {
             return Ok(None);
         }
-        let at = form.next_avail();
-        let Some(id) = form.pop(memory, chain)? else {
+        let at = ring.next_avail();
+        let Some(id) = ring.pop(memory, chain)? else {
             return Ok(None);
         };
-        Ok(Some(self.taken(form, at, id)))
+        Ok(Some(self.taken(ring, at, id)))
     }
 
     /// Records a chain that was taken off the ring at `at`. Returns its name from now on.
-    fn taken(&mut self, form: &Form, at: u16, id: ChainId) -> ChainId {
-        match (&mut self.record, form) {
+    fn taken(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
+        match (&mut self.record, ring) {
             (Record::Split(record), _) => {
                 record.taken(id.id);
                 id
             }
-            (Record::Packed(record), Form::Packed(ring)) => ChainId {
+            (Record::Packed(record), AnyRing::Packed(ring)) => ChainId {
                 id: record.taken(ring.ring(), Position::from_bits(at), id.descriptors),
                 ..id
             },
-            (Record::Packed(_), Form::Split(_)) => unreachable!("both have the queue's form"),
+            (Record::Packed(_), AnyRing::Split(_)) => unreachable!("both have the queue's format"),
         }
     }
 
@@ -139,32 +140,32 @@ impl Recorder {
     }
 
     /// What was pushed is about to be published.
-    pub fn link(&mut self, form: &Form) {
+    pub fn link(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
             Record::Split(record) => record.link(&self.batch),
             Record::Packed(record) => {
-                record.link(&self.batch, Position::from_bits(form.next_used()));
+                record.link(&self.batch, Position::from_bits(ring.next_used()));
             }
         }
     }
 
     /// The guest sees what was pushed.
-    pub fn seen(&mut self, form: &Form) {
+    pub fn seen(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.seen(&self.batch, form.published()),
+            Record::Split(record) => record.seen(&self.batch, ring.published()),
             Record::Packed(record) => record.seen(&self.batch),
         }
         self.batch.clear();
     }
 
     /// Gives back what was popped last, and strikes it out of the record. All else is published.
-    pub fn unpop_all(&mut self, form: &mut Form, chains: &[ChainId]) -> bool {
+    pub fn unpop_all(&mut self, ring: &mut AnyRing, chains: &[ChainId]) -> bool {
         // Recovered chains are in the ring before the others. And of those that were popped again, a packed ring may not have
         // the descriptors any more.
         let was_recovered = |chain: &ChainId| match &self.record {
@@ -175,7 +176,7 @@ impl Recorder {
             return false;
         }
         let named: Vec<ChainId> = chains.iter().map(|id| self.driver_name(*id)).collect();
-        let Some(in_order) = form.unpop_all(&named) else {
+        let Some(in_order) = ring.unpop_all(&named) else {
             return false;
         };
         match &mut self.record {
@@ -185,8 +186,8 @@ impl Recorder {
         true
     }
 
-    pub fn has_available(&self, form: &Form) -> bool {
-        !self.recovered.is_empty() || !self.finishing && form.has_available()
+    pub fn has_available(&self, ring: &AnyRing) -> bool {
+        !self.recovered.is_empty() || !self.finishing && ring.has_available()
     }
 
     /// Pops nothing from the ring any more.

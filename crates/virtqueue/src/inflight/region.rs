@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use super::InflightError;
-use super::steps::before_store;
+use crate::error::InflightError;
+use crate::store_hook::before_store;
 
 /// Regions begin at cache lines: two queues' iothreads do not share one.
 const ALIGN_BYTES: usize = 64;

@@ -5,7 +5,8 @@
 //! the guest sees that they are done and their entries still say that they are in flight.
 
 use super::region::SPLIT_BYTES;
-use super::{InflightError, InflightRegion, RecoveredChain};
+use super::{InflightRegion, RecoveredChain};
+use crate::error::InflightError;
 
 const LAST_BATCH_HEAD: usize = 12;
 const USED_IDX: usize = 14;

@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::steps::killed_after;
-use super::{InflightError, InflightRegion};
+use super::InflightRegion;
+use crate::error::InflightError;
+use crate::store_hook::ended_after_stores;
 use crate::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use crate::{Chain, ChainId, Queue, RingError, RingFeatures, RingLayout};
 
@@ -233,7 +234,7 @@ fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
         }
         // The next device may be killed at its start as well.
         let stores = u32::try_from(random.below(200)).unwrap();
-        if let Some(device) = killed_after(stores, || outside.device(base)) {
+        if let Some(device) = ended_after_stores(stores, || outside.device(base)) {
             break device.expect("a record that can be used");
         }
     };
@@ -266,7 +267,7 @@ fn killed_everywhere(features: RingFeatures, size: u16, base: u16, seed: u64) {
     for stores in 0.. {
         let mut random = Random(seed);
         let mut outside = Outside::new(features, size, base);
-        let ended = killed_after(stores, || {
+        let ended = ended_after_stores(stores, || {
             let mut device = outside.device(base).unwrap();
             run(&mut outside, &mut device, &mut random, 300);
         });
@@ -291,7 +292,7 @@ fn killed_again_and_again(features: RingFeatures, size: u16, base: u16, seed: u6
     let mut device = outside.device(base).unwrap();
     for _ in 0..200 {
         let stores = u32::try_from(random.below(300)).unwrap();
-        let ended = killed_after(stores, || {
+        let ended = ended_after_stores(stores, || {
             run(&mut outside, &mut device, &mut random, 100);
         });
         if ended.is_none() {

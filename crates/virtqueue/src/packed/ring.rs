@@ -9,12 +9,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::position::Position;
 use crate::descriptor::DESCRIPTOR_LEN_BYTES;
 use crate::error::{Ring, RingError};
+use crate::layout::{MAX_QUEUE_SIZE, RingLayout, find};
 use crate::memory::GuestMemory;
-use crate::packed::Position;
-use crate::ring::find;
-use crate::split::{MAX_QUEUE_SIZE, RingLayout};
 
 /// `VIRTQ_DESC_F_AVAIL`: in a descriptor that the driver made available, its wrap counter.
 pub(super) const F_AVAIL: u16 = 1 << 7;

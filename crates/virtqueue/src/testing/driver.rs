@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::split::{RingFeatures, RingLayout, SplitRing};
+use crate::layout::{RingFeatures, RingLayout};
+use crate::split::SplitRing;
 use crate::testing::TestMemory;
 
 /// `VIRTQ_DESC_F_NEXT`.

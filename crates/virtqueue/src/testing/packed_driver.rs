@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::layout::{RingFeatures, RingLayout};
 use crate::packed::PackedRing;
-use crate::split::{RingFeatures, RingLayout};
 use crate::testing::{Buffer, DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, TestMemory};
 
 /// `VIRTQ_DESC_F_AVAIL`.

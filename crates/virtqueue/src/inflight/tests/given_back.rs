@@ -43,7 +43,7 @@ fn what_is_given_back_is_taken_again_wherever_the_device_is_killed() {
             let mut outside = Outside::new(features, size, begin);
             let mut device = taken(&mut outside, begin);
             let chains = held(&device);
-            let ended = killed_after(stores, || {
+            let ended = ended_after_stores(stores, || {
                 assert!(device.queue.unpop_all(&chains));
                 // The front-end hears of it: the record has done its work.
                 outside.region().forget();

@@ -5,22 +5,12 @@
 //! after as many steps as its tables have descriptors, whatever the guest does meanwhile. What is the
 //! same for a packed queue's chains is in `buffers`.
 
+use super::ring::RingView;
 use crate::buffers::{Buffers, Table};
 use crate::chain::Chain;
 use crate::descriptor::{Descriptor, F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
-use crate::ring::RingView;
-use crate::split::MAX_QUEUE_SIZE;
-
-/// The most descriptors of one chain, which is also the longest indirect table. The specification
-/// limits a chain to the queue size (section 2.7.5.3.1), Linux guests go beyond it in indirect
-/// tables, and 1024 is both the largest queue that we take and the most segments that the kernel
-/// takes in one call (`UIO_MAXIOV`), so a longer chain could not be carried out as one request.
-pub const MAX_CHAIN_DESCRIPTORS: u16 = 1024;
-
-// A chain without an indirect table may use the whole queue.
-const _: () = assert!(MAX_QUEUE_SIZE <= MAX_CHAIN_DESCRIPTORS);
 
 /// Reads chains.
 pub(crate) struct Walk<'a> {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor, read_aligned_words};
 use crate::error::{Ring, RingError};
+use crate::layout::{MAX_QUEUE_SIZE, RingFeatures, RingLayout, find};
 use crate::memory::GuestMemory;
-use crate::split::{MAX_QUEUE_SIZE, RingFeatures, RingLayout};
 
 // Offsets of `struct virtq_avail` (section 2.7.6) and `struct virtq_used` (section 2.7.8). Both
 // end in an event index after the last entry.
@@ -177,31 +177,4 @@ impl RingView {
 pub(crate) fn used_len_bytes(size: u16, event_idx: bool) -> usize {
     let event = if event_idx { EVENT_LEN_BYTES } else { 0 };
     ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(size) + event
-}
-
-/// One ring's host address and what keeps it mapped.
-pub(crate) fn find(
-    memory: &GuestMemory,
-    ring: Ring,
-    addr: u64,
-    len_bytes: usize,
-    align: u64,
-) -> Result<(NonNull<u8>, Arc<dyn Any + Send + Sync>), RingError> {
-    if !addr.is_multiple_of(align) {
-        return Err(RingError::Misaligned { ring, addr, align });
-    }
-    let len = len_bytes as u64;
-    let (host, owner) = memory
-        .owned_range(addr, len)
-        .map_err(|_| RingError::RingOutsideMemory { ring, addr, len })?;
-    let host_addr = host.addr().get();
-    if !(host_addr as u64).is_multiple_of(align) {
-        return Err(RingError::MisalignedMapping {
-            ring,
-            addr,
-            host: host_addr,
-            align,
-        });
-    }
-    Ok((host, Arc::clone(owner)))
 }

@@ -8,60 +8,60 @@ use std::cell::RefCell;
 
 /// What is done before a store.
 #[cfg(any(test, feature = "simulation"))]
-pub type Watcher = Box<dyn FnMut()>;
+pub type StoreHook = Box<dyn FnMut()>;
 
 #[cfg(any(test, feature = "simulation"))]
 thread_local! {
-    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    static HOOK: RefCell<Option<StoreHook>> = const { RefCell::new(None) };
 }
 
 /// A store comes next that outlives the process.
 #[inline(always)]
 pub(crate) fn before_store() {
     #[cfg(any(test, feature = "simulation"))]
-    look();
+    run_hook();
 }
 
 #[cfg(any(test, feature = "simulation"))]
-fn look() {
+fn run_hook() {
     // Not there while it runs, nor after it has ended the process.
-    let watcher = WATCHER.with_borrow_mut(Option::take);
-    if let Some(mut watcher) = watcher {
-        watcher();
-        WATCHER.set(Some(watcher));
+    let hook = HOOK.with_borrow_mut(Option::take);
+    if let Some(mut hook) = hook {
+        hook();
+        HOOK.set(Some(hook));
     }
 }
 
 /// The process has ended.
 #[cfg(any(test, feature = "simulation"))]
-pub struct Killed;
+pub struct ProcessEnded;
 
-/// Ends the process that [`watched`] runs.
+/// Ends the process that [`run_with_hook`] runs.
 #[cfg(any(test, feature = "simulation"))]
-pub fn kill() -> ! {
-    std::panic::resume_unwind(Box::new(Killed));
+pub fn end_process() -> ! {
+    std::panic::resume_unwind(Box::new(ProcessEnded));
 }
 
-/// Runs `device`, and `watcher` on this thread before each store. `None`: it was ended by [`kill`].
+/// Runs `device`, and `hook` on this thread before each store. `None`: it was ended by [`end_process`].
 #[cfg(any(test, feature = "simulation"))]
-pub fn watched<T>(watcher: Watcher, device: impl FnOnce() -> T) -> Option<T> {
-    WATCHER.set(Some(watcher));
+pub fn run_with_hook<T>(hook: StoreHook, device: impl FnOnce() -> T) -> Option<T> {
+    HOOK.set(Some(hook));
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(device));
-    WATCHER.set(None);
+    HOOK.set(None);
     match ended {
         Ok(result) => Some(result),
-        Err(payload) if payload.is::<Killed>() => None,
+        Err(payload) if payload.is::<ProcessEnded>() => None,
         Err(payload) => std::panic::resume_unwind(payload),
     }
 }
 
 /// Runs `device`, and ends it before the store after `stores` more. `None`: it ended so.
 #[cfg(test)]
-pub(crate) fn killed_after<T>(stores: u32, device: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn ended_after_stores<T>(stores: u32, device: impl FnOnce() -> T) -> Option<T> {
     let mut left = stores;
-    let watcher = move || match left.checked_sub(1) {
+    let hook = move || match left.checked_sub(1) {
         Some(less) => left = less,
-        None => kill(),
+        None => end_process(),
     };
-    watched(Box::new(watcher), device)
+    run_with_hook(Box::new(hook), device)
 }
