@@ -11,11 +11,12 @@ mod ring;
 
 use std::sync::Arc;
 
-use telemetry::queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk, ToQueue,
+    Address, AdmitContext, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk,
+    QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
 
@@ -217,7 +218,7 @@ impl Rig {
 
     fn admit(&mut self, budget: usize) {
         self.now += 1;
-        let batch = Batch {
+        let batch = AdmitContext {
             memory: &self.memory.map,
             now: self.now,
         };
@@ -306,17 +307,17 @@ impl Rig {
         for letter in letters.into_iter().flatten() {
             let ring = &mut commands.ring.queue;
             match letter {
-                ToQueue::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
-                ToQueue::Cancel(cancel) => {
+                QueueMessage::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
+                QueueMessage::Cancel(cancel) => {
                     self.queue.cancel(ring, &cancel, &mut self.disks);
                     if commands.is_broken {
                         self.queue.end_admissions();
                     }
                 }
-                ToQueue::Cancelled(outcome) => {
+                QueueMessage::Cancelled(outcome) => {
                     self.control.cancelled(&mut control.ring.queue, &outcome)
                 }
-                ToQueue::Events => {}
+                QueueMessage::Events => {}
             }
         }
         any

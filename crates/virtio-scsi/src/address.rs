@@ -14,7 +14,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// From eight bytes: 1, the target, and a unit by peripheral or flat addressing. `None`: something else.
+    /// Decodes eight bytes: 1, the target, and a unit by peripheral or flat addressing. `None`: another format.
     #[inline]
     #[must_use]
     pub fn decode(bytes: [u8; 8]) -> Option<Self> {
@@ -25,7 +25,7 @@ impl Address {
         Some(Address { target, lun })
     }
 
-    /// The other way round, in the form that REPORT LUNS has: drivers look for it in events.
+    /// Encodes an address as REPORT LUNS does: drivers compare addresses in events with it.
     #[must_use]
     pub fn encode(self) -> [u8; 8] {
         let [a, b, ..] = encode_lun(self.lun);

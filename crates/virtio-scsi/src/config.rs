@@ -9,18 +9,15 @@ use crate::wire::{ConfigSpace, EVENT_LEN};
 /// Bytes of the configuration space.
 pub const CONFIG_BYTES: usize = size_of::<ConfigSpace>();
 
-pub(crate) const DEFAULT_SENSE_BYTES: u32 = 96;
-pub(crate) const DEFAULT_CDB_BYTES: u32 = 32;
-
-/// What a driver may set. Sense data in fixed format needs 18 bytes, and a CDB of a disk 16; a variable-length CDB
-/// has 260 at most, and nobody has more than a page of sense data.
+/// Sizes that a driver may set. Sense data in fixed format needs 18 bytes, and a CDB of a disk 16; a variable-length CDB
+/// has 260 at most, and no command has more than a page of sense data.
 const SENSE_BYTES: std::ops::RangeInclusive<u32> = 18..=4096;
 const CDB_BYTES: std::ops::RangeInclusive<u32> = 16..=260;
 
-/// The largest transfer, in sectors, as the field's servers announce it.
+/// The largest transfer, in sectors: the value that QEMU announces.
 const MAX_SECTORS: u32 = 0xffff;
 
-/// Commands that a unit may have under way, as the field's servers announce it.
+/// Commands in flight per unit: the value that QEMU announces.
 const COMMANDS_PER_UNIT: u32 = 128;
 
 impl Device {
@@ -46,8 +43,8 @@ impl Device {
         bytes
     }
 
-    /// The driver writes to the configuration space. False for anything but sizes of sense data and CDBs that
-    /// can be had.
+    /// Applies a write of the driver to the configuration space. False for anything but supported sizes of sense data
+    /// and CDBs.
     #[must_use]
     pub fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
         const SENSE: usize = offset_of!(ConfigSpace, sense_size);

@@ -8,11 +8,10 @@ use telemetry::queue::Admission;
 use virtqueue::{Chain, ChainId, GuestMemory};
 
 use crate::address::Address;
-use crate::cancel::{Cancel, Outcome, Scope};
 use crate::device::{Device, NEXUS};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::{copy_from, copy_to};
-use crate::port::Port;
+use crate::port::{CancelOutcome, CancelScope, Cancellation, Port};
 use crate::wire::{
     CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
     EVENTS_REQUEST_BYTES, Response, TMF_ABORT_TASK, TMF_ABORT_TASK_SET, TMF_BYTES,
@@ -20,13 +19,13 @@ use crate::wire::{
     TMF_QUERY_TASK_SET,
 };
 
-/// A function that queues are busy with.
+/// A task management function that request queues are working on.
 struct Pending {
     function: u64,
     subtype: u32,
     address: Address,
     id: ChainId,
-    /// Where the answer goes, a byte of this memory.
+    /// Address of the response byte, in this memory.
     answer: *mut u8,
     _memory: Arc<GuestMemory>,
 }
@@ -44,7 +43,7 @@ pub struct ControlQueue {
 // SAFETY: the addresses are of memory that is held beside them, and used by the thread that has the queue.
 unsafe impl Send for ControlQueue {}
 
-/// What a used entry says of an answer about events.
+/// Length of a response about events, as a used entry has it.
 #[allow(clippy::cast_possible_truncation, reason = "five")]
 const ANSWER_LEN: u32 = EVENTS_ANSWER_BYTES as u32;
 
@@ -98,7 +97,7 @@ impl ControlQueue {
         }
     }
 
-    /// Takes up to `budget` requests off the ring.
+    /// Pops and processes up to `budget` requests.
     ///
     /// # Errors
     /// When the guest broke the queue.
@@ -113,12 +112,12 @@ impl ControlQueue {
             let Some(id) = ring.pop(memory, chain)? else {
                 return Ok(Admission::Drained);
             };
-            self.take(ring, id, memory, chain)?;
+            self.process(ring, id, memory, chain)?;
         }
         Ok(Admission::Budget)
     }
 
-    fn take(
+    fn process(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -177,7 +176,7 @@ impl ControlQueue {
         self.answered = true;
     }
 
-    /// A target that there is, and a unit that it has or not.
+    /// The address of an existing target; its unit may be absent.
     fn find(&self, lun: [u8; 8]) -> Result<Address, Response> {
         let address = Address::decode(lun).ok_or(Response::BadTarget)?;
         match self.device.target(address.target) {
@@ -194,7 +193,7 @@ impl ControlQueue {
         answer: *mut u8,
         function: Function,
     ) {
-        let (address, scope, said) = match self.scope(function) {
+        let (address, scope, answer_to_commands) = match self.scope(function) {
             Ok(scope) => scope,
             Err(response) => {
                 // SAFETY: the first writable byte of the chain, which was popped with the memory.
@@ -213,22 +212,26 @@ impl ControlQueue {
             answer,
             _memory: memory.clone(),
         });
-        let cancel = Cancel::new(scope, said, self.functions, self.port.clone());
+        let cancel =
+            Cancellation::new(scope, answer_to_commands, self.functions, self.port.clone());
         self.device.cancel(&cancel);
     }
 
-    /// What a function is about, and what its commands are answered.
-    fn scope(&self, function: Function) -> Result<(Address, Scope, Option<Response>), Response> {
+    /// The commands that a function concerns, and the response to them.
+    fn scope(
+        &self,
+        function: Function,
+    ) -> Result<(Address, CancelScope, Option<Response>), Response> {
         let address = self.find(function.lun)?;
         if function.subtype == TMF_I_T_NEXUS_RESET {
-            let scope = Scope::Target(address.target);
+            let scope = CancelScope::Target(address.target);
             return Ok((address, scope, Some(Response::Reset)));
         }
         if self.device.unit(address).is_none() {
             return Err(Response::IncorrectLun);
         }
-        let task = Scope::Task(address, function.tag);
-        let unit = Scope::Unit(address);
+        let task = CancelScope::Task(address, function.tag);
+        let unit = CancelScope::Unit(address);
         let (scope, answer) = match function.subtype {
             TMF_ABORT_TASK => (task, Some(Response::Aborted)),
             TMF_ABORT_TASK_SET | TMF_CLEAR_TASK_SET => (unit, Some(Response::Aborted)),
@@ -241,8 +244,8 @@ impl ControlQueue {
         Ok((address, scope, answer))
     }
 
-    /// All that a function was about is done.
-    pub fn cancelled(&mut self, ring: &mut virtqueue::Queue, outcome: &Outcome) {
+    /// Completes a function: no queue has commands of it any more.
+    pub fn cancelled(&mut self, ring: &mut virtqueue::Queue, outcome: &CancelOutcome) {
         let found = |pending: &Pending| pending.function == outcome.function;
         let Some(at) = self.pending.iter().position(found) else {
             return;
@@ -276,9 +279,8 @@ impl ControlQueue {
         self.device.functions.fetch_sub(1, Ordering::Release);
     }
 
-    /// The queue stops: whoever waits for a function hears that it failed, and the driver tries
-    /// something stronger. (To wait for the queues that are busy with it could take for ever: they may be
-    /// stopped before.)
+    /// Stops the queue: pending functions are answered as failed, and the driver escalates. (Waiting for the request queues
+    /// might never end: they may be stopped already.)
     pub fn stop(&mut self, ring: &mut virtqueue::Queue) {
         for pending in std::mem::take(&mut self.pending) {
             self.answer(ring, &pending, Response::Failure);

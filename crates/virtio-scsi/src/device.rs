@@ -7,20 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use scsi::{AddError, Nexus, Ports, Reset, Target, TransportId, Unit};
 
 use crate::address::Address;
-use crate::cancel::Cancel;
-use crate::config::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES};
-use crate::event::{Event, Events};
-use crate::port::{Port, ToQueue};
-use crate::wire::{FEATURE_CHANGE, FEATURE_HOTPLUG};
+use crate::event::{Event, PendingEvents};
+use crate::port::{Cancellation, Port, QueueMessage};
+use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
-/// The one initiator: the guest's driver.
+/// The I_T nexus of the only initiator, the guest's driver.
 pub(crate) const NEXUS: Nexus = Nexus(0);
 
-/// Queue size of the field's front-ends unless told otherwise: the number of segments that a command may
-/// have is announced to fit it.
-const USUAL_QUEUE_SIZE: u16 = 128;
+/// Default queue size of common front-ends: the announced number of segments of a command fits it.
+const DEFAULT_QUEUE_SIZE: u16 = 128;
 
-/// Queues in front of those for commands: control and events.
+/// Queues before the request queues: control and event queue.
 pub const FIXED_QUEUES: u16 = 2;
 
 /// The control queue's number.
@@ -29,21 +26,21 @@ pub const CONTROL_QUEUE: u16 = 0;
 /// The event queue's number.
 pub const EVENT_QUEUE: u16 = 1;
 
-/// How a device is made.
+/// Options of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
-    /// Queues for commands, 1 to 1024.
+    /// Request queues, 1 to 1024.
     pub request_queues: u16,
-    /// Entries that a queue may have at most, a power of two.
+    /// Maximal queue size, a power of two.
     pub queue_size: u16,
-    /// What the guest is called in persistent reservations.
+    /// The guest's name in persistent reservations.
     pub initiator: TransportId,
 }
 
-/// Why options cannot be had.
+/// Error of invalid options.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OptionsError {
-    /// None, or too many.
+    /// No request queues, or too many.
     #[error("num-queues={0}: a controller has 1 to {MAX_REQUEST_QUEUES} queues for commands")]
     Queues(u16),
     /// Not a power of two, or out of range.
@@ -52,10 +49,10 @@ pub enum OptionsError {
     QueueSize(u16),
 }
 
-/// Most queues for commands: what the field's drivers take.
+/// Limit of request queues: as many as common drivers use.
 const MAX_REQUEST_QUEUES: u16 = 1024;
 
-/// What the driver has set in the configuration space.
+/// Sizes of sense data and CDBs that the driver has set in the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub sense: usize,
@@ -69,11 +66,11 @@ pub struct Device {
     acked: AtomicU64,
     pub(crate) sense_bytes: AtomicU32,
     pub(crate) cdb_bytes: AtomicU32,
-    /// Queues for commands that run.
+    /// Running request queues.
     queues: Mutex<Vec<Arc<dyn Port>>>,
     event_queue: Mutex<Option<Arc<dyn Port>>>,
-    pub(crate) events: Mutex<Events>,
-    /// Task management functions that are not answered.
+    pub(crate) events: Mutex<PendingEvents>,
+    /// Number of unanswered task management functions.
     pub(crate) functions: AtomicUsize,
 }
 
@@ -82,7 +79,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    /// Without units.
+    /// A device without units.
     ///
     /// # Errors
     /// [`OptionsError`].
@@ -107,17 +104,16 @@ impl Device {
         })
     }
 
-    /// How it was made.
+    /// Its options.
     #[must_use]
     pub fn options(&self) -> &DeviceOptions {
         &self.options
     }
 
-    /// Segments of data that one command may have: what a chain as long as the queue has left beside
-    /// header and response.
+    /// Maximal number of data segments of a command: a chain as long as the queue, less header and response.
     #[must_use]
     pub fn max_segments(&self) -> u32 {
-        u32::from(self.options.queue_size.min(USUAL_QUEUE_SIZE))
+        u32::from(self.options.queue_size.min(DEFAULT_QUEUE_SIZE))
             .saturating_sub(2)
             .max(1)
     }
@@ -128,28 +124,28 @@ impl Device {
         1 << FEATURE_HOTPLUG | 1 << FEATURE_CHANGE
     }
 
-    /// The driver has chosen.
+    /// Sets the features that the driver has accepted.
     pub fn set_features(&self, acked: u64) {
         self.acked.store(acked, Ordering::Relaxed);
     }
 
-    /// Back to how it was made, its units switched off and on: no queue runs.
+    /// Resets the device and power-cycles its units. No queue runs.
     pub fn reset(&self) {
         self.acked.store(0, Ordering::Relaxed);
         self.sense_bytes
             .store(DEFAULT_SENSE_BYTES, Ordering::Relaxed);
         self.cdb_bytes.store(DEFAULT_CDB_BYTES, Ordering::Relaxed);
-        *lock(&self.events) = Events::default();
+        *lock(&self.events) = PendingEvents::default();
         for (_, target) in self.targets() {
             for (_, unit) in target.units() {
                 unit.reset(Reset::Bus);
             }
-            // It hears that they were switched on, and nothing that was before.
+            // The nexus gets the unit attention of a power-on, and none from before.
             target.attach(NEXUS, &self.ports());
         }
     }
 
-    /// The ends of the one nexus.
+    /// Initiator and target port of the nexus.
     fn ports(&self) -> Ports {
         Ports {
             initiator: self.options.initiator.clone(),
@@ -165,7 +161,7 @@ impl Device {
         }
     }
 
-    /// Adds a unit, which all running queues know how to reach already, and tells the guest.
+    /// Adds a unit, which all running queues can reach already, and reports it to the guest.
     ///
     /// # Errors
     /// [`AddError`].
@@ -179,7 +175,7 @@ impl Device {
             });
             target.add(address.lun, unit)?;
             if lock(&self.queues).is_empty() {
-                // Nobody is there yet to whom this would be a change.
+                // Without a running queue, no driver has seen the device without this unit.
                 target.attach(NEXUS, &self.ports());
             }
         }
@@ -187,8 +183,8 @@ impl Device {
         Ok(())
     }
 
-    /// Removes a unit and tells the guest: no command reaches it any more. Those under way go on. `None`: there was
-    /// none.
+    /// Removes a unit and reports it to the guest: no new command reaches it. Commands in flight continue. `None`: there
+    /// was none.
     pub fn remove(&self, address: Address) -> Option<Arc<Unit>> {
         let removed = {
             let mut targets = lock(&self.targets);
@@ -203,7 +199,7 @@ impl Device {
         Some(removed)
     }
 
-    /// The node of a unit has another size now. True if the guest sees that.
+    /// Sets the size of a unit's node. True if the guest sees the change.
     pub fn resize(&self, address: Address, size: u64) -> bool {
         let resized = self.unit(address).is_some_and(|unit| unit.resize(size));
         if resized {
@@ -212,18 +208,18 @@ impl Device {
         resized
     }
 
-    /// Task management functions that the driver waits for.
+    /// Number of task management functions that the driver waits for.
     #[must_use]
     pub fn functions(&self) -> usize {
         self.functions.load(Ordering::Acquire)
     }
 
-    /// A target that has units.
+    /// The target with this number, if it has units.
     pub(crate) fn target(&self, number: u8) -> Option<Arc<Target>> {
         lock(&self.targets).get(&number).cloned()
     }
 
-    /// All of them.
+    /// All targets that have units.
     pub(crate) fn targets(&self) -> Vec<(u8, Arc<Target>)> {
         let targets = lock(&self.targets);
         targets
@@ -240,7 +236,7 @@ impl Device {
         units.find_map(|(lun, unit)| (lun == address.lun).then_some(unit))
     }
 
-    /// Something has happened that the driver may want to know.
+    /// Queues an event if the driver has accepted the feature for it.
     fn raise(&self, event: Event) {
         let acked = self.acked.load(Ordering::Relaxed);
         if acked & 1 << event.feature() == 0 {
@@ -252,11 +248,11 @@ impl Device {
 
     fn wake_event_queue(&self) {
         if let Some(port) = &*lock(&self.event_queue) {
-            port.send(ToQueue::Events);
+            port.send(QueueMessage::Events);
         }
     }
 
-    /// Whether there are events that the guest does not know yet.
+    /// Whether there are unreported events.
     pub(crate) fn has_events(&self) -> bool {
         !lock(&self.events).is_empty()
     }
@@ -272,20 +268,20 @@ impl Device {
         }
     }
 
-    /// A queue for commands runs.
+    /// Registers a running request queue.
     pub(crate) fn open_queue(&self, port: Arc<dyn Port>) {
         lock(&self.queues).push(port);
     }
 
-    /// It does not any more.
+    /// Removes a request queue that has stopped.
     pub(crate) fn close_queue(&self, port: &Arc<dyn Port>) {
         lock(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
     }
 
-    /// Tells all queues for commands.
-    pub(crate) fn cancel(&self, cancel: &Arc<Cancel>) {
+    /// Sends a cancellation to all request queues.
+    pub(crate) fn cancel(&self, cancel: &Arc<Cancellation>) {
         for queue in &*lock(&self.queues) {
-            queue.send(ToQueue::Cancel(cancel.clone()));
+            queue.send(QueueMessage::Cancel(cancel.clone()));
         }
     }
 }

@@ -4,7 +4,7 @@ use virtqueue::RingError;
 
 use crate::wire::HEADER_BYTES;
 
-/// A chain that is no request at all: there is nowhere to put an answer. The queue is broken.
+/// Malformed chain that leaves no room for a response: the queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Too short for header and CDB.
@@ -12,15 +12,15 @@ pub enum RequestError {
         "a command with {found} device-readable bytes, expected a header of {HEADER_BYTES} and a CDB of {cdb}"
     )]
     ShortHeader {
-        /// Bytes that there are.
+        /// Bytes of the chain.
         found: u64,
-        /// Bytes of a CDB.
+        /// Bytes of a CDB, as configured.
         cdb: usize,
     },
     /// Too short for the response.
-    #[error("a command with room for {found} bytes of answer, expected {expected}")]
+    #[error("a command with room for {found} bytes of response, expected {expected}")]
     ShortResponse {
-        /// Bytes that there are.
+        /// Bytes of the chain.
         found: u64,
         /// Bytes of a response with its sense data.
         expected: usize,
@@ -28,17 +28,17 @@ pub enum RequestError {
     /// The guest made a descriptor available again whose request was not finished.
     #[error("more requests in flight than the ring of {0} has entries")]
     TooMany(u16),
-    /// Neither a task management function nor about events.
+    /// Control request of unknown type.
     #[error("a control request of type {0}, expected 0 to 2")]
     UnknownControl(u32),
-    /// Too short for its type.
+    /// Control request that is too short for its type.
     #[error(
-        "a control request of {readable} bytes with room for {writable} bytes of answer is too short"
+        "a control request of {readable} bytes with room for {writable} bytes of response is too short"
     )]
     ShortControl {
-        /// Bytes that there are.
+        /// Bytes of the chain.
         readable: u64,
-        /// Bytes of room.
+        /// Bytes for the response.
         writable: u64,
     },
     /// Too short for an event.
@@ -46,13 +46,13 @@ pub enum RequestError {
     ShortEvent(u64),
 }
 
-/// The guest broke the queue.
+/// Error of a guest that broke the queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
-    /// The ring itself.
+    /// Malformed ring.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// What stood in it.
+    /// Malformed request.
     #[error(transparent)]
     Request(#[from] RequestError),
 }

@@ -1,39 +1,29 @@
-//! Events for the driver: VIRTIO 1.3, section 5.6.6.3.
+//! Events of units, and those that the driver does not know yet: VIRTIO 1.3, section 5.6.6.3.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-
-use telemetry::queue::Admission;
-use virtqueue::Chain;
 
 use crate::address::Address;
-use crate::device::{Device, lock};
-use crate::error::{AdmitError, RequestError};
-use crate::guest_bytes::copy_to;
-use crate::port::Port;
-use crate::queue::Batch;
 use crate::wire::{
-    EVENT_BYTES, EVENT_LEN, EVENT_NONE, EVENT_PARAM_CHANGE, EVENT_TRANSPORT_RESET, EVENTS_MISSED,
-    EventInfo, FEATURE_CHANGE, FEATURE_HOTPLUG, REASON_CAPACITY, REASON_REMOVED, REASON_RESCAN,
+    EVENT_NONE, EVENT_PARAM_CHANGE, EVENT_TRANSPORT_RESET, EVENTS_MISSED, EventInfo,
+    FEATURE_CHANGE, FEATURE_HOTPLUG, REASON_CAPACITY, REASON_REMOVED, REASON_RESCAN,
 };
 
-/// Events that wait for a buffer of the driver's, at most: after so many it is told that it has missed some, and
-/// looks at everything.
+/// Limit of events that wait for a buffer. Beyond it the driver gets the flag that events were missed, and rescans.
 const MAX_PENDING: usize = 64;
 
-/// Something that has happened to a unit.
+/// A change of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is there.
+    /// It was added.
     Added(Address),
-    /// It is not any more.
+    /// It was removed.
     Removed(Address),
-    /// It has another size.
+    /// It was resized.
     Resized(Address),
 }
 
 impl Event {
-    /// Who chose this feature wants to know.
+    /// The feature that a driver accepts to get this event.
     pub(crate) fn feature(self) -> u32 {
         match self {
             Event::Added(_) | Event::Removed(_) => FEATURE_HOTPLUG,
@@ -55,14 +45,14 @@ impl Event {
     }
 }
 
-/// Those that the driver does not know yet.
+/// Events that were not reported to the driver yet.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct PendingEvents {
     pub pending: VecDeque<Event>,
     pub missed: bool,
 }
 
-impl Events {
+impl PendingEvents {
     pub fn push(&mut self, event: Event) {
         if self.pending.len() < MAX_PENDING {
             self.pending.push_back(event);
@@ -75,8 +65,8 @@ impl Events {
         self.pending.is_empty() && !self.missed
     }
 
-    /// The oldest, as it goes into a buffer.
-    fn pop(&mut self) -> Option<EventInfo> {
+    /// Removes the oldest event, in the layout of a buffer.
+    pub fn pop(&mut self) -> Option<EventInfo> {
         if self.is_empty() {
             return None;
         }
@@ -92,73 +82,5 @@ impl Events {
             info.event |= EVENTS_MISSED;
         }
         Some(info)
-    }
-}
-
-/// The event queue: its buffers wait for something to happen.
-pub struct EventQueue {
-    device: Arc<Device>,
-    port: Arc<dyn Port>,
-    answered: bool,
-}
-
-impl EventQueue {
-    /// It runs from now on; `port` leads to it.
-    #[must_use]
-    pub fn new(device: Arc<Device>, port: Arc<dyn Port>) -> Self {
-        device.open_event_queue(port.clone());
-        EventQueue {
-            device,
-            port,
-            answered: false,
-        }
-    }
-
-    /// Whether there are events to report: otherwise buffers stay in the ring.
-    #[must_use]
-    pub fn wants_buffers(&self) -> bool {
-        self.device.has_events()
-    }
-
-    /// Reports events, as far as there are buffers. Without events buffers stay where they are.
-    ///
-    /// # Errors
-    /// When the guest broke the queue.
-    pub fn admit(
-        &mut self,
-        ring: &mut virtqueue::Queue,
-        batch: Batch<'_>,
-        chain: &mut Chain,
-    ) -> Result<Admission, AdmitError> {
-        let mut events = lock(&self.device.events);
-        if events.is_empty() {
-            return Ok(Admission::Waits);
-        }
-        while !events.is_empty() {
-            let Some(id) = ring.pop(batch.memory, chain)? else {
-                break;
-            };
-            if chain.writable_len() < EVENT_BYTES as u64 {
-                return Err(RequestError::ShortEvent(chain.writable_len()).into());
-            }
-            if let Some(info) = events.pop() {
-                // SAFETY: the chain was popped with the memory that the batch holds.
-                unsafe { copy_to(chain.writable(), &info.to_bytes()) };
-            }
-            ring.push(id, EVENT_LEN);
-            self.answered = true;
-        }
-        Ok(Admission::Drained)
-    }
-
-    /// Whether there are used entries to publish.
-    pub fn take_answered(&mut self) -> bool {
-        std::mem::take(&mut self.answered)
-    }
-}
-
-impl Drop for EventQueue {
-    fn drop(&mut self) {
-        self.device.close_event_queue(&self.port);
     }
 }

@@ -1,8 +1,8 @@
-//! Bytes to and from segments of a chain. The guest may change them at any time: each is read once.
+//! Copies between memory of ours and segments of a chain. The guest may change these at any time: each byte is read once.
 
 use libc::iovec;
 
-/// Copies bytes of the guest's, from its first on; says how many there were.
+/// Copies bytes from the beginning of segments. Returns how many were copied.
 ///
 /// # Safety
 /// The segments are those of a chain, or parts of them, and their memory map is held.
@@ -24,7 +24,7 @@ pub(crate) unsafe fn copy_from(segments: &[iovec], to: &mut [u8]) -> usize {
     done
 }
 
-/// Copies to the guest, as much as fits; says how much that was.
+/// Copies as many bytes to the segments as fit. Returns how many were copied.
 ///
 /// # Safety
 /// As for [`copy_from`].
@@ -46,7 +46,7 @@ pub(crate) unsafe fn copy_to(segments: &[iovec], from: &[u8]) -> usize {
     done
 }
 
-/// Appends the first `len` bytes of the segments to `head`, and what is behind them to `tail`.
+/// Splits segments: calls `head` with those of the first `len` bytes, and appends those of the rest to `tail`.
 #[inline]
 pub(crate) fn cut(
     segments: &[iovec],

@@ -1,34 +1,110 @@
-//! The way to a running queue from other threads.
+//! Messages between the queues of a device, which may run on different threads.
+//!
+//! A task management function may concern commands of any queue. The control queue sends a [`Cancellation`] to all of them, and each
+//! keeps it as long as one of these commands is with it: what the kernel has begun cannot be called back, and what lies in the ring
+//! must be taken off it before it is known not to be meant. When the last queue drops it, the control queue gets the outcome.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use scsi::Resume;
 
-use crate::cancel::{Cancel, Outcome};
+use crate::address::Address;
+use crate::wire::Response;
 
-/// What a queue is told.
-pub enum ToQueue {
-    /// The command in this slot may go on.
+/// A message to a queue.
+pub enum QueueMessage {
+    /// Resume the command in this slot.
     Resume(u64),
-    /// Commands are to end.
-    Cancel(Arc<Cancel>),
-    /// To the control queue: all of them have.
-    Cancelled(Outcome),
-    /// To the event queue: there are some.
+    /// To a request queue: end commands.
+    Cancel(Arc<Cancellation>),
+    /// To the control queue: all commands of a function have ended.
+    Cancelled(CancelOutcome),
+    /// To the event queue: there are events to report.
     Events,
 }
 
-/// Brings messages to a queue, to be handled by the thread that runs it. One that has ended drops them.
+/// Delivers messages to a queue, on the thread that runs it. A queue that has ended drops them.
 pub trait Port: Send + Sync {
-    /// Sends one, without waiting.
-    fn send(&self, message: ToQueue);
+    /// Sends a message without waiting.
+    fn send(&self, message: QueueMessage);
 }
 
-/// As commands see it that wait.
-pub(crate) struct Resumes(pub Arc<dyn Port>);
+/// Resumes waiting commands of a queue by a message to it.
+pub(crate) struct TaskResume(pub Arc<dyn Port>);
 
-impl Resume for Resumes {
+impl Resume for TaskResume {
     fn resume(&self, token: u64) {
-        self.0.send(ToQueue::Resume(token));
+        self.0.send(QueueMessage::Resume(token));
+    }
+}
+
+/// The commands that a task management function concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CancelScope {
+    /// The command of this unit with this tag.
+    Task(Address, u64),
+    /// All of this unit.
+    Unit(Address),
+    /// All of all units of this target.
+    Target(u8),
+}
+
+impl CancelScope {
+    /// Whether a command is concerned.
+    pub fn matches(self, address: Address, tag: u64) -> bool {
+        match self {
+            CancelScope::Task(of, with) => of == address && with == tag,
+            CancelScope::Unit(of) => of == address,
+            CancelScope::Target(target) => target == address.target,
+        }
+    }
+}
+
+/// The result of a cancellation, for the control queue.
+pub struct CancelOutcome {
+    /// The control queue's number for the function.
+    pub(crate) function: u64,
+    /// Whether a command was found.
+    pub(crate) found: bool,
+}
+
+/// A task management function in progress, shared by the queues that have commands to end.
+pub struct Cancellation {
+    pub(crate) scope: CancelScope,
+    /// The response to the commands; `None`: they are only searched for.
+    pub(crate) answer: Option<Response>,
+    found: AtomicBool,
+    function: u64,
+    control: Arc<dyn Port>,
+}
+
+impl Cancellation {
+    pub(crate) fn new(
+        scope: CancelScope,
+        answer: Option<Response>,
+        function: u64,
+        control: Arc<dyn Port>,
+    ) -> Arc<Self> {
+        Arc::new(Cancellation {
+            scope,
+            answer,
+            found: AtomicBool::new(false),
+            function,
+            control,
+        })
+    }
+
+    pub(crate) fn set_found(&self) {
+        self.found.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        self.control.send(QueueMessage::Cancelled(CancelOutcome {
+            function: self.function,
+            found: *self.found.get_mut(),
+        }));
     }
 }

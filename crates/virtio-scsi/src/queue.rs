@@ -1,11 +1,11 @@
-//! One queue for commands: chains in, block requests out; completions in, used entries out.
+//! A request queue: chains in, block requests out; completions in, used entries out.
 
-mod answer;
-mod cancelling;
+mod cancel;
 mod command;
 mod probes;
+mod response;
+mod runs;
 mod stats;
-mod together;
 mod transfer;
 
 use std::collections::VecDeque;
@@ -17,65 +17,63 @@ use telemetry::queue::{Admission, AdmitTime, Kind, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
-use crate::cancel::Cancel;
 use crate::device::{Device, Sizes};
 use crate::error::AdmitError;
-use crate::port::Port;
+use crate::fast_path::FastPathSizes;
+use crate::port::{Cancellation, Port};
 use crate::slots::Slots;
-use crate::table::Table;
-use crate::usual::UsualSizes;
-use cancelling::Fence;
+use crate::unit_table::UnitTable;
+use cancel::Fence;
+use runs::{CompletionRun, SubmissionRun};
 use stats::Counts;
-use together::{Done, Run};
 
-/// A disk as a queue knows it.
+/// A disk of a queue.
 #[derive(Clone)]
 pub struct QueueDisk {
-    /// That of its unit.
+    /// The address of its unit.
     pub address: Address,
-    /// What the queue's commands to it are counted in, beside the queue's own figures. Other queues count there as well
-    /// if they run on the same thread.
+    /// Statistics of commands to this disk, beside the queue's own. Queues on the same thread share them.
     pub stats: Arc<QueueStats>,
 }
 
-/// The commands of one virtqueue.
+/// A request queue, without its ring.
 pub struct Queue {
     name: QueueName,
     device: Arc<Device>,
     port: Arc<dyn Port>,
     sizes: Sizes,
-    usual: UsualSizes,
-    table: Table,
+    fast_path_sizes: FastPathSizes,
+    table: UnitTable,
     slots: Slots,
     /// Used entries were pushed outside of completions.
     answered: bool,
-    /// When the present batch was taken. It only grows.
+    /// When the current batch was admitted. It only grows.
     taken: AdmitTime,
-    /// The first of the generation that is current.
+    /// The admit time that the current generation begins with.
     generation: AdmitTime,
-    /// When what was finished and is older was taken.
+    /// Admit times of finished commands of older generations.
     old: Vec<AdmitTime>,
-    /// Tasks that may go now.
+    /// Slots of commands whose turn has come.
     ready: VecDeque<u32>,
-    /// Requests that their disk had no room for.
+    /// Block requests that their disk had no room for.
     deferred: VecDeque<(u32, Request)>,
-    /// Functions that wait for commands in the kernel.
-    cancelling: Vec<(u32, Arc<Cancel>)>,
-    /// Functions about commands that may still be in the ring.
+    /// Cancellations that wait for commands in the kernel.
+    cancelling: Vec<(u32, Arc<Cancellation>)>,
+    /// Cancellations of commands that may still be in the ring.
     fences: Vec<Fence>,
-    /// When what is done now is done, in ticks.
+    /// The current time, in ticks.
     now: u64,
     counts: Counts,
-    run: Run,
-    done: Done,
+    submission_run: SubmissionRun,
+    completion_run: CompletionRun,
 }
 
-/// What the commands of an admission have in common.
+/// Parameters of an admission.
 #[derive(Clone, Copy)]
-pub struct Batch<'a> {
+pub struct AdmitContext<'a> {
     /// The guest's memory.
     pub memory: &'a GuestMemory,
-    /// When they are taken off the ring, in [ticks](telemetry::counters::Clock).
+    /// Time of the admission, in [ticks](telemetry::counters::Clock).
     pub now: u64,
 }
 
@@ -83,8 +81,8 @@ pub struct Batch<'a> {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. `port` leads to it. What it does is counted in
-    /// `stats`, which no other running queue has.
+    /// A queue called `name`, for a ring of `size` entries. `port` leads to it. It counts in `stats`, which no other running
+    /// queue has.
     #[must_use]
     pub fn new(
         name: QueueName,
@@ -97,8 +95,8 @@ impl Queue {
         Queue {
             name,
             sizes: device.sizes(),
-            usual: UsualSizes::new(device.sizes()),
-            table: Table::new(&device, []),
+            fast_path_sizes: FastPathSizes::new(device.sizes()),
+            table: UnitTable::new(&device, []),
             slots: Slots::new(size, port.clone()),
             device,
             port,
@@ -112,12 +110,12 @@ impl Queue {
             fences: Vec::new(),
             now: 0,
             counts: Counts::new(stats),
-            run: Run::default(),
-            done: Done::default(),
+            submission_run: SubmissionRun::default(),
+            completion_run: CompletionRun::default(),
         }
     }
 
-    /// Its disks from now on. Commands may be in flight if these have the addresses of those before, in their order.
+    /// Replaces its disks. Commands may be in flight if the addresses stay the same, in the same order.
     pub fn set_disks(&mut self, disks: &[QueueDisk]) {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {
@@ -125,21 +123,23 @@ impl Queue {
             debug_assert!(same, "commands name disks by their places");
             return;
         }
-        debug_assert_eq!(self.done.commands, 0, "what is over counts for its disk");
-        self.table = Table::new(&self.device, addresses);
+        debug_assert_eq!(
+            self.completion_run.commands, 0,
+            "completed commands count for their disk"
+        );
+        self.table = UnitTable::new(&self.device, addresses);
         let stats = disks.iter().map(|disk| disk.stats.clone());
         self.counts.set_disks(stats.collect());
     }
 
-    /// Commands of the guest that are not finished.
+    /// Number of unfinished commands.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.slots.in_flight()
     }
 
-    /// Whether used entries were pushed other than by completions since this was last asked: then the
-    /// ring has entries to publish.
+    /// Whether used entries were pushed other than by completions since the last call: then the ring has entries to publish.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
         std::mem::take(&mut self.answered)
@@ -152,44 +152,44 @@ impl Queue {
         !self.deferred.is_empty()
     }
 
-    /// Commands that are taken from now on can be told from those before: they are not stamped earlier than what is
-    /// returned, and all others are.
+    /// Begins a generation: commands admitted from now on have admit times from the returned one on, all others have earlier
+    /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
         self.taken = self.taken.next();
         self.generation = self.taken;
         self.generation
     }
 
-    /// When something was taken that was finished and is of an older generation.
+    /// The admit time of a finished command of an older generation, once for each.
     #[inline]
     pub fn take_old(&mut self) -> Option<AdmitTime> {
         self.old.pop()
     }
 
-    /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the io.
+    /// Admits up to `budget` commands from the ring. Commands that need no disk are pushed to the ring at once, the others
+    /// go to `io`.
     ///
     /// # Errors
-    /// When the guest broke the queue. Commands before the breaking one were taken.
+    /// When the guest broke the queue. Commands before the malformed one were admitted.
     #[inline]
     pub fn admit(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: Batch<'_>,
+        batch: AdmitContext<'_>,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
-        self.usual = UsualSizes::new(self.sizes);
-        self.end_done();
+        self.fast_path_sizes = FastPathSizes::new(self.sizes);
+        self.end_completion_run();
         let taken = AdmitTime::new(batch.now);
-        // Whatever the clock does: generations are told apart by it.
+        // It never goes back, whatever the clock does: generations are distinguished by it.
         if taken > self.taken {
             self.taken = taken;
         }
         let admission = self.drain(ring, batch, chain, io, budget);
-        self.end_run();
+        self.end_submission_run();
         self.counts.end_turn(self.in_flight());
         admission
     }
@@ -198,12 +198,12 @@ impl Queue {
     fn drain(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: Batch<'_>,
+        batch: AdmitContext<'_>,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        // Neither begins in the middle of an admission.
+        // Neither changes during an admission.
         let plain = self.fences.is_empty() && !probes::wanted();
         for _ in 0..budget {
             if !self.deferred.is_empty() && !self.submit_deferred(io) {
@@ -223,7 +223,7 @@ impl Queue {
         Ok(Admission::Budget)
     }
 
-    /// Hands over what waited for room. False: something still does, or again.
+    /// Submits requests that waited for room. False: some still wait, or wait again.
     #[cold]
     pub fn submit_deferred(&mut self, io: &mut impl DiskIo) -> bool {
         for _ in 0..self.deferred.len() {
@@ -236,8 +236,8 @@ impl Queue {
         self.deferred.is_empty()
     }
 
-    /// Block requests of this queue are done `now`. `failed` is told of those that the disk has failed, while their slots still are
-    /// what they were. Commands count at the [end of the batch](Self::end_batch).
+    /// Completes block requests of this queue at `now`. `failed` is called for each failed one before its slot changes.
+    /// Commands count at the [end of the batch](Self::end_batch).
     pub fn complete(
         &mut self,
         ring: &mut virtqueue::Queue,
@@ -246,7 +246,7 @@ impl Queue {
         io: &mut impl DiskIo,
         mut failed: impl FnMut(&Queue, u32, Errno),
     ) {
-        // Tracers see the ends of commands with tasks.
+        // Only commands with tasks have probes at their end.
         let plain = !probes::end_wanted();
         for completion in done {
             let (slot, result) = (token::number(completion.token), completion.result);
@@ -260,7 +260,7 @@ impl Queue {
         }
     }
 
-    /// Whether a command that is not done reads from its disk.
+    /// Whether an unfinished command reads from its disk.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot);
@@ -270,7 +270,7 @@ impl Queue {
         }
     }
 
-    /// The disk that a command, which is not done, has asked for something.
+    /// The disk that an unfinished command uses.
     #[must_use]
     pub fn disk(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);
@@ -280,23 +280,23 @@ impl Queue {
         }
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.name
     }
 
-    /// What it counts in.
+    /// Its statistics.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> &QueueStats {
         &self.counts.queue
     }
 
-    /// What was completed so far is published.
+    /// Counts the completions so far, which are published.
     #[inline]
     pub fn end_batch(&mut self) {
-        self.end_done();
+        self.end_completion_run();
         self.counts.end_batch(self.slots.in_flight());
     }
 }

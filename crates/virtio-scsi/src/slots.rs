@@ -1,7 +1,7 @@
-//! Commands in flight: as many as the ring has entries.
+//! Slots of commands in flight, as many as the ring has entries.
 //!
-//! A slot is made when so many commands are in flight for the first time, and used again and again: it keeps its
-//! task and the memory of its lists. Slots are handed out last-in first-out.
+//! A slot is made when so many commands are in flight for the first time, and then reused with its task and the memory of
+//! its lists. Slots are allocated last-in first-out.
 
 use std::ptr;
 use std::sync::Arc;
@@ -13,68 +13,68 @@ use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::address::Address;
-use crate::port::{Port, Resumes};
+use crate::port::{Port, TaskResume};
 use crate::wire::{CDB_BYTES, Response};
 
-/// What a command is doing.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// There is none.
+    /// It has no command.
     Free,
-    /// It waits for others before it.
+    /// The command waits for earlier ones.
     Waits,
-    /// It is carried out.
+    /// Its task runs.
     Runs,
-    /// It is a plain read or write whose request is under way. Its task does not know of it.
+    /// The command is a plain read or write whose block request is in flight. The task is not used.
     Transfers,
 }
 
-/// One command. What plain reads and writes need of it comes first, and is a cache line.
+/// One command. The fields of plain reads and writes come first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// Where the response of a plain read or write goes.
     pub response_at: *mut u8,
-    /// When it was taken; that of a plain read or write says also what it counts as.
+    /// When it was admitted; that of a plain read or write also has the kind that it counts as.
     pub stamp: AdmitTime,
     pub tag: u64,
-    /// Where the data of a plain read or write is, if that is one segment.
+    /// The data segment of a plain read or write that has only one.
     pub segment: iovec,
     pub id: ChainId,
-    /// What the used entry of a plain read or write says was written.
+    /// Written bytes in the used entry of a plain read or write.
     pub written: u32,
-    /// Bytes that a plain read or write moves.
+    /// Bytes that a plain read or write transfers.
     pub len: u32,
     /// The disk of a plain read or write.
     pub disk: u32,
     /// The next free slot, plus one; 0: none.
     next: u16,
     pub state: State,
-    /// A plain read or write is a write.
+    /// Whether a plain read or write is a write.
     pub writes: bool,
     pub task: Task,
-    /// Where response and sense data go.
+    /// Segments of response and sense data.
     pub response: Vec<iovec>,
-    /// Where the data is, or goes.
+    /// Segments of the data.
     pub data: Vec<iovec>,
     pub data_len: u64,
     pub address: Address,
     /// Among the queue's disks and targets.
     pub place: Place,
-    /// What it asked of the disk first.
+    /// Kind of its first block request.
     pub kind: Option<Kind>,
-    /// The data goes to the guest.
+    /// Whether the data goes to the guest.
     pub reads: bool,
     /// Room for sense data.
     pub sense_bytes: usize,
     pub attribute: Attribute,
     pub cdb: [u8; CDB_BYTES],
-    /// Somebody ended it, and this is what the guest hears.
+    /// It was ended early, with this response.
     pub cancelled: Option<Response>,
-    /// Of all that it asked.
+    /// Bytes of all its block requests.
     pub bytes: u64,
 }
 
-/// Where a command goes.
+/// Target and disk of a command, by their places in the queue's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Among the queue's targets.
@@ -130,13 +130,13 @@ impl Slot {
 }
 
 pub(crate) struct Slots {
-    /// It has room for all of them from the start and never moves: requests point into tasks.
+    /// It has its full capacity from the start and never moves: requests point into tasks.
     slots: Vec<Slot>,
     /// The first free slot, plus one; 0: none.
     free: u16,
     in_flight: u32,
     size: u16,
-    resumes: Arc<Resumes>,
+    resumes: Arc<TaskResume>,
 }
 
 impl Slots {
@@ -147,7 +147,7 @@ impl Slots {
             free: 0,
             in_flight: 0,
             size,
-            resumes: Arc::new(Resumes(port)),
+            resumes: Arc::new(TaskResume(port)),
         }
     }
 
@@ -160,9 +160,9 @@ impl Slots {
         self.in_flight
     }
 
-    /// A slot, to be filled in; `None`: all are in flight.
+    /// Allocates a slot, to be filled in; `None`: all are in flight.
     #[inline(always)]
-    pub fn take(&mut self) -> Option<(u32, &mut Slot)> {
+    pub fn allocate(&mut self) -> Option<(u32, &mut Slot)> {
         if self.free == 0 {
             self.grow()?;
         }
@@ -190,7 +190,7 @@ impl Slots {
     }
 
     #[inline(always)]
-    pub fn give_back(&mut self, index: u32) {
+    pub fn release(&mut self, index: u32) {
         let next = self.free;
         let slot = self.get_mut(index);
         slot.state = State::Free;
@@ -217,7 +217,7 @@ impl Slots {
     }
 }
 
-/// A slot as a link.
+/// A slot's index as a link in the free list.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,

@@ -20,10 +20,10 @@ const _: () = assert!(offset_of!(CommandHeader, task_attribute) == 16);
 
 pub(crate) const HEADER_BYTES: usize = size_of::<CommandHeader>();
 
-/// Longest CDB that is looked at: no command of a disk without protection information has more than 16 bytes.
+/// Longest CDB that is read: no command of a disk without protection information has more than 16 bytes.
 pub(crate) const CDB_BYTES: usize = 32;
 
-/// What the device answers, in front of the sense data and the data.
+/// The device's response, before the sense data and the data.
 #[repr(C)]
 pub(crate) struct CommandResponse {
     pub sense_len: u32,
@@ -39,7 +39,7 @@ const _: () = assert!(offset_of!(CommandResponse, status) == 10);
 pub(crate) const RESPONSE_BYTES: usize = size_of::<CommandResponse>();
 
 impl CommandResponse {
-    /// As it lies in memory.
+    /// Its bytes in memory.
     pub fn to_bytes(&self) -> [u8; RESPONSE_BYTES] {
         let mut bytes = [0; RESPONSE_BYTES];
         bytes[..4].copy_from_slice(&self.sense_len.to_le_bytes());
@@ -51,11 +51,11 @@ impl CommandResponse {
     }
 }
 
-/// What became of a command, or of a task management function.
+/// Result of a command, or of a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Response {
-    /// Carried out: a command's status says how.
+    /// Completed: a command has its result in its status.
     Ok = 0,
     /// The CDB asks for more data than there are buffers for.
     Overrun = 1,
@@ -67,9 +67,9 @@ pub enum Response {
     Reset = 4,
     /// Anything else.
     Failure = 9,
-    /// A query has found what it looked for.
+    /// A query has found a task.
     FunctionSucceeded = 10,
-    /// Not among the functions that we have.
+    /// The function is not supported.
     FunctionRejected = 11,
     /// The target has no such unit.
     IncorrectLun = 12,
@@ -78,7 +78,7 @@ pub enum Response {
 const ATTRIBUTE_ORDERED: u8 = 1;
 const ATTRIBUTE_HEAD: u8 = 2;
 
-/// What a task attribute of the wire means; what has no meaning without an ACA condition is simple.
+/// Decodes a task attribute; one without meaning, since there is no ACA condition, is simple.
 pub(crate) fn attribute_of(byte: u8) -> Attribute {
     match byte {
         ATTRIBUTE_ORDERED => Attribute::Ordered,
@@ -87,7 +87,7 @@ pub(crate) fn attribute_of(byte: u8) -> Attribute {
     }
 }
 
-/// What is asked on the control queue begins with this.
+/// Type of a control request, its first field.
 pub(crate) const CONTROL_TMF: u32 = 0;
 pub(crate) const CONTROL_QUERY_EVENTS: u32 = 1;
 pub(crate) const CONTROL_SUBSCRIBE_EVENTS: u32 = 2;
@@ -106,7 +106,7 @@ pub(crate) const TMF_LOGICAL_UNIT_RESET: u32 = 5;
 pub(crate) const TMF_QUERY_TASK: u32 = 6;
 pub(crate) const TMF_QUERY_TASK_SET: u32 = 7;
 
-/// What stands in a buffer of the event queue.
+/// Layout of a buffer of the event queue.
 #[repr(C)]
 pub(crate) struct EventInfo {
     pub event: u32,
@@ -118,12 +118,12 @@ const _: () = assert!(size_of::<EventInfo>() == 16);
 const _: () = assert!(offset_of!(EventInfo, reason) == 12);
 
 pub(crate) const EVENT_BYTES: usize = size_of::<EventInfo>();
-/// The same, as it stands in fields of the wire.
+/// The same as a field of 32 bits.
 #[allow(clippy::cast_possible_truncation, reason = "sixteen")]
 pub(crate) const EVENT_LEN: u32 = EVENT_BYTES as u32;
 
 impl EventInfo {
-    /// As it lies in memory.
+    /// Its bytes in memory.
     pub fn to_bytes(&self) -> [u8; EVENT_BYTES] {
         let mut bytes = [0; EVENT_BYTES];
         bytes[..4].copy_from_slice(&self.event.to_le_bytes());
@@ -167,3 +167,7 @@ const _: () = assert!(size_of::<ConfigSpace>() == 36);
 const _: () = assert!(offset_of!(ConfigSpace, sense_size) == 20);
 const _: () = assert!(offset_of!(ConfigSpace, cdb_size) == 24);
 const _: () = assert!(offset_of!(ConfigSpace, max_lun) == 32);
+
+/// Room for sense data and CDB until the driver sets other sizes.
+pub(crate) const DEFAULT_SENSE_BYTES: u32 = 96;
+pub(crate) const DEFAULT_CDB_BYTES: u32 = 32;

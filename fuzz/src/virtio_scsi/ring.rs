@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use virtio_scsi::{Port, ToQueue};
+use virtio_scsi::{Port, QueueMessage};
 use virtqueue::RingFeatures;
 
 use super::SIZE;
@@ -12,16 +12,16 @@ use crate::observed::Observed;
 
 /// What was sent to a queue and not handled yet.
 #[derive(Default)]
-pub struct Mail(Mutex<Vec<ToQueue>>);
+pub struct Mail(Mutex<Vec<QueueMessage>>);
 
 impl Port for Mail {
-    fn send(&self, message: ToQueue) {
+    fn send(&self, message: QueueMessage) {
         self.0.lock().expect("one thread").push(message);
     }
 }
 
 impl Mail {
-    pub fn take(&self) -> Vec<ToQueue> {
+    pub fn take(&self) -> Vec<QueueMessage> {
         std::mem::take(&mut *self.0.lock().expect("one thread"))
     }
 }

@@ -10,8 +10,8 @@ use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, Batch, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port, Queue,
-    QueueDisk, ToQueue,
+    Address, AdmitContext, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port,
+    Queue, QueueDisk, QueueMessage,
 };
 use virtqueue::Chain;
 
@@ -47,7 +47,7 @@ pub struct ScsiDisk {
 /// A message to a queue, with the queue's number: places are used again.
 pub struct ScsiMessage {
     queue: u64,
-    message: ToQueue,
+    message: QueueMessage,
 }
 
 /// The way to a queue on an iothread.
@@ -58,7 +58,7 @@ struct RemoteQueuePort {
 }
 
 impl Port for RemoteQueuePort {
-    fn send(&self, message: ToQueue) {
+    fn send(&self, message: QueueMessage) {
         let queue = self.queue;
         let command = DeviceCommand::ToScsi(ScsiMessage { queue, message });
         // An iothread that is gone has taken the queue with it.
@@ -178,7 +178,7 @@ impl QueueDevice for ScsiQueue {
             now,
             ..
         } = cx;
-        let batch = Batch { memory, now };
+        let batch = AdmitContext { memory, now };
         let admission = match &mut self.role {
             Role::Commands { queue, disks, .. } => {
                 let io = &mut SourceIo { io, disks, place };
@@ -291,11 +291,11 @@ impl QueueDevice for ScsiQueue {
             ring, io, place, ..
         } = cx;
         match (&mut self.role, message.message) {
-            (Role::Commands { queue, disks, .. }, ToQueue::Resume(token)) => {
+            (Role::Commands { queue, disks, .. }, QueueMessage::Resume(token)) => {
                 let io = &mut SourceIo { io, disks, place };
                 queue.resume(ring, token, io);
             }
-            (Role::Commands { queue, disks, .. }, ToQueue::Cancel(cancel)) => {
+            (Role::Commands { queue, disks, .. }, QueueMessage::Cancel(cancel)) => {
                 let io = &mut SourceIo { io, disks, place };
                 let empty = !ring.has_available();
                 queue.cancel(ring, &cancel, io);
@@ -303,11 +303,11 @@ impl QueueDevice for ScsiQueue {
                     queue.end_admissions();
                 }
             }
-            (Role::Control(queue), ToQueue::Cancelled(outcome)) => {
+            (Role::Control(queue), QueueMessage::Cancelled(outcome)) => {
                 queue.cancelled(ring, &outcome);
             }
             // The queue becomes active.
-            (Role::Events(_), ToQueue::Events) => {}
+            (Role::Events(_), QueueMessage::Events) => {}
             _ => debug_assert!(false, "queues get messages for their role"),
         }
         true

@@ -1,4 +1,4 @@
-//! A command's way by its task: any that is no plain read or write, and of these what is not as usual.
+//! Commands that need a task: all but plain reads and writes, and plain ones off the [fast path](crate::fast_path).
 
 use block::{DiskIo, Request};
 use engine::Errno;
@@ -7,14 +7,14 @@ use virtqueue::{Chain, ChainId};
 
 use super::{Queue, probes};
 use crate::address::Address;
+use crate::command::ParsedCommand;
 use crate::device::NEXUS;
 use crate::error::RequestError;
-use crate::parse::Parse;
 use crate::slots::State;
 use crate::wire::Response;
 
 impl Queue {
-    /// Any command, or what is none.
+    /// Begins any command, or rejects a chain that is none.
     #[inline(never)]
     pub(super) fn start(
         &mut self,
@@ -23,10 +23,10 @@ impl Queue {
         chain: &Chain,
         io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
-        self.end_run();
-        let parse = Parse::new(chain, self.sizes)?;
+        self.end_submission_run();
+        let parse = ParsedCommand::new(chain, self.sizes)?;
         let size = self.slots.size();
-        let Some((index, slot)) = self.slots.take() else {
+        let Some((index, slot)) = self.slots.allocate() else {
             return Err(RequestError::TooMany(size));
         };
         let both = parse.fill(slot, chain, self.sizes);
@@ -63,15 +63,15 @@ impl Queue {
             self.slots.get_mut(index).state = State::Waits;
             return Ok(());
         }
-        if self.go(ring, index, io) {
+        if self.run_task(ring, index, io) {
             self.answered = true;
-            self.go_on(ring, io);
+            self.start_ready(ring, io);
         }
         Ok(())
     }
 
-    /// Carries a command out whose turn it is. True: it is finished already.
-    fn go(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
+    /// Runs the task of a command whose turn it is. True: it is finished already.
+    fn run_task(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
         let slot = self.slots.get_mut(index);
         slot.state = State::Runs;
         let view = self.table.view(slot.place);
@@ -90,13 +90,13 @@ impl Queue {
         // A list has at most as many segments as a chain.
         let count = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
         // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
-        // slot, which is not given back before the task is finished.
+        // slot, which is not released before the task is finished.
         let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
-        self.carry_out(ring, index, step, io)
+        self.run_step(ring, index, step, io)
     }
 
-    /// What a task asks for. True: it is finished.
-    fn carry_out(
+    /// Executes a step of a task, and those that follow at once. True: it is finished.
+    fn run_step(
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
@@ -112,7 +112,7 @@ impl Queue {
                         self.submit(index, disk, request, io);
                         return false;
                     }
-                    // A unit that came after the disks were said.
+                    // A unit that was added after the disks were set.
                     None => step = task.completed(Err(Errno::NODEV)),
                 },
                 Step::Finished => {
@@ -127,7 +127,7 @@ impl Queue {
                     }
                     _ => step = task.completed(Err(Errno::NODEV)),
                 },
-                // There is one initiator, and nobody whose tasks it could end but itself.
+                // There is one initiator: it can preempt no other's tasks.
                 Step::SettlePreempted => step = task.completed(Ok(())),
             }
         }
@@ -150,11 +150,11 @@ impl Queue {
             probes::submitted(&self.name, slot, &request);
         }
         request.token = index.into();
-        // SAFETY: the segments are the slot's, see `go`, or the task's own, which stay until it is finished.
+        // SAFETY: the segments are the slot's, see `run_task`, or the task's own, which stay until it is finished.
         unsafe { io.submit(disk, request) };
     }
 
-    /// A block request is done that is no plain read or write, or is unusual otherwise.
+    /// Completes a block request of a task, or one that fails or that others wait for.
     #[inline(never)]
     pub(super) fn complete_command(
         &mut self,
@@ -164,7 +164,7 @@ impl Queue {
         now: u64,
         io: &mut impl DiskIo,
     ) {
-        self.end_done();
+        self.end_completion_run();
         self.now = now;
         if self.slots.get(slot).state == State::Transfers {
             self.adopt(slot);
@@ -173,12 +173,12 @@ impl Queue {
             self.counts.failed(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.completed(result);
-        if self.carry_out(ring, slot, step, io) {
-            self.go_on(ring, io);
+        if self.run_step(ring, slot, step, io) {
+            self.start_ready(ring, io);
         }
     }
 
-    /// A command that waited for another's is told to go on.
+    /// Resumes a command that waited for another one.
     pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, io: &mut impl DiskIo) {
         let known = u32::try_from(token)
             .ok()
@@ -186,18 +186,18 @@ impl Queue {
         if let Some(index) = known
             && self.slots.get(index).state == State::Runs
             && let Some(step) = self.slots.get_mut(index).task.resumed()
-            && self.carry_out(ring, index, step, io)
+            && self.run_step(ring, index, step, io)
         {
             self.answered = true;
-            self.go_on(ring, io);
+            self.start_ready(ring, io);
         }
     }
 
-    /// Commands that waited for what was finished now.
+    /// Starts commands that waited for those that have finished.
     #[inline(never)]
-    pub(super) fn go_on(&mut self, ring: &mut virtqueue::Queue, io: &mut impl DiskIo) {
+    pub(super) fn start_ready(&mut self, ring: &mut virtqueue::Queue, io: &mut impl DiskIo) {
         while let Some(index) = self.ready.pop_front() {
-            self.go(ring, index, io);
+            self.run_task(ring, index, io);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Probes of a command: code that runs only while a tracer is attached.
+//! Tracepoints of commands: code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
 use scsi::{Asked, Status};
@@ -11,22 +11,22 @@ use telemetry::tracepoints::{
 use crate::slots::Slot;
 use crate::wire::Response;
 
-/// What `request_start` calls a command that asks nothing of the medium: this and its operation code.
+/// Kind of a command in `request_start` that does not access the medium: this and its operation code.
 const OTHER: u64 = 0x100;
 
-/// Whether anybody wants to see commands as they are taken.
+/// Whether a tracer is attached to the beginning of commands.
 #[inline(always)]
 pub(super) fn begin_wanted() -> bool {
     request_start::enabled() || scsi_command::enabled()
 }
 
-/// Or what they ask of a disk.
+/// Whether a tracer is attached to the beginning of commands or to their block requests.
 #[inline(always)]
 pub(super) fn wanted() -> bool {
     begin_wanted() || request_submit::enabled()
 }
 
-/// A command was taken off the ring and not looked at yet.
+/// Fires for a command that was popped and parsed.
 #[cold]
 pub(super) fn started(name: &QueueName, slot: &Slot) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
@@ -39,7 +39,7 @@ pub(super) fn started(name: &QueueName, slot: &Slot) {
     scsi_command::fire(name.export(), queue, head, target, lun, opcode);
 }
 
-/// A block request of it goes to the disk.
+/// Fires for a block request that is submitted.
 #[cold]
 pub(super) fn submitted(name: &QueueName, slot: &Slot, request: &Request) {
     request_submit::fire(
@@ -52,13 +52,13 @@ pub(super) fn submitted(name: &QueueName, slot: &Slot, request: &Request) {
     );
 }
 
-/// Whether anybody wants to see what becomes of commands.
+/// Whether a tracer is attached to the end of commands.
 #[inline(always)]
 pub(super) fn end_wanted() -> bool {
     request_complete::enabled() || request_answer::enabled() || scsi_status::enabled()
 }
 
-/// It is over, `now` in ticks, and the guest is about to be told.
+/// Fires for a command that has finished, `now` in ticks, before its used entry is published.
 #[cold]
 pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
@@ -85,7 +85,7 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
     scsi_status::fire(name.export(), queue, head, response as u64, status, sense);
 }
 
-/// It never came to a task.
+/// Fires for a command that did not get to a task.
 #[cold]
 pub(super) fn refused(name: &QueueName, slot: &Slot, response: Response) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
@@ -98,7 +98,7 @@ pub(super) fn refused(name: &QueueName, slot: &Slot, response: Response) {
     scsi_status::fire(name.export(), queue, head, response as u64, 0, 0);
 }
 
-/// Key, code and qualifier of sense data in one number, as they are read: `0x052400`.
+/// Sense key, code and qualifier in one number: `0x052400`.
 fn short(sense: &[u8]) -> u64 {
     let byte = |at: usize| u64::from(sense.get(at).copied().unwrap_or(0));
     let (key, code, qualifier) = match byte(0) & 0x7f {

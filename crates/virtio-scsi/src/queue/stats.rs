@@ -1,5 +1,5 @@
-//! Counts of a queue: commands that ask the disk, by what they ask first, and those that it is spared, by what they
-//! would have asked. Each counts for its queue and for its disk.
+//! Statistics of a queue: commands that access the disk, by the kind of their first block request, and commands that are
+//! answered without it, by the kind that they would have had. Each counts for its queue and for its disk.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use block::Request;
 use scsi::{Asked, Status};
 use telemetry::queue::{Kind, QueueStats, Tally};
 
-use super::together::Done;
+use super::runs::CompletionRun;
 use crate::slots::Slot;
 
-/// A queue's figures, and those of its disks.
+/// Statistics of a queue and of its disks.
 pub(super) struct Counts {
     pub queue: Arc<QueueStats>,
-    /// By their places.
+    /// By place.
     disks: Vec<Arc<QueueStats>>,
     tally: Tally,
 }
@@ -27,25 +27,25 @@ impl Counts {
         }
     }
 
-    /// Of its disks from now on. Nothing is in flight.
+    /// Replaces the statistics of its disks. Nothing is in flight.
     pub fn set_disks(&mut self, disks: Vec<Arc<QueueStats>>) {
         self.disks = disks;
     }
 
-    /// Commands ask their disk.
+    /// Counts commands that have begun to use their disk.
     pub fn ask(&self, disk: u32, commands: u32) {
         self.disks[disk as usize].in_flight().add(commands.into());
     }
 
-    /// One that writes does, which ends there.
+    /// Raises the highest written offset to `end`.
     #[inline(never)]
     pub fn reaches(&self, disk: u32, end: u64) {
         self.queue.highest_offset().raise(end);
         self.disks[disk as usize].highest_offset().raise(end);
     }
 
-    /// Plain reads and writes have succeeded, which took the same time.
-    pub fn succeeded(&mut self, done: &Done) {
+    /// Counts a run of plain reads and writes that have succeeded and took the same time.
+    pub fn succeeded(&mut self, done: &CompletionRun) {
         let (kind, ticks) = (done.stamp.kind(), done.stamp.ticks_until(done.now));
         let (requests, bytes) = (done.commands.into(), done.bytes);
         self.tally.add(&self.queue, kind, requests, bytes, ticks);
@@ -57,7 +57,7 @@ impl Counts {
         in_flight.set(in_flight.get().saturating_sub(requests));
     }
 
-    /// A command asks its disk for something.
+    /// Counts a block request of a command.
     #[inline]
     pub fn asks(&self, slot: &mut Slot, disk: u32, request: &Request) {
         let kind = request.op.kind();
@@ -71,11 +71,11 @@ impl Counts {
         }
     }
 
-    /// A command is over, `now` in ticks.
+    /// Counts a command that has finished, `now` in ticks.
     #[inline]
     pub fn finished(&mut self, slot: &Slot, now: u64) {
         let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) else {
-            return self.was_spared(slot);
+            return self.count_without_disk(slot);
         };
         let disk = &self.disks[disk as usize];
         disk.in_flight()
@@ -89,9 +89,9 @@ impl Counts {
         }
     }
 
-    /// It was answered without its disk: as refused, or as done, which took no time.
+    /// Counts a command that was answered without its disk: as invalid, or as done in no time.
     #[cold]
-    fn was_spared(&mut self, slot: &Slot) {
+    fn count_without_disk(&mut self, slot: &Slot) {
         let (None, Some(asked)) = (slot.cancelled, Asked::by(&slot.cdb)) else {
             return;
         };
@@ -109,7 +109,7 @@ impl Counts {
         }
     }
 
-    /// The disk has failed.
+    /// Counts a failed block request.
     #[cold]
     pub fn failed(&self, slot: &Slot) {
         if let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) {
@@ -118,13 +118,13 @@ impl Counts {
         }
     }
 
-    /// What was completed so far is published, and so many commands are in flight.
+    /// Publishes the number of commands in flight at the end of a batch.
     #[inline]
     pub fn end_batch(&self, in_flight: u32) {
         self.queue.in_flight().set(in_flight.into());
     }
 
-    /// The queue had its turn.
+    /// Counts a turn of the queue.
     #[inline]
     pub fn end_turn(&self, in_flight: u32) {
         self.queue.turns().add(1);

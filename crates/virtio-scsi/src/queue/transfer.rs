@@ -1,5 +1,5 @@
-//! Plain reads and writes: most of what a disk is asked. From the ring to the disk and back there is nothing but them, and no
-//! task. What is unusual about one is left to the commands' own way, before it has begun or later.
+//! Plain reads and writes, which complete without a task. A command that turns out to need one gets it, before it has begun or
+//! later (see `command.rs`).
 
 use block::{DiskIo, Request};
 use libc::iovec;
@@ -9,14 +9,14 @@ use virtqueue::{Chain, ChainId};
 
 use super::Queue;
 use crate::device::NEXUS;
+use crate::fast_path::{Direction, FastPathChain};
 use crate::slots::{Slot, State};
-use crate::table::Disk;
-use crate::usual::{Direction, Usual};
+use crate::unit_table::Disk;
 use crate::wire::RESPONSE_BYTES;
 
 impl Queue {
-    /// Begins a command if it is a plain read or write that may go now. False: it is still to be begun. Only called while no
-    /// function is about commands in the ring, and no tracer wants to see them.
+    /// Begins a command if it is a plain read or write that may start now. False: it was not begun. Only called while no
+    /// cancellation covers commands in the ring, and no tracer is attached.
     #[inline(always)]
     pub(super) fn begin_transfer(
         &mut self,
@@ -24,7 +24,7 @@ impl Queue {
         chain: &Chain,
         io: &mut impl DiskIo,
     ) -> bool {
-        let Some(usual) = Usual::of(chain, self.usual) else {
+        let Some(usual) = FastPathChain::of(chain, self.fast_path_sizes) else {
             return false;
         };
         match usual.data {
@@ -33,21 +33,23 @@ impl Queue {
         }
     }
 
-    /// A read, or a write: code for each, so that nothing has to remember which it is.
+    /// Begins a read or a write, with separate code for each.
     #[inline(always)]
     fn begin<const WRITES: bool>(
         &mut self,
         id: ChainId,
-        usual: &Usual<'_>,
+        usual: &FastPathChain<'_>,
         (data, data_len): (&[iovec], u64),
         io: &mut impl DiskIo,
     ) -> bool {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         let head = unsafe { usual.head() };
-        if (head.lun != self.run.lun || self.run.room == 0) && !self.begin_run(head.lun, io) {
+        if (head.lun != self.submission_run.lun || self.submission_run.room == 0)
+            && !self.begin_submission_run(head.lun, io)
+        {
             return false;
         }
-        let disk = self.run.disk;
+        let disk = self.submission_run.disk;
         let view = &self.table.at(disk).view;
         let Some(transfer) = view.transfer::<WRITES>(NEXUS, head.cdb) else {
             return false;
@@ -55,12 +57,12 @@ impl Queue {
         if transfer.len != data_len || head.attribute != Attribute::Simple {
             return false;
         }
-        let Some((free, slot)) = self.slots.take() else {
-            // The commands' own way says so.
+        let Some((free, slot)) = self.slots.allocate() else {
+            // The path with a task reports this error.
             return false;
         };
         fetch_for_writing(usual.response);
-        self.run.room -= 1;
+        self.submission_run.room -= 1;
         let (kind, read) = match WRITES {
             true => (Kind::Write, 0),
             false => (Kind::Read, transfer.len),
@@ -69,12 +71,12 @@ impl Queue {
         slot.stamp = self.taken.of(kind);
         slot.tag = head.tag;
         slot.id = id;
-        slot.written = low(self.usual.response as u64 + read);
+        slot.written = low(self.fast_path_sizes.response as u64 + read);
         slot.len = low(transfer.len);
         slot.disk = disk;
         slot.state = State::Transfers;
         slot.writes = WRITES;
-        let (iov, iov_count) = keep(slot, data);
+        let (iov, iov_count) = store_segments(slot, data);
         if WRITES {
             let end = transfer.offset + transfer.len;
             self.counts.reaches(disk, end);
@@ -89,13 +91,13 @@ impl Queue {
             token: free.into(),
         };
         // SAFETY: the segments are checked guest memory, held for the slot's stamp; their list stays in the slot, which is not
-        // given back before the request is completed.
+        // released before the request is completed.
         unsafe { io.submit(disk, request) };
         true
     }
 
-    /// The request of a plain read or write has succeeded `now`. False: it is something else, or something waits for it, and
-    /// nothing was done.
+    /// Completes a plain read or write that has succeeded at `now`. False, and nothing done: it is another command, or a command
+    /// waits for it.
     #[inline]
     pub(super) fn complete_transfer(
         &mut self,
@@ -108,30 +110,30 @@ impl Queue {
         if slot.state != State::Transfers || stamp < self.generation {
             return false;
         }
-        let other = stamp != self.done.stamp || disk != self.done.disk;
-        if other && !self.begin_done(stamp, disk, now) {
+        let other = stamp != self.completion_run.stamp || disk != self.completion_run.disk;
+        if other && !self.begin_completion_run(stamp, disk, now) {
             return false;
         }
         let slot = self.slots.get(index);
-        // SAFETY: the response's segment is as long at least, and its memory map is held until it is given back. GOOD status,
-        // no sense data, nothing left: all zero.
+        // SAFETY: the response's segment is at least this long, and its memory map is held until the slot is released. GOOD
+        // status, no sense data, no residual: all zero.
         unsafe {
             let response = slot.response_at.cast::<[u8; RESPONSE_BYTES]>();
             response.write([0; RESPONSE_BYTES]);
         }
         ring.push(slot.id, slot.written);
-        self.slots.give_back(index);
-        self.done.commands += 1;
-        self.done.bytes += u64::from(len);
+        self.slots.release(index);
+        self.completion_run.commands += 1;
+        self.completion_run.bytes += u64::from(len);
         true
     }
 
-    /// The disk of a plain read or write that is under way.
+    /// The disk of a plain read or write in flight.
     pub(super) fn transfers_to(&self, slot: &Slot) -> Option<&Disk> {
         (slot.state == State::Transfers).then(|| self.table.at(slot.disk))
     }
 
-    /// Something came in between: its task has a plain read or write from now on, as any other command.
+    /// Gives a plain read or write in flight to a task: it was cancelled, has failed, or others wait for it.
     #[cold]
     pub(super) fn adopt(&mut self, index: u32) {
         let slot = self.slots.get_mut(index);
@@ -141,7 +143,7 @@ impl Queue {
             true => (Kind::Write, 0),
             false => (Kind::Read, slot.len),
         };
-        // Where on the disk and how is the request's, which is on its way.
+        // Offset and FUA are those of the block request, which is in flight.
         let transfer = Transfer {
             write,
             fua: false,
@@ -166,11 +168,11 @@ impl Queue {
     }
 }
 
-/// The processor fetches what will be written there: it is the guest that looked there last, and that takes its time.
+/// Prefetches a cache line for writing: the guest's processor had it last.
 #[inline(always)]
 fn fetch_for_writing(at: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which is none where it cannot be followed.
+    // SAFETY: a hint that has no effect on an invalid address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_ET0>(at.cast());
@@ -179,25 +181,25 @@ fn fetch_for_writing(at: *mut u8) {
     let _ = at;
 }
 
-/// Of what is known to be less than 2^32: bytes of a chain, and of a transfer.
+/// The low half of a number below 2^32: bytes of a chain, or of a transfer.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "as just said")]
 fn low(bytes: u64) -> u32 {
     bytes as u32
 }
 
-/// The list of a request's segments stays in its slot.
+/// Stores a request's segments in its slot.
 #[inline(always)]
-fn keep(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
+fn store_segments(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
     if let [only] = data {
         slot.segment = *only;
         return (&raw mut slot.segment, 1);
     }
-    keep_list(slot, data)
+    store_segment_list(slot, data)
 }
 
 #[inline(never)]
-fn keep_list(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
+fn store_segment_list(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
     slot.data.clear();
     slot.data.extend_from_slice(data);
     // A list has at most as many segments as a chain.

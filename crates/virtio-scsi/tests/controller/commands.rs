@@ -22,7 +22,7 @@ fn failed(response: u8, residual: u32) -> Answer {
 }
 
 #[test]
-fn each_unit_has_its_own_disk_and_data_goes_where_it_lies() {
+fn each_unit_reads_and_writes_its_own_disk() {
     let mut rig = Rig::new();
     for (index, address) in DISKS.into_iter().enumerate() {
         let data = pattern(index as u8, 8);
@@ -52,7 +52,7 @@ fn each_unit_has_its_own_disk_and_data_goes_where_it_lies() {
 }
 
 #[test]
-fn what_is_not_moved_is_left_over() {
+fn bytes_that_were_not_transferred_are_the_residual() {
     let mut rig = Rig::new();
     let (answer, data) = rig.command(DISKS[0], &cdb10(READ, 0, 1), &[], 4 * BLOCK);
     assert_eq!((answer.residual, data.len()), (3 * BLOCK as u32, BLOCK));
@@ -98,7 +98,7 @@ fn data_in_both_directions_is_refused() {
 }
 
 #[test]
-fn who_is_not_there_is_told_apart() {
+fn absent_targets_and_absent_units_get_different_responses() {
     let mut rig = Rig::new();
     let (answer, _) = rig.command(at(1, 0), &[0; 6], &[], 0);
     assert_eq!(answer, failed(BAD_TARGET, 0));
@@ -168,7 +168,7 @@ fn an_error_of_the_disk_becomes_sense_data_and_is_counted() {
 }
 
 #[test]
-fn what_is_refused_or_done_without_the_disk_is_counted_by_what_was_asked() {
+fn commands_answered_without_the_disk_are_counted_by_their_kind() {
     let mut rig = Rig::new();
     let (beyond, _) = rig.command(DISKS[1], &cdb10(READ, BLOCKS as u32, 1), &[], BLOCK);
     assert_eq!(beyond.status, 2);
@@ -182,7 +182,7 @@ fn what_is_refused_or_done_without_the_disk_is_counted_by_what_was_asked() {
 }
 
 #[test]
-fn commands_are_counted_by_what_they_ask_of_the_disk() {
+fn commands_are_counted_by_their_first_block_request() {
     let mut rig = Rig::new();
     rig.queues[0].now = 1000;
     rig.command(DISKS[0], &cdb10(WRITE, 4, 2), &pattern(0, 2), 0);
@@ -254,7 +254,7 @@ fn a_command_of_several_requests_goes_on_with_each_completion() {
 }
 
 #[test]
-fn a_disk_without_room_is_waited_for() {
+fn commands_wait_for_a_disk_without_room() {
     let mut rig = Rig::new();
     rig.queues[0].disks.room = 1;
     let asked: Vec<_> = (0..3)
@@ -294,7 +294,7 @@ fn two_compare_and_writes_of_different_queues_take_turns() {
 }
 
 #[test]
-fn a_table_of_disks_is_exchanged() {
+fn disks_of_an_idle_queue_can_be_replaced() {
     let mut rig = Rig::new();
     let new = at(3, 1);
     rig.device.add(new, unit("new")).unwrap();

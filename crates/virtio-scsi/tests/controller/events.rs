@@ -1,6 +1,6 @@
 //! Units that come, go, and change.
 
-use virtio_scsi::{AdmitError, Batch, RequestError};
+use virtio_scsi::{AdmitContext, AdmitError, RequestError};
 use virtqueue::testing::Buffer;
 
 use crate::harness::{BLOCK, BLOCKS, DISKS, Rig, UNANSWERED, at, unit};
@@ -17,7 +17,7 @@ impl Rig {
 
     fn tell_events(&mut self) -> Result<(), AdmitError> {
         let memory = &self.memory.guest_memory();
-        let batch = Batch { memory, now: 0 };
+        let batch = AdmitContext { memory, now: 0 };
         let (ring, chain) = (&mut self.event_ring, &mut self.chain);
         self.events.admit(ring, batch, chain).map(|_| ())
     }
@@ -31,7 +31,7 @@ impl Rig {
 }
 
 #[test]
-fn the_driver_hears_what_comes_goes_and_changes() {
+fn added_removed_and_resized_units_are_reported() {
     let mut rig = Rig::new();
     let buffers: Vec<u64> = (0..4).map(|_| rig.add_event_buffer(16)).collect();
     rig.tell_events().unwrap();
@@ -44,7 +44,7 @@ fn the_driver_hears_what_comes_goes_and_changes() {
         !rig.device.resize(DISKS[2], (BLOCKS * BLOCK * 2) as u64),
         "it has that size"
     );
-    assert_eq!(rig.event_mail.take().len(), 3, "the queue is told");
+    assert_eq!(rig.event_mail.take().len(), 3, "the queue is notified");
     assert!(rig.events.wants_buffers());
     rig.tell_events().unwrap();
     assert!(rig.events.take_answered());
@@ -83,7 +83,7 @@ fn events_wait_for_buffers_and_too_many_are_missed() {
 }
 
 #[test]
-fn who_did_not_ask_for_events_gets_none() {
+fn a_driver_without_the_features_gets_no_events() {
     let mut rig = Rig::new();
     rig.device.set_features(0);
     let buffer = rig.add_event_buffer(16);

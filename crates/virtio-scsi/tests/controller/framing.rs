@@ -78,7 +78,7 @@ fn header_response_and_data_may_be_cut_anywhere() {
 }
 
 #[test]
-fn sizes_are_the_drivers_within_reason() {
+fn the_driver_sets_sense_and_cdb_sizes_within_limits() {
     let mut rig = Rig::new();
     let config = rig.device.config();
     let word = |at: usize| u32::from_le_bytes(config[at..at + 4].try_into().unwrap());
@@ -114,7 +114,7 @@ fn sizes_are_the_drivers_within_reason() {
 }
 
 #[test]
-fn what_is_no_command_breaks_the_queue() {
+fn a_malformed_command_breaks_the_queue() {
     for (header, room, expected) in [
         (
             50,

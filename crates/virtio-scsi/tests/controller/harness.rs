@@ -8,8 +8,8 @@ use libc::iovec;
 use scsi::{Identity, TransportId, Unit, UnitOptions};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitError, Batch, ControlQueue, Device, DeviceOptions, EventQueue, Port, Queue,
-    QueueDisk, ToQueue,
+    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port,
+    Queue, QueueDisk, QueueMessage,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -41,16 +41,16 @@ pub fn disks(addresses: &[Address]) -> Vec<QueueDisk> {
 
 /// What was sent to a queue and not handled yet.
 #[derive(Default)]
-pub struct Mail(pub Mutex<Vec<ToQueue>>);
+pub struct Mail(pub Mutex<Vec<QueueMessage>>);
 
 impl Port for Mail {
-    fn send(&self, message: ToQueue) {
+    fn send(&self, message: QueueMessage) {
         self.0.lock().unwrap().push(message);
     }
 }
 
 impl Mail {
-    pub fn take(&self) -> Vec<ToQueue> {
+    pub fn take(&self) -> Vec<QueueMessage> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
@@ -347,7 +347,7 @@ impl Rig {
                 idle &= !queue.complete_all() & !queue.read_mail();
             }
             for message in self.control_mail.take() {
-                if let ToQueue::Cancelled(outcome) = message {
+                if let QueueMessage::Cancelled(outcome) = message {
                     self.control.cancelled(&mut self.control_ring, &outcome);
                     idle = false;
                 }
@@ -432,7 +432,7 @@ impl Requests {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         let now = self.now;
-        let batch = Batch { memory, now };
+        let batch = AdmitContext { memory, now };
         let (ring, chain) = (&mut self.ring, &mut self.chain);
         self.queue
             .admit(ring, batch, chain, &mut self.disks, budget)
@@ -474,8 +474,8 @@ impl Requests {
         for message in mail {
             let (ring, disks) = (&mut self.ring, &mut self.disks);
             match message {
-                ToQueue::Resume(token) => self.queue.resume(ring, token, disks),
-                ToQueue::Cancel(cancel) => self.queue.cancel(ring, &cancel, disks),
+                QueueMessage::Resume(token) => self.queue.resume(ring, token, disks),
+                QueueMessage::Cancel(cancel) => self.queue.cancel(ring, &cancel, disks),
                 _ => panic!("not for a queue of commands"),
             }
         }

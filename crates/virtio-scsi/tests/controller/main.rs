@@ -1,12 +1,12 @@
 //! The device as a guest's driver sees it, with rings in memory and disks that are lists of bytes.
 //!
-//! - `commands`: what is answered to which command, and where its data goes.
-//! - `framing`: how a request may be cut into descriptors, and what breaks a queue.
+//! - `commands`: responses to commands, and their data.
+//! - `framing`: layouts of a request in descriptors, and malformed requests.
 //! - `order`: commands that wait for others.
-//! - `atomic`: what reads, changes and writes blocks at once, on several queues.
+//! - `atomic`: COMPARE AND WRITE on several queues.
 //! - `management`: task management functions across queues.
-//! - `events`: units that come, go, and change.
-//! - `transfers`: plain reads and writes that are done together, and what comes between them.
+//! - `events`: units that are added, removed or resized.
+//! - `transfers`: runs of plain reads and writes, and commands that interrupt them.
 //! - `garbage`: random bytes as requests.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]

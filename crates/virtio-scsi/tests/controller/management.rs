@@ -38,7 +38,7 @@ fn bring_mail(rig: &mut Rig) {
 }
 
 #[test]
-fn a_function_is_complete_when_what_the_kernel_has_is_done() {
+fn a_function_completes_when_the_kernel_has_finished_its_commands() {
     let mut rig = Rig::with_queues(2);
     let (other, _) = start(&mut rig, 0, 0);
     let (meant, tag) = start(&mut rig, 1, 0);
@@ -58,7 +58,7 @@ fn a_function_is_complete_when_what_the_kernel_has_is_done() {
 }
 
 #[test]
-fn what_still_lies_in_the_ring_never_begins() {
+fn aborted_commands_in_the_ring_never_begin() {
     for function in [ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET] {
         let mut rig = Rig::new();
         let other = rig.ask(DISKS[1], &cdb10(READ, 0, 1), &[], BLOCK);
@@ -89,7 +89,7 @@ impl Rig {
 }
 
 #[test]
-fn a_reset_of_a_unit_ends_its_commands_everywhere_and_is_told() {
+fn a_unit_reset_ends_its_commands_on_all_queues_and_raises_a_unit_attention() {
     let mut rig = Rig::with_queues(3);
     let meant: Vec<_> = (0..3).map(|queue| start(&mut rig, queue, 1).0).collect();
     let other = start(&mut rig, 0, 2).0;
@@ -110,7 +110,7 @@ fn a_reset_of_a_unit_ends_its_commands_everywhere_and_is_told() {
 }
 
 #[test]
-fn a_lost_nexus_is_of_all_units_of_the_target() {
+fn a_nexus_reset_reaches_all_units_of_the_target() {
     let mut rig = Rig::new();
     let meant = [start(&mut rig, 0, 0).0, start(&mut rig, 0, 1).0];
     let other = start(&mut rig, 0, 2).0;
@@ -128,7 +128,7 @@ fn a_lost_nexus_is_of_all_units_of_the_target() {
 }
 
 #[test]
-fn commands_that_wait_end_at_once() {
+fn waiting_commands_are_aborted_at_once() {
     let mut rig = Rig::new();
     let (first, _) = start(&mut rig, 0, 0);
     let ordered = rig.header(DISKS[0], 1, &cdb10(WRITE, 0, 1));
@@ -144,7 +144,7 @@ fn commands_that_wait_end_at_once() {
     assert_eq!(
         rig.queues[0].disks.submitted.len(),
         2,
-        "who waited behind it goes"
+        "the command that waited for it starts"
     );
     rig.settle();
     assert_eq!(rig.byte(answer), COMPLETE);
@@ -154,7 +154,7 @@ fn commands_that_wait_end_at_once() {
 }
 
 #[test]
-fn all_that_wait_for_each_other_end() {
+fn commands_that_wait_for_each_other_are_all_aborted() {
     let mut rig = Rig::new();
     let mut asked = vec![start(&mut rig, 0, 0).0];
     for attribute in [1, 0, 1, 1, 0, 0] {
@@ -214,7 +214,7 @@ fn queries_find_and_end_nothing() {
         let answer = rig.manage(function, DISKS[disk], tag);
         bring_mail(&mut rig);
         for message in rig.control_mail.take() {
-            if let virtio_scsi::ToQueue::Cancelled(outcome) = message {
+            if let virtio_scsi::QueueMessage::Cancelled(outcome) = message {
                 rig.control.cancelled(&mut rig.control_ring, &outcome);
             }
         }
@@ -225,7 +225,7 @@ fn queries_find_and_end_nothing() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn unsupported_functions_are_rejected() {
     let mut rig = Rig::new();
     for (function, address, expected) in [
         (CLEAR_ACA, DISKS[0], REJECTED),
@@ -253,7 +253,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn a_control_queue_that_stops_fails_what_is_not_done() {
+fn a_stopping_control_queue_fails_pending_functions() {
     let mut rig = Rig::new();
     let (asked, tag) = start(&mut rig, 0, 0);
     let answer = rig.manage(ABORT_TASK, DISKS[0], tag);
@@ -266,7 +266,7 @@ fn a_control_queue_that_stops_fails_what_is_not_done() {
 }
 
 #[test]
-fn what_is_no_request_breaks_the_control_queue() {
+fn a_malformed_request_breaks_the_control_queue() {
     let tmf = [[0; 16], [0; 16]].concat();
     for (bytes, room) in [
         (&tmf[..3], 1),

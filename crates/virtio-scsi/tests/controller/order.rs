@@ -19,7 +19,7 @@ fn at_the_disk(rig: &Rig) -> Vec<u64> {
 }
 
 #[test]
-fn an_ordered_command_goes_alone_and_those_at_the_head_at_once() {
+fn ordered_commands_run_alone_and_head_of_queue_commands_at_once() {
     let mut rig = Rig::new();
     let mut asked = Vec::new();
     for (attribute, lba) in [(SIMPLE, 1), (ORDERED, 2), (SIMPLE, 3), (HEAD, 4)] {
@@ -40,7 +40,7 @@ fn an_ordered_command_goes_alone_and_those_at_the_head_at_once() {
 }
 
 #[test]
-fn what_is_answered_at_once_lets_others_go() {
+fn a_command_answered_at_once_releases_those_that_wait_for_it() {
     let mut rig = Rig::new();
     let first = ask(&mut rig, 0, SIMPLE, 1);
     // Both are beyond the end.

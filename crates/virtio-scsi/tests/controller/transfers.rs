@@ -1,4 +1,4 @@
-//! Plain reads and writes that are given back together, and what comes between them.
+//! Runs of plain reads and writes, and commands that interrupt them.
 
 use engine::{Completion, Errno};
 use telemetry::queue::Kind;
@@ -69,7 +69,7 @@ fn completions_of_one_slice_are_all_answered_and_counted() {
 }
 
 #[test]
-fn one_that_fails_is_told_and_the_others_are_not_touched() {
+fn a_failed_read_reports_its_error_and_others_of_the_slice_succeed() {
     let mut rig = Rig::new();
     let asked = reads(&mut rig, 5);
     rig.admit(0, 10).unwrap();
@@ -92,7 +92,7 @@ fn one_that_fails_is_told_and_the_others_are_not_touched() {
 }
 
 #[test]
-fn who_waits_for_them_goes_when_the_last_is_over() {
+fn an_ordered_command_starts_when_the_last_plain_one_is_done() {
     let mut rig = Rig::new();
     let mut asked = reads(&mut rig, 2);
     asked.push(rig.ask(DISKS[0], &cdb10(WRITE, 9, 1), &pattern(1, 1), 0));
@@ -116,7 +116,7 @@ fn who_waits_for_them_goes_when_the_last_is_over() {
 }
 
 #[test]
-fn the_room_of_a_disk_is_not_overdrawn_by_what_comes_between() {
+fn a_command_that_interrupts_a_run_does_not_exceed_the_room_of_the_disk() {
     let mut rig = Rig::new();
     rig.queues[0].disks.room = 4;
     let mut asked = reads(&mut rig, 2);
@@ -132,7 +132,7 @@ fn the_room_of_a_disk_is_not_overdrawn_by_what_comes_between() {
 }
 
 #[test]
-fn a_unit_that_is_gone_is_noticed_by_the_next_batch() {
+fn a_removed_unit_is_noticed_by_the_next_batch() {
     let mut rig = Rig::new();
     let before = reads(&mut rig, 1);
     rig.admit(0, 10).unwrap();
@@ -150,7 +150,7 @@ fn a_unit_that_is_gone_is_noticed_by_the_next_batch() {
 }
 
 #[test]
-fn an_address_of_zeroes_is_nobodys_also_before_any_other_was_used() {
+fn an_address_of_zeroes_is_a_bad_target_before_any_other_was_used() {
     let mut rig = Rig::new();
     let counted = std::mem::take(&mut rig.queues[0].counted);
     rig.queues[0].queue.set_disks(&counted);
@@ -169,7 +169,7 @@ fn an_address_of_zeroes_is_nobodys_also_before_any_other_was_used() {
 }
 
 #[test]
-fn who_comes_when_all_are_over_does_not_wait_for_them() {
+fn an_ordered_command_does_not_wait_for_finished_ones() {
     let mut rig = Rig::new();
     reads(&mut rig, 3);
     rig.settle();
@@ -180,7 +180,7 @@ fn who_comes_when_all_are_over_does_not_wait_for_them() {
 }
 
 #[test]
-fn what_fails_or_is_ended_says_that_only_its_response_was_written() {
+fn a_failed_or_aborted_command_has_only_its_response_written() {
     const ABORT_TASK: u32 = 0;
     let mut rig = Rig::new();
     // One slot has them all, one after the other.
@@ -223,7 +223,7 @@ fn what_fails_or_is_ended_says_that_only_its_response_was_written() {
 }
 
 #[test]
-fn each_that_was_taken_before_a_generation_is_let_go_once() {
+fn each_command_of_an_older_generation_is_released_once() {
     let mut rig = Rig::new();
     let mut before = reads(&mut rig, 3);
     before.push(rig.ask(DISKS[0], &cdb10(0x35, 0, 0), &[], 0));
@@ -245,7 +245,7 @@ fn each_that_was_taken_before_a_generation_is_let_go_once() {
 }
 
 #[test]
-fn sense_data_of_what_fails_has_the_format_that_was_chosen() {
+fn sense_data_of_a_failed_read_has_the_configured_format() {
     let mut rig = Rig::new();
     // D_SENSE, of the control mode page.
     let (_, mut list) = rig.command(DISKS[0], &[0x1a, 8, 0x0a, 0, 16, 0], &[], 16);
@@ -261,7 +261,7 @@ fn sense_data_of_what_fails_has_the_format_that_was_chosen() {
 }
 
 #[test]
-fn data_in_several_buffers_goes_where_they_lie() {
+fn data_is_scattered_over_several_buffers() {
     let mut rig = Rig::new();
     let bytes = pattern(3, 2);
     let parts = [700, 300, 24];
@@ -300,7 +300,7 @@ fn data_in_several_buffers_goes_where_they_lie() {
 }
 
 #[test]
-fn what_is_over_and_not_published_is_not_waited_for() {
+fn an_ordered_command_does_not_wait_for_unpublished_ones() {
     let mut rig = Rig::new();
     reads(&mut rig, 2);
     rig.admit(0, 10).unwrap();

@@ -1,7 +1,7 @@
-//! From a descriptor chain to a command.
+//! Parser of a command's descriptor chain.
 //!
-//! Framing is arbitrary: the header is the first readable bytes, data for the device what follows; the response is the first
-//! writable bytes, data for the driver what follows.
+//! Framing is arbitrary: the header is the first readable bytes, and data for the device follows; the response is the first
+//! writable bytes, and data for the driver follows.
 
 use libc::iovec;
 use virtqueue::Chain;
@@ -12,16 +12,16 @@ use crate::guest_bytes::{copy_from, cut};
 use crate::slots::Slot;
 use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES, attribute_of};
 
-/// What a chain's header says.
-pub(crate) struct Parse {
+/// The header of a command.
+pub(crate) struct ParsedCommand {
     pub lun: [u8; 8],
     tag: u64,
     attribute: u8,
     cdb: [u8; CDB_BYTES],
 }
 
-impl Parse {
-    /// Reads the header, each byte of which is looked at once.
+impl ParsedCommand {
+    /// Reads the header, each byte of it once.
     #[inline]
     pub fn new(chain: &Chain, sizes: Sizes) -> Result<Self, RequestError> {
         let (readable, writable) = (chain.readable_len(), chain.writable_len());
@@ -49,7 +49,7 @@ impl Parse {
         });
         let mut cdb = [0; CDB_BYTES];
         cdb.copy_from_slice(&header[HEADER_BYTES..]);
-        Ok(Parse {
+        Ok(ParsedCommand {
             lun,
             tag: u64::from_le_bytes(tag),
             attribute: header[16],
@@ -57,7 +57,7 @@ impl Parse {
         })
     }
 
-    /// Puts it into a slot, with the segments of the chain. True: there is data in both directions.
+    /// Fills a slot with the command and the segments of its chain. True: there is data in both directions.
     #[inline]
     pub fn fill(&self, slot: &mut Slot, chain: &Chain, sizes: Sizes) -> bool {
         slot.tag = self.tag;

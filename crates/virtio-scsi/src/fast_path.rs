@@ -1,4 +1,4 @@
-//! A chain as drivers lay it out: header and response are a segment each, and the data is in others.
+//! Fast path for chains as common drivers lay them out: header and response are a segment each, and the data is in others.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -9,21 +9,21 @@ use virtqueue::Chain;
 use crate::device::Sizes;
 use crate::wire::{HEADER_BYTES, RESPONSE_BYTES, attribute_of};
 
-/// What of a command is looked at: plain reads and writes have CDBs of up to 16 bytes.
+/// Bytes that are read of a header: plain reads and writes have CDBs of up to 16 bytes.
 const HEAD_BYTES: usize = HEADER_BYTES + 16;
 
-/// How long header and response are.
+/// Lengths of header and response in this layout.
 #[derive(Clone, Copy)]
-pub(crate) struct UsualSizes {
+pub(crate) struct FastPathSizes {
     header: usize,
     pub response: usize,
 }
 
-impl UsualSizes {
+impl FastPathSizes {
     pub fn new(sizes: Sizes) -> Self {
         let header = HEADER_BYTES + sizes.cdb;
-        UsualSizes {
-            // No segment is as long.
+        FastPathSizes {
+            // No segment is this long: no chain takes the fast path.
             header: if header < HEAD_BYTES {
                 usize::MAX
             } else {
@@ -34,23 +34,23 @@ impl UsualSizes {
     }
 }
 
-/// A chain that moves data in one direction.
-pub(crate) struct Usual<'a> {
+/// A chain of this layout that moves data in one direction.
+pub(crate) struct FastPathChain<'a> {
     header: *const u8,
     /// Where the response goes.
     pub response: *mut u8,
     pub data: Direction<'a>,
 }
 
-/// Where the data is, or goes, and its bytes.
+/// Segments of the data, and its length.
 pub(crate) enum Direction<'a> {
-    /// It goes to the guest; or there is none.
+    /// To the guest, or none.
     Reads(&'a [iovec], u64),
     Writes(&'a [iovec], u64),
 }
 
-/// What its header says.
-pub(crate) struct Head {
+/// The header of a command, as far as the fast path needs it.
+pub(crate) struct CommandHead {
     pub lun: u64,
     pub tag: u64,
     /// Its task attribute.
@@ -58,10 +58,10 @@ pub(crate) struct Head {
     pub cdb: CdbWords,
 }
 
-impl<'a> Usual<'a> {
-    /// `None`: it is another one.
+impl<'a> FastPathChain<'a> {
+    /// `None`: the chain has another layout.
     #[inline(always)]
-    pub fn of(chain: &'a Chain, sizes: UsualSizes) -> Option<Self> {
+    pub fn of(chain: &'a Chain, sizes: FastPathSizes) -> Option<Self> {
         let [header, out @ ..] = chain.readable() else {
             return None;
         };
@@ -76,20 +76,20 @@ impl<'a> Usual<'a> {
             (out, []) => Direction::Writes(out, chain.readable_len() - sizes.header as u64),
             _ => return None,
         };
-        Some(Usual {
+        Some(FastPathChain {
             header: header.iov_base.cast(),
             response: response.iov_base.cast(),
             data,
         })
     }
 
-    /// Each byte of it is looked at once.
+    /// Reads the header, each byte of it once.
     ///
     /// # Safety
     /// The memory that the chain was popped with is held.
     #[inline(always)]
-    pub unsafe fn head(&self) -> Head {
-        // SAFETY: as promised to us, and the segment has all of these bytes: see `UsualSizes`.
+    pub unsafe fn head(&self) -> CommandHead {
+        // SAFETY: as promised to us, and the segment has all of these bytes: see `FastPathSizes`.
         let ([lun, tag, low, high], attribute) = unsafe {
             let word = |at: usize| u64::from_le(self.header.add(at).cast::<u64>().read_unaligned());
             let words = [0, 8, HEADER_BYTES, HEADER_BYTES + 8].map(word);
@@ -97,7 +97,7 @@ impl<'a> Usual<'a> {
         };
         // The guest may be writing it now: what was read is not to be read again.
         compiler_fence(Ordering::SeqCst);
-        Head {
+        CommandHead {
             lun,
             tag,
             attribute: attribute_of(attribute),

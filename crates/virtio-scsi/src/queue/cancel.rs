@@ -1,4 +1,4 @@
-//! Commands that somebody ends.
+//! Cancellation of commands by task management functions.
 
 use block::DiskIo;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use engine::Errno;
 
 use super::Queue;
 use crate::address::Address;
-use crate::cancel::Cancel;
+use crate::port::Cancellation;
 use crate::slots::State;
 use crate::wire::Response;
 
-/// A function that is also about what lay in the ring when it came: at most a ring's worth of chains, or until it
-/// is found empty.
+/// A cancellation of commands that were in the ring when it came: it covers at most a ring's worth of chains, and ends when the
+/// ring is found empty.
 pub(super) struct Fence {
-    cancel: Arc<Cancel>,
+    cancel: Arc<Cancellation>,
     chains_left: u16,
 }
 
 impl Queue {
-    /// A task management function is about commands. It is kept as long as one of them is here.
+    /// Cancels commands of this queue. The cancellation is kept until the last of them has ended.
     pub fn cancel(
         &mut self,
         ring: &mut virtqueue::Queue,
-        cancel: &Arc<Cancel>,
+        cancel: &Arc<Cancellation>,
         io: &mut impl DiskIo,
     ) {
         let meant: Vec<u32> = self
@@ -32,12 +32,12 @@ impl Queue {
             .filter(|(_, slot)| {
                 let disk = self.transfers_to(slot);
                 let address = disk.map_or(slot.address, |disk| disk.address);
-                cancel.scope.has(address, slot.tag)
+                cancel.scope.matches(address, slot.tag)
             })
             .map(|(index, _)| index)
             .collect();
         if !meant.is_empty() {
-            cancel.finds();
+            cancel.set_found();
         }
         let Some(response) = cancel.answer else {
             return;
@@ -49,14 +49,14 @@ impl Queue {
             cancel: cancel.clone(),
             chains_left: self.slots.size(),
         });
-        self.go_on(ring, io);
+        self.start_ready(ring, io);
     }
 
     fn cancel_one(
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
-        cancel: &Arc<Cancel>,
+        cancel: &Arc<Cancellation>,
         response: Response,
     ) {
         if self.slots.get(index).state == State::Transfers {
@@ -90,15 +90,15 @@ impl Queue {
         self.answered = true;
     }
 
-    /// Another chain was taken off the ring: whether a function has ended this command before it began.
+    /// Counts a popped chain. Returns the response if a function has ended this command before it began.
     #[cold]
     pub(super) fn pass_fences(&mut self, command: Option<(Address, u64)>) -> Option<Response> {
         let mut ended = None;
         self.fences.retain_mut(|fence| {
             if let Some((address, tag)) = command
-                && fence.cancel.scope.has(address, tag)
+                && fence.cancel.scope.matches(address, tag)
             {
-                fence.cancel.finds();
+                fence.cancel.set_found();
                 ended = ended.or(fence.cancel.answer);
             }
             fence.chains_left -= 1;
@@ -107,12 +107,12 @@ impl Queue {
         ended
     }
 
-    /// Nothing that functions could be about lies in the ring: it is empty, or nothing is taken off it any more.
+    /// Ends cancellations of commands in the ring: it is empty, or nothing is popped any more.
     pub fn end_admissions(&mut self) {
         self.fences.clear();
     }
 
-    /// Whether a function waits for what lies in the ring: it is to be looked at.
+    /// Whether a cancellation waits for commands in the ring: the queue has to be polled.
     #[must_use]
     pub fn has_fences(&self) -> bool {
         !self.fences.is_empty()

@@ -1,4 +1,4 @@
-//! The units that a queue knows, by their addresses.
+//! Table of a queue's units, by address.
 
 use scsi::{Target, TaskSet, View};
 
@@ -8,34 +8,34 @@ use crate::slots::Place;
 
 /// A unit with a disk.
 pub(crate) struct Disk {
-    /// Its address as the header of the command has it that last asked for it.
+    /// Its address as the last command to it had it in its header; 0: none yet.
     lun: u64,
     pub address: Address,
     pub place: Place,
     /// Of its target.
     pub view: View,
-    /// In which order its commands of this queue are carried out.
+    /// The order of its commands from this queue.
     pub tasks: TaskSet<u32>,
 }
 
-/// As long as nothing is in flight it can be exchanged.
-pub(crate) struct Table {
-    /// Sorted by their numbers.
+/// A queue's units. It is replaced only while nothing is in flight.
+pub(crate) struct UnitTable {
+    /// Sorted by number.
     targets: Vec<(u8, View)>,
     disks: Vec<Disk>,
-    /// The disks' places, sorted by their addresses.
+    /// Places of disks, sorted by address.
     order: Vec<(Address, u32)>,
-    /// The disk that was asked for last, or none.
+    /// The disk that was looked up last, or none.
     last: u32,
 }
 
-/// No disk's place. Any eight bytes can stand in a header: only a disk that was asked for is known by them.
+/// No disk's place. A header can have any eight bytes: only a disk that was looked up before is found by them.
 const NONE: u32 = u32::MAX;
 
-impl Table {
-    /// The targets of a device, and units with disks in the order of these.
+impl UnitTable {
+    /// The targets of a device, and units with disks at these addresses, in this order.
     pub fn new(device: &Device, addresses: impl IntoIterator<Item = Address>) -> Self {
-        let mut table = Table {
+        let mut table = UnitTable {
             targets: Vec::new(),
             disks: Vec::new(),
             order: Vec::new(),
@@ -65,7 +65,7 @@ impl Table {
         table
     }
 
-    /// The disk of this address with its place, if there is one.
+    /// The disk at an address, as a header has it, and its place.
     #[inline(always)]
     pub fn disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
         let last = self.disks.get(self.last as usize);
@@ -84,18 +84,18 @@ impl Table {
         Some(())
     }
 
-    /// The addresses of its disks, by their places.
+    /// The addresses of its disks, by place.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         self.disks.iter().map(|disk| disk.address)
     }
 
-    /// The disk of this place.
+    /// The disk at a place.
     #[inline(always)]
     pub fn at(&self, place: u32) -> &Disk {
         &self.disks[place as usize]
     }
 
-    /// Where a command for this address goes. `None`: there is no such target.
+    /// Target and disk of an address. `None`: there is no such target.
     pub fn find(&self, address: Address) -> Option<Place> {
         let target = self
             .targets

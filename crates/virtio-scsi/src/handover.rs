@@ -1,27 +1,27 @@
-//! A controller that another process goes on with: what of it is neither in its options nor its units'.
+//! Device state for a live upgrade, beyond its options and its units.
 //!
-//! Queues are stopped then, so nothing is in flight; what the driver has chosen among the features the transport says.
+//! Queues are stopped then, so nothing is in flight; the transport hands over the accepted features.
 
 use std::sync::atomic::Ordering;
 
 use crate::device::{Device, lock};
-use crate::event::{Event, Events};
+use crate::event::{Event, PendingEvents};
 
-/// What a driver would miss of a controller.
+/// State of a device that a driver relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceState {
     /// `sense_size` of the configuration space.
     pub sense_bytes: u32,
     /// `cdb_size`.
     pub cdb_bytes: u32,
-    /// What it does not know yet, the oldest first.
+    /// Unreported events, the oldest first.
     pub events: Vec<Event>,
-    /// There was no room for some.
+    /// Whether events were dropped for lack of room.
     pub missed: bool,
 }
 
 impl Device {
-    /// How it stands.
+    /// Its state, for the process that takes over.
     #[must_use]
     pub fn hand_over(&self) -> DeviceState {
         let events = lock(&self.events);
@@ -33,12 +33,12 @@ impl Device {
         }
     }
 
-    /// Stands as another one did. No queue runs.
+    /// Restores the state of another process's device. No queue runs.
     pub fn take_over(&self, handed: &DeviceState) {
         self.sense_bytes
             .store(handed.sense_bytes, Ordering::Relaxed);
         self.cdb_bytes.store(handed.cdb_bytes, Ordering::Relaxed);
-        *lock(&self.events) = Events {
+        *lock(&self.events) = PendingEvents {
             pending: handed.events.iter().copied().collect(),
             missed: handed.missed,
         };

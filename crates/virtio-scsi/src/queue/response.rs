@@ -8,7 +8,7 @@ use crate::slots::Slot;
 use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
 
 impl Queue {
-    /// A command that never came to a task.
+    /// Finishes a command that did not get to a task.
     #[cold]
     pub(super) fn refuse(&mut self, ring: &mut virtqueue::Queue, index: u32, response: Response) {
         let slot = self.slots.get(index);
@@ -17,11 +17,11 @@ impl Queue {
         }
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
-        self.give_back(ring, index, 0);
+        self.release(ring, index, 0);
         self.answered = true;
     }
 
-    /// A command is over: response, used entry, and whose turn it is next.
+    /// Finishes a command: response, used entry, and commands that waited for it.
     #[inline]
     pub(super) fn finish(&mut self, ring: &mut virtqueue::Queue, index: u32) {
         let slot = self.slots.get(index);
@@ -31,7 +31,7 @@ impl Queue {
                 let residual = slot.data_len.saturating_sub(transferred);
                 let status = slot.task.status();
                 let sense = slot.task.sense();
-                // SAFETY: its memory map is held until it is given back.
+                // SAFETY: its memory map is held until the slot is released.
                 unsafe { respond(slot, status, Response::Ok, residual, sense) };
                 transferred
             }
@@ -48,7 +48,7 @@ impl Queue {
         let read = if slot.reads { transferred } else { 0 };
         let (place, attribute, ends_others) =
             (slot.place, slot.attribute, slot.cancelled.is_some());
-        self.give_back(ring, index, read);
+        self.release(ring, index, read);
         if let Some(tasks) = self.table.tasks(place) {
             let ready = &mut self.ready;
             tasks.done(attribute, |next| ready.push_back(next));
@@ -58,9 +58,9 @@ impl Queue {
         }
     }
 
-    /// The chain goes back to the guest, with so many bytes of data.
+    /// Pushes the chain, with `read` bytes of data for the guest, and releases the slot.
     #[inline]
-    pub(super) fn give_back(&mut self, ring: &mut virtqueue::Queue, index: u32, read: u64) {
+    pub(super) fn release(&mut self, ring: &mut virtqueue::Queue, index: u32, read: u64) {
         let slot = self.slots.get(index);
         let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
         // A chain has at most 2^32 - 1 bytes.
@@ -68,7 +68,7 @@ impl Queue {
         if slot.stamp < self.generation {
             self.old.push(slot.stamp);
         }
-        self.slots.give_back(index);
+        self.slots.release(index);
     }
 }
 

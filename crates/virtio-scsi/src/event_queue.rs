@@ -1,0 +1,81 @@
+//! The event queue: VIRTIO 1.3, section 5.6.6.3.
+
+use std::sync::Arc;
+
+use telemetry::queue::Admission;
+use virtqueue::Chain;
+
+use crate::device::{Device, lock};
+use crate::error::{AdmitError, RequestError};
+use crate::guest_bytes::copy_to;
+use crate::port::Port;
+use crate::queue::AdmitContext;
+use crate::wire::{EVENT_BYTES, EVENT_LEN};
+
+/// The event queue: buffers of the driver wait in its ring for events.
+pub struct EventQueue {
+    device: Arc<Device>,
+    port: Arc<dyn Port>,
+    answered: bool,
+}
+
+impl EventQueue {
+    /// A running event queue that `port` leads to.
+    #[must_use]
+    pub fn new(device: Arc<Device>, port: Arc<dyn Port>) -> Self {
+        device.open_event_queue(port.clone());
+        EventQueue {
+            device,
+            port,
+            answered: false,
+        }
+    }
+
+    /// Whether there are events to report: otherwise buffers stay in the ring.
+    #[must_use]
+    pub fn wants_buffers(&self) -> bool {
+        self.device.has_events()
+    }
+
+    /// Reports events, as far as there are buffers. Without events buffers stay in the ring.
+    ///
+    /// # Errors
+    /// When the guest broke the queue.
+    pub fn admit(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        batch: AdmitContext<'_>,
+        chain: &mut Chain,
+    ) -> Result<Admission, AdmitError> {
+        let mut events = lock(&self.device.events);
+        if events.is_empty() {
+            return Ok(Admission::Waits);
+        }
+        while !events.is_empty() {
+            let Some(id) = ring.pop(batch.memory, chain)? else {
+                break;
+            };
+            if chain.writable_len() < EVENT_BYTES as u64 {
+                return Err(RequestError::ShortEvent(chain.writable_len()).into());
+            }
+            if let Some(info) = events.pop() {
+                // SAFETY: the chain was popped with the memory that the batch holds.
+                unsafe { copy_to(chain.writable(), &info.to_bytes()) };
+            }
+            ring.push(id, EVENT_LEN);
+            self.answered = true;
+        }
+        Ok(Admission::Drained)
+    }
+
+    /// Whether there are used entries to publish.
+    pub fn take_answered(&mut self) -> bool {
+        std::mem::take(&mut self.answered)
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        self.device.close_event_queue(&self.port);
+    }
+}

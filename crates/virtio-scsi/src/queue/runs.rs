@@ -1,0 +1,93 @@
+//! Runs of plain reads and writes to one disk, in submission and in completion: checks and counts are made once per run.
+
+use block::DiskIo;
+use telemetry::queue::AdmitTime;
+
+use super::Queue;
+
+/// Consecutive plain reads and writes of one turn that go to the same disk.
+#[derive(Default)]
+pub(super) struct SubmissionRun {
+    /// Their address, as their headers have it; 0, which is no address: there is no run.
+    pub lun: u64,
+    /// Its place.
+    pub disk: u32,
+    /// How many more the disk has room for.
+    pub room: u32,
+    /// How many it had room for before the first of them.
+    room_before: u32,
+}
+
+/// Consecutive completions of plain reads or writes that were admitted together and have succeeded.
+#[derive(Default)]
+pub(super) struct CompletionRun {
+    pub stamp: AdmitTime,
+    pub disk: u32,
+    pub commands: u32,
+    pub bytes: u64,
+    pub now: u64,
+}
+
+impl Queue {
+    /// Begins a run to this address. False: there is no disk, it has no room, or a command has to wait.
+    #[inline(never)]
+    pub(super) fn begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
+        self.end_submission_run();
+        let Some((place, disk)) = self.table.disk(lun) else {
+            return false;
+        };
+        if !disk.view.look_at(disk.address.lun) || !disk.tasks.is_open() {
+            return false;
+        }
+        let room = u32::try_from(io.room(place)).unwrap_or(u32::MAX);
+        if room == 0 {
+            return false;
+        }
+        self.submission_run = SubmissionRun {
+            lun,
+            disk: place,
+            room,
+            room_before: room,
+        };
+        true
+    }
+
+    /// Ends the run: another address follows, or nothing.
+    pub(super) fn end_submission_run(&mut self) {
+        let SubmissionRun {
+            lun,
+            disk,
+            room,
+            room_before,
+        } = std::mem::take(&mut self.submission_run);
+        if lun != 0 {
+            let commands = room_before - room;
+            self.table.tasks_of(disk).went(commands);
+            self.counts.ask(disk, commands);
+        }
+    }
+
+    /// Begins a run of completions from this disk, of commands with this admit time. False: a command waits for them.
+    #[inline(never)]
+    pub(super) fn begin_completion_run(&mut self, stamp: AdmitTime, disk: u32, now: u64) -> bool {
+        self.end_completion_run();
+        if !self.table.tasks_of(disk).nobody_waits() {
+            return false;
+        }
+        (
+            self.completion_run.stamp,
+            self.completion_run.disk,
+            self.completion_run.now,
+        ) = (stamp, disk, now);
+        true
+    }
+
+    /// Ends the run of completions, and counts it.
+    pub(super) fn end_completion_run(&mut self) {
+        let done = std::mem::take(&mut self.completion_run);
+        if done.commands > 0 {
+            self.table.tasks_of(done.disk).ended(done.commands);
+            self.counts.succeeded(&done);
+        }
+    }
+}
