@@ -18,23 +18,7 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::event_loop::Remote;
-use crate::message::Message;
-use crate::parked_requests::Resume;
-use crate::reports::QueueReports;
-pub use scsi::{ScsiDisk, ScsiMessage, ScsiSetup};
-
-/// The device that a queue is started for.
-pub enum DeviceSetup {
-    /// virtio-blk.
-    Blk {
-        /// How its guest sees it.
-        device: Arc<virtio_blk::Device>,
-        /// The disk.
-        node: Arc<Node>,
-    },
-    /// virtio-scsi: a controller with disks.
-    Scsi(ScsiSetup),
-}
+use crate::messages::{DeviceSetup, Message, QueueReports, Resume, ScsiDisk, ScsiMessage};
 
 /// The parts of a queue and its iothread that its device works with.
 pub(crate) struct QueueContext<'a> {

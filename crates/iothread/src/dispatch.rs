@@ -3,7 +3,7 @@
 use block::{IoContext, token};
 use engine::Completion;
 
-use crate::lists::Lists;
+use crate::queue_lists::QueueLists;
 use crate::trace::Trace;
 use crate::vrings::Vrings;
 
@@ -11,7 +11,7 @@ use crate::vrings::Vrings;
 pub(crate) struct CompletionDispatcher<'a> {
     pub io: &'a mut IoContext,
     pub vrings: &'a mut Vrings,
-    pub lists: &'a mut Lists,
+    pub lists: &'a mut QueueLists,
     pub trace: &'a mut Trace,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use virtqueue::control::QueueCommand;
 
 use crate::event_loop::{Remote, Stopped};
-use crate::message::{DeviceCommand, Message, SocketDeviceCommand};
+use crate::messages::{DeviceCommand, Message, SocketDeviceCommand};
 
 /// Sends a message to an iothread, and waits for the answer.
 pub(crate) fn ask<T>(

@@ -1,46 +1,32 @@
 //! A started virtqueue: its ring, the device behind it, the descriptors around it.
 
-mod control;
 mod generations;
 
 use std::fmt::Display;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
-use telemetry::queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::Admission;
 use virtqueue::control::{Descriptors, QueueSetup};
-use virtqueue::{Chain, GuestMemory, RingError};
+use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
 
-use crate::device::{DeviceSetup, QueueContext, QueueDevice, ScsiMessage, Stop, new_queue};
+use crate::device::{QueueContext, QueueDevice, Stop, new_queue};
 use crate::epochs::Epochs;
 use crate::event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
-use crate::lists::EMPTY_LOOKS;
-use crate::message::Message;
-use crate::parked_requests::{QueueRegistration, Resume};
-use crate::reports::QueueReports;
+use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
 
 /// Requests admitted from one queue per iteration, at most. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
 pub(crate) const ADMIT_BUDGET: usize = 64;
 
-/// Settings of a queue that is to be started.
-pub struct VringSetup {
-    /// What messages and tracers call it.
-    pub name: QueueName,
-    /// The device that it is a queue of.
-    pub device: DeviceSetup,
-    /// Its rings and what is around them.
-    pub queue: QueueSetup,
-    /// Whether the guest's memory is pinned and registered with the iothread's ring.
-    pub fixed_buffers: bool,
-    /// Its statistics. No other running queue has them.
-    pub stats: Arc<QueueStats>,
-    /// Where failed requests and a broken queue are reported, beside the log.
-    pub reports: Option<QueueReports>,
-}
+/// How often in a row an active queue is found empty before it has to kick again. So many looks cost
+/// about as much as the kick that they spare, which is the best that one can do without knowing when
+/// the next request comes.
+pub(crate) const EMPTY_LOOKS: u16 = 256;
 
 /// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
 #[repr(align(128))]
@@ -149,6 +135,40 @@ impl Vring {
         (&mut *self.device, cx)
     }
 
+    /// Logs what the queue writes to the guest's memory there, or does not.
+    pub fn set_log(&mut self, log: Option<QueueLog>) {
+        self.ring.set_log(log, &self.memory);
+    }
+
+    /// Signals the guest there from now on.
+    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call;
+        // A driver that waits on the new descriptor may not have seen a signal on the old one:
+        // a signal too many is harmless, one too few is not.
+        if let Some(call) = &self.call {
+            send_signal(call);
+        }
+    }
+
+    /// Signals a broken queue there.
+    pub fn set_err(&mut self, err: Option<OwnedFd>) {
+        self.err = err;
+    }
+
+    /// Leaves parked requests in the in-flight region, if there is one, when the queue stops.
+    pub fn leave_parked_at_stop(&mut self) {
+        self.stop = Stop::Record;
+    }
+
+    /// Duplicates of its descriptors; `kick` is the one that the loop watches.
+    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<Descriptors> {
+        Ok(Descriptors {
+            kick: duplicate(kick)?,
+            call: duplicate(self.call.as_ref())?,
+            err: duplicate(self.err.as_ref())?,
+        })
+    }
+
     /// Its disks, when it ends.
     pub fn into_disks(self) -> Vec<AttachedDisk> {
         self.device.into_disks()
@@ -181,7 +201,7 @@ impl Vring {
     }
 
     /// A queue that stops has taken the last that it still takes.
-    fn end_admissions_if_finished(&mut self) {
+    pub fn end_admissions_if_finished(&mut self) {
         if self.stopping.is_some() && !self.has_recovered_requests() {
             self.device.end_admissions(&mut self.ring);
         }
@@ -420,4 +440,9 @@ impl Vring {
 /// own doing.
 fn send_signal(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Another descriptor of the same file.
+fn duplicate(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
+    fd.map(|fd| fd.as_fd().try_clone_to_owned()).transpose()
 }

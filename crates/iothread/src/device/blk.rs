@@ -8,9 +8,8 @@ use virtqueue::Chain;
 
 use super::parked::{Parked, ParkedRequests};
 use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
+use crate::messages::{QueueReports, Resume};
 use crate::on_error::ErrorAction;
-use crate::parked_requests::Resume;
-use crate::reports::QueueReports;
 
 /// The queue, its disk, and the requests that the disk has failed and the error policy keeps.
 pub(crate) struct BlkQueue {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use engine::Errno;
 
-use crate::reports::QueueReports;
+use crate::messages::QueueReports;
 
 /// A parked block request.
 pub(super) struct Parked {

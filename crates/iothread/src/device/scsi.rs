@@ -10,45 +10,14 @@ use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, CONTROL_QUEUE, ControlQueue, Device, EVENT_QUEUE, EventQueue, Port,
-    Queue, QueueDisk, QueueMessage,
+    AdmitContext, CONTROL_QUEUE, ControlQueue, EVENT_QUEUE, EventQueue, Port, Queue, QueueDisk,
+    QueueMessage,
 };
 use virtqueue::Chain;
 
 use super::{Broken, InFlight, QueueContext, QueueDevice};
 use crate::event_loop::Remote;
-use crate::message::{DeviceCommand, Message};
-use crate::reports::ExportReports;
-
-/// Settings of a controller's queue that is to be started.
-pub struct ScsiSetup {
-    /// The controller.
-    pub device: Arc<Device>,
-    /// Which of its queues.
-    pub index: u16,
-    /// Its units' disks.
-    pub disks: Vec<ScsiDisk>,
-}
-
-/// A unit and the disk behind it.
-#[derive(Clone)]
-pub struct ScsiDisk {
-    /// Where the guest finds it.
-    pub address: Address,
-    /// The disk.
-    pub node: Arc<Node>,
-    /// What the queue's commands to it are counted in, beside the queue's own figures: other queues do so as well if they
-    /// run on the same iothread.
-    pub stats: Arc<QueueStats>,
-    /// Where failed requests are reported, beside the log.
-    pub reports: Option<Arc<ExportReports>>,
-}
-
-/// A message to a queue, with the queue's number: places are used again.
-pub struct ScsiMessage {
-    queue: u64,
-    message: QueueMessage,
-}
+use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessage, ScsiSetup};
 
 /// The way to a queue on an iothread.
 struct RemoteQueuePort {

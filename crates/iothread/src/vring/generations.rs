@@ -8,8 +8,8 @@ use block::{AttachedDisk, IoContext};
 use virtqueue::GuestMemory;
 
 use super::Vring;
-use crate::device::ScsiDisk;
 use crate::epochs::Used;
+use crate::messages::ScsiDisk;
 
 impl Vring {
     /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.

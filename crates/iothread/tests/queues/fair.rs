@@ -10,7 +10,7 @@ use block::{FaultRules, Faults, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{Epoll, Interest, IoThread, PollSettings, Poller};
-use iothread::{Message, StoragePlane};
+use iothread::{Message, QueueRunner};
 
 use crate::guest::{CARRIERS, DISCARD, Guest, disk_by, file_disk, null_disk};
 
@@ -42,7 +42,7 @@ impl Poller for Looks {
 }
 
 /// A loop run by hand.
-struct Loop(IoThread<StoragePlane>);
+struct Loop(IoThread<QueueRunner>);
 
 impl Loop {
     fn new(aio_max_events: u32) -> Loop {
@@ -57,7 +57,7 @@ impl Loop {
         let made = IoThread::new(poller, PollSettings::default(), |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
+            Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
         });
         Loop(made.unwrap())
     }

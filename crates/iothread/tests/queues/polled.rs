@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use block::{DiskIo, IoContext, IoSettings};
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{Interest, IoThread, PollSettings};
-use iothread::{Completion, Message, SOURCES, SocketDevice, StoragePlane};
+use iothread::{Completion, Message, QueueRunner, SOURCES, SocketDevice};
 
 use crate::guest::event;
 
@@ -126,7 +126,7 @@ impl SocketDevice for Talks {
 
 /// A loop with one.
 struct Rig {
-    iothread: IoThread<StoragePlane>,
+    iothread: IoThread<QueueRunner>,
     poller: FakePoller,
     seen: Arc<Seen>,
 }
@@ -139,7 +139,7 @@ impl Rig {
         let iothread = IoThread::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()));
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, io.unwrap()))
+            Ok::<_, std::io::Error>(QueueRunner::new(remote, io.unwrap()))
         });
         let seen = Arc::new(Seen::default());
         let mut rig = Rig {

@@ -8,7 +8,7 @@ use block::{Aio, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{IoThread, PollSettings};
-use iothread::{Message, StoragePlane, VringSetup};
+use iothread::{Message, QueueRunner, VringSetup};
 use telemetry::queue::Kind;
 use virtqueue::GuestMemory;
 use virtqueue::control::{QueueCommand, StartError};
@@ -19,7 +19,7 @@ use crate::guest::{
 
 /// A loop that only moves when told to; its poller never blocks.
 pub struct Steps {
-    pub iothread: IoThread<StoragePlane>,
+    pub iothread: IoThread<QueueRunner>,
     poller: FakePoller,
 }
 
@@ -44,7 +44,7 @@ impl Steps {
         let iothread = IoThread::new(Box::new(poller.clone()), polling, move |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(StoragePlane::new(remote, io))
+            Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
         });
         Steps {
             iothread: iothread.unwrap(),

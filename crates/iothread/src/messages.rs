@@ -1,4 +1,8 @@
-//! Messages from the control plane to an iothread. None of them is on a request's way.
+//! Messages between the control plane and an iothread: commands to it, and reports from its queues. No request waits for one.
+
+mod parked_requests;
+mod reports;
+mod setup;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -8,10 +12,14 @@ use engine::PoolError;
 use virtqueue::control::{QueueCommand, StartError};
 
 use crate::affinity::AffinityError;
-use crate::device::{ScsiDisk, ScsiMessage};
-use crate::parked_requests::Resume;
 use crate::socket_device::SocketDevice;
-use crate::vring::VringSetup;
+
+pub(crate) use parked_requests::QueueRegistration;
+pub use parked_requests::{IoStatus, Resume, WaitingRequests};
+pub use reports::{
+    DroppedReports, ExportReports, IoErrors, QueueReports, Report, Reports, mailbox,
+};
+pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 
 /// A message to an iothread. A `u32` is the place of a started queue or socket device. Commands to a place where there is none are
 /// dropped, with the senders of their answers.

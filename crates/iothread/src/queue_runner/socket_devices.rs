@@ -5,16 +5,16 @@ use std::sync::mpsc::Sender;
 
 use block::Node;
 
-use super::{Handler, StoragePlane};
+use super::{Handler, QueueRunner};
 use crate::event_loop::iothread::PlaneContext;
-use crate::message::SocketDeviceCommand;
+use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
 use crate::socket_devices::{Running, now_ns};
 
 /// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
 const RING_LOOKS: u32 = 8;
 
-impl StoragePlane {
+impl QueueRunner {
     pub(super) fn start_socket_device(
         &mut self,
         cx: &mut PlaneContext<Self>,

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::Errno;
 use telemetry::queue::QueueStats;
 
+use super::{DeviceCommand, ExportReports, Message};
 use crate::event_loop::Remote;
-use crate::message::{DeviceCommand, Message};
-use crate::reports::ExportReports;
 
 /// The way in which parked requests are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

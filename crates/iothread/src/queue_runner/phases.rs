@@ -1,13 +1,13 @@
 //! The five phases of an iteration, and the messages between iterations.
 
-use super::{Handler, StoragePlane, UNKICKED_LOOK_NS};
+use super::{Handler, QueueRunner, UNKICKED_LOOK_NS};
 use crate::event_loop::iothread::PlaneContext;
 use crate::event_loop::{HandlerId, Idle, Plane, PollSettings, Readiness};
-use crate::message::Message;
+use crate::messages::Message;
 use crate::totals;
 use crate::vring::Vring;
 
-impl Plane for StoragePlane {
+impl Plane for QueueRunner {
     type Handler = Handler;
     type Timer = ();
     type Message = Message;
@@ -38,12 +38,12 @@ impl Plane for StoragePlane {
             Message::Stop(place, reply) => self.stop(cx, place, reply),
             Message::Queue(place, command) => {
                 self.control(cx, place, |vring, controls| {
-                    vring.control(command, controls)
+                    controls.run_queue_command(vring, command)
                 });
             }
             Message::Device(place, command) => {
                 self.control(cx, place, |vring, controls| {
-                    vring.control_device(command, controls)
+                    controls.run_device_command(vring, command)
                 });
             }
             Message::SocketDevice(place, command) => {

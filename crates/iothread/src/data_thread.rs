@@ -13,11 +13,10 @@ use crate::affinity::{AffinityError, bind};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
 use crate::handles::{SocketDeviceHandle, VringHandle, ask};
-use crate::message::Message;
-use crate::plane::StoragePlane;
+use crate::messages::{Message, VringSetup};
+use crate::queue_runner::QueueRunner;
 use crate::socket_device::SocketDevice;
 use crate::submits::SubmitTotals;
-use crate::vring::VringSetup;
 
 /// How an iothread is made; the names are those of its options.
 #[derive(Clone, Debug)]
@@ -140,7 +139,7 @@ impl DataThread {
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
-            let mut plane = StoragePlane::new(remote, io);
+            let mut plane = QueueRunner::new(remote, io);
             plane.set_unbound(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {

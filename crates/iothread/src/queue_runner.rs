@@ -1,6 +1,7 @@
-//! The five phases over rings, devices and engines. Which queues they look at: [`crate::lists`].
+//! The five phases over rings, devices and engines. Which queues they look at: [`crate::queue_lists`].
 
 mod phases;
+mod queue_commands;
 mod socket_devices;
 
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use crate::affinity::{AffinityError, bind, unbind};
 use crate::dispatch::CompletionDispatcher;
 use crate::event_loop::iothread::PlaneContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
-use crate::lists::Lists;
-use crate::message::Message;
-use crate::parked_requests::QueueRegistration;
+use crate::messages::{Message, QueueRegistration, VringSetup};
+use crate::queue_lists::QueueLists;
 use crate::submits::SubmitTotals;
 use crate::trace::Trace;
-use crate::vring::{Vring, VringSetup};
+use crate::vring::Vring;
 use crate::vrings::Vrings;
+use queue_commands::set_kick;
 
 /// Time until a request is submitted again for which the kernel had no memory, with none in flight.
 const RETRY_NS: u64 = 1_000_000;
@@ -52,13 +53,13 @@ pub enum Handler {
 }
 
 /// The queues and socket devices of an iothread, with its engines.
-pub struct StoragePlane {
+pub struct QueueRunner {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     io: IoContext,
     vrings: Vrings,
     /// The way to itself, for messages between queues.
     remote: Remote<Message>,
-    lists: Lists,
+    lists: QueueLists,
     completions: Vec<Completion>,
     /// How many of these were dispatched already.
     dispatched: usize,
@@ -80,15 +81,15 @@ pub struct StoragePlane {
     looks: u32,
 }
 
-impl StoragePlane {
+impl QueueRunner {
     /// Around its engines, at the end of `remote`.
     #[must_use]
     pub fn new(remote: &Remote<Message>, io: IoContext) -> Self {
-        StoragePlane {
+        QueueRunner {
             io,
             remote: remote.clone(),
             vrings: Vrings::default(),
-            lists: Lists::default(),
+            lists: QueueLists::default(),
             completions: Vec::new(),
             dispatched: 0,
             clock: Clock::new(),
@@ -203,7 +204,7 @@ impl StoragePlane {
         let attach = |node: &Arc<Node>| controls.attach(node);
         let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
-            if let Err(error) = vring.set_kick(kick, place, cx) {
+            if let Err(error) = set_kick(&mut vring, kick, place, cx) {
                 self.detach(vring);
                 return Err(error);
             }
@@ -361,9 +362,9 @@ pub(crate) struct Controls<'a> {
     pub place: u32,
     /// In ticks.
     pub now: u64,
-    pub cx: &'a mut PlaneContext<StoragePlane>,
+    pub cx: &'a mut PlaneContext<QueueRunner>,
     pub io: &'a mut IoContext,
-    pub lists: &'a mut Lists,
+    pub lists: &'a mut QueueLists,
     engine_handlers: &'a mut Vec<HandlerId>,
     completions: &'a mut Vec<Completion>,
 }

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use engine::Errno;
 
+use super::WaitingRequests;
 use crate::on_error::{ErrorAction, ErrorPolicy};
-use crate::parked_requests::WaitingRequests;
 
 /// How many reports wait at most.
 const MAX_WAITING: usize = 256;

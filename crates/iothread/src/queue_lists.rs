@@ -3,7 +3,7 @@
 //! Places of queues are in three lists, each at most once:
 //! - *active*: was kicked, has completed something, or was found non-empty; looked at in every
 //!   iteration, its kicks suppressed, until the loop is about to block and finds it empty, or it was
-//!   found empty [`EMPTY_LOOKS`] times in a row while others kept the loop busy;
+//!   found empty [`EMPTY_LOOKS`](crate::vring::EMPTY_LOOKS) times in a row while others kept the loop busy;
 //! - *stalled*: an engine had no room; becomes active when something has completed, ahead of those
 //!   that did not wait. The list is in two parts: queues that got nothing at all go before those that got some;
 //! - *unpublished*: has used entries that the guest does not see yet, or an end.
@@ -17,14 +17,9 @@ use crate::place_set::PlaceSet;
 use crate::vring::Vring;
 use crate::vrings::Vrings;
 
-/// How often in a row an active queue is found empty before it has to kick again. So many looks cost
-/// about as much as the kick that they spare, which is the best that one can do without knowing when
-/// the next request comes.
-pub(crate) const EMPTY_LOOKS: u16 = 256;
-
 /// The lists of an iothread.
 #[derive(Default)]
-pub(crate) struct Lists {
+pub(crate) struct QueueLists {
     pub active: PlaceSet,
     stalled: PlaceSet,
     /// The second part of *stalled*: queues that got some room before there was no more.
@@ -32,7 +27,7 @@ pub(crate) struct Lists {
     pub unpublished: PlaceSet,
 }
 
-impl Lists {
+impl QueueLists {
     /// Every place may be in every list: none of them grows on a request's way.
     pub fn make_room(&mut self, places: usize) {
         for list in [
@@ -94,7 +89,7 @@ impl Lists {
     }
 
     fn resume(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
-        let Lists {
+        let QueueLists {
             active,
             stalled,
             stalled_served,

@@ -1,0 +1,108 @@
+//! Commands for a queue that runs.
+
+use std::os::fd::OwnedFd;
+
+use virtqueue::control::{QueueCommand, StartError};
+
+use super::{Controls, Handler, QueueRunner};
+use crate::event_loop::Interest;
+use crate::event_loop::iothread::PlaneContext;
+use crate::messages::{DeviceCommand, ScsiDisk};
+use crate::vring::Vring;
+
+impl Controls<'_> {
+    /// Runs a command for a queue. The receiver of an answer may be gone; that is no error.
+    pub fn run_queue_command(self, vring: &mut Vring, command: QueueCommand) {
+        let Controls {
+            place,
+            now,
+            cx,
+            io,
+            lists,
+            ..
+        } = self;
+        match command {
+            QueueCommand::Enable(enabled) => {
+                vring.enabled = enabled;
+                lists.activate(vring, place);
+                if vring.stopping.is_some() {
+                    // Requests that it was still to take may stay in its record: it may have drained then.
+                    vring.end_admissions_if_finished();
+                    lists.unpublished.insert(place);
+                } else if !vring.resume_if_enabled(io, now) {
+                    // Its requests were resumed while it was disabled, and there is no room.
+                    lists.stall(place);
+                }
+            }
+            QueueCommand::SetMemory(memory, reply) => {
+                vring.set_memory(memory, io);
+                let _ = reply.send(());
+            }
+            QueueCommand::SetLog(log, reply) => {
+                vring.set_log(log);
+                let _ = reply.send(());
+            }
+            QueueCommand::Settle(reply) => vring.settle(reply, io),
+            QueueCommand::Descriptors(reply) => {
+                let kick = vring.kick.and_then(|kick| cx.fd(kick));
+                let _ = reply.send(vring.descriptors(kick));
+            }
+            QueueCommand::SetKick(kick, reply) => {
+                let _ = reply.send(set_kick(vring, kick, place, cx));
+                // A kick on the old descriptor may have been lost.
+                lists.activate(vring, place);
+            }
+            QueueCommand::SetCall(call) => vring.set_call(call),
+            QueueCommand::SetErr(err) => vring.set_err(err),
+            QueueCommand::LeaveParked => vring.leave_parked_at_stop(),
+        }
+    }
+
+    /// Runs a command that concerns the disks behind a queue's device.
+    pub fn run_device_command(mut self, vring: &mut Vring, command: DeviceCommand) {
+        let Controls { place, now, .. } = self;
+        match command {
+            DeviceCommand::SetNode(node, reply) => {
+                let disk = self.attach(&node);
+                vring.set_disk(disk, self.io);
+                vring.settle(reply, self.io);
+            }
+            DeviceCommand::SetDisks(disks, reply) => {
+                let attach = |disk: &ScsiDisk| self.attach(&disk.node);
+                let attached = disks.iter().map(attach).collect();
+                vring.set_disks(disks, attached, self.io);
+                vring.settle(reply, self.io);
+            }
+            DeviceCommand::ToScsi(message) => {
+                if vring.handle_queue_message(message, self.io, now) {
+                    // It may have answered something by itself.
+                    self.lists.unpublished.insert(place);
+                    self.lists.activate(vring, place);
+                }
+            }
+            DeviceCommand::Resume(how) => {
+                if vring.stopping.is_none() && !vring.resume_parked(how, self.io, now) {
+                    self.lists.stall(place);
+                }
+            }
+            DeviceCommand::ReportLate(after, until) => vring.report_late(after, until, now),
+        }
+    }
+}
+
+/// Watches another kick descriptor. A queue that is stopping is not kicked any more: its handler is deleted already.
+pub(super) fn set_kick(
+    vring: &mut Vring,
+    kick: Option<OwnedFd>,
+    place: u32,
+    cx: &mut PlaneContext<QueueRunner>,
+) -> Result<(), StartError> {
+    if vring.stopping.is_none() {
+        let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(place));
+        let watched = kick.map(add).transpose().map_err(StartError::Kick)?;
+        if let Some(old) = std::mem::replace(&mut vring.kick, watched) {
+            cx.delete(old);
+        }
+    }
+    Ok(())
+}
