@@ -11,7 +11,9 @@ use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind};
 use crate::cpu_time::thread_cpu_time_ns;
-use crate::event_loop::{IoThread, LoopTotals, PollSettings, Remote, Running, SpawnError, Stopped};
+use crate::event_loop::{
+    IoThread, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
+};
 use crate::handles::{SocketDeviceHandle, VringHandle, ask};
 use crate::messages::{Message, VringSetup};
 use crate::queue_runner::QueueRunner;
@@ -97,7 +99,7 @@ pub struct DataThread {
     id: String,
     thread_id: i32,
     totals: IothreadTotals,
-    running: Option<Running<Message>>,
+    running: Option<ThreadHandle<Message>>,
     remote: Remote<Message>,
 }
 
@@ -139,19 +141,19 @@ impl DataThread {
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
-            let mut plane = QueueRunner::new(remote, io);
-            plane.set_unbound(unbound);
+            let mut runner = QueueRunner::new(remote, io);
+            runner.set_unbound(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
                 iterations: cx.totals(),
-                submits: plane.submits(),
+                submits: runner.submits(),
             };
             // Cannot fail: the thread that spawned this one waits for it.
             let _ = started.send((thread_id, totals));
-            Ok::<_, DataThreadError>(plane)
+            Ok::<_, DataThreadError>(runner)
         })?;
         let remote = running.remote().clone();
-        // Sent when the plane was made.
+        // Sent when the runner was made.
         let (thread_id, totals) = thread.recv().map_err(io::Error::other)?;
         Ok(DataThread {
             id,

@@ -1,6 +1,6 @@
 //! A thread that runs queues: an [event loop](event_loop) of five phases, and on it rings, devices and backends.
 //!
-//! A [`QueueRunner`] is the `Plane` of an `IoThread`. It owns the thread's engines and the started
+//! A [`QueueRunner`] is the `Runner` of an `IoThread`. It owns the thread's engines and the started
 //! virtqueues ([`vring`]) that are mapped to it; nothing on a request's way leaves the thread. The
 //! control plane reaches it by messages only, through [`DataThread`] and [`VringHandle`].
 

@@ -16,7 +16,7 @@ use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind, unbind};
 use crate::dispatch::CompletionDispatcher;
-use crate::event_loop::iothread::PlaneContext;
+use crate::event_loop::iothread::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use crate::messages::{Message, QueueRegistration, VringSetup};
 use crate::queue_lists::QueueLists;
@@ -41,7 +41,7 @@ const WORKER_COMPLETIONS: usize = 4096;
 /// delays another's signal. What eight busy queues take in one iteration, so that it seldom cuts.
 const COMPLETE_BUDGET: usize = 512;
 
-/// A descriptor of the plane.
+/// A descriptor of the runner.
 #[derive(Clone, Copy)]
 pub enum Handler {
     /// Linux AIO or the ring has completed something.
@@ -195,7 +195,11 @@ impl QueueRunner {
         }
     }
 
-    fn start(&mut self, cx: &mut PlaneContext<Self>, setup: VringSetup) -> Result<u32, StartError> {
+    fn start(
+        &mut self,
+        cx: &mut RunnerContext<Self>,
+        setup: VringSetup,
+    ) -> Result<u32, StartError> {
         let place = self.vrings.reserve();
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
@@ -232,7 +236,7 @@ impl QueueRunner {
     /// The controls for a command to this place, and all that commands go to.
     fn controls<'a>(
         &'a mut self,
-        cx: &'a mut PlaneContext<Self>,
+        cx: &'a mut RunnerContext<Self>,
         place: u32,
     ) -> (&'a mut Vrings, Controls<'a>) {
         let controls = Controls {
@@ -250,7 +254,7 @@ impl QueueRunner {
     /// Carries out a command for a queue, if there is one.
     fn control(
         &mut self,
-        cx: &mut PlaneContext<Self>,
+        cx: &mut RunnerContext<Self>,
         place: u32,
         control: impl FnOnce(&mut Vring, Controls<'_>),
     ) {
@@ -281,7 +285,7 @@ impl QueueRunner {
         Ok(())
     }
 
-    fn stop(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: Sender<u32>) {
+    fn stop(&mut self, cx: &mut RunnerContext<Self>, place: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(place) else {
             return self.stop_socket_device(cx, place, reply);
         };
@@ -333,7 +337,7 @@ impl QueueRunner {
     }
 
     /// A timer for what no descriptor will announce.
-    fn arm_timer(&mut self, cx: &mut PlaneContext<Self>) {
+    fn arm_timer(&mut self, cx: &mut RunnerContext<Self>) {
         let retry = || cx.now_ns() + RETRY_NS;
         let deadline = match (self.io.next_deadline_ns(), self.io.needs_retry()) {
             (deadline, false) => deadline,
@@ -345,7 +349,7 @@ impl QueueRunner {
     }
 
     /// Sees to it that an iteration runs at `deadline_ns` at the latest.
-    fn arm_timer_for(&mut self, cx: &mut PlaneContext<Self>, deadline_ns: u64) {
+    fn arm_timer_for(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
         if let Some((armed_ns, timer)) = self.timer {
             if armed_ns <= deadline_ns {
                 return;
@@ -362,7 +366,7 @@ pub(crate) struct Controls<'a> {
     pub place: u32,
     /// In ticks.
     pub now: u64,
-    pub cx: &'a mut PlaneContext<QueueRunner>,
+    pub cx: &'a mut RunnerContext<QueueRunner>,
     pub io: &'a mut IoContext,
     pub lists: &'a mut QueueLists,
     engine_handlers: &'a mut Vec<HandlerId>,

@@ -13,7 +13,7 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
-use crate::event_loop::{HandlerId, Idle, Interest, Pace, PollSettings, Turn};
+use crate::event_loop::{HandlerId, Idle, Interest, PollPredictor, PollSettings, Turn};
 use crate::in_flight::{InFlightRequests, TrackedIo};
 use crate::socket_device::{SOURCES, SocketDevice};
 
@@ -21,7 +21,7 @@ use crate::socket_device::{SOURCES, SocketDevice};
 const TURNS: usize = 4;
 
 /// A socket device and what is watched for it.
-pub(crate) struct Running {
+pub(crate) struct RunningSocketDevice {
     device: Box<dyn SocketDevice>,
     disks: Vec<AttachedDisk>,
     place: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Running {
     armed_ns: Option<u64>,
     /// Its last turn has left something to do.
     more: bool,
-    pace: Pace,
+    predictor: PollPredictor,
     /// Counts what its front-end and its disks have said.
     progress: u64,
     /// It is polled for: its socket is looked at.
@@ -43,9 +43,9 @@ pub(crate) struct Running {
     pub stopping: Option<Sender<u32>>,
 }
 
-impl Running {
+impl RunningSocketDevice {
     pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, place: u32) -> Self {
-        Running {
+        RunningSocketDevice {
             generation: device.generation(),
             device,
             disks,
@@ -53,7 +53,7 @@ impl Running {
             handlers: [None; SOURCES],
             armed_ns: None,
             more: false,
-            pace: Pace::default(),
+            predictor: PollPredictor::default(),
             progress: 0,
             polled: false,
             disabled: false,
@@ -123,7 +123,7 @@ impl Running {
             },
         };
         let until_ns = match self.device.is_connected() {
-            true => self.pace.poll_until(settings, now_ns, self.progress, turn),
+            true => self.predictor.poll_until(settings, now_ns, self.progress, turn),
             false => 0,
         };
         self.polled = until_ns > now_ns;
@@ -132,7 +132,7 @@ impl Running {
 
     /// As for a queue.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        self.pace.learn(settings, idle, self.progress);
+        self.predictor.learn(settings, idle, self.progress);
     }
 
     /// Its turn. False: requests wait for room.
@@ -254,7 +254,7 @@ impl Running {
 /// All of an iothread's, by place.
 #[derive(Default)]
 pub(crate) struct SocketDevices {
-    places: Vec<Option<Box<Running>>>,
+    places: Vec<Option<Box<RunningSocketDevice>>>,
     /// The places of those that there are.
     used: Vec<u32>,
     /// Which of these was looked at last.
@@ -264,7 +264,7 @@ pub(crate) struct SocketDevices {
 }
 
 impl SocketDevices {
-    pub fn put(&mut self, running: Running) {
+    pub fn put(&mut self, running: RunningSocketDevice) {
         let place = running.place as usize;
         if self.places.len() <= place {
             self.places.resize_with(place + 1, || None);
@@ -280,7 +280,7 @@ impl SocketDevices {
     }
 
     /// The next one that is polled for, in turn.
-    pub fn next_polled(&mut self) -> Option<&mut Running> {
+    pub fn next_polled(&mut self) -> Option<&mut RunningSocketDevice> {
         for _ in 0..self.used.len() {
             self.looked_at = (self.looked_at + 1) % self.used.len();
             let place = self.used[self.looked_at];
@@ -309,18 +309,18 @@ impl SocketDevices {
         self.wanting.pop()
     }
 
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut Running> {
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut RunningSocketDevice> {
         self.places.get_mut(place as usize)?.as_deref_mut()
     }
 
-    pub fn take(&mut self, place: u32) -> Option<Box<Running>> {
+    pub fn take(&mut self, place: u32) -> Option<Box<RunningSocketDevice>> {
         let running = self.places.get_mut(place as usize)?.take()?;
         self.used.retain(|other| *other != place);
         Some(running)
     }
 
     /// All of them.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningSocketDevice> {
         self.places.iter_mut().flatten().map(Box::as_mut)
     }
 

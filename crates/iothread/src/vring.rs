@@ -16,7 +16,7 @@ use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
 
 use crate::device::{QueueContext, QueueDevice, Stop, new_queue};
 use crate::epochs::Epochs;
-use crate::event_loop::{HandlerId, Idle, Pace, PollSettings, Remote, Turn};
+use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
 use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
 
 /// Requests admitted from one queue per iteration, at most. It bounds how long the other queues of
@@ -52,13 +52,13 @@ pub(crate) struct Vring {
     /// How often in a row nothing was found in it while it was active.
     pub empty_looks: u16,
     /// How long it keeps the loop waiting.
-    pace: Pace,
+    predictor: PollPredictor,
     /// Other threads reach it, as one of its export's.
     pub registration: Option<QueueRegistration>,
 }
 
 impl Vring {
-    /// A queue that is not in any list yet. `place` is its place among the plane's, which `remote` leads to. `attach` makes the
+    /// A queue that is not in any list yet. `place` is its place among the runner's, which `remote` leads to. `attach` makes the
     /// route to a disk.
     pub fn new(
         setup: VringSetup,
@@ -110,7 +110,7 @@ impl Vring {
             stopping: None,
             stop: Stop::Return,
             empty_looks: 0,
-            pace: Pace::default(),
+            predictor: PollPredictor::default(),
             registration: None,
         };
         Ok((vring, kick))
@@ -251,13 +251,13 @@ impl Vring {
             in_flight => Turn::Disk { in_flight },
         };
         let progress = self.progress(in_flight);
-        self.pace.poll_until(settings, now_ns, progress, turn)
+        self.predictor.poll_until(settings, now_ns, progress, turn)
     }
 
     /// The idle time after [`Vring::poll_until`] has ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
         let progress = self.progress(self.device.in_flight().requests);
-        self.pace.learn(settings, idle, progress);
+        self.predictor.learn(settings, idle, progress);
     }
 
     /// Changes with every request that is taken and every completion.

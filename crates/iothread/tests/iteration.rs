@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::iothread::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    HandlerId, Idle, Interest, IoThread, Pace, Plane, PollSettings, Readiness, Turn,
+    HandlerId, Idle, Interest, IoThread, PollPredictor, PollSettings, Readiness, Runner, Turn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -22,45 +22,45 @@ struct Recorder {
     poll_hits_after: Option<u32>,
     polls: u32,
     park_finds: bool,
-    pace: Pace,
+    predictor: PollPredictor,
     progress: u64,
 }
 
-impl Plane for Recorder {
+impl Runner for Recorder {
     type Handler = u32;
     type Timer = u32;
     type Message = u32;
 
-    fn ready(&mut self, cx: &mut PlaneContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
+    fn ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
         assert_eq!(self.ids[&tag], id);
         self.log.push(format!("ready {tag}"));
         for victim in self.deletes.remove(&tag).unwrap_or_default() {
             assert!(cx.delete(self.ids[&victim]).is_some());
         }
     }
-    fn expired(&mut self, _: &mut PlaneContext<Self>, timer: u32) {
+    fn expired(&mut self, _: &mut RunnerContext<Self>, timer: u32) {
         self.log.push(format!("timer {timer}"));
     }
-    fn message(&mut self, cx: &mut PlaneContext<Self>, message: u32) {
+    fn message(&mut self, cx: &mut RunnerContext<Self>, message: u32) {
         if let Some(delay_ns) = message.checked_sub(SET_TIMER) {
             cx.add_timer(cx.now_ns() + u64::from(delay_ns), delay_ns);
             return;
         }
         self.log.push(format!("message {message}"));
     }
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("reap".into());
     }
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {
+    fn complete(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("complete".into());
     }
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {
+    fn notify(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("notify".into());
     }
-    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+    fn admit(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("admit".into());
     }
-    fn submit(&mut self, _: &mut PlaneContext<Self>) {
+    fn submit(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("submit".into());
     }
     fn busy(&self) -> bool {
@@ -71,18 +71,18 @@ impl Plane for Recorder {
         self.poll_hits_after.is_some_and(|after| self.polls > after)
     }
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        self.pace
+        self.predictor
             .poll_until(settings, now_ns, self.progress, Turn::Guest)
     }
     fn learn(&mut self, settings: &PollSettings, idle: Idle) {
         self.progress += 1;
-        self.pace.learn(settings, idle, self.progress);
+        self.predictor.learn(settings, idle, self.progress);
     }
-    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
         self.log.push("park".into());
         self.park_finds
     }
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
+    fn stopped(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("stopped".into());
     }
 }
@@ -105,15 +105,15 @@ impl Bench {
         let raw_ref = &mut raw;
         let iothread =
             IoThread::new::<std::io::Error>(Box::new(kernel.clone()), polling, |cx, _| {
-                let mut plane = Recorder::default();
+                let mut runner = Recorder::default();
                 for tag in 0..handlers {
                     let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
                     raw_ref.insert(tag, fd.as_raw_fd());
-                    plane
+                    runner
                         .ids
                         .insert(tag, cx.add(fd, Interest::ReadableEdge, tag)?);
                 }
-                Ok(plane)
+                Ok(runner)
             })
             .unwrap();
         Bench {
@@ -142,7 +142,7 @@ impl Bench {
 
     fn iterate(&mut self) -> Vec<String> {
         self.iothread.iterate().unwrap();
-        std::mem::take(&mut self.iothread.plane().log)
+        std::mem::take(&mut self.iothread.runner().log)
     }
 }
 
@@ -160,8 +160,8 @@ fn phases_run_in_their_order_then_the_plane_parks_and_the_loop_blocks() {
 fn a_deleted_handler_is_not_called_though_it_was_ready_in_the_same_iteration() {
     let mut bench = Bench::no_polling(4);
     // 0 deletes itself and 2, which stands behind it; 3 deletes 1, which ran before.
-    bench.iothread.plane().deletes.insert(0, vec![0, 2]);
-    bench.iothread.plane().deletes.insert(3, vec![1]);
+    bench.iothread.runner().deletes.insert(0, vec![0, 2]);
+    bench.iothread.runner().deletes.insert(3, vec![1]);
     bench.ready(&[0, 1, 2, 3]);
     let log = bench.iterate();
     assert_eq!(log[6..], ["ready 0", "ready 1", "ready 3"]);
@@ -181,13 +181,13 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
         victim: Option<HandlerId>,
         heard: Vec<&'static str>,
     }
-    impl Plane for Reuser {
+    impl Runner for Reuser {
         type Handler = &'static str;
         type Timer = ();
         type Message = ();
         fn ready(
             &mut self,
-            cx: &mut PlaneContext<Self>,
+            cx: &mut RunnerContext<Self>,
             _: HandlerId,
             tag: &'static str,
             _: Readiness,
@@ -199,13 +199,13 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
                 assert_ne!(reused, self.victim.unwrap());
             }
         }
-        fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-        fn message(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-        fn reap(&mut self, _: &mut PlaneContext<Self>) {}
-        fn complete(&mut self, _: &mut PlaneContext<Self>) {}
-        fn notify(&mut self, _: &mut PlaneContext<Self>) {}
-        fn admit(&mut self, _: &mut PlaneContext<Self>) {}
-        fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+        fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn reap(&mut self, _: &mut RunnerContext<Self>) {}
+        fn complete(&mut self, _: &mut RunnerContext<Self>) {}
+        fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+        fn admit(&mut self, _: &mut RunnerContext<Self>) {}
+        fn submit(&mut self, _: &mut RunnerContext<Self>) {}
         fn busy(&self) -> bool {
             false
         }
@@ -216,10 +216,10 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
             0
         }
         fn learn(&mut self, _: &PollSettings, _: Idle) {}
-        fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+        fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
             false
         }
-        fn stopped(&mut self, _: &mut PlaneContext<Self>) {}
+        fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
     }
     let kernel = FakePoller::default();
     let mut raw = Vec::new();
@@ -242,16 +242,16 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
     .unwrap();
     kernel.state().ready.extend(&raw);
     iothread.iterate().unwrap();
-    assert_eq!(iothread.plane().heard, ["first"]);
+    assert_eq!(iothread.runner().heard, ["first"]);
     kernel.state().ready.push_back(raw[1]);
     iothread.iterate().unwrap();
-    assert_eq!(iothread.plane().heard, ["first", "newcomer"]);
+    assert_eq!(iothread.runner().heard, ["first", "newcomer"]);
 }
 
 #[test]
 fn a_busy_plane_is_not_kept_waiting_but_descriptors_are_looked_at_now_and_then() {
     let mut bench = Bench::no_polling(1);
-    bench.iothread.plane().busy = true;
+    bench.iothread.runner().busy = true;
     bench.ready(&[0]);
     let mut iterations = 0;
     loop {
@@ -316,10 +316,10 @@ fn polling_starts_when_waits_are_short_and_a_hit_needs_no_wait() {
     bench.kernel.state().tick_ns = 100;
     bench.ready(&[0]);
     bench.iterate();
-    assert_eq!(bench.iothread.plane().polls, 0, "the window starts closed");
-    bench.iothread.plane().poll_hits_after = Some(3);
+    assert_eq!(bench.iothread.runner().polls, 0, "the window starts closed");
+    bench.iothread.runner().poll_hits_after = Some(3);
     let log = bench.iterate();
-    assert_eq!(bench.iothread.plane().polls, 4, "it polls until it hits");
+    assert_eq!(bench.iothread.runner().polls, 4, "it polls until it hits");
     assert!(!log.contains(&"park".to_owned()));
     assert_eq!(
         bench.kernel.state().waits.len(),
@@ -340,21 +340,21 @@ fn iterations_sleeps_and_polls_are_counted_however_an_iteration_ends() {
     bench.ready(&[0]);
     bench.iterate();
     assert_eq!(figures(), (1, 1, (0, 0)), "blocked");
-    bench.iothread.plane().poll_hits_after = Some(3);
+    bench.iothread.runner().poll_hits_after = Some(3);
     bench.iterate();
     assert_eq!(figures(), (2, 1, (1, 1)), "found something in its window");
     bench.iterate();
     assert_eq!(figures(), (3, 1, (2, 2)), "found something at first sight");
     assert!(totals.poll_time_ns() > 0);
-    bench.iothread.plane().busy = true;
+    bench.iothread.runner().busy = true;
     bench.iterate();
     assert_eq!(figures(), (4, 1, (2, 2)), "had work left");
-    bench.iothread.plane().busy = false;
-    bench.iothread.plane().poll_hits_after = None;
-    bench.iothread.plane().park_finds = true;
+    bench.iothread.runner().busy = false;
+    bench.iothread.runner().poll_hits_after = None;
+    bench.iothread.runner().park_finds = true;
     bench.iterate();
     assert_eq!(figures(), (5, 1, (3, 2)), "found something when it parked");
-    bench.iothread.plane().park_finds = false;
+    bench.iothread.runner().park_finds = false;
     bench.iterate();
     let (iterations, sleeps, (_, hits)) = figures();
     assert_eq!((iterations, sleeps, hits), (6, 2, 2), "blocked again");
@@ -373,11 +373,11 @@ fn an_idle_loop_stops_polling() {
         .send(SET_TIMER + 1_000_000_000)
         .unwrap();
     bench.iterate();
-    assert!(bench.iothread.plane().polls > 0, "it had polled");
-    bench.iothread.plane().polls = 0;
+    assert!(bench.iothread.runner().polls > 0, "it had polled");
+    bench.iothread.runner().polls = 0;
     bench.ready(&[0]);
     bench.iterate();
-    assert_eq!(bench.iothread.plane().polls, 0);
+    assert_eq!(bench.iothread.runner().polls, 0);
 }
 
 /// A loop whose window is open for about 70 us, and polls in vain.
@@ -428,7 +428,7 @@ fn while_it_polls_a_timer_expires_in_time() {
 #[test]
 fn what_parking_finds_keeps_the_loop_awake() {
     let mut bench = Bench::no_polling(0);
-    bench.iothread.plane().park_finds = true;
+    bench.iothread.runner().park_finds = true;
     assert_eq!(bench.iterate().last().unwrap(), "park");
     assert!(bench.kernel.state().waits.is_empty());
 }
@@ -436,7 +436,7 @@ fn what_parking_finds_keeps_the_loop_awake() {
 #[test]
 fn a_loop_that_always_finds_something_while_parking_still_looks_at_its_descriptors() {
     let mut bench = Bench::no_polling(1);
-    bench.iothread.plane().park_finds = true;
+    bench.iothread.runner().park_finds = true;
     bench.ready(&[0]);
     let heard = (0..100).any(|_| bench.iterate().contains(&"ready 0".to_owned()));
     assert!(heard, "the descriptor was starved");
@@ -461,6 +461,6 @@ fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
     assert_eq!(log[..2], ["message 1", "message 2"]);
     remote.stop().unwrap();
     assert!(!bench.iothread.iterate().unwrap());
-    assert_eq!(bench.iothread.plane().log.last().unwrap(), "stopped");
+    assert_eq!(bench.iothread.runner().log.last().unwrap(), "stopped");
     assert!(remote.send(3).is_err(), "a stopped loop takes no mail");
 }

@@ -1,4 +1,4 @@
-//! Services of the loop for its plane: watch a descriptor, set a timer, read the clock.
+//! Services of the loop for its runner: watch a descriptor, set a timer, read the clock.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::event_loop::poller::{Interest, Poller};
 use crate::event_loop::timers::{TimerId, Timers};
 use crate::event_loop::totals::LoopTotals;
 
-/// The loop as its plane sees it, generic over the plane's tags for handlers and timers.
+/// The loop as its runner sees it, generic over the runner's tags for handlers and timers.
 pub struct Context<H, T> {
     pub(crate) poller: Box<dyn Poller>,
     pub(crate) handlers: Handlers<H>,
@@ -29,7 +29,7 @@ impl<H: Copy, T: Copy> Context<H, T> {
         }
     }
 
-    /// Watches `fd`, which the loop owns from now on; the plane hears `handler` when it is ready.
+    /// Watches `fd`, which the loop owns from now on; the runner hears `handler` when it is ready.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` says; the descriptor is closed then.

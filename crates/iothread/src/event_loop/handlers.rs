@@ -40,7 +40,7 @@ enum Slot<H, D> {
     Used { fd: D, handler: H },
 }
 
-/// The slab. `H` is a small copyable tag: what the plane wants to hear back when the descriptor
+/// The slab. `H` is a small copyable tag: what the runner wants to hear back when the descriptor
 /// is ready. `D` is the descriptor; only a measurement of the slab alone has another one.
 pub struct Handlers<H, D = OwnedFd> {
     slots: Vec<(u32, Slot<H, D>)>,

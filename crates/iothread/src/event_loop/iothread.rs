@@ -5,7 +5,7 @@
 //! phase that it belongs to; there is no list of deferred callbacks.
 //!
 //! Between two iterations the loop, in this order: reads its mail, lets due timers expire, and, when
-//! the plane is not busy, polls for a while, then parks the plane (which asks its guests for kicks
+//! the runner is not busy, polls for a while, then parks the runner (which asks its guests for kicks
 //! again and looks once more) and blocks.
 
 use std::io;
@@ -15,9 +15,9 @@ use crate::event_loop::budget::Budget;
 use crate::event_loop::context::Context;
 use crate::event_loop::handlers::HandlerId;
 use crate::event_loop::mailbox::{Mail, Mailbox, Remote};
-use crate::event_loop::pace::{Idle, PollSettings, Polled};
+use crate::event_loop::poll_predictor::{Idle, PollSettings, Polled};
 use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
-use crate::event_loop::traced;
+use crate::event_loop::tracepoints;
 use crate::event_loop::wake::Wake;
 
 /// A busy loop looks at its descriptors every so many iterations: often enough that a kick of a
@@ -36,8 +36,8 @@ const FREE_LOOKS: u32 = 16;
 ///
 /// All methods run on the loop's thread. The five phases are called once per iteration, in the
 /// order in which they stand here.
-pub trait Plane {
-    /// What the plane wants to hear back of a ready descriptor.
+pub trait Runner {
+    /// What the runner wants to hear back of a ready descriptor.
     type Handler: Copy;
     /// What it wants to hear back of an expired timer.
     type Timer: Copy;
@@ -47,52 +47,52 @@ pub trait Plane {
     /// A descriptor is ready.
     fn ready(
         &mut self,
-        cx: &mut PlaneContext<Self>,
+        cx: &mut RunnerContext<Self>,
         id: HandlerId,
         handler: Self::Handler,
         readiness: Readiness,
     );
     /// A timer has expired.
-    fn expired(&mut self, cx: &mut PlaneContext<Self>, timer: Self::Timer);
+    fn expired(&mut self, cx: &mut RunnerContext<Self>, timer: Self::Timer);
     /// A control message.
-    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Self::Message);
+    fn message(&mut self, cx: &mut RunnerContext<Self>, message: Self::Message);
 
     /// Phase 1: takes finished requests off the engines' completion rings.
-    fn reap(&mut self, cx: &mut PlaneContext<Self>);
+    fn reap(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 2: devices write status and data, used entries are filled.
-    fn complete(&mut self, cx: &mut PlaneContext<Self>);
+    fn complete(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 3: each queue that completed something publishes once and signals at most once.
-    fn notify(&mut self, cx: &mut PlaneContext<Self>);
+    fn notify(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 4: queues with new descriptors are drained into block requests.
-    fn admit(&mut self, cx: &mut PlaneContext<Self>);
+    fn admit(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 5: engines hand what is pending to the kernel.
-    fn submit(&mut self, cx: &mut PlaneContext<Self>);
+    fn submit(&mut self, cx: &mut RunnerContext<Self>);
 
     /// Whether the next iteration has work for sure: then the loop neither polls nor blocks.
     fn busy(&self) -> bool;
     /// Looks, in user space only, whether anything that was lately active has work again.
     fn poll(&mut self) -> bool;
     /// The loop has run dry. Until when polling pays for any of what was lately active, as its
-    /// [`crate::event_loop::Pace`] says; a time that has passed when it does not pay. Only called when polling is on.
+    /// [`crate::event_loop::PollPredictor`] says; a time that has passed when it does not pay. Only called when polling is on.
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
-    /// The idle time after [`Plane::poll_until`] has ended, and one iteration has run since: what has
+    /// The idle time after [`Runner::poll_until`] has ended, and one iteration has run since: what has
     /// made progress in it can learn.
     fn learn(&mut self, settings: &PollSettings, idle: Idle);
     /// The loop is about to block: asks the guests for kicks again. True when something came in
     /// just before that: then the loop does not block.
-    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool;
+    fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool;
     /// The loop has ended and will not run again.
-    fn stopped(&mut self, cx: &mut PlaneContext<Self>);
+    fn stopped(&mut self, cx: &mut RunnerContext<Self>);
 }
 
-/// The context of a plane.
-pub type PlaneContext<P> = Context<<P as Plane>::Handler, <P as Plane>::Timer>;
+/// The context of a runner.
+pub type RunnerContext<P> = Context<<P as Runner>::Handler, <P as Runner>::Timer>;
 
-/// One loop with its plane. [`IoThread::spawn`] gives it a thread; [`IoThread::iterate`] runs it
+/// One loop with its runner. [`IoThread::spawn`] gives it a thread; [`IoThread::iterate`] runs it
 /// step by step, for tests.
-pub struct IoThread<P: Plane> {
-    plane: P,
-    cx: PlaneContext<P>,
+pub struct IoThread<P: Runner> {
+    runner: P,
+    cx: RunnerContext<P>,
     mailbox: Arc<Mailbox<P::Message>>,
     wake: Arc<Wake>,
     polling: PollSettings,
@@ -112,24 +112,24 @@ pub struct IoThread<P: Plane> {
 /// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
 const WAKE_COOKIE: u64 = u64::MAX;
 
-impl<P: Plane> IoThread<P> {
-    /// A loop over `poller`. `make_plane` builds the plane, which may register handlers.
+impl<P: Runner> IoThread<P> {
+    /// A loop over `poller`. `make_runner` builds the runner, which may register handlers.
     ///
     /// # Errors
-    /// When an eventfd cannot be had or watched, or `make_plane` fails.
+    /// When an eventfd cannot be had or watched, or `make_runner` fails.
     pub fn new<E: From<io::Error>>(
         poller: Box<dyn Poller>,
         polling: PollSettings,
-        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>,
+        make_runner: impl FnOnce(&mut RunnerContext<P>, &Remote<P::Message>) -> Result<P, E>,
     ) -> Result<Self, E> {
         let wake = Arc::new(Wake::new()?);
         let mailbox = Arc::new(Mailbox::new(wake.clone()));
         let mut cx = Context::new(poller);
         cx.poller
             .add(wake.fd(), Interest::ReadableEdge, WAKE_COOKIE)?;
-        let plane = make_plane(&mut cx, &Remote::new(mailbox.clone()))?;
+        let runner = make_runner(&mut cx, &Remote::new(mailbox.clone()))?;
         Ok(IoThread {
-            plane,
+            runner,
             cx,
             mailbox,
             wake,
@@ -150,13 +150,13 @@ impl<P: Plane> IoThread<P> {
         Remote::new(self.mailbox.clone())
     }
 
-    /// The plane, for tests that run the loop step by step.
-    pub fn plane(&mut self) -> &mut P {
-        &mut self.plane
+    /// The runner, for tests that run the loop step by step.
+    pub fn runner(&mut self) -> &mut P {
+        &mut self.runner
     }
 
-    /// What the plane sees of this loop, for tests that run it step by step.
-    pub fn context(&mut self) -> &mut PlaneContext<P> {
+    /// What the runner sees of this loop, for tests that run it step by step.
+    pub fn context(&mut self) -> &mut RunnerContext<P> {
         &mut self.cx
     }
 
@@ -167,22 +167,22 @@ impl<P: Plane> IoThread<P> {
     pub fn iterate(&mut self) -> io::Result<bool> {
         if self.wake.take() && self.read_mail() {
             self.mailbox.close();
-            self.plane.stopped(&mut self.cx);
+            self.runner.stopped(&mut self.cx);
             return Ok(false);
         }
         self.expire_timers();
 
-        let (plane, cx) = (&mut self.plane, &mut self.cx);
-        plane.reap(cx);
-        plane.complete(cx);
-        plane.notify(cx);
-        plane.admit(cx);
-        plane.submit(cx);
+        let (runner, cx) = (&mut self.runner, &mut self.cx);
+        runner.reap(cx);
+        runner.complete(cx);
+        runner.notify(cx);
+        runner.admit(cx);
+        runner.submit(cx);
         if let Some(idle) = self.idle.take() {
-            plane.learn(&self.polling, idle);
+            runner.learn(&self.polling, idle);
         }
 
-        if self.plane.busy() {
+        if self.runner.busy() {
             self.busy()?;
         } else {
             self.idle()?;
@@ -204,7 +204,7 @@ impl<P: Plane> IoThread<P> {
         let mut stop = false;
         for mail in self.mailbox.take() {
             match mail {
-                Mail::Plane(message) => self.plane.message(&mut self.cx, message),
+                Mail::Message(message) => self.runner.message(&mut self.cx, message),
                 Mail::Polling(settings) => {
                     self.polling = settings;
                     (self.hot, self.idle) = (false, None);
@@ -222,7 +222,7 @@ impl<P: Plane> IoThread<P> {
         }
         let now_ns = self.cx.now_ns();
         while let Some(timer) = self.cx.timers.pop_expired(now_ns) {
-            self.plane.expired(&mut self.cx, timer);
+            self.runner.expired(&mut self.cx, timer);
         }
     }
 
@@ -242,7 +242,7 @@ impl<P: Plane> IoThread<P> {
         if self.polls() && self.poll()? {
             return self.busy();
         }
-        if self.plane.park(&mut self.cx) || !self.wake.prepare_sleep() {
+        if self.runner.park(&mut self.cx) || !self.wake.prepare_sleep() {
             // Not idle after all; descriptors are looked at all the same, now and then.
             return self.busy();
         }
@@ -257,9 +257,9 @@ impl<P: Plane> IoThread<P> {
         self.busy_iterations = 0;
         let deadline_ns = self.cx.timers.next_deadline_ns();
         let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.cx.now_ns()));
-        traced::sleep(timeout_ns);
+        tracepoints::sleep(timeout_ns);
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
-        traced::wake(self.events.len());
+        tracepoints::wake(self.events.len());
         self.wake.awake();
         waited?;
         if self.polls() {
@@ -279,7 +279,7 @@ impl<P: Plane> IoThread<P> {
     }
 
     fn looks_alive(&mut self) -> bool {
-        self.plane.poll() || self.wake.is_notified()
+        self.runner.poll() || self.wake.is_notified()
     }
 
     /// Polls for as long as what was lately active makes it worth while; true when there is work.
@@ -288,14 +288,14 @@ impl<P: Plane> IoThread<P> {
             for _ in 0..FREE_LOOKS {
                 if self.looks_alive() {
                     self.cx.totals.polled(true);
-                    traced::poll_end(true, 0);
+                    tracepoints::poll_end(true, 0);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
             }
         }
         let start_ns = self.cx.now_ns();
-        let end_ns = self.plane.poll_until(&self.polling, start_ns);
+        let end_ns = self.runner.poll_until(&self.polling, start_ns);
         let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
         self.polled = Polled::Not;
         self.hot = window_ns > 0
@@ -309,12 +309,12 @@ impl<P: Plane> IoThread<P> {
         self.budget.spend(spent_ns);
         self.cx.totals.polled(found);
         self.cx.totals.poll_time_ns.add(spent_ns);
-        traced::poll_end(found, spent_ns);
+        tracepoints::poll_end(found, spent_ns);
     }
 
     fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
-        traced::poll_begin(end_ns - start_ns);
+        tracepoints::poll_begin(end_ns - start_ns);
         loop {
             let found = self.looks_alive();
             let now_ns = self.cx.now_ns();
@@ -351,14 +351,14 @@ impl<P: Plane> IoThread<P> {
         Ok(())
     }
 
-    /// Tells the plane of each ready descriptor whose handler still exists.
+    /// Tells the runner of each ready descriptor whose handler still exists.
     fn dispatch(&mut self) {
         for index in 0..self.events.len() {
             let Event { cookie, readiness } = self.events[index];
             // The wake-up's own cookie is no handler's either: the mailbox is read anyway.
             let id = HandlerId::from_cookie(cookie);
             if let Some(handler) = self.cx.handlers.get(id) {
-                self.plane.ready(&mut self.cx, id, handler, readiness);
+                self.runner.ready(&mut self.cx, id, handler, readiness);
             }
         }
     }

@@ -5,12 +5,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::event_loop::pace::PollSettings;
+use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::wake::Wake;
 
-/// What can be in the mailbox: the plane's messages, and those for the loop itself.
+/// What can be in the mailbox: the runner's messages, and those for the loop itself.
 pub(crate) enum Mail<M> {
-    Plane(M),
+    Message(M),
     Polling(PollSettings),
     Stop,
 }
@@ -83,7 +83,7 @@ impl<M: Send> Remote<M> {
     /// # Errors
     /// [`Stopped`] when the loop has ended.
     pub fn send(&self, message: M) -> Result<(), Stopped> {
-        self.deliver(Mail::Plane(message))
+        self.deliver(Mail::Message(message))
     }
 
     /// Changes how long the loop polls.

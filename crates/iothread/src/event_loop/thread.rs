@@ -1,14 +1,14 @@
 //! The thread that a loop runs on: its start, its name, its end.
 //!
 //! The loop is built, run and dropped on that thread. What is not here: its CPUs, which whoever makes
-//! the plane may bind before anything else.
+//! the runner may bind before anything else.
 
 use std::io;
 use std::thread::JoinHandle;
 
-use crate::event_loop::iothread::{IoThread, Plane, PlaneContext};
+use crate::event_loop::iothread::{IoThread, Runner, RunnerContext};
 use crate::event_loop::mailbox::Remote;
-use crate::event_loop::pace::PollSettings;
+use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::poller::Epoll;
 
 /// Why an iothread could not be started.
@@ -47,12 +47,12 @@ impl Drop for AbortOnPanic {
 }
 
 /// A running iothread, as its owner holds it.
-pub struct Running<M> {
+pub struct ThreadHandle<M> {
     remote: Remote<M>,
     thread: JoinHandle<()>,
 }
 
-impl<M: Send> Running<M> {
+impl<M: Send> ThreadHandle<M> {
     /// To reach it with.
     #[must_use]
     pub fn remote(&self) -> &Remote<M> {
@@ -70,21 +70,21 @@ impl<M: Send> Running<M> {
     }
 }
 
-impl<P: Plane + 'static> IoThread<P>
+impl<P: Runner + 'static> IoThread<P>
 where
     P::Message: 'static,
 {
     /// Starts an iothread named `IO <name>` on the kernel's epoll.
     ///
     /// # Errors
-    /// [`SpawnError`], or the error of `make_plane`, which runs on the new thread.
+    /// [`SpawnError`], or the error of `make_runner`, which runs on the new thread.
     pub fn spawn<E>(
         name: &str,
         polling: PollSettings,
-        make_plane: impl FnOnce(&mut PlaneContext<P>, &Remote<P::Message>) -> Result<P, E>
+        make_runner: impl FnOnce(&mut RunnerContext<P>, &Remote<P::Message>) -> Result<P, E>
         + Send
         + 'static,
-    ) -> Result<Running<P::Message>, E>
+    ) -> Result<ThreadHandle<P::Message>, E>
     where
         E: From<SpawnError> + From<io::Error> + Send + 'static,
     {
@@ -96,7 +96,7 @@ where
                 name: owned_name,
                 error,
             })?;
-            IoThread::new(Box::new(poller), polling, make_plane)
+            IoThread::new(Box::new(poller), polling, make_runner)
         };
         let thread = std::thread::Builder::new()
             // The kernel cuts a thread's name after 15 bytes.
@@ -121,7 +121,7 @@ where
                 error,
             })?;
         match start.recv() {
-            Ok(Ok(remote)) => Ok(Running { remote, thread }),
+            Ok(Ok(remote)) => Ok(ThreadHandle { remote, thread }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SpawnError::Thread {
                 name: name.to_owned(),

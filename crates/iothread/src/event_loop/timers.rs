@@ -18,7 +18,7 @@ pub struct TimerId {
 /// Heap entries that may be dead before a rebuild is worth its while.
 const LEFTOVERS_TOLERATED: usize = 64;
 
-/// The timers of one loop; `T` is what the plane wants to hear back.
+/// The timers of one loop; `T` is what the runner wants to hear back.
 pub struct Timers<T> {
     heap: BinaryHeap<Reverse<(u64, TimerId)>>,
     slots: Vec<(u32, Option<T>)>,

@@ -42,7 +42,7 @@ impl IoStatus {
 }
 
 /// A queue that runs.
-struct Running {
+struct QueueAddress {
     remote: Remote<Message>,
     place: u32,
     stats: Arc<QueueStats>,
@@ -62,7 +62,7 @@ impl QueueRegistration {
         place: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
-        export.waiting().queues().push(Running {
+        export.waiting().queues().push(QueueAddress {
             remote: remote.clone(),
             place,
             stats: stats.clone(),
@@ -84,7 +84,7 @@ pub struct WaitingRequests {
     count: AtomicU64,
     no_space: AtomicBool,
     late: AtomicU64,
-    queues: Mutex<Vec<Running>>,
+    queues: Mutex<Vec<QueueAddress>>,
 }
 
 impl WaitingRequests {
@@ -143,7 +143,7 @@ impl WaitingRequests {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
     }
 
-    fn queues(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn queues(&self) -> MutexGuard<'_, Vec<QueueAddress>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

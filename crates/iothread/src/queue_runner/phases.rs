@@ -1,18 +1,18 @@
 //! The five phases of an iteration, and the messages between iterations.
 
 use super::{Handler, QueueRunner, UNKICKED_LOOK_NS};
-use crate::event_loop::iothread::PlaneContext;
-use crate::event_loop::{HandlerId, Idle, Plane, PollSettings, Readiness};
+use crate::event_loop::iothread::RunnerContext;
+use crate::event_loop::{HandlerId, Idle, PollSettings, Readiness, Runner};
 use crate::messages::Message;
 use crate::totals;
 use crate::vring::Vring;
 
-impl Plane for QueueRunner {
+impl Runner for QueueRunner {
     type Handler = Handler;
     type Timer = ();
     type Message = Message;
 
-    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+    fn ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
         match handler {
             // The reap phase looks at the ring anyway.
             Handler::Engine => {}
@@ -21,12 +21,12 @@ impl Plane for QueueRunner {
         }
     }
 
-    fn expired(&mut self, cx: &mut PlaneContext<Self>, (): ()) {
+    fn expired(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
         self.tend_all(cx);
     }
 
-    fn message(&mut self, cx: &mut PlaneContext<Self>, message: Message) {
+    fn message(&mut self, cx: &mut RunnerContext<Self>, message: Message) {
         // The receiver of an answer may be gone; ignore the error.
         match message {
             Message::Start(setup, reply) => {
@@ -64,30 +64,30 @@ impl Plane for QueueRunner {
         }
     }
 
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {
         if self.completions.is_empty() {
             self.io.reap(&mut self.completions);
         }
     }
 
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {
+    fn complete(&mut self, _: &mut RunnerContext<Self>) {
         self.has_dispatched = !self.completions.is_empty();
         if self.has_dispatched {
             self.dispatch_completions();
         }
     }
 
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {
+    fn notify(&mut self, _: &mut RunnerContext<Self>) {
         self.publish();
     }
 
-    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+    fn admit(&mut self, _: &mut RunnerContext<Self>) {
         let admit =
             |vring: &mut Vring| vring.admit(&mut self.chain, &mut self.io, || self.clock.now());
         self.more = self.lists.admit(&mut self.vrings, admit);
     }
 
-    fn submit(&mut self, cx: &mut PlaneContext<Self>) {
+    fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.flush_batch();
         if !self.has_dispatched && self.io.has_completions() {
             self.answer_at_once();
@@ -115,7 +115,7 @@ impl Plane for QueueRunner {
             || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
     }
 
-    fn park(&mut self, cx: &mut PlaneContext<Self>) -> bool {
+    fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let parked = self.lists.park(&mut self.vrings);
         if parked.unkicked {
             let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
@@ -148,7 +148,7 @@ impl Plane for QueueRunner {
         }
     }
 
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {
+    fn stopped(&mut self, _: &mut RunnerContext<Self>) {
         self.trace.print();
         tracing::debug!("iothread stopped");
         totals::log(&self.io);

@@ -6,7 +6,7 @@ use virtqueue::control::{QueueCommand, StartError};
 
 use super::{Controls, Handler, QueueRunner};
 use crate::event_loop::Interest;
-use crate::event_loop::iothread::PlaneContext;
+use crate::event_loop::iothread::RunnerContext;
 use crate::messages::{DeviceCommand, ScsiDisk};
 use crate::vring::Vring;
 
@@ -95,7 +95,7 @@ pub(super) fn set_kick(
     vring: &mut Vring,
     kick: Option<OwnedFd>,
     place: u32,
-    cx: &mut PlaneContext<QueueRunner>,
+    cx: &mut RunnerContext<QueueRunner>,
 ) -> Result<(), StartError> {
     if vring.stopping.is_none() {
         let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(place));

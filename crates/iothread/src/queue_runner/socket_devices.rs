@@ -6,10 +6,10 @@ use std::sync::mpsc::Sender;
 use block::Node;
 
 use super::{Handler, QueueRunner};
-use crate::event_loop::iothread::PlaneContext;
+use crate::event_loop::iothread::RunnerContext;
 use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
-use crate::socket_devices::{Running, now_ns};
+use crate::socket_devices::{RunningSocketDevice, now_ns};
 
 /// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
 const RING_LOOKS: u32 = 8;
@@ -17,14 +17,14 @@ const RING_LOOKS: u32 = 8;
 impl QueueRunner {
     pub(super) fn start_socket_device(
         &mut self,
-        cx: &mut PlaneContext<Self>,
+        cx: &mut RunnerContext<Self>,
         device: Box<dyn SocketDevice>,
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
         let place = self.vrings.reserve();
         let (_, mut controls) = self.controls(cx, place);
         let disks = nodes.iter().map(|node| controls.attach(node)).collect();
-        let running = Running::new(device, disks, place);
+        let running = RunningSocketDevice::new(device, disks, place);
         self.vrings.socket_devices.put(running);
         self.lists.make_room(self.vrings.count());
         self.trace.make_room(self.vrings.count());
@@ -81,20 +81,20 @@ impl QueueRunner {
     }
 
     /// Its turn, and then what it needs of the loop.
-    fn tend(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
+    fn tend(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
         self.run_socket_device(place);
         self.look_after(cx, place);
     }
 
     /// What socket devices need of the loop.
     #[cold]
-    pub(super) fn tend_waiting_socket_devices(&mut self, cx: &mut PlaneContext<Self>) {
+    pub(super) fn tend_waiting_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
         while let Some(place) = self.vrings.socket_devices.next_wanting() {
             self.look_after(cx, place);
         }
     }
 
-    fn look_after(&mut self, cx: &mut PlaneContext<Self>, place: u32) {
+    fn look_after(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
         let Some(running) = self.vrings.socket_devices.get_mut(place) else {
             return;
         };
@@ -132,9 +132,9 @@ impl QueueRunner {
         }
     }
 
-    /// The plane's timer has expired, which is one for all.
+    /// The runner's timer has expired, which is one for all.
     #[cold]
-    pub(super) fn tend_all(&mut self, cx: &mut PlaneContext<Self>) {
+    pub(super) fn tend_all(&mut self, cx: &mut RunnerContext<Self>) {
         for place in self.vrings.socket_devices.places() {
             self.tend(cx, place);
         }
@@ -142,7 +142,7 @@ impl QueueRunner {
 
     pub(super) fn stop_socket_device(
         &mut self,
-        cx: &mut PlaneContext<Self>,
+        cx: &mut RunnerContext<Self>,
         place: u32,
         reply: Sender<u32>,
     ) {
@@ -157,7 +157,7 @@ impl QueueRunner {
     #[cold]
     pub(super) fn control_socket_device(
         &mut self,
-        cx: &mut PlaneContext<Self>,
+        cx: &mut RunnerContext<Self>,
         place: u32,
         command: SocketDeviceCommand,
     ) {
@@ -201,7 +201,7 @@ impl QueueRunner {
         }
     }
 
-    fn end_socket_device(&mut self, cx: &mut PlaneContext<Self>, place: u32, reply: &Sender<u32>) {
+    fn end_socket_device(&mut self, cx: &mut RunnerContext<Self>, place: u32, reply: &Sender<u32>) {
         let Some(running) = self.vrings.socket_devices.take(place) else {
             return;
         };

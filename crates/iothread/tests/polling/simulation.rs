@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::iothread::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    HandlerId, Idle, Interest, IoThread, Pace, Plane, PollSettings, Readiness, Turn,
+    HandlerId, Idle, Interest, IoThread, PollPredictor, PollSettings, Readiness, Runner, Turn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -51,7 +51,7 @@ struct Source {
     /// On a shared CPU: time that the source needs before its next event, and has not had.
     left_ns: u64,
     turn: Turn,
-    pace: Pace,
+    predictor: PollPredictor,
     fd: RawFd,
 }
 
@@ -89,21 +89,21 @@ impl Scripted {
     }
 }
 
-impl Plane for Scripted {
+impl Runner for Scripted {
     type Handler = ();
     type Timer = ();
     type Message = ();
 
-    fn ready(&mut self, _: &mut PlaneContext<Self>, _: HandlerId, (): (), _: Readiness) {}
-    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-    fn message(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {}
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {}
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {}
-    fn submit(&mut self, _: &mut PlaneContext<Self>) {}
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {}
+    fn ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, (): (), _: Readiness) {}
+    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {}
+    fn complete(&mut self, _: &mut RunnerContext<Self>) {}
+    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn submit(&mut self, _: &mut RunnerContext<Self>) {}
+    fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
 
-    fn admit(&mut self, _: &mut PlaneContext<Self>) {
+    fn admit(&mut self, _: &mut RunnerContext<Self>) {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
             if source.next_ns <= now_ns {
@@ -139,18 +139,18 @@ impl Plane for Scripted {
         }
         let until_ns = self.sources.iter_mut().map(|source| {
             let (progress, turn) = (source.events, source.turn);
-            source.pace.poll_until(settings, now_ns, progress, turn)
+            source.predictor.poll_until(settings, now_ns, progress, turn)
         });
         until_ns.max().unwrap_or(0)
     }
 
     fn learn(&mut self, settings: &PollSettings, idle: Idle) {
         for source in &mut self.sources {
-            source.pace.learn(settings, idle, source.events);
+            source.predictor.learn(settings, idle, source.events);
         }
     }
 
-    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
             if source.next_ns == u64::MAX {
@@ -188,7 +188,7 @@ impl Simulation {
                     next_ns: 1 + gap_ns,
                     left_ns: 0,
                     turn,
-                    pace: Pace::default(),
+                    predictor: PollPredictor::default(),
                     fd: raw,
                 });
             }
@@ -227,7 +227,7 @@ impl Simulation {
 
     /// Puts the sources on the loop's CPU, or on others, from their next event on.
     pub fn share_cpu(&mut self, share: bool) {
-        self.iothread.plane().share_cpu = share;
+        self.iothread.runner().share_cpu = share;
     }
 
     pub fn now_ns(&self) -> u64 {
@@ -240,7 +240,7 @@ impl Simulation {
         drop(state);
         Seen {
             polled_ns,
-            ..self.iothread.plane().seen
+            ..self.iothread.runner().seen
         }
     }
 }

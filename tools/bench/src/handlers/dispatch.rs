@@ -169,7 +169,7 @@ impl Dispatch {
     pub fn measure(&mut self, ready: usize, operations: usize, clock_ns: f64) -> Result<f64> {
         let rounds = operations.div_ceil(ready);
         let expected = rounds * ready;
-        self.iothread.plane().heard = 0;
+        self.iothread.runner().heard = 0;
         if self.reaction == Reaction::Renew && self.next == 0 {
             // Once is enough: nobody reads them, so they stay readable.
             self.ring(ready)?;
@@ -185,7 +185,7 @@ impl Dispatch {
                 .map_err(Error::io("run an iteration"))?;
         }
         cost.add(start.elapsed(), expected);
-        let plane = self.iothread.plane();
+        let plane = self.iothread.runner();
         if let Some(failure) = plane.failure.take() {
             return Err(Error::io("add a handler again")(failure));
         }

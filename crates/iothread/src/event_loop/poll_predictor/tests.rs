@@ -123,50 +123,50 @@ fn counts_never_overflow_and_are_never_all_forgotten() {
 #[test]
 fn guest_and_disk_are_learnt_apart() {
     // The guest asks once a second; its disk takes 60 us.
-    let mut pace = Pace::default();
+    let mut predictor = PollPredictor::default();
     let (mut now_ns, mut progress) = (1, 0);
     for _ in 0..20 {
         for (turn, gap_ns, window) in [
             (Turn::Guest, 1_000_000_000, 0),
             (Turn::Disk { in_flight: 1 }, 60_000, 70_000),
         ] {
-            let until_ns = pace.poll_until(&SETTINGS, now_ns, progress, turn);
+            let until_ns = predictor.poll_until(&SETTINGS, now_ns, progress, turn);
             if now_ns > 10_000_000_000 {
                 assert_eq!(until_ns, now_ns + window);
             }
             now_ns += gap_ns;
             progress += 1;
-            pace.learn(&SETTINGS, found(now_ns), progress);
+            predictor.learn(&SETTINGS, found(now_ns), progress);
         }
     }
 }
 
 #[test]
 fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
-    let mut pace = Pace::default();
+    let mut predictor = PollPredictor::default();
     for round in 0..10 {
         let begin_ns = 1 + round * 1_000_000;
         // Others need the loop every 10 us.
         for step in 0..7 {
             let now_ns = begin_ns + step * 10_000;
-            let until_ns = pace.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
+            let until_ns = predictor.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
             assert!(round < 3 || until_ns == begin_ns + 70_000);
-            pace.learn(&SETTINGS, found(now_ns + 9_000), round);
+            predictor.learn(&SETTINGS, found(now_ns + 9_000), round);
         }
-        pace.learn(&SETTINGS, found(begin_ns + 65_000), round + 1);
+        predictor.learn(&SETTINGS, found(begin_ns + 65_000), round + 1);
     }
 }
 
 #[test]
 fn a_long_queue_is_not_polled_for() {
-    let mut pace = Pace::default();
+    let mut predictor = PollPredictor::default();
     let mut windows = |in_flight, gap_ns: u64| {
         let mut window_ns = 0;
         for event in 0..100 {
             let now_ns = 1 + event * 1_000_000;
             let turn = Turn::Disk { in_flight };
-            window_ns = pace.poll_until(&SETTINGS, now_ns, event, turn) - now_ns;
-            pace.learn(&SETTINGS, found(now_ns + gap_ns), event + 1);
+            window_ns = predictor.poll_until(&SETTINGS, now_ns, event, turn) - now_ns;
+            predictor.learn(&SETTINGS, found(now_ns + gap_ns), event + 1);
         }
         window_ns
     };
@@ -183,19 +183,19 @@ fn a_long_queue_is_not_polled_for() {
 
 #[test]
 fn other_settings_begin_anew() {
-    let mut pace = Pace::default();
+    let mut predictor = PollPredictor::default();
     for round in 0..5 {
-        pace.poll_until(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
-        pace.learn(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
+        predictor.poll_until(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
+        predictor.learn(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
     }
-    let until_ns = pace.poll_until(&SETTINGS, 1_000_000, 5, Turn::Guest);
+    let until_ns = predictor.poll_until(&SETTINGS, 1_000_000, 5, Turn::Guest);
     assert_eq!(until_ns, 1_060_000);
     let other = PollSettings {
         max_ns: 1_000_000,
         ..SETTINGS
     };
     assert_eq!(
-        pace.poll_until(&other, 2_000_000, 5, Turn::Guest),
+        predictor.poll_until(&other, 2_000_000, 5, Turn::Guest),
         2_000_000
     );
 }

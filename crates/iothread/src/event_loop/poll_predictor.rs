@@ -2,7 +2,7 @@
 //!
 //! A source is whatever the loop may be needed by again: a queue whose guest thinks, a queue whose
 //! disk works. Whenever the loop has run dry and was needed again, the time between is a sample for
-//! the source that ended it. A [`Pace`] counts a source's samples in a small histogram that forgets,
+//! the source that ended it. A [`PollPredictor`] counts a source's samples in a small histogram that forgets,
 //! and answers with a window: the time to poll that gains most.
 //!
 //! The gain is counted in the operator's own currency. `poll-max-ns` is the CPU time that one
@@ -237,7 +237,7 @@ pub enum Turn {
 
 /// One source.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct PollPredictor {
     guest: Gaps,
     disk: Gaps,
     turn: Turn,
@@ -249,7 +249,7 @@ pub struct Pace {
     max_ns: u64,
 }
 
-impl Pace {
+impl PollPredictor {
     /// The loop has run dry. `progress` is anything that changes with every event of the source.
     /// Until when it is worth polling for the source: a time that has passed when it is not.
     pub fn poll_until(
@@ -260,9 +260,9 @@ impl Pace {
         turn: Turn,
     ) -> u64 {
         if self.max_ns != settings.max_ns {
-            *self = Pace {
+            *self = PollPredictor {
                 max_ns: settings.max_ns,
-                ..Pace::default()
+                ..PollPredictor::default()
             };
         }
         if self.progress != progress || self.dry_ns == 0 {
