@@ -1,10 +1,11 @@
 //! System calls that each kind of thread may make.
 //!
-//! Names, not numbers: what a machine does not have is left out there. Calls that the C library makes in
-//! another way on other systems are all in.
+//! They are listed by name: the filter leaves out those that an architecture does not have. Where C libraries
+//! use different calls for one function, all of them are listed.
+
+use Condition::{Equals, HasNoBitOf};
 
 use crate::Thread;
-use crate::filter::Condition::{self, HasNot, Is};
 
 /// A call that is allowed, always or if one of the conditions holds.
 pub(crate) struct Call {
@@ -12,20 +13,29 @@ pub(crate) struct Call {
     pub allowed_if: &'static [Condition],
 }
 
-/// All of one kind.
-pub(crate) fn of(thread: Thread) -> impl Iterator<Item = Call> {
+/// A condition on the argument of this number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Condition {
+    /// It has this value.
+    Equals(u8, u64),
+    /// It has none of these bits.
+    HasNoBitOf(u8, u64),
+}
+
+/// All calls that a kind of thread may make.
+pub(crate) fn allowed(thread: Thread) -> impl Iterator<Item = Call> {
     let lists: &[&[&str]] = match thread {
         Thread::Worker => &[EVERY_THREAD, WORKER],
         Thread::Iothread => &[EVERY_THREAD, WORKER, IOTHREAD],
         Thread::Control => &[EVERY_THREAD, WORKER, IOTHREAD, CONTROL],
     };
-    let whole = lists.iter().copied().flatten();
-    let whole = whole.map(|name| Call {
+    let unconditional = lists.iter().copied().flatten();
+    let unconditional = unconditional.map(|name| Call {
         name,
         allowed_if: &[],
     });
     let conditional = CONDITIONAL.iter();
-    whole.chain(conditional.map(|(name, allowed_if)| Call { name, allowed_if }))
+    unconditional.chain(conditional.map(|(name, allowed_if)| Call { name, allowed_if }))
 }
 
 const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
@@ -33,24 +43,24 @@ const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
 /// Not in `libc` yet.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// What every thread may do with certain arguments.
+/// Calls that every thread may make with certain arguments.
 const CONDITIONAL: &[(&str, &[Condition])] = &[
-    // Nothing becomes code that was none before.
-    ("mmap", &[HasNot(2, EXECUTABLE)]),
-    ("mprotect", &[HasNot(2, EXECUTABLE)]),
-    // A thread's name, and that of its memory (newer C libraries); what the kernel told the process at its start.
+    // No memory becomes executable.
+    ("mmap", &[HasNoBitOf(2, EXECUTABLE)]),
+    ("mprotect", &[HasNoBitOf(2, EXECUTABLE)]),
+    // Names of threads and, in newer C libraries, of memory; the auxiliary vector.
     (
         "prctl",
         &[
-            Is(0, libc::PR_SET_NAME as u64),
-            Is(0, libc::PR_GET_NAME as u64),
-            Is(0, libc::PR_SET_VMA as u64),
-            Is(0, PR_GET_AUXV),
+            Equals(0, libc::PR_SET_NAME as u64),
+            Equals(0, libc::PR_GET_NAME as u64),
+            Equals(0, libc::PR_SET_VMA as u64),
+            Equals(0, PR_GET_AUXV),
         ],
     ),
 ];
 
-/// Memory, time, locks between threads, signals, text on standard error, the end.
+/// Memory, time, locks between threads, signals, text on standard error, exit.
 const EVERY_THREAD: &[&str] = &[
     "brk",
     "clock_getres",
@@ -89,13 +99,13 @@ const EVERY_THREAD: &[&str] = &[
     "tgkill",
     "write",
     "writev",
-    // A thread takes its filter after it has begun, and drops capabilities then.
+    // A thread installs its filter and drops capabilities after it has started.
     "capget",
     "capset",
     "seccomp",
 ];
 
-/// I/O on descriptors; files to read, and those that are replaced by new ones (reservations). Landlock says which.
+/// I/O on descriptors; reading files, and replacing them (reservations). Landlock restricts which files.
 const WORKER: &[&str] = &[
     "fallocate",
     "fcntl",
@@ -104,7 +114,7 @@ const WORKER: &[&str] = &[
     "fstat",
     "fsync",
     "ftruncate",
-    // Names in a backtrace are relative to it.
+    // A backtrace prints paths relative to the working directory.
     "getcwd",
     "ioctl",
     "lseek",
@@ -115,7 +125,7 @@ const WORKER: &[&str] = &[
     "preadv2",
     "pwritev",
     "pwritev2",
-    // For a backtrace, to where a library's debug information may be.
+    // A backtrace follows links to a library's debug information.
     "readlink",
     "readlinkat",
     "renameat",
@@ -124,7 +134,7 @@ const WORKER: &[&str] = &[
     "unlinkat",
 ];
 
-/// Rings, handlers, signals to guests, workers; the socket of a controller that has no thread of its own.
+/// io_uring and AIO, epoll, eventfds, workers; the socket of a vfio-user controller, which an iothread serves.
 const IOTHREAD: &[&str] = &[
     "accept4",
     "clone",
@@ -151,11 +161,11 @@ const IOTHREAD: &[&str] = &[
     "sendto",
     "setsockopt",
     "shutdown",
-    // A controller's socket goes with it.
+    // A controller that is removed removes its socket.
     "unlink",
 ];
 
-/// Files to open, sockets to make, and what is asked of the system.
+/// Opening files, making sockets, querying the system.
 const CONTROL: &[&str] = &[
     "access",
     "bind",
@@ -200,18 +210,18 @@ mod tests {
     use std::str::FromStr;
     use syscalls::Sysno;
 
-    /// (Other machines do not have the older ones.)
+    /// On x86-64 only: other architectures lack the older calls.
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn every_name_is_one() {
-        for Call { name, .. } in of(Thread::Control) {
+    fn every_name_is_a_system_call() {
+        for Call { name, .. } in allowed(Thread::Control) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }
 
     #[test]
-    fn no_name_is_there_twice() {
-        let mut names: Vec<_> = of(Thread::Control).map(|call| call.name).collect();
+    fn no_system_call_is_listed_twice() {
+        let mut names: Vec<_> = allowed(Thread::Control).map(|call| call.name).collect();
         names.sort_unstable();
         let count = names.len();
         names.dedup();

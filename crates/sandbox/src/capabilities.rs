@@ -1,4 +1,4 @@
-//! Capabilities (capabilities(7)), if the process has any.
+//! Capabilities (capabilities(7)) that the process keeps, if it has any.
 
 use rustix::io;
 use rustix::thread::{
@@ -20,11 +20,11 @@ const NAMES: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::IPC_LOCK, "CAP_IPC_LOCK"),
 ];
 
-/// Drops all capabilities of the calling thread but these, and says which of them it had.
+/// Drops all capabilities of the calling thread but these, and returns the names of those that it has kept.
 pub(crate) fn keep(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
     let mut sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
-        // As long as the kernel knows them: what is executed does not get them back. (Nothing is.)
+        // So that no program that it might execute gets them back.
         for capability in CapabilitySet::all().difference(wanted).iter() {
             if capability_is_in_bounding_set(capability).unwrap_or(false) {
                 remove_capability_from_bounding_set(capability)?;
@@ -35,7 +35,7 @@ pub(crate) fn keep(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
     sets.permitted &= wanted;
     sets.effective &= wanted;
     sets.inheritable = CapabilitySet::empty();
-    // Who has none may not be allowed to ask for less either: a service manager's filter, for instance.
+    // A process without capabilities may not be allowed to drop any: a service manager's filter may refuse the call.
     if sets != had {
         set_capabilities(None, sets)?;
     }

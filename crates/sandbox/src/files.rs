@@ -1,4 +1,4 @@
-//! Files (landlock(7)): what may be opened, made and removed from now on.
+//! Landlock rules (landlock(7)): which files the process may open, make and remove.
 
 use std::fmt;
 use std::path::Path;
@@ -8,10 +8,10 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
 };
 
-/// The newest that was read; a kernel that has less does less.
-const READ: ABI = ABI::V6;
+/// The newest version of Landlock that this code knows; an older kernel restricts less.
+const NEWEST_ABI: ABI = ABI::V6;
 
-/// What may be done with what a path names.
+/// Permitted operations on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read a file, or everything in a folder.
@@ -24,45 +24,45 @@ pub enum Access {
     Files,
 }
 
-/// One thing that stays allowed.
+/// A path that stays accessible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule<'a> {
-    /// A file, or a folder with all that is in it. What does not exist is left out: it cannot be opened either.
+    /// A file, or a folder with all that is in it. A path that does not exist is ignored: it cannot be opened anyway.
     pub path: &'a Path,
-    /// What may be done.
+    /// Permitted operations.
     pub access: Access,
 }
 
-/// Which files stay reachable.
+/// The files that stay accessible.
 #[derive(Clone, Copy, Debug)]
 pub enum Files<'a> {
-    /// All that the process's user may open, but nothing is executed, and no folder, link or device is made.
+    /// All that the process's user may open. Nothing can be executed, and no folder, link or device be made.
     Any,
-    /// These.
+    /// Those of the rules.
     Only(&'a [Rule<'a>]),
 }
 
-/// What came of it.
+/// The restriction that the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Enforced {
-    /// The kernel has no Landlock, or it is switched off.
-    NotThere,
+    /// None: the kernel has no Landlock, or it is switched off.
+    Nothing,
     /// All files can be opened.
     Any,
-    /// As many paths.
+    /// So many paths are accessible.
     Only(usize),
 }
 
 impl Enforced {
     pub fn is_complete(&self) -> bool {
-        *self != Enforced::NotThere
+        *self != Enforced::Nothing
     }
 }
 
 impl fmt::Display for Enforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Enforced::NotThere => f.write_str("files: all, since this kernel has no Landlock"),
+            Enforced::Nothing => f.write_str("files: all, since this kernel has no Landlock"),
             Enforced::Any => {
                 f.write_str("files: all, none to execute (Landlock; a monitor may add disks)")
             }
@@ -71,16 +71,16 @@ impl fmt::Display for Enforced {
     }
 }
 
-/// No connections over TCP, no signals to other processes.
-fn nothing_connects(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
+/// Forbids connections over TCP and signals to other processes.
+fn forbid_connections(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
     ruleset
         .handle_access(AccessNet::ConnectTcp)?
         .scope(Scope::Signal)
 }
 
-/// Restricts the calling thread, and those that it starts.
+/// Restricts the calling thread and the threads that it starts.
 pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
-    let mut handled = AccessFs::from_all(READ);
+    let mut handled = AccessFs::from_all(NEWEST_ABI);
     if let Files::Any = files {
         handled &= AccessFs::Execute
             | AccessFs::MakeBlock
@@ -91,7 +91,7 @@ pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
             | AccessFs::RemoveDir
             | AccessFs::Refer;
     }
-    let ruleset = nothing_connects(Ruleset::default().handle_access(handled)?)?;
+    let ruleset = forbid_connections(Ruleset::default().handle_access(handled)?)?;
     let mut ruleset = ruleset.create()?;
     let mut count = 0;
     if let Files::Only(rules) = files {
@@ -105,7 +105,7 @@ pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
     }
     let status = ruleset.restrict_self()?;
     Ok(match (status.landlock, files) {
-        (LandlockStatus::NotEnabled | LandlockStatus::NotImplemented, _) => Enforced::NotThere,
+        (LandlockStatus::NotEnabled | LandlockStatus::NotImplemented, _) => Enforced::Nothing,
         (_, Files::Any) => Enforced::Any,
         (_, Files::Only(_)) => Enforced::Only(count),
     })

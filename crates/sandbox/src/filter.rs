@@ -1,4 +1,4 @@
-//! From a list of names to a filter in the kernel (seccomp(2)).
+//! Seccomp filters (seccomp(2)), compiled from the lists of system calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,15 +11,15 @@ use seccompiler::{
 use syscalls::Sysno;
 
 use crate::Thread;
-use crate::calls::{self, Call};
+use crate::calls::{self, Call, Condition};
 
-/// A filter, compiled.
+/// A compiled filter.
 pub(crate) struct Filter(BpfProgram);
 
-/// Whether the kernel has filters, and seccompiler this machine.
-pub(crate) fn available() -> bool {
+/// Whether the kernel has filters, and seccompiler knows this architecture.
+pub(crate) fn is_available() -> bool {
     let action = libc::SECCOMP_RET_TRAP;
-    // SAFETY: the call reads the action it is given, and nothing else.
+    // SAFETY: the call reads the action only.
     let has_trap = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -32,17 +32,17 @@ pub(crate) fn available() -> bool {
 }
 
 impl Filter {
-    /// What threads of this kind may do; anything else ends the process, by [`crate::violation`].
-    pub fn of(thread: Thread) -> Self {
+    /// The filter for threads of a kind; any call that is not allowed ends the process, by [`crate::violation`].
+    pub fn compile(thread: Thread) -> Self {
         let mut rules = BTreeMap::new();
-        for Call { name, allowed_if } in calls::of(thread) {
-            // Another machine has other calls, and not all.
+        for Call { name, allowed_if } in calls::allowed(thread) {
+            // This architecture does not have the call.
             let Ok(number) = Sysno::from_str(name) else {
                 continue;
             };
             let conditions = allowed_if
                 .iter()
-                .map(|condition| vec![condition.compile()])
+                .map(|condition| vec![compile_condition(*condition)])
                 .map(|conditions| SeccompRule::new(conditions).expect("it has a condition"));
             rules.insert(i64::from(number.id()), conditions.collect());
         }
@@ -52,17 +52,17 @@ impl Filter {
         Filter(filter.try_into().expect("it is shorter than 4096 steps"))
     }
 
-    /// For the calling thread, and those that it starts.
+    /// Installs the filter for the calling thread and the threads that it starts.
     pub fn install(&self) -> io::Result<()> {
         let program = libc::sock_fprog {
-            // Shorter than 4096, which was looked at.
+            // Shorter than 4096, as `compile` has checked.
             len: u16::try_from(self.0.len()).unwrap_or(u16::MAX),
             filter: self.0.as_ptr().cast_mut().cast(),
         };
-        // Kernels before 5.16 otherwise make the whole process slower against a leak between its own threads.
+        // Without this, kernels before 5.16 slow the process down by mitigations of speculative execution.
         let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-        // SAFETY: the program is read, and lives until the call is over; seccompiler's instructions are
-        // laid out as the kernel's.
+        // SAFETY: the program is only read, and outlives the call; seccompiler's instructions have the
+        // kernel's layout.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -79,22 +79,11 @@ impl Filter {
     }
 }
 
-/// A condition on one argument of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Condition {
-    /// It is this.
-    Is(u8, u64),
-    /// It has none of these bits.
-    HasNot(u8, u64),
-}
-
-impl Condition {
-    fn compile(self) -> SeccompCondition {
-        let (argument, operator, value) = match self {
-            Condition::Is(argument, value) => (argument, SeccompCmpOp::Eq, value),
-            Condition::HasNot(argument, bits) => (argument, SeccompCmpOp::MaskedEq(bits), 0),
-        };
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
-            .expect("a call has at most six arguments")
-    }
+fn compile_condition(condition: Condition) -> SeccompCondition {
+    let (argument, operator, value) = match condition {
+        Condition::Equals(argument, value) => (argument, SeccompCmpOp::Eq, value),
+        Condition::HasNoBitOf(argument, bits) => (argument, SeccompCmpOp::MaskedEq(bits), 0),
+    };
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+        .expect("a call has at most six arguments")
 }

@@ -1,8 +1,8 @@
-//! Drops privileges before serving guests, so that one who breaks into the daemon finds little.
+//! The sandbox: privileges that the daemon drops before it serves guests, so that a guest that breaks out of its VMM finds little.
 //!
 //! [`confine`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
-//! capabilities, new privileges. Threads that do less give more away when they begin: [`enter`].
-//! A part that the kernel does not have is left out, and [`Confined`] says so.
+//! capabilities, new privileges. Threads that need less drop more when they start: [`enter`].
+//! A mechanism that the kernel does not have is left out, and [`Confined`] reports which.
 
 mod calls;
 mod capabilities;
@@ -20,25 +20,24 @@ pub use user::{UserError, become_user};
 
 use filter::Filter;
 
-/// Kinds of threads, from the one that may do most to the one that may do least. A thread's own threads may
-/// do at most what it may.
+/// Kinds of threads, from the most to the least privileged. A thread's children have at most its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thread {
-    /// Whoever serves sockets and carries out commands: everything that the process may.
+    /// The main thread and threads that serve sockets: everything that the process may do.
     Control,
-    /// An iothread: I/O on descriptors, its ring and its handlers, memory, threads of its own.
+    /// An iothread: I/O on descriptors, its io_uring and its epoll, memory, threads of its own.
     Iothread,
     /// A worker of an iothread: I/O, files.
     Worker,
 }
 
-/// The system calls that threads of this kind may make, whatever their arguments are. (Those of other kinds of machines among them.)
-pub fn allowed(thread: Thread) -> impl Iterator<Item = &'static str> {
-    let calls = calls::of(thread).filter(|call| call.allowed_if.is_empty());
+/// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
+pub fn allowed_system_calls(thread: Thread) -> impl Iterator<Item = &'static str> {
+    let calls = calls::allowed(thread).filter(|call| call.allowed_if.is_empty());
     calls.map(|call| call.name)
 }
 
-/// Why the sandbox cannot be had, although the kernel has what it needs.
+/// Error of a sandbox mechanism that the kernel has.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}; --sandbox off starts without")]
 pub struct Error {
@@ -55,82 +54,82 @@ impl Error {
     }
 }
 
-/// The filters of threads that are still to begin.
-struct Filters {
+/// The seccomp filters of threads that start later.
+struct ThreadFilters {
     iothread: Filter,
     worker: Filter,
 }
 
-static FILTERS: OnceLock<Filters> = OnceLock::new();
+static FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
 
-/// What is on, in words for the log.
+/// The restrictions in effect. The log shows its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
     files: files::Enforced,
-    kept: Vec<&'static str>,
-    /// seccomp(2) is there.
-    system_calls: bool,
+    kept_capabilities: Vec<&'static str>,
+    /// The kernel has seccomp filters.
+    has_seccomp: bool,
 }
 
 impl Confined {
-    /// Whether the kernel has all of it.
+    /// Whether the kernel has all of the mechanisms.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.system_calls && self.files.is_complete()
+        self.has_seccomp && self.files.is_complete()
     }
 }
 
 impl fmt::Display for Confined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; system calls: ", self.files)?;
-        f.write_str(if self.system_calls {
+        f.write_str(if self.has_seccomp {
             "those of each kind of thread (seccomp)"
         } else {
             "all, since this kernel has no seccomp filters"
         })?;
         f.write_str("; capabilities: ")?;
-        if self.kept.is_empty() {
+        if self.kept_capabilities.is_empty() {
             f.write_str("none")?;
         } else {
-            f.write_str(&self.kept.join(", "))?;
+            f.write_str(&self.kept_capabilities.join(", "))?;
         }
         f.write_str("; no new privileges")
     }
 }
 
-/// Gives away what the process does not need. It cannot be taken back.
+/// Drops the privileges that the process does not need. This cannot be undone.
 ///
 /// # Errors
-/// [`Error`], when the kernel has something and refuses it. What lacks is no error: see [`Confined`].
+/// [`Error`], when the kernel has a mechanism and refuses to use it. A missing mechanism is no error: see [`Confined`].
 pub fn confine(files: Files<'_>) -> Result<Confined, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
-    let kept = capabilities::keep(capabilities::OF_PROCESS)
+    let kept_capabilities = capabilities::keep(capabilities::OF_PROCESS)
         .map_err(|errno| Error::new("drop capabilities", errno))?;
     let files = files::restrict(files)
         .map_err(|error| Error::new("restrict files", io::Error::other(error)))?;
-    let system_calls = filter::available();
-    if system_calls {
-        violation::report();
-        FILTERS.get_or_init(|| Filters {
-            iothread: Filter::of(Thread::Iothread),
-            worker: Filter::of(Thread::Worker),
+    let has_seccomp = filter::is_available();
+    if has_seccomp {
+        violation::install_handler();
+        FILTERS.get_or_init(|| ThreadFilters {
+            iothread: Filter::compile(Thread::Iothread),
+            worker: Filter::compile(Thread::Worker),
         });
-        Filter::of(Thread::Control)
+        Filter::compile(Thread::Control)
             .install()
             .map_err(|error| Error::new("restrict system calls", error))?;
     }
     Ok(Confined {
         files,
-        kept,
-        system_calls,
+        kept_capabilities,
+        has_seccomp,
     })
 }
 
-/// The calling thread is of this kind from now on. Without [`confine`] nothing happens.
+/// Restricts the calling thread to what threads of this kind need. Does nothing without [`confine`].
 ///
 /// # Errors
-/// The kernel's, which has accepted the process's filter before: out of memory, for instance.
+/// The kernel's. It has accepted the process's filter before, so this is lack of memory, for instance.
 pub fn enter(thread: Thread) -> io::Result<()> {
     let Some(filters) = FILTERS.get() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Another user, for a daemon that was started as root.
+//! The switch to another user, for a daemon that was started as root.
 
 use std::ffi::CString;
 use std::io;
@@ -7,20 +7,20 @@ use std::mem::MaybeUninit;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Why the process stays who it is.
+/// Why the process cannot switch to a user.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// Nobody has that name or number.
+    /// No user has that name or number.
     #[error("--user: there is no user '{0}' here; give the name or number of one that exists")]
     Unknown(String),
-    /// It takes root's rights.
+    /// The kernel refuses: only root may switch.
     #[error(
         "--user: cannot become '{user}': {error}; only root can, so start as that user instead"
     )]
     Refused {
-        /// Who.
+        /// The name or number as it was given.
         user: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -31,7 +31,7 @@ struct User {
     name: CString,
 }
 
-/// Becomes the user of this name or number, with the groups that the user has. The process has one thread.
+/// Switches to the user of this name or number, with the user's groups. The process must have one thread.
 ///
 /// # Errors
 /// [`UserError`].
@@ -55,13 +55,13 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     })
 }
 
-/// getpwnam_r(3), or with a number getpwuid_r(3).
+/// Looks a user up: getpwnam_r(3), or with a number getpwuid_r(3).
 fn find(name: &str) -> Option<User> {
     let c_name = CString::new(name).ok()?;
     let mut buffer = vec![0; 16 << 10];
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
     let mut found = std::ptr::null_mut();
-    // SAFETY: all pointers are valid for as long as the calls take, and the buffer has the size that is said.
+    // SAFETY: all pointers are valid during the calls, and the buffer has the given size.
     let result = unsafe {
         match name.parse::<u32>() {
             Ok(uid) => libc::getpwuid_r(
@@ -83,7 +83,7 @@ fn find(name: &str) -> Option<User> {
     if result != 0 || found.is_null() {
         return None;
     }
-    // SAFETY: it was found, so the entry is filled, and its name lies in the buffer.
+    // SAFETY: the user was found, so the entry is filled, and its name lies in the buffer.
     unsafe {
         let entry = entry.assume_init();
         Some(User {
@@ -94,12 +94,12 @@ fn find(name: &str) -> Option<User> {
     }
 }
 
-/// getgrouplist(3)
+/// A user's groups: getgrouplist(3).
 fn groups(user: &User) -> Vec<Gid> {
     let mut groups = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the list has as many places as is said.
+        // SAFETY: the list has `count` elements.
         let all = unsafe {
             libc::getgrouplist(
                 user.name.as_ptr(),

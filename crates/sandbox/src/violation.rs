@@ -1,23 +1,22 @@
-//! A call that a filter refuses: it is named, and the process ends by SIGSYS.
+//! Report of a system call that the filter refuses. The process ends by SIGSYS.
 
 use std::mem::MaybeUninit;
 
 use syscalls::Sysno;
 
-/// From now on.
-pub(crate) fn report() {
-    // SAFETY: all zeroes are a valid action; the handler keeps to what a handler may do.
+/// Installs the handler of SIGSYS, which the filters raise.
+pub(crate) fn install_handler() {
+    // SAFETY: all zeroes are a valid action; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
         action.sa_sigaction = handle as *const () as usize;
-        // The second time it is the kernel's own, which ends the process.
+        // The second SIGSYS has its default action, which ends the process.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
         libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut());
     }
 }
 
-/// `si_syscall` of sigaction(2), which `libc` has not: behind three ints, alignment, and the address of
-/// the call.
+/// The layout of `siginfo_t` for SIGSYS, to read `si_syscall` (sigaction(2)), which `libc` does not expose.
 #[repr(C)]
 struct SigsysInfo {
     _signo: libc::c_int,
@@ -32,7 +31,7 @@ extern "C" fn handle(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel gives a signal's information, which for SIGSYS has this layout.
+    // SAFETY: the kernel passes a valid siginfo_t, which for SIGSYS has this layout.
     let number = unsafe { (*info.cast::<SigsysInfo>()).syscall };
     let mut line = Line::default();
     line.push(b"blockplane: the sandbox does not let the thread '");
@@ -47,8 +46,8 @@ extern "C" fn handle(
     }
     line.push(b" (");
     line.number(number);
-    line.push(b"). Somebody has broken in, or this is our mistake: please report it; --sandbox off goes without.\n");
-    // SAFETY: the bytes are there. Nothing can be done about an error.
+    line.push(b"). A guest has broken in, or this is a bug in blockplane: please report it; --sandbox off disables the sandbox.\n");
+    // SAFETY: the bytes are initialized. An error of the write cannot be handled here.
     unsafe {
         libc::write(2, line.bytes.as_ptr().cast(), line.len);
         libc::raise(libc::SIGSYS);
@@ -56,7 +55,7 @@ extern "C" fn handle(
     }
 }
 
-/// Text, without an allocation.
+/// A line of text that needs no allocation.
 struct Line {
     bytes: [u8; 256],
     len: usize,

@@ -1,5 +1,5 @@
-//! Tests of a confined process. Confinement is for ever, so each test runs itself once more as a process of
-//! its own, and looks at how that ends.
+//! Tests of a confined process. Confinement cannot be undone, so each test runs itself again as a process of
+//! its own, and checks how that ends.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
@@ -12,10 +12,10 @@ use std::process::{Command, Output};
 
 use sandbox::{Access, Files, Rule, Thread, confine, enter};
 
-/// Tells a test that it is the second process, and the folder that it may use.
+/// Set in the second process of a test: the folder that it may use.
 const FOLDER: &str = "BLOCKPLANE_SANDBOX_TEST";
 
-/// In the second process: its folder.
+/// The test's folder in the second process; `None` in the first.
 fn inside() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
@@ -36,7 +36,7 @@ fn run(test: &str) -> Output {
         .unwrap()
 }
 
-/// It came to its end, and found everything as it expected.
+/// Runs a test as a process of its own, which must pass.
 fn succeeds(test: &str) {
     let output = run(test);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -44,7 +44,7 @@ fn succeeds(test: &str) {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// The sandbox ended it, and said who has tried what.
+/// Runs a test as a process of its own, which the sandbox must end with a report of the thread and the call.
 fn is_stopped(test: &str, thread: &str, call: &str) {
     let output = run(test);
     assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
@@ -93,7 +93,7 @@ fn only_what_was_configured_can_be_opened() {
     assert_eq!(File::open(path("other")).unwrap_err().kind(), denied);
     assert_eq!(File::create(path("new")).unwrap_err().kind(), denied);
     assert_eq!(fs::remove_file(&disk).unwrap_err().kind(), denied);
-    // Not "denied": whoever mistypes a name is to hear so.
+    // Not "denied": a mistyped path should be reported as missing.
     assert_eq!(
         File::open(&missing).unwrap_err().kind(),
         ErrorKind::NotFound
@@ -104,7 +104,7 @@ fn only_what_was_configured_can_be_opened() {
     let elsewhere = UnixListener::bind(path("elsewhere/s"));
     assert_eq!(elsewhere.unwrap_err().kind(), denied);
     assert_eq!(File::create(sockets.join("f")).unwrap_err().kind(), denied);
-    // A thread that begins later is no freer.
+    // Threads that start later are restricted as well.
     named("later", move || {
         let open = File::open(folder.join("other"));
         assert_eq!(open.unwrap_err().kind(), denied);
@@ -177,13 +177,17 @@ fn nothing_is_executed() {
 }
 
 #[test]
-fn nothing_becomes_code() {
+fn memory_cannot_become_executable() {
     if inside().is_none() {
-        return is_stopped("nothing_becomes_code", "nothing_becomes", "mprotect");
+        return is_stopped(
+            "memory_cannot_become_executable",
+            "memory_cannot_b",
+            "mprotect",
+        );
     }
     confine(Files::Any).unwrap();
     let page = 4096;
-    // SAFETY: memory of its own, which nobody uses.
+    // SAFETY: a new private mapping, which is not used.
     unsafe {
         let (read_write, private) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -215,7 +219,7 @@ fn a_worker_has_no_handlers() {
     confine(Files::Any).unwrap();
     named("IO io0", || {
         enter(Thread::Iothread).unwrap();
-        // Its own threads it starts.
+        // An iothread may start threads.
         named("worker io0", || {
             enter(Thread::Worker).unwrap();
             let _ = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty());
@@ -224,22 +228,22 @@ fn a_worker_has_no_handlers() {
 }
 
 #[test]
-fn without_a_sandbox_threads_give_nothing_away() {
+fn without_a_sandbox_threads_drop_no_privileges() {
     let Some(folder) = inside() else {
-        return succeeds("without_a_sandbox_threads_give_nothing_away");
+        return succeeds("without_a_sandbox_threads_drop_no_privileges");
     };
     enter(Thread::Worker).unwrap();
     File::open(folder.join("disk")).unwrap();
 }
 
 #[test]
-fn root_becomes_somebody_else() {
+fn root_can_switch_to_another_user() {
     if !rustix::process::geteuid().is_root() {
         test_support::report::not_run("only root can become another user");
         return;
     }
     if inside().is_none() {
-        return succeeds("root_becomes_somebody_else");
+        return succeeds("root_can_switch_to_another_user");
     }
     let unknown = sandbox::become_user("no-such-user")
         .unwrap_err()
@@ -249,8 +253,8 @@ fn root_becomes_somebody_else() {
         "--user: there is no user 'no-such-user' here; give the name or number of one that exists"
     );
     sandbox::become_user("nobody").unwrap();
-    let nobody = rustix::process::getuid();
-    assert!(!nobody.is_root() && rustix::process::geteuid() == nobody);
+    let user = rustix::process::getuid();
+    assert!(!user.is_root() && rustix::process::geteuid() == user);
     assert!(!rustix::process::getegid().is_root());
     let back = sandbox::become_user("root").unwrap_err().to_string();
     assert!(back.contains("only root can"), "{back}");
