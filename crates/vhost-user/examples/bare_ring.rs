@@ -1,4 +1,4 @@
-//! A vhost-user-blk server with nothing behind its rings: how fast anything could answer here.
+//! A baseline for measurements: a vhost-user-blk server with nothing behind its rings, as fast as any server can answer.
 //!
 //! ```text
 //! cargo build --release -p vhost-user --example bare_ring
@@ -6,10 +6,10 @@
 //! taskset -c 1 blockplane-bench run /tmp/bare.sock --depth 1
 //! ```
 //!
-//! For each queue that a front-end starts one thread spins until it is stopped. It takes a chain off the
-//! split ring, reads the request's header, writes "done" into the status byte and publishes the
+//! For each queue that a front-end starts, a thread spins until the queue stops. It pops a chain from the
+//! split ring, reads the request's header, writes success into the status byte and publishes the
 //! chain at once. There is no device, no disk and no other queue; it never sleeps, is never kicked and
-//! calls only when asked to. What it costs is what two processors need to hand each other the cache
+//! signals only if the driver wants that. Its cost is that of two processors exchanging the cache
 //! lines of a request.
 
 mod bare;
@@ -24,17 +24,17 @@ use vhost_user::Server;
 use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
-use bare::{BareDisk, End, STATUS_OK, signal};
+use bare::{BareDisk, STATUS_OK, StopFlag, signal};
 
 /// 1 GiB, as `blockplane-bench` gives its null disks.
 const SECTORS: u64 = 1 << 21;
 const HEADER_BYTES: usize = 16;
 
-/// Answers until it is told to end.
-fn spin(ring: &mut SplitRing, setup: &QueueSetup, end: &End) -> Result<(), RingError> {
+/// Completes requests until the queue is to stop.
+fn spin(ring: &mut SplitRing, setup: &QueueSetup, stop: &StopFlag) -> Result<(), RingError> {
     let mut chain = Chain::new();
     ring.disable_kicks();
-    while !end.said() {
+    while !stop.is_set() {
         while let Some(head) = ring.pop(&setup.memory, &mut chain)? {
             let written = answer(&chain);
             ring.push(head, written);
@@ -48,8 +48,8 @@ fn spin(ring: &mut SplitRing, setup: &QueueSetup, end: &End) -> Result<(), RingE
     Ok(())
 }
 
-/// Reads the header, as any server must, and writes the status; how many bytes the chain says are
-/// written.
+/// Reads the header, as any server must, and writes the status. Returns the length of the chain's writable
+/// buffers.
 fn answer(chain: &Chain) -> u32 {
     if let Some(header) = chain.readable().first()
         && header.iov_len >= HEADER_BYTES
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         serve: Arc::new(spin),
     };
     let _server = Server::spawn(Listener::bind(&path)?, Arc::new(disk))?;
-    // Ended by a signal; who starts it knows when.
+    // It runs until a signal ends it.
     loop {
         park();
     }

@@ -1,10 +1,10 @@
-//! The channel on which we speak first: the back-end's messages to its front-end.
+//! The back-end channel (`SET_BACKEND_REQ_FD`), for messages to the front-end.
 //!
-//! There is one thing to say, that the configuration space has changed. The wire library knows no such
-//! message and keeps the channel's descriptor to itself, so we look at the message that brings it before
-//! the library reads it: a look at a socket's queue hands out the descriptors as well.
+//! It carries one message: the configuration space has changed. The wire library has no such
+//! message and keeps the channel's descriptor private, so we peek at the message that brings it before
+//! the library reads it: `MSG_PEEK` duplicates the descriptors as well.
 //!
-//! No answer is asked for, even where the protocol has one (`REPLY_ACK`): nobody here waits for a
+//! No reply is requested, even where the protocol has one (`REPLY_ACK`): no thread here waits for a
 //! front-end.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -24,31 +24,31 @@ const HEADER_BYTES: usize = 12;
 const SET_BACKEND_REQ_FD: u32 = 21;
 /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`: no payload.
 const CONFIG_CHANGE_MSG: u32 = 2;
-/// The flags of a message that wants no answer.
+/// The flags of a message without a reply.
 const VERSION_1: u32 = 1;
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum SendOutcome {
     /// It is in the front-end's socket.
-    Yes,
+    Sent,
     /// The socket is full: the front-end does not read it.
     Full,
     /// The front-end has closed it.
     Closed,
 }
 
-/// A channel that the front-end has given us.
+/// The socket that the front-end has passed for our messages.
 pub(crate) struct BackendChannel(OwnedFd);
 
 impl BackendChannel {
-    /// Waits for the next message and takes the channel if it brings one. The message stays where it is:
-    /// whether it is a good one is for the library to say.
-    pub fn ahead(connection: &UnixStream) -> Option<Self> {
+    /// Waits for the next message and returns the channel if it brings one. The message stays in the socket:
+    /// the library reads and checks it.
+    pub fn peek(connection: &UnixStream) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
-        let look = || recv(connection, &mut header, RecvFlags::PEEK);
-        // What comes in pieces, or not at all, is the library's to refuse.
-        let (_, count) = rustix::io::retry_on_intr(look).ok()?;
+        let peek = || recv(connection, &mut header, RecvFlags::PEEK);
+        // The library handles messages that come in pieces, and the end of the stream.
+        let (_, count) = rustix::io::retry_on_intr(peek).ok()?;
         let [b0, b1, b2, b3, ..] = header;
         if count < HEADER_BYTES || u32::from_ne_bytes([b0, b1, b2, b3]) != SET_BACKEND_REQ_FD {
             return None;
@@ -74,8 +74,8 @@ impl BackendChannel {
         self.0.as_fd()
     }
 
-    /// Says that the configuration space has changed. Never waits.
-    pub fn config_changed(&self) -> Told {
+    /// Sends that the configuration space has changed. Never waits.
+    pub fn send_config_changed(&self) -> SendOutcome {
         let message: [u8; HEADER_BYTES] = header_of(CONFIG_CHANGE_MSG);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let send = || {
@@ -87,9 +87,9 @@ impl BackendChannel {
             )
         };
         match rustix::io::retry_on_intr(send) {
-            Ok(_) => Told::Yes,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Told::Full,
-            Err(_) => Told::Closed,
+            Ok(_) => SendOutcome::Sent,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => SendOutcome::Full,
+            Err(_) => SendOutcome::Closed,
         }
     }
 }
@@ -122,49 +122,49 @@ mod tests {
     }
 
     #[test]
-    fn the_channel_is_found_and_its_message_stays_for_the_library() {
+    fn peeking_at_a_channel_leaves_its_message_in_the_socket() {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (mut theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[given.as_fd()]);
-        let channel = BackendChannel::ahead(&ours).unwrap();
-        assert_eq!(channel.config_changed(), Told::Yes);
+        let channel = BackendChannel::peek(&ours).unwrap();
+        assert_eq!(channel.send_config_changed(), SendOutcome::Sent);
         let mut message = [0; HEADER_BYTES];
         theirs.read_exact(&mut message).unwrap();
         assert_eq!(message, header_of(CONFIG_CHANGE_MSG));
-        // Once more: the message is still there.
-        assert!(BackendChannel::ahead(&ours).is_some());
+        // The message is still there.
+        assert!(BackendChannel::peek(&ours).is_some());
     }
 
     #[test]
-    fn other_messages_and_pieces_bring_none() {
+    fn other_and_partial_messages_bring_no_channel() {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (_theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, 5, &[given.as_fd(), given.as_fd()]);
-        assert!(BackendChannel::ahead(&ours).is_none());
+        assert!(BackendChannel::peek(&ours).is_none());
         let (front_end, ours) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[]);
-        assert!(BackendChannel::ahead(&ours).is_none());
+        assert!(BackendChannel::peek(&ours).is_none());
         let (mut front_end, ours) = UnixStream::pair().unwrap();
         front_end
             .write_all(&SET_BACKEND_REQ_FD.to_ne_bytes())
             .unwrap();
-        assert!(BackendChannel::ahead(&ours).is_none());
+        assert!(BackendChannel::peek(&ours).is_none());
         drop(front_end);
         let (_, ours) = UnixStream::pair().unwrap();
-        assert!(BackendChannel::ahead(&ours).is_none());
+        assert!(BackendChannel::peek(&ours).is_none());
     }
 
     #[test]
-    fn a_front_end_that_does_not_read_holds_nobody_up() {
+    fn sending_does_not_wait_for_a_front_end_that_does_not_read() {
         let (theirs, given) = UnixStream::pair().unwrap();
         let channel = BackendChannel(given.into());
-        let mut told = 0;
-        while channel.config_changed() == Told::Yes {
-            told += 1;
-            assert!(told < 1 << 20, "a socket without an end");
+        let mut sent = 0;
+        while channel.send_config_changed() == SendOutcome::Sent {
+            sent += 1;
+            assert!(sent < 1 << 20, "a socket without an end");
         }
-        assert_eq!(channel.config_changed(), Told::Full);
+        assert_eq!(channel.send_config_changed(), SendOutcome::Full);
         drop(theirs);
-        assert_eq!(channel.config_changed(), Told::Closed);
+        assert_eq!(channel.send_config_changed(), SendOutcome::Closed);
     }
 }

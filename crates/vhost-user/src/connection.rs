@@ -1,9 +1,10 @@
-//! One front-end: what its messages do.
+//! The connection of one front-end: its state, and the effects of its messages.
 //!
-//! An error of the kind `ReqHandlerError` is a refusal that the front-end hears (if it asked to);
+//! An error of the kind `ReqHandlerError` is a refusal that is reported to the front-end, if it asked for replies;
 //! any other ends the connection.
 
 mod messages;
+mod replay;
 
 use std::fs::File;
 use std::io;
@@ -21,7 +22,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use virtqueue::control::QueueCommand;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
-use crate::backend_channel::{BackendChannel, Told};
+use crate::backend_channel::{BackendChannel, SendOutcome};
 use crate::dirty_log::{self, LogError};
 use crate::inflight::InflightBuffer;
 use crate::memory::{MemoryTable, TableError};
@@ -37,13 +38,13 @@ const RING_FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
 /// Set while writes to the guest's memory are to be logged.
 const LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 
-/// A queue that stops need not have done all that it has taken: the front-end takes its record along.
+/// A queue may stop before its requests are done: they stay in the in-flight region, which the front-end keeps.
 const GET_VRING_BASE_INFLIGHT: u64 = VhostUserProtocolFeatures::GET_VRING_BASE_INFLIGHT.bits();
 
 /// The configuration space of any virtio device, in vhost-user.
 const MAX_CONFIG_BYTES: u32 = 256;
 
-/// Warnings that a connection gives once.
+/// Warnings that a connection logs once.
 #[derive(Default)]
 struct WarningsGiven {
     no_inflight_region: bool,
@@ -58,19 +59,19 @@ pub(crate) struct Connection {
     pub(crate) table: MemoryTable,
     pub(crate) memory: Option<Arc<GuestMemory>>,
     pub(crate) vrings: Vec<Vring>,
-    /// Where queues record what they take, if the front-end keeps it for us.
+    /// The in-flight regions of the queues, if the front-end keeps them for us.
     pub(crate) inflight: Option<InflightBuffer>,
     warnings_given: WarningsGiven,
-    /// Where writes to the guest's memory are logged, as long as that is asked for.
+    /// The dirty log, used while `LOG_ALL` is acknowledged.
     log: Option<Arc<DirtyLog>>,
-    /// It was passed before logging was turned off, and the next migration may bring another.
+    /// The log was passed before logging was turned off, and the next migration may bring another.
     log_is_old: bool,
     /// A queue did not stop in time: the connection is to end.
-    gave_up: bool,
-    /// To tell the front-end of changes.
+    stop_timed_out: bool,
+    /// For messages to the front-end.
     pub(crate) channel: Option<BackendChannel>,
-    /// What comes with the message that is read next.
-    channel_ahead: Option<BackendChannel>,
+    /// The channel that the next message brings.
+    peeked_channel: Option<BackendChannel>,
 }
 
 impl Connection {
@@ -87,9 +88,9 @@ impl Connection {
             warnings_given: WarningsGiven::default(),
             log: None,
             log_is_old: false,
-            gave_up: false,
+            stop_timed_out: false,
             channel: None,
-            channel_ahead: None,
+            peeked_channel: None,
         }
     }
 
@@ -102,28 +103,28 @@ impl Connection {
             | LOG_ALL
     }
 
-    pub(crate) fn logs(&self) -> bool {
+    pub(crate) fn is_logging(&self) -> bool {
         self.acked_features & LOG_ALL != 0
     }
 
-    /// The log, while it is asked for.
+    /// The log, while logging is on.
     fn active_log(&self) -> Option<&Arc<DirtyLog>> {
-        self.log.as_ref().filter(|_| self.logs())
+        self.log.as_ref().filter(|_| self.is_logging())
     }
 
-    /// All queues log as it was last said.
-    fn log_so(&self) {
+    /// Passes the active log, or that there is none, to all queues.
+    fn update_queue_logs(&self) {
         for vring in &self.vrings {
             vring.set_log(self.active_log());
         }
     }
 
-    /// An old log that does not have all of this memory is of no use: there has to be another.
+    /// Drops an old log that is too small for this memory: the next migration brings another.
     fn drop_small_log(&mut self, memory: &GuestMemory) {
         let fits = |log: &Arc<DirtyLog>| dirty_log::check_size(log.len_bytes(), Some(memory));
         if self.log.as_ref().is_some_and(|log| fits(log).is_err()) {
             self.log = None;
-            self.log_so();
+            self.update_queue_logs();
         }
     }
 
@@ -166,7 +167,7 @@ impl Connection {
         })
     }
 
-    /// The in-flight region of a queue that is about to start; without one that fits it runs all the same.
+    /// The in-flight region of a queue that is about to start. A queue runs without one if none fits.
     pub(crate) fn inflight_region(&mut self, index: u16) -> Option<InflightRegion> {
         let size = self.vrings.get(usize::from(index))?.size;
         let packed = self.ring_features().packed;
@@ -177,13 +178,13 @@ impl Connection {
             tracing::warn!(
                 export = self.target.name(), queue = index, %error,
                 advice = "the disk works; the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
-                "no in-flight region fits: if a daemon is killed, requests in flight are lost or carried out twice"
+                "no in-flight region fits: if a daemon is killed, requests in flight are lost or done twice"
             );
         }
         region.ok()
     }
 
-    /// A queue whose set-up can be changed.
+    /// A queue whose set-up may be changed.
     fn stopped_vring(&mut self, index: u32) -> Result<&mut Vring> {
         let vring = self.vring(index)?;
         if vring.runs() {
@@ -214,20 +215,20 @@ impl Connection {
                 .map_err(|error| self.bad_log(&error))?;
         }
         for running in self.vrings.iter().filter_map(Vring::running) {
-            running.ask(|reply| QueueCommand::SetMemory(memory.clone(), reply));
+            running.request_and_wait(|reply| QueueCommand::SetMemory(memory.clone(), reply));
         }
         self.memory = Some(memory);
         Ok(())
     }
 
-    /// Takes what the next message brings, should it be a channel for our own messages.
-    pub fn look_ahead(&mut self, channel: Option<BackendChannel>) {
-        self.channel_ahead = channel;
+    /// Stores the back-end channel that the next message brings, if it brings one.
+    pub fn set_peeked_channel(&mut self, channel: Option<BackendChannel>) {
+        self.peeked_channel = channel;
     }
 
-    /// Tells the front-end that the configuration space has changed, if it has asked to be told. It does
-    /// without if it does not read what it is told.
-    pub fn tell_config_changed(&self) {
+    /// Notifies the front-end that the configuration space has changed, if it has asked for that. The
+    /// message is dropped if the front-end does not read its channel.
+    pub fn notify_config_changed(&self) {
         let config = VhostUserProtocolFeatures::CONFIG.bits();
         let Some(channel) = self.channel.as_ref() else {
             return;
@@ -236,14 +237,14 @@ impl Connection {
             return;
         }
         let export = self.target.name();
-        match channel.config_changed() {
-            Told::Yes => {}
-            Told::Full => tracing::warn!(
+        match channel.send_config_changed() {
+            SendOutcome::Sent => {}
+            SendOutcome::Full => tracing::warn!(
                 export,
-                "the front-end does not read what it is told (its backend channel is full): it will see \
+                "the front-end does not read its backend channel, which is full: it will see \
                  the disk's new size when it reads the configuration next"
             ),
-            Told::Closed => tracing::warn!(
+            SendOutcome::Closed => tracing::warn!(
                 export,
                 "the front-end has closed its backend channel: it will see the disk's new size when it \
                  reads the configuration next"
@@ -251,27 +252,27 @@ impl Connection {
         }
     }
 
-    /// The queues take nothing, until [`Connection::end_exchange`]. The answers come when all is done that they have taken.
+    /// Lets the queues take no requests until [`Connection::end_exchange`]. They reply when the requests are done that they have taken.
     pub fn begin_exchange(&mut self) -> Vec<Receiver<()>> {
         for vring in &mut self.vrings {
-            vring.await_exchange(true);
+            vring.set_exchanging(true);
         }
         self.begin_settle()
     }
 
-    /// Lets the queues go on after [`Connection::begin_exchange`]; with what stands behind the device now, if that was `exchanged`.
+    /// Lets the queues go on after [`Connection::begin_exchange`]; with the node that is behind the device now, if it was `exchanged`.
     pub fn end_exchange(&mut self, exchanged: bool) {
         for vring in &mut self.vrings {
             if let Some(running) = vring.running().filter(|_| exchanged) {
-                // Nothing is in flight. An error: it is gone.
+                // Nothing is in flight. An error: the queue is gone.
                 let _ = running.renew().recv();
             }
-            vring.await_exchange(false);
+            vring.set_exchanging(false);
         }
     }
 
-    /// Lets the queues go on with what stands behind the device now, if that was `exchanged`. The answers come when all is done
-    /// that they had taken before. What they take from now on is not waited for.
+    /// Lets the queues go on with the node that is behind the device now, if it was `exchanged`. They reply when the requests are
+    /// done that they had taken before. Requests that they take from now on are not waited for.
     pub fn begin_switch(&self, exchanged: bool) -> Vec<Receiver<()>> {
         if !exchanged {
             return Vec::new();
@@ -280,31 +281,31 @@ impl Connection {
         running.map(|running| running.renew()).collect()
     }
 
-    /// The answers come when all is done that the queues have taken so far. Waits for those that stop already.
+    /// The queues reply when the requests are done that they have taken so far. Waits for queues that are stopping.
     pub fn begin_settle(&self) -> Vec<Receiver<()>> {
         let begin = |vring: &Vring| vring.begin_settle();
         self.vrings.iter().filter_map(begin).collect()
     }
 
-    /// Waits until all is done that the queues have taken so far.
+    /// Waits until all requests are done that the queues have taken so far.
     pub fn settle(&self) {
-        for settling in self.begin_settle() {
-            // An error: it is gone.
-            let _ = settling.recv();
+        for reply in self.begin_settle() {
+            // An error: the queue is gone.
+            let _ = reply.recv();
         }
     }
 
-    /// A queue did not stop in time.
-    pub fn gave_up(&self) -> bool {
-        self.gave_up
+    /// Whether a queue did not stop in time.
+    pub fn stop_timed_out(&self) -> bool {
+        self.stop_timed_out
     }
 
-    /// The front-end is not to wait any longer for a queue that stops.
-    fn give_up(&mut self, index: u32, waited: Option<Duration>) -> Error {
-        self.gave_up = true;
+    /// Ends the wait of the front-end for a queue that does not stop in time.
+    fn set_stop_timed_out(&mut self, index: u32, waited: Option<Duration>) -> Error {
+        self.stop_timed_out = true;
         tracing::warn!(
             export = self.target.name(), queue = index, waited = ?waited.unwrap_or_default(),
-            advice = "look at the disk below: when it has answered, the front-end is served again; a migration fails, and its guest goes on here",
+            advice = "check the disk below: when it has answered, the front-end is served again; a migration fails, and its guest goes on here",
             "a queue does not stop, since the disk does not answer: the front-end is disconnected"
         );
         Error::InvalidOperation("the disk does not answer")
@@ -325,28 +326,29 @@ impl Connection {
 }
 
 impl Connection {
-    /// Stops all queues: the front-end has gone, or is to go.
+    /// Stops all queues, since the front-end is gone or is to be disconnected.
     pub fn end(&mut self) {
         self.begin_end();
         for vring in &mut self.vrings {
-            vring.left(None);
+            vring.wait_suspended(None);
         }
     }
 
-    /// All of them take no more requests from now on. What they found in their records and have not taken stays there.
+    /// Lets all queues stop. Recovered requests that they have not resubmitted stay in the in-flight region.
     pub fn begin_end(&mut self) {
+        // A disabled queue resubmits no recovered requests while it stops.
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.send(QueueCommand::Enable(false));
         }
         for vring in &mut self.vrings {
-            vring.begin_leave();
+            vring.begin_suspend();
         }
     }
 
-    /// Whether all have stopped; the first that has not is waited for so long.
-    pub fn has_ended(&mut self, patience: Duration) -> bool {
+    /// Whether all queues have stopped; waits up to `timeout` for the first that has not.
+    pub fn wait_ended(&mut self, timeout: Duration) -> bool {
         let mut vrings = self.vrings.iter_mut();
-        vrings.all(|vring| vring.left(Some(patience)).is_some())
+        vrings.all(|vring| vring.wait_suspended(Some(timeout)).is_some())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The log of dirty pages that a front-end shares while it copies its guest to another host: `SET_LOG_BASE`.
 //!
-//! It writes nothing into the guest's memory itself, and is looked at as that is: its pages may go at any time.
+//! It is accessed like the guest's memory, since the front-end may truncate its file at any time.
 
 use std::fs::File;
 use std::ptr::NonNull;
@@ -10,18 +10,18 @@ use unix_socket::passed_fds::{MapError, Mapping};
 use vhost::vhost_user::message::VhostUserLog;
 use virtqueue::{DirtyLog, GuestMemory};
 
-/// Bytes of a log at most: all that a processor with 48 bits of addresses can see.
+/// Most bytes of a log: a bit for each page of 48 bits of addresses.
 const MAX_LOG_BYTES: u64 = 1 << (48 - 12 - 3);
 
-/// What is wrong with a log.
+/// Error of a dirty log that a front-end shares.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
-    /// It does not have all of the guest's memory.
+    /// It is too small for the guest's memory.
     #[error(
         "it has {has} bytes: expected at least {needs}, a bit for each page of the guest's memory"
     )]
     TooSmall { has: u64, needs: u64 },
-    /// More than a machine can use.
+    /// It is larger than any machine can use.
     #[error("it has {has} bytes: expected at most {MAX_LOG_BYTES}")]
     TooLarge { has: u64 },
     /// It cannot be mapped.
@@ -29,24 +29,24 @@ pub(crate) enum LogError {
     Map(#[from] MapError),
 }
 
-/// Maps what a front-end says and passes, for a guest with this memory.
+/// Maps the log that a front-end passes, for a guest with this memory.
 pub(crate) fn map(
-    said: &VhostUserLog,
+    description: &VhostUserLog,
     file: File,
     memory: Option<&GuestMemory>,
 ) -> Result<DirtyLog, LogError> {
-    let (has, offset) = (said.mmap_size, said.mmap_offset);
+    let (has, offset) = (description.mmap_size, description.mmap_offset);
     if has > MAX_LOG_BYTES {
         return Err(LogError::TooLarge { has });
     }
     check_size(has, memory)?;
     let mapping = Mapping::new(file, offset, has)?;
     let host = NonNull::new(mapping.host()).expect("a mapping is somewhere");
-    // SAFETY: so many bytes are mapped there as long as the mapping lives, and nobody borrows them.
+    // SAFETY: so many bytes are mapped there as long as the mapping lives, and no Rust reference to them exists.
     Ok(unsafe { DirtyLog::new(host, has, Arc::new(mapping)) })
 }
 
-/// Whether a log of so many bytes has a bit for each page.
+/// Checks that a log of so many bytes has a bit for each page.
 pub(crate) fn check_size(has: u64, memory: Option<&GuestMemory>) -> Result<(), LogError> {
     let needs = memory.map_or(0, DirtyLog::needed_bytes);
     if has < needs {

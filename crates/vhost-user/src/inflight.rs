@@ -1,12 +1,12 @@
 //! The in-flight regions of a connection: `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`.
 //!
-//! We make a file with a region for each queue, the front-end keeps it while we are away, and gives it to the
-//! process that comes next. Front-ends also pass files of their own, or of another server: they are checked
-//! like the guest's memory. What the regions contain is the business of the queues.
+//! We make a file with a region for each queue; the front-end keeps it while it is disconnected, and passes it to the
+//! next server process. Front-ends also pass files of their own, or of another server: they are checked
+//! like the guest's memory. The contents of the regions are defined by the queues (`virtqueue`).
 //!
-//! The first region's `desc_num` says for how many descriptors all of them are laid out, if that is more than the
-//! front-end says (`queue size` of the message): QEMU 10.0 names its `queue-size` property there and lets
-//! the guest use rings of 1024 entries, for which regions of the size that it names are too small.
+//! All regions are laid out for as many descriptors as the first region's `desc_num` has, if that is more than the
+//! message's `queue size`: QEMU 10.0 sends its `queue-size` property there and lets
+//! the guest use rings of 1024 entries, for which regions of that size are too small.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -26,7 +26,7 @@ const ALIGN_BYTES: u64 = 8;
 /// Why there is no in-flight region for a queue, or for all of them.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InflightBufferError {
-    /// Words cannot be there.
+    /// Its words are not aligned.
     #[error("it begins at byte {offset} of its file: expected a multiple of {ALIGN_BYTES}")]
     Misaligned { offset: u64 },
     /// It cannot be mapped.
@@ -35,13 +35,12 @@ pub(crate) enum InflightBufferError {
     /// It ends before the queue's region does.
     #[error("it has {has} bytes: expected at least {needs}, for regions of {entries} entries each")]
     NoRoom { has: u64, needs: u64, entries: u16 },
-    /// The ring is larger than regions are.
+    /// The ring has more entries than the regions.
     #[error("its regions have {entries} entries each: expected at least the queue size {size}")]
     TooFewEntries { entries: u16, size: u16 },
 }
 
-/// Makes a file in which nothing is recorded yet, with regions for rings of any size that there can be. It is sealed
-/// against becoming smaller.
+/// Makes a file with empty regions for rings of the largest size. It is sealed against truncation.
 ///
 /// # Errors
 /// Descriptors or memory have run out.
@@ -62,7 +61,7 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
     InflightRegion::len_bytes(packed, entries) as u64
 }
 
-/// Bytes of a file behind `offset`. Of a device or a pipe no length is known: its mapping fails, or it has as many as are mapped.
+/// Bytes of a file behind `offset`. The length of a device or a pipe is unknown: mapping it fails, or shows that it is long enough.
 fn bytes_behind(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
@@ -79,51 +78,52 @@ fn check_room(has: u64, needs: u64, entries: u16) -> Result<(), InflightBufferEr
     }
 }
 
-/// The file that the front-end has given us.
+/// The file with the in-flight regions of all queues.
 pub(crate) struct InflightBuffer {
     queues: u16,
-    /// Those for which each region is laid out.
+    /// Entries of each region.
     entries: u16,
     len_bytes: u64,
     mapping: Arc<Mapping>,
 }
 
 impl InflightBuffer {
-    /// Maps what a front-end passes, for a device with `queues` queues.
+    /// Maps the file that a front-end passes, for a device with `queues` queues.
     ///
     /// # Errors
     /// [`InflightBufferError`].
     pub fn map(
-        said: &VhostUserInflight,
+        description: &VhostUserInflight,
         file: File,
         queues: u16,
     ) -> Result<Self, InflightBufferError> {
-        let offset = said.mmap_offset;
+        let offset = description.mmap_offset;
         if !offset.is_multiple_of(ALIGN_BYTES) {
             return Err(InflightBufferError::Misaligned { offset });
         }
-        // No more than there is, and than can be used.
+        // No more than the file has, and than can be used.
         let most = region_bytes(true, u16::MAX) * u64::from(queues);
-        let len_bytes = said.mmap_size.min(most).min(bytes_behind(&file, offset));
+        let size = description.mmap_size;
+        let len_bytes = size.min(most).min(bytes_behind(&file, offset));
         check_room(len_bytes, region_bytes(false, 1), 1)?;
         let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
         let recorded = region_at(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
-            queues: said.num_queues,
-            entries: recorded.max(said.queue_size),
+            queues: description.num_queues,
+            entries: recorded.max(description.queue_size),
             len_bytes,
             mapping,
         })
     }
 
-    /// What the front-end said of it, and its file.
-    pub fn described(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
+    /// The front-end's description of the file, and the file.
+    pub fn source(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
         let (file, offset) = self.mapping.source()?;
-        let said = VhostUserInflight::new(self.len_bytes, offset, self.queues, self.entries);
-        Some((said, file))
+        let description = VhostUserInflight::new(self.len_bytes, offset, self.queues, self.entries);
+        Some((description, file))
     }
 
-    /// The region of a queue, which has the form that the driver has chosen, and a ring of `size` entries.
+    /// The region of a queue, packed or split as the driver has chosen, with a ring of `size` entries.
     ///
     /// # Errors
     /// [`InflightBufferError`] if there is none that fits.
@@ -140,13 +140,13 @@ impl InflightBuffer {
         let start = region_bytes(packed, entries) * u64::from(queue);
         let needs = start + region_bytes(packed, entries);
         check_room(self.len_bytes, needs, entries)?;
-        // Inside of what is mapped, and so fits.
+        // Within the mapping, and so fits.
         let start = usize::try_from(start).unwrap_or(usize::MAX);
         Ok(region_at(&self.mapping, start, packed, entries))
     }
 }
 
-/// The region of `entries` entries that begins `start` bytes into the mapping, which has all of it.
+/// The region of `entries` entries that begins `start` bytes into the mapping. It must lie within the mapping.
 fn region_at(mapping: &Arc<Mapping>, start: usize, packed: bool, entries: u16) -> InflightRegion {
     let host = NonNull::new(mapping.host().wrapping_add(start));
     let host = host.expect("a mapping is somewhere");

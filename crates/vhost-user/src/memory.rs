@@ -1,7 +1,7 @@
-//! The guest's memory as the front-end shares it: by table, or slot by slot.
+//! The guest's memory, which the front-end shares by table or slot by slot.
 //!
 //! Every change makes a new [`GuestMemory`]; queues and requests in flight hold the one that they
-//! started with, and a region is unmapped when nobody holds it any more.
+//! started with, and a region is unmapped when its last user is gone.
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -11,10 +11,10 @@ use unix_socket::passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use virtqueue::{GuestMemory, MemoryError, Region};
 
-/// Slots that a front-end may use one by one: the field's number, far over what any has.
+/// Most slots that a front-end may add one by one: the number of other vhost-user servers, far more than any front-end uses.
 pub(crate) const MAX_SLOTS: usize = 509;
 
-/// Why the guest's memory cannot be had.
+/// Error of the memory that a front-end shares.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     /// It could not be mapped.
@@ -23,15 +23,15 @@ pub(crate) enum TableError {
     /// The regions contradict each other.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A slot to be removed does not exist.
+    /// The slot to be removed does not exist.
     #[error("no region of {size} bytes at guest address {guest_addr:#x} to remove")]
     NoSuchRegion { guest_addr: u64, size: u64 },
-    /// More than one guest may have.
+    /// It has more bytes than one guest may have.
     #[error(
         "{total} bytes of guest memory, at most {MAX_TOTAL_BYTES} are mapped for one front-end"
     )]
     TooMuch { total: u64 },
-    /// More than we announced.
+    /// It has more slots than were announced.
     #[error("more than {MAX_SLOTS} memory slots")]
     TooManySlots,
 }
@@ -47,9 +47,9 @@ struct Slot {
 // SAFETY: the address is only a number here; the mapping behind it may be used from any thread.
 unsafe impl Send for Slot {}
 
-/// A region as the front-end has shared it.
+/// A region that the front-end has shared.
 pub(crate) struct SharedRegion<'a> {
-    pub said: VhostUserMemoryRegion,
+    pub description: VhostUserMemoryRegion,
     pub file: BorrowedFd<'a>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Another table instead of this one. On an error nothing has changed.
+    /// Replaces the table. On an error nothing has changed.
     pub fn replace(
         &mut self,
         regions: &[VhostUserMemoryRegion],
@@ -74,7 +74,7 @@ impl MemoryTable {
         self.try_change(slots.collect::<Result<_, _>>()?)
     }
 
-    /// One more region. On an error nothing has changed.
+    /// Adds a region. On an error nothing has changed.
     pub fn add(
         &mut self,
         region: &VhostUserMemoryRegion,
@@ -101,7 +101,7 @@ impl MemoryTable {
         }
     }
 
-    /// One region less.
+    /// Removes a region.
     pub fn remove(
         &mut self,
         region: &VhostUserMemoryRegion,
@@ -124,13 +124,13 @@ impl MemoryTable {
     pub fn regions(&self) -> Vec<SharedRegion<'_>> {
         let regions = self.slots.iter().filter_map(|slot| {
             let (file, mmap_offset) = slot.mapping.source()?;
-            let said = VhostUserMemoryRegion {
+            let description = VhostUserMemoryRegion {
                 guest_phys_addr: slot.guest_addr,
                 memory_size: slot.len,
                 user_addr: slot.user_addr,
                 mmap_offset,
             };
-            Some(SharedRegion { said, file })
+            Some(SharedRegion { description, file })
         });
         regions.collect()
     }

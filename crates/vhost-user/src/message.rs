@@ -1,5 +1,5 @@
-//! Messages of a front-end, as bytes and descriptors: a connection's state is carried over as the messages that
-//! bring another one into the same state.
+//! Messages of a front-end, as bytes and descriptors: in a live upgrade a connection's state is handed over as the messages
+//! that restore it.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -10,12 +10,12 @@ use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
 
 use crate::vring::RingAddresses;
 
-/// One of them.
+/// A message of a front-end.
 #[derive(Debug)]
 pub struct Message {
     /// Header and payload.
     pub bytes: Vec<u8>,
-    /// What comes with it.
+    /// The descriptors that it passes.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Request {
 
 /// The flags of a message that wants no answer.
 const VERSION_1: u32 = 1;
-/// In a message that brings a queue's descriptor: it brings none.
+/// In a message that sets a queue's descriptor: there is none.
 const NO_FD: u64 = 1 << 8;
 /// Most descriptors of a message.
 const MAX_FDS: usize = 32;
@@ -59,8 +59,8 @@ impl Message {
         })
     }
 
-    /// Without a payload.
-    pub(crate) fn bare(request: Request) -> io::Result<Self> {
+    /// A message without a payload.
+    pub(crate) fn empty(request: Request) -> io::Result<Self> {
         Self::new(request, &[], &[])
     }
 
@@ -68,13 +68,13 @@ impl Message {
         Self::new(request, &[&number.to_ne_bytes()], &[])
     }
 
-    /// Of a queue.
+    /// A message with a number for one queue.
     pub(crate) fn vring(request: Request, index: u16, number: u32) -> io::Result<Self> {
         let index = u32::from(index).to_ne_bytes();
         Self::new(request, &[&index, &number.to_ne_bytes()], &[])
     }
 
-    /// A descriptor of a queue, or that there is none.
+    /// A message with a descriptor for one queue, or that it has none.
     pub(crate) fn vring_fd(
         request: Request,
         index: u16,
@@ -91,7 +91,7 @@ impl Message {
         Self::new(Request::SetVringAddr, &[&head, &rings], &[])
     }
 
-    /// A piece of memory.
+    /// `ADD_MEM_REG`: one memory region.
     pub(crate) fn add_memory(
         region: &VhostUserMemoryRegion,
         file: BorrowedFd<'_>,
@@ -100,7 +100,7 @@ impl Message {
         Self::new(Request::AddMemReg, &[&padding, &of_region(region)], &[file])
     }
 
-    /// All of the memory.
+    /// `SET_MEM_TABLE`: all memory regions.
     pub(crate) fn memory(
         regions: &[VhostUserMemoryRegion],
         files: &[BorrowedFd<'_>],
@@ -111,9 +111,18 @@ impl Message {
         Self::new(Request::SetMemTable, &[&count, &regions], files)
     }
 
-    pub(crate) fn inflight(said: &VhostUserInflight, file: BorrowedFd<'_>) -> io::Result<Self> {
-        let bytes = [said.mmap_size, said.mmap_offset].map(u64::to_ne_bytes);
-        let queues = [said.num_queues, said.queue_size, 0, 0].map(u16::to_ne_bytes);
+    pub(crate) fn inflight(
+        description: &VhostUserInflight,
+        file: BorrowedFd<'_>,
+    ) -> io::Result<Self> {
+        let VhostUserInflight {
+            mmap_size,
+            mmap_offset,
+            num_queues,
+            queue_size,
+        } = *description;
+        let bytes = [mmap_size, mmap_offset].map(u64::to_ne_bytes);
+        let queues = [num_queues, queue_size, 0, 0].map(u16::to_ne_bytes);
         let payload = [bytes.concat(), queues.concat()];
         Self::new(Request::SetInflightFd, &[&payload.concat()], &[file])
     }
@@ -122,7 +131,7 @@ impl Message {
         Self::new(Request::SetBackendReqFd, &[], &[socket])
     }
 
-    /// Sends it as a front-end does.
+    /// Sends the message as a front-end does.
     pub(crate) fn send(&self, to: impl AsFd) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! One queue as the front-end sets it up, message by message, and once it runs.
+//! A queue of a connection: its set-up by the front-end's messages, and its control once it runs.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct RingAddresses {
     pub used: u64,
 }
 
-/// `None` also when descriptors have run out: a signal is missed then that nobody could be sure of.
+/// `None` also when descriptors have run out: then only the signal at the queue's start is missed, which is optional.
 fn duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
     fd.and_then(|fd| fd.try_clone().ok())
 }
@@ -30,12 +30,12 @@ fn signal(fd: Option<&OwnedFd>) {
     }
 }
 
-/// What the connection has for a queue that is started, beside what was said of the queue itself.
-pub(crate) struct Surroundings<'a> {
+/// The connection's part of a queue's set-up.
+pub(crate) struct StartContext<'a> {
     pub memory: &'a Arc<GuestMemory>,
     pub features: RingFeatures,
     pub inflight: Option<InflightRegion>,
-    /// Where what is written to the guest's memory is logged, if it is.
+    /// The dirty log, while logging is on.
     pub log: Option<&'a Arc<DirtyLog>>,
     pub target: &'a dyn Target,
 }
@@ -47,20 +47,20 @@ pub(crate) struct Vring {
     pub addresses: Option<RingAddresses>,
     pub base: u32,
     pub enabled: bool,
-    /// The guest address under which its used ring is logged, if it is to be.
+    /// The guest address by which its used ring is logged, if it is to be.
     pub logged_used: Option<u64>,
-    /// What it signals with when it starts; once it runs, it has them.
+    /// Eventfds for the start of the queue; while the queue runs, it has them.
     signals: Descriptors,
     running: Option<Box<dyn StartedQueue>>,
-    /// Where the queue that runs records what it takes.
+    /// The in-flight region of the running queue.
     inflight: Option<InflightRegion>,
     start_failed: bool,
-    /// It takes nothing before it is released, whether it is enabled or not.
-    held: bool,
-    /// Nor before what stands behind its device was exchanged.
-    awaits_exchange: bool,
-    /// It was told to leave what is not done in its record, and says here where it has stopped.
-    leaving: Option<Receiver<u32>>,
+    /// It takes no requests, whether it is enabled or not: a live upgrade.
+    paused: bool,
+    /// Nor before the node behind its device was exchanged.
+    exchanging: bool,
+    /// It stops without waiting for parked requests, and replies with its base.
+    suspending: Option<Receiver<u32>>,
 }
 
 impl Vring {
@@ -81,24 +81,24 @@ impl Vring {
 
     /// Whether it takes requests, if it runs.
     fn may_take(&self) -> bool {
-        self.enabled && !self.held && !self.awaits_exchange
+        self.enabled && !self.paused && !self.exchanging
     }
 
-    /// It takes nothing while this is so: what stands behind its device is about to be exchanged.
-    pub fn await_exchange(&mut self, awaits: bool) {
-        self.awaits_exchange = awaits;
+    /// Sets whether the node behind its device is about to be exchanged: it takes no requests meanwhile.
+    pub fn set_exchanging(&mut self, exchanging: bool) {
+        self.exchanging = exchanging;
         self.enable(self.enabled);
     }
 
-    /// From now on it takes nothing, also when it is started.
-    pub fn hold(&mut self) {
-        self.held = true;
+    /// Takes no more requests, also when it is started later.
+    pub fn pause(&mut self) {
+        self.paused = true;
         self.enable(self.enabled);
     }
 
-    /// It goes on.
-    pub fn release(&mut self) {
-        self.held = false;
+    /// Takes requests again, if it is enabled.
+    pub fn resume(&mut self) {
+        self.paused = false;
         self.enable(self.enabled);
     }
 
@@ -116,26 +116,26 @@ impl Vring {
         }
     }
 
-    /// The kick descriptor completes the set-up: the queue starts.
+    /// Starts the queue: the kick descriptor completes its set-up. A running queue gets another kick descriptor.
     pub fn start(
         &mut self,
         index: u16,
         kick: Option<OwnedFd>,
-        surroundings: Surroundings<'_>,
+        context: StartContext<'_>,
     ) -> Result<(), StartError> {
-        let Surroundings {
+        let StartContext {
             memory,
             features,
             inflight,
             log,
             target,
-        } = surroundings;
+        } = context;
         if let Some(running) = &self.running {
-            let watched = running.ask(|reply| QueueCommand::SetKick(kick, reply));
+            let watched = running.request_and_wait(|reply| QueueCommand::SetKick(kick, reply));
             return watched.unwrap_or(Err(StartError::Stopped));
         }
         let layout = self.layout(memory)?;
-        // To have them back if it does not start.
+        // Kept in case the queue does not start.
         let signals = Descriptors {
             kick: None,
             call: duplicate(self.signals.call.as_ref()),
@@ -159,8 +159,8 @@ impl Vring {
                 self.running = Some(started);
                 self.inflight = inflight;
                 self.start_failed = false;
-                // Front-ends expect a call when a queue starts: one that was meant for the connection
-                // before may never have reached the guest.
+                // Front-ends expect a call when a queue starts: one of the previous
+                // connection may never have reached the guest.
                 signal(signals.call.as_ref());
                 Ok(())
             }
@@ -171,11 +171,11 @@ impl Vring {
         }
     }
 
-    /// What is written to the guest's memory is logged there, or is not.
+    /// Sets the dirty log, or that there is none.
     pub fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
         if let Some(running) = &self.running {
             let log = self.log(log);
-            running.ask(|reply| QueueCommand::SetLog(log, reply));
+            running.request_and_wait(|reply| QueueCommand::SetLog(log, reply));
         }
     }
 
@@ -184,7 +184,7 @@ impl Vring {
         log.cloned().map(|log| QueueLog { log, used })
     }
 
-    /// What it signals with, while it does not run.
+    /// The eventfds that it signals, while it does not run.
     pub fn signals(&self) -> [Option<&OwnedFd>; 2] {
         [self.signals.call.as_ref(), self.signals.err.as_ref()]
     }
@@ -215,27 +215,27 @@ impl Vring {
         })
     }
 
-    /// Tells the front-end that a queue that does not run is broken. True for the first time since
-    /// it last ran: then the log should say it.
-    pub fn fail_to_start(&mut self) -> bool {
+    /// Signals to the front-end that the queue is broken and was not started. True for the first time since
+    /// it last ran: then it should be logged.
+    pub fn signal_start_failure(&mut self) -> bool {
         signal(self.signals.err.as_ref());
         !std::mem::replace(&mut self.start_failed, true)
     }
 
-    /// Whether what it takes is recorded, if it runs, or was when it ran last.
-    pub fn has_record(&self) -> bool {
+    /// Whether the queue has an in-flight region, or had one when it ran last.
+    pub fn has_inflight_region(&self) -> bool {
         self.inflight.is_some()
     }
 
-    /// The front-end hears where the queue has stopped, and will say it when it starts it again: with nothing in
-    /// flight there is nothing to be recorded.
+    /// Clears the in-flight region of a stopped queue. The front-end gets the queue's base, and passes it when it starts the
+    /// queue again.
     pub fn forget_inflight(&mut self) {
         if let Some(inflight) = self.inflight.take() {
             inflight.forget();
         }
     }
 
-    /// Stops the queue if it runs, and says where it stopped.
+    /// Stops the queue if it runs, and returns its base.
     pub fn stop(&mut self) -> u32 {
         if let Some(running) = self.running.take()
             && let Ok(base) = running.begin_stop().recv()
@@ -245,56 +245,56 @@ impl Vring {
         self.base
     }
 
-    /// Lets the queue stop if it runs; what is not done stays in its record, if it has one.
-    pub fn begin_leave(&mut self) {
+    /// Lets the queue stop if it runs; parked requests stay in its in-flight region, if it has one.
+    pub fn begin_suspend(&mut self) {
         if let Some(running) = self.running.take() {
             running.send(QueueCommand::LeaveParked);
-            self.leaving = Some(running.begin_stop());
+            self.suspending = Some(running.begin_stop());
         }
     }
 
-    /// The same, and says where it stopped.
-    pub fn leave(&mut self) -> u32 {
-        self.begin_leave();
-        self.left(None).unwrap_or(self.base)
+    /// The same, and waits for the queue's base.
+    pub fn suspend(&mut self) -> u32 {
+        self.begin_suspend();
+        self.wait_suspended(None).unwrap_or(self.base)
     }
 
-    /// Where it has stopped after [`Vring::begin_leave`]; `None` if it has not after so long, where that is said.
-    pub fn left(&mut self, patience: Option<Duration>) -> Option<u32> {
-        if let Some(leaving) = &self.leaving {
-            let left = match patience {
-                Some(patience) => leaving.recv_timeout(patience),
-                None => leaving.recv().map_err(RecvTimeoutError::from),
+    /// The queue's base after [`Vring::begin_suspend`]; `None` if the queue has not stopped within `timeout`.
+    pub fn wait_suspended(&mut self, timeout: Option<Duration>) -> Option<u32> {
+        if let Some(suspending) = &self.suspending {
+            let stopped = match timeout {
+                Some(timeout) => suspending.recv_timeout(timeout),
+                None => suspending.recv().map_err(RecvTimeoutError::from),
             };
-            match left {
+            match stopped {
                 Ok(base) => self.base = base,
                 Err(RecvTimeoutError::Timeout) => return None,
                 // Its iothread is gone.
                 Err(RecvTimeoutError::Disconnected) => {}
             }
-            self.leaving = None;
+            self.suspending = None;
         }
         Some(self.base)
     }
 
-    /// The answer comes when all is done that it has taken so far. Waits if it stops already.
+    /// The reply comes when all requests are done that the queue has taken so far. Waits for a queue that is stopping.
     pub fn begin_settle(&self) -> Option<Receiver<()>> {
-        if let Some(leaving) = &self.leaving {
-            // The end of the connection, which is near, needs no answer.
-            let _ = leaving.recv();
+        if let Some(suspending) = &self.suspending {
+            // The base is not needed: the connection is about to end.
+            let _ = suspending.recv();
         }
         let running = self.running.as_ref()?;
-        Some(running.begin(QueueCommand::Settle))
+        Some(running.request(QueueCommand::Settle))
     }
 
-    /// Stops the queue and forgets what the front-end said.
+    /// Stops the queue and clears its set-up.
     pub fn reset(&mut self) {
         self.stop();
         self.forget_inflight();
         *self = Vring {
             start_failed: self.start_failed,
-            held: self.held,
-            awaits_exchange: self.awaits_exchange,
+            paused: self.paused,
+            exchanging: self.exchanging,
             ..Vring::default()
         };
     }

@@ -1,4 +1,4 @@
-//! A disk that is one function, run by a thread per queue: what the bare servers have in common.
+//! A disk that is one function, run by a thread per queue. The baseline servers share it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use vhost_user::{StartedQueue, Target};
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{RingError, SplitRing};
 
-/// What a status byte says of a request that was carried out.
+/// The status byte of a successful request.
 pub const STATUS_OK: u8 = 0;
 
-/// Serves a queue until it is told to end.
-pub type Serve = dyn Fn(&mut SplitRing, &QueueSetup, &End) -> Result<(), RingError> + Send + Sync;
+/// Serves a queue until the flag is set.
+pub type Serve =
+    dyn Fn(&mut SplitRing, &QueueSetup, &StopFlag) -> Result<(), RingError> + Send + Sync;
 
 /// A disk with one split queue.
 pub struct BareDisk {
     /// For messages.
     pub name: &'static str,
-    /// Its size, 512 bytes each: all that a disk without features says of itself.
+    /// Its size in units of 512 bytes, which is all of its configuration space.
     pub sectors: u64,
-    /// What it does.
+    /// The function that serves its queue.
     pub serve: Arc<Serve>,
 }
 
@@ -63,78 +64,78 @@ impl Target for BareDisk {
     fn reset(&self) {}
 
     fn start_queue(&self, _: u16, setup: QueueSetup) -> Result<Box<dyn StartedQueue>, StartError> {
-        // No more than the lower half: a split queue's.
+        // A split queue's base is the lower half.
         let base = (setup.base & 0xffff) as u16;
         let mut ring = SplitRing::new(&setup.memory, setup.layout, setup.features, base)?;
-        let end = Arc::new(End::new()?);
-        let (serve, seen, name) = (self.serve.clone(), end.clone(), self.name);
-        let server = spawn(move || {
-            if let Err(error) = serve(&mut ring, &setup, &seen) {
+        let stop = Arc::new(StopFlag::new()?);
+        let (serve, flag, name) = (self.serve.clone(), stop.clone(), self.name);
+        let thread = spawn(move || {
+            if let Err(error) = serve(&mut ring, &setup, &flag) {
                 eprintln!("{name}: the front-end broke its queue: {error}");
             }
             ring.next_avail()
         });
-        Ok(Box::new(Serving {
-            end,
-            server: Some(server),
+        Ok(Box::new(RunningQueue {
+            stop,
+            thread: Some(thread),
         }))
     }
 }
 
-/// Tells a thread that its queue ends.
-pub struct End {
-    said: AtomicBool,
+/// A request to a queue's thread to stop, with an eventfd to wait on.
+pub struct StopFlag {
+    set: AtomicBool,
     eventfd: OwnedFd,
 }
 
-impl End {
+impl StopFlag {
     fn new() -> Result<Self, StartError> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| StartError::FrontEnd(format!("no eventfd for its queue: {errno}")))?;
-        Ok(End {
-            said: AtomicBool::new(false),
+        Ok(StopFlag {
+            set: AtomicBool::new(false),
             eventfd,
         })
     }
 
-    /// Whether it was told.
-    pub fn said(&self) -> bool {
-        self.said.load(Ordering::Relaxed)
+    /// Whether the thread is to stop.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::Relaxed)
     }
 
-    fn say(&self) {
-        self.said.store(true, Ordering::Relaxed);
+    fn set(&self) {
+        self.set.store(true, Ordering::Relaxed);
         signal(&self.eventfd);
     }
 }
 
-/// To be waited on.
-impl AsFd for End {
+/// Readable once the flag is set.
+impl AsFd for StopFlag {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }
 }
 
-/// Adds to an eventfd. One that is full says as much.
+/// Signals an eventfd. One whose counter is full is signalled already.
 pub fn signal(eventfd: &OwnedFd) {
     let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
-struct Serving {
-    end: Arc<End>,
-    server: Option<JoinHandle<u16>>,
+struct RunningQueue {
+    stop: Arc<StopFlag>,
+    thread: Option<JoinHandle<u16>>,
 }
 
-impl Serving {
-    fn end(&mut self) -> Option<u32> {
-        self.end.say();
-        let base = self.server.take()?.join().ok()?;
+impl RunningQueue {
+    fn stop(&mut self) -> Option<u32> {
+        self.stop.set();
+        let base = self.thread.take()?.join().ok()?;
         Some(u32::from(base))
     }
 }
 
-/// A front-end that measures changes nothing while its queue runs: all but the end is ignored.
-impl StartedQueue for Serving {
+/// Commands are ignored: a front-end that measures changes nothing while its queue runs.
+impl StartedQueue for RunningQueue {
     fn send(&self, command: QueueCommand) {
         if let QueueCommand::SetKick(_, reply) = command {
             let _ = reply.send(Ok(()));
@@ -146,16 +147,16 @@ impl StartedQueue for Serving {
     }
 
     fn begin_stop(mut self: Box<Self>) -> Receiver<u32> {
-        let (reply, answer) = channel();
-        if let Some(base) = self.end() {
-            let _ = reply.send(base);
+        let (sender, reply) = channel();
+        if let Some(base) = self.stop() {
+            let _ = sender.send(base);
         }
-        answer
+        reply
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningQueue {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }

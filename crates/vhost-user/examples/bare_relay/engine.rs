@@ -1,4 +1,4 @@
-//! Either of the asynchronous engines, as the daemon uses them.
+//! Linux AIO or io_uring, with the daemon's settings.
 
 use std::error::Error;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,7 +23,7 @@ impl Engine {
         })
     }
 
-    /// Signalled for what completes while the thread sleeps.
+    /// The eventfd that signals completions while the thread sleeps.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         match self {
             Engine::Aio(aio) => aio.eventfd(),
@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// Reads into `buffer` from `offset` on; a completion names the request by `token`.
+    /// Reads into `buffer` from `offset` on; the completion has `token`.
     ///
     /// # Safety
     /// As for [`LinuxAio::push`], and the file stays open until the completion.
@@ -54,7 +54,7 @@ impl Engine {
             token,
         };
         let fd = file.as_raw_fd();
-        // SAFETY: our caller's promise is the one that both want.
+        // SAFETY: the caller meets the requirements of both.
         unsafe {
             match self {
                 Engine::Aio(aio) => aio.push(fd, &request),
@@ -87,7 +87,7 @@ impl Engine {
         };
     }
 
-    /// The thread is about to sleep; true: better not.
+    /// Prepares for the thread to sleep; true if there is a completion instead.
     pub fn prepare_to_block(&mut self) -> bool {
         match self {
             Engine::Aio(aio) => aio.has_completions(),

@@ -1,4 +1,4 @@
-//! A vhost-user-blk server with nothing between ring and disk: how fast any server can be here.
+//! A baseline for measurements: a vhost-user-blk server with nothing between ring and disk, as fast as any server can be.
 //!
 //! ```text
 //! cargo build --release -p vhost-user --example bare_relay
@@ -6,16 +6,16 @@
 //! blockplane-bench compare --backing FILE --client blocking --depth 32,128 --servers ours,raw --socket /tmp/relay.sock
 //! ```
 //!
-//! One thread takes chains off a split ring, submits their reads with the guest's memory as buffers,
-//! and gives back what has completed with one signal for all of it. It has one queue of one disk, which it
-//! reads past the page cache; there is no device, no merging, no fairness, no limit and no count of anything. What it
-//! costs beside the host's own reads is what any server costs: two threads that hand each other work.
+//! One thread pops chains from a split ring, submits their reads with the guest's memory as buffers,
+//! and completes all that are done with one signal. It has one queue of one disk, which it
+//! reads past the page cache; there is no device, no merging, no fairness, no limit and no statistics. Its
+//! cost beyond the host's own reads is that of any server: two threads that hand each other work.
 //!
-//! What it does when there is nothing to do:
+//! When it has no work:
 //!
-//! - `wait`: it sleeps until it is kicked or the disk has answered, as a program on the host would.
-//! - `answer`: it looks for the guest's answer to a signal for some microseconds before it sleeps.
-//! - `spin`: it looks at the ring and at the disk without end, and owns its processor.
+//! - `wait`: it sleeps until a kick or a completion, as a program on the host would.
+//! - `answer`: it polls for the guest's next request for some microseconds after a signal, and then sleeps.
+//! - `spin`: it polls the ring and the disk all the time.
 
 #[path = "../bare/mod.rs"]
 mod bare;
@@ -40,7 +40,7 @@ use vhost_user::Server;
 use virtqueue::control::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
-use bare::{BareDisk, End, STATUS_OK, signal};
+use bare::{BareDisk, STATUS_OK, StopFlag, signal};
 use engine::Engine;
 
 const USAGE: &str = "usage: bare_relay SOCKET FILE wait|answer|spin native|io_uring";
@@ -51,10 +51,10 @@ const T_IN: u32 = 0;
 const STATUS_IOERR: u8 = 1;
 const STATUS_UNSUPP: u8 = 2;
 
-/// How long a guest that was signalled is looked at: its thread has to wake up first.
+/// How long to poll after the guest was signalled: its thread has to wake up first.
 const ANSWER_TIME: Duration = Duration::from_micros(60);
 
-/// What it does when there is nothing to do.
+/// Behaviour without work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     Wait,
@@ -62,7 +62,7 @@ enum Idle {
     Spin,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
 struct Request {
     data: iovec,
@@ -71,7 +71,7 @@ struct Request {
 }
 
 struct Relay<'q> {
-    // First, so that it is dropped first: it waits for what is in flight.
+    // First, so that it is dropped first: that waits for requests in flight.
     engine: Engine,
     /// By the heads of their chains.
     requests: Vec<Request>,
@@ -90,16 +90,16 @@ impl<'q> Relay<'q> {
     fn new(
         ring: &'q mut SplitRing,
         setup: &'q QueueSetup,
-        end: &End,
+        stop: &StopFlag,
         file: &'q File,
         engine: &str,
     ) -> Result<Self, Box<dyn Error>> {
         let engine = Engine::new(engine)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // An eventfd that is never read tells of each write.
+        // Edge-triggered, so that the eventfds need not be read.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let kick = setup.descriptors.kick.as_ref().map(OwnedFd::as_fd);
-        for fd in [engine.eventfd(), end.as_fd()].into_iter().chain(kick) {
+        for fd in [engine.eventfd(), stop.as_fd()].into_iter().chain(kick) {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edge)?;
         }
         let none = Request {
@@ -124,21 +124,21 @@ impl<'q> Relay<'q> {
         })
     }
 
-    fn run(&mut self, end: &End, idle: Idle) -> Result<(), RingError> {
+    fn run(&mut self, stop: &StopFlag, idle: Idle) -> Result<(), RingError> {
         self.ring.disable_kicks();
-        while !end.said() || self.in_flight > 0 {
-            let gave_back = self.give_back();
-            let took = self.take()?;
-            if gave_back || took || idle == Idle::Spin {
+        while !stop.is_set() || self.in_flight > 0 {
+            let completed = self.complete();
+            let submitted = self.submit()?;
+            if completed || submitted || idle == Idle::Spin {
                 continue;
             }
-            if idle == Idle::Answer && self.is_answered() {
+            if idle == Idle::Answer && self.poll_answer() {
                 continue;
             }
-            // In this order: what comes after a look is told of by a descriptor.
+            // From here on a descriptor signals new requests and completions.
             if !self.ring.enable_kicks() && !self.engine.prepare_to_block() {
                 let mut events = Vec::with_capacity(4);
-                // Interrupted is as good as woken.
+                // An interruption is handled like a wake-up.
                 let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), None);
             }
             self.ring.disable_kicks();
@@ -146,12 +146,12 @@ impl<'q> Relay<'q> {
         Ok(())
     }
 
-    /// Answers what has completed, with one signal.
-    fn give_back(&mut self) -> bool {
+    /// Completes all requests that are done, with one signal.
+    fn complete(&mut self) -> bool {
         self.engine.reap(&mut self.completions);
         let any = !self.completions.is_empty();
         for completion in self.completions.drain(..) {
-            // A token is a head.
+            // The token is the head of the chain.
             let head = (completion.token & 0xffff) as u16;
             let request = &mut self.requests[usize::from(head)];
             request.busy = false;
@@ -178,8 +178,8 @@ impl<'q> Relay<'q> {
         }
     }
 
-    /// Submits what the guest has added.
-    fn take(&mut self) -> Result<bool, RingError> {
+    /// Submits the guest's new requests.
+    fn submit(&mut self) -> Result<bool, RingError> {
         let mut any = false;
         while let Some(head) = self.ring.pop(&self.setup.memory, &mut self.chain)? {
             any = true;
@@ -191,7 +191,7 @@ impl<'q> Relay<'q> {
         Ok(any)
     }
 
-    /// False for all but reads into one buffer.
+    /// Submits a read into one buffer; false for other requests.
     fn read(&mut self, head: u16) -> bool {
         let ([header], &[data, status]) = (self.chain.readable(), self.chain.writable()) else {
             return false;
@@ -202,7 +202,7 @@ impl<'q> Relay<'q> {
         }
         // SAFETY: 16 bytes of guest memory that the chain has checked, mapped as long as the queue's setup.
         let [kind, sector] = unsafe { header.iov_base.cast::<[u64; 2]>().read_unaligned() };
-        // The upper half of the first word says nothing.
+        // The upper half of the first word is reserved.
         if (kind & u64::from(u32::MAX)) != u64::from(T_IN) {
             return false;
         }
@@ -230,8 +230,8 @@ impl<'q> Relay<'q> {
         self.publish();
     }
 
-    /// Looks for the guest's answer, or more from the disk, until a while after the signal.
-    fn is_answered(&self) -> bool {
+    /// Polls for the guest's next request or a completion for a while after the signal.
+    fn poll_answer(&self) -> bool {
         while self.signalled.elapsed() < ANSWER_TIME {
             if self.ring.has_available() || self.engine.has_completions() {
                 return true;
@@ -242,7 +242,7 @@ impl<'q> Relay<'q> {
     }
 }
 
-/// Of a segment, which is never empty.
+/// The last byte of a segment, which is never empty.
 fn last_byte(segment: &iovec) -> *mut u8 {
     segment
         .iov_base
@@ -261,7 +261,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "spin" => Idle::Spin,
         _ => return Err(USAGE.into()),
     };
-    // Said now, and not when the first queue starts.
+    // An error is reported now, and not when the first queue starts.
     Engine::new(engine)?;
     let file = OpenOptions::new()
         .read(true)
@@ -272,9 +272,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let disk = BareDisk {
         name: "bare relay",
         sectors,
-        serve: Arc::new(move |ring, setup, end| {
-            match Relay::new(ring, setup, end, &file, &engine) {
-                Ok(mut relay) => relay.run(end, idle),
+        serve: Arc::new(move |ring, setup, stop| {
+            match Relay::new(ring, setup, stop, &file, &engine) {
+                Ok(mut relay) => relay.run(stop, idle),
                 Err(error) => {
                     eprintln!("bare_relay: the queue is not served: {error}");
                     Ok(())
@@ -283,7 +283,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }),
     };
     let _server = Server::spawn(Listener::bind(&PathBuf::from(socket))?, Arc::new(disk))?;
-    // Ended by a signal; who starts it knows when.
+    // It runs until a signal ends it.
     loop {
         park();
     }

@@ -1,4 +1,4 @@
-//! Messages of the front-end, one function each.
+//! Handlers of the front-end's messages, one function each.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::inflight::InflightBuffer;
 use crate::memory::MAX_SLOTS;
-use crate::vring::{RingAddresses, Surroundings, Vring};
+use crate::vring::{RingAddresses, StartContext, Vring};
 use crate::{dirty_log, inflight};
 
 impl VhostUserBackendReqHandlerMut for Connection {
@@ -29,7 +29,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn reset_owner(&mut self) -> Result<()> {
-        // Deprecated; what QEMU means by it is that the queues stop.
+        // Deprecated; QEMU sends it to stop the queues.
         self.stop_all();
         Ok(())
     }
@@ -56,10 +56,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let changed = features ^ self.acked_features;
         self.acked_features = features;
         if changed & LOG_ALL != 0 {
-            self.log_is_old |= !self.logs();
-            self.log_so();
+            self.log_is_old |= !self.is_logging();
+            self.update_queue_logs();
         }
-        // A migration begins or ends, and the device goes on.
+        // If only this bit has changed, a migration begins or ends, which does not concern the device.
         if changed != LOG_ALL {
             let device_features = features & !LOG_ALL;
             self.target.set_features(device_features, &|| self.settle());
@@ -104,7 +104,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
                 "the front-end's rings have more entries than queue-size: the guest may have as many requests in flight"
             );
         }
-        // That a split queue's is a power of two is checked when the queue starts.
+        // Whether a split queue's size is a power of two is checked when the queue starts.
         if self.vring(index)?.size != size {
             self.stopped_vring(index)?.size = size;
         }
@@ -122,7 +122,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     ) -> Result<()> {
         let vring = self.vring(index)?;
         let addresses = Some(RingAddresses { desc, avail, used });
-        // Said again while it runs, to set a flag: no change.
+        // Front-ends repeat the addresses while the queue runs, to set a flag.
         if vring.runs() && vring.addresses != addresses {
             return Err(Error::InvalidOperation(
                 "the queue is running: its rings cannot move",
@@ -131,7 +131,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         vring.addresses = addresses;
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         vring.logged_used = logged.then_some(log);
-        // It runs already while logging begins.
+        // The queue may run already when logging begins.
         self.vrings[index as usize].set_log(self.active_log());
         Ok(())
     }
@@ -147,14 +147,14 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
-        let patience = self.target.stop_patience();
+        let timeout = self.target.stop_patience();
         let vring = self.vring(index)?;
         let base = if suspends {
-            // What is not done goes with the record.
-            vring.begin_leave();
-            let patience = patience.filter(|_| vring.has_record());
-            let Some(base) = vring.left(patience) else {
-                return Err(self.give_up(index, patience));
+            // Requests that are not done stay in the in-flight region.
+            vring.begin_suspend();
+            let timeout = timeout.filter(|_| vring.has_inflight_region());
+            let Some(base) = vring.wait_suspended(timeout) else {
+                return Err(self.set_stop_timed_out(index, timeout));
             };
             base
         } else {
@@ -178,17 +178,17 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let kick = self.eventfd("kick", fd)?;
         let log = self.active_log().cloned();
         let vring = self.vring(u32::from(index))?;
-        let surroundings = Surroundings {
+        let context = StartContext {
             memory: &memory,
             features,
             inflight,
             log: log.as_ref(),
             target: &*target,
         };
-        match vring.start(u16::from(index), kick, surroundings) {
+        match vring.start(u16::from(index), kick, context) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
-                if vring.fail_to_start() {
+                if vring.signal_start_failure() {
                     tracing::error!(
                         export = target.name(), queue = index, %error,
                         "the guest's driver broke this queue: it is not started"
@@ -269,15 +269,15 @@ impl VhostUserBackendReqHandlerMut for Connection {
             Ok(())
         } else {
             Err(refused(format!(
-                "{} bytes at {offset} of the configuration space cannot be written so",
+                "the {} bytes at {offset} of the configuration space cannot be written",
                 bytes.len()
             )))
         }
     }
 
     fn set_backend_req_fd(&mut self, _: Backend) {
-        // The library has found it to be a stream socket, and can say nothing on it that we have to say.
-        self.channel = self.channel_ahead.take();
+        // The library has checked that it is a stream socket, but has no function for the message that we send on it.
+        self.channel = self.peeked_channel.take();
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
@@ -301,7 +301,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        // Of the form that takes more room: the driver may not have chosen yet.
+        // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
         let packed = self.target.packed_queues();
         let queues = wanted.num_queues.min(self.target.num_queues());
         inflight::make(queues, packed).map_err(|error| {
@@ -333,21 +333,21 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
-    fn set_log_base(&mut self, said: &VhostUserLog, file: File) -> Result<()> {
-        let log = dirty_log::map(said, file, self.memory.as_deref())
+    fn set_log_base(&mut self, description: &VhostUserLog, file: File) -> Result<()> {
+        let log = dirty_log::map(description, file, self.memory.as_deref())
             .map_err(|error| self.bad_log(&error))?;
         let first = self.log.replace(Arc::new(log)).is_none();
-        let of_this_time = !std::mem::take(&mut self.log_is_old) && !first;
-        self.log_so();
-        // Queues that ran between the two messages have logged nothing, or in a log that is not read any more.
-        if !of_this_time && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+        let of_this_migration = !std::mem::take(&mut self.log_is_old) && !first;
+        self.update_queue_logs();
+        // Queues that ran since logging was turned on have logged nothing, or to a log that is not read any more.
+        if !of_this_migration && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
             log.mark_all(memory);
         }
         Ok(())
     }
 
-    // What follows belongs to features that are not offered: the `vhost` crate refuses the
-    // messages before they come here, or they have no meaning for a disk.
+    // The following messages belong to features that are not offered: the `vhost` crate refuses them
+    // before they come here, or they have no meaning for a disk.
 
     fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
         Err(Error::InvalidOperation("a disk has no display"))

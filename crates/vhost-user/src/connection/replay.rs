@@ -1,0 +1,119 @@
+//! Messages that restore the state of a connection in another process, for a live upgrade.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use virtqueue::control::{Descriptors, QueueCommand, StartError};
+
+use super::Connection;
+use crate::inflight::InflightBuffer;
+use crate::message::{Message, Request};
+use crate::vring::StartContext;
+
+impl Connection {
+    /// The descriptors of the queues that run.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<(u16, Descriptors)>> {
+        let running = (0..).zip(&self.vrings);
+        let running = running.filter_map(|(index, vring)| Some((index, vring.running()?)));
+        running
+            .map(|(index, running)| {
+                let gone = || Err(io::Error::other(StartError::Stopped));
+                let descriptors = running.request_and_wait(QueueCommand::Descriptors);
+                Ok((index, descriptors.unwrap_or_else(gone)?))
+            })
+            .collect()
+    }
+
+    /// The messages that restore this connection, without those that start its queues.
+    pub(crate) fn replay_messages(
+        &self,
+        running: &[(u16, Descriptors)],
+    ) -> io::Result<Vec<Message>> {
+        let mut messages = vec![Message::empty(Request::GetFeatures)?];
+        let mut push = |message: io::Result<Message>| message.map(|message| messages.push(message));
+        let protocol = self.acked_protocol_features;
+        if protocol != 0 {
+            push(Message::empty(Request::GetProtocolFeatures))?;
+            push(Message::number(Request::SetProtocolFeatures, protocol))?;
+        }
+        if self.acked_features != 0 {
+            push(Message::number(Request::SetFeatures, self.acked_features))?;
+        }
+        let regions = self.table.regions();
+        if protocol & VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits() != 0 {
+            for region in &regions {
+                push(Message::add_memory(&region.description, region.file))?;
+            }
+        } else if !regions.is_empty() {
+            let descriptions: Vec<_> = regions.iter().map(|region| region.description).collect();
+            let files: Vec<_> = regions.iter().map(|region| region.file).collect();
+            push(Message::memory(&descriptions, &files))?;
+        }
+        let inflight = self.inflight.as_ref().and_then(InflightBuffer::source);
+        if let Some((description, file)) = inflight {
+            push(Message::inflight(&description, file))?;
+        }
+        if let Some(channel) = &self.channel {
+            push(Message::backend_channel(channel.socket()))?;
+        }
+        let enables = self.acked_features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
+        for (index, vring) in (0..).zip(&self.vrings) {
+            if vring.size != 0 {
+                push(Message::vring(
+                    Request::SetVringNum,
+                    index,
+                    vring.size.into(),
+                ))?;
+            }
+            if let Some(addresses) = vring.addresses {
+                push(Message::vring_addr(index, addresses))?;
+            }
+            push(Message::vring(Request::SetVringBase, index, vring.base))?;
+            let of_running = running.iter().find(|(found, _)| *found == index);
+            let [call, err] = match of_running {
+                Some((_, found)) => [found.call.as_ref(), found.err.as_ref()],
+                None => vring.signals(),
+            };
+            for (request, fd) in [(Request::SetVringCall, call), (Request::SetVringErr, err)] {
+                if let Some(fd) = fd {
+                    push(Message::vring_fd(request, index, Some(fd.as_fd())))?;
+                }
+            }
+            if enables {
+                let enabled = u32::from(vring.enabled);
+                push(Message::vring(Request::SetVringEnable, index, enabled))?;
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Starts a queue again where it was stopped.
+    pub(crate) fn restart(&mut self, index: u16, descriptors: Descriptors) {
+        let (target, features) = (self.target.clone(), self.ring_features());
+        let inflight = self.inflight_region(index);
+        let (Some(memory), Some(vring)) =
+            (self.memory.clone(), self.vrings.get_mut(usize::from(index)))
+        else {
+            return;
+        };
+        vring.set_call(descriptors.call);
+        vring.set_err(descriptors.err);
+        let kick = descriptors.kick;
+        let context = StartContext {
+            memory: &memory,
+            features,
+            inflight,
+            // A connection is handed over only while logging is off.
+            log: None,
+            target: &*target,
+        };
+        if let Err(error) = vring.start(index, kick, context) {
+            tracing::error!(
+                export = target.name(), queue = index, %error,
+                advice = "the guest's driver has to reset the device",
+                "a queue that was stopped cannot be started again"
+            );
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Access to the present front-end of a server, from any thread.
+//!
+//! All functions may wait for requests in flight, and so for a disk.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use super::shared::{Shared, lock};
+use crate::connection::Connection;
+
+/// A handle to the front-end that is connected to a server at the moment, if there is one. It may outlive the server:
+/// then there is none.
+#[derive(Clone)]
+pub struct FrontEnds(pub(super) Arc<Shared>);
+
+impl FrontEnds {
+    /// Waits until all requests are done that the queues of the present front-end have taken so far. They take more
+    /// meanwhile.
+    pub fn settle(&self) {
+        if let Some(connection) = self.connection() {
+            let replies = lock(&connection).begin_settle();
+            wait_for(replies);
+        }
+    }
+
+    /// Exchanges the node behind the device while no queue uses it: the queues of the present
+    /// front-end finish the requests that they have taken, and go on with the new node. New requests wait in their
+    /// rings meanwhile. `exchange` must be short.
+    pub fn exchange(&self, exchange: impl Fn()) {
+        let drain = |connection: &Mutex<Connection>| {
+            let replies = lock(connection).begin_exchange();
+            wait_for(replies);
+        };
+        self.change(exchange, drain, Connection::end_exchange);
+    }
+
+    /// Exchanges the node behind the device while its queues run: each uses the new one from its next request on.
+    /// Returns when the requests that they had taken before are done. `exchange` must be short.
+    pub fn switch(&self, exchange: impl Fn()) {
+        let begin_switch =
+            |connection: &mut Connection, exchanged| connection.begin_switch(exchanged);
+        let replies = self.change(exchange, |_| {}, begin_switch);
+        wait_for(replies);
+    }
+
+    /// Returns the result of `after` for the front-end that was connected during the exchange.
+    fn change<T: Default>(
+        &self,
+        exchange: impl Fn(),
+        before: impl Fn(&Mutex<Connection>),
+        after: impl Fn(&mut Connection, bool) -> T,
+    ) -> T {
+        loop {
+            let connection = self.connection();
+            if let Some(connection) = &connection {
+                before(connection);
+            }
+            let locked = connection.as_deref().map(lock);
+            // A front-end that connects now starts its queues after the exchange; one that has connected
+            // meanwhile needs another turn.
+            let state = self.0.state();
+            let same = match (&connection, &state.connection) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (before, now) => before.is_none() && now.is_none(),
+            };
+            if same {
+                exchange();
+            }
+            drop(state);
+            let after = locked.map(|mut connection| after(&mut connection, same));
+            if same {
+                return after.unwrap_or_default();
+            }
+        }
+    }
+
+    /// Notifies the present front-end, if it wants that, that the device's configuration space has changed. Does not
+    /// wait for it to read the message.
+    pub fn tell_config_changed(&self) {
+        if let Some(connection) = self.connection() {
+            lock(&connection).notify_config_changed();
+        }
+    }
+
+    /// A slow front-end delays nothing here: the connection's lock is held while a message is handled, and not while
+    /// one is read or answered.
+    fn connection(&self) -> Option<Arc<Mutex<Connection>>> {
+        self.0.state().connection.clone()
+    }
+}
+
+/// Waits for queues without the lock, so that a queue whose requests a filter delays can be stopped meanwhile, which ends the wait.
+fn wait_for(replies: Vec<Receiver<()>>) {
+    for reply in replies {
+        // An error: the queue is gone, and its requests are done.
+        let _ = reply.recv();
+    }
+}

@@ -1,0 +1,169 @@
+//! A parked server, which another process takes over in a live upgrade: its thread stands still between two messages, its
+//! queues are stopped, and its connection is described.
+//!
+//! All of this can be undone: a [`Parked`] that is dropped goes on where it was.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use virtqueue::control::{Descriptors, QueueCommand};
+
+use super::Server;
+use super::shared::{Shared, lock};
+use crate::connection::Connection;
+use crate::message::Message;
+
+/// A connection on its way to another process.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// The front-end's socket.
+    pub stream: OwnedFd,
+    /// Messages that restore the state of the connection.
+    pub messages: Vec<Message>,
+    /// The queues that run, with the kick descriptor of each.
+    pub queues: Vec<(u16, Option<OwnedFd>)>,
+}
+
+/// A server whose thread is parked. It and its queues go on when this is dropped.
+pub struct Parked {
+    shared: Arc<Shared>,
+    connection: Option<Arc<Mutex<Connection>>>,
+    /// Descriptors of the queues that run or ran.
+    descriptors: Vec<(u16, Descriptors)>,
+    /// Those queues were stopped.
+    stopped: bool,
+}
+
+impl Server {
+    /// Parks the thread before its next message or front-end. `None`: the message that it handles does not end within
+    /// `timeout`, or the server is stopping.
+    #[must_use]
+    pub fn park(&self, timeout: Duration) -> Option<Parked> {
+        let shared = &self.shared;
+        let mut state = shared.state();
+        if state.stopping {
+            return None;
+        }
+        state.park_requested = true;
+        drop(state);
+        shared.wake();
+        let waited = shared
+            .park_changed
+            .wait_timeout_while(shared.state(), timeout, |state| !state.parked);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !state.parked {
+            state.park_requested = false;
+            return None;
+        }
+        let connection = state.connection.clone();
+        drop(state);
+        Some(Parked {
+            shared: shared.clone(),
+            connection,
+            descriptors: Vec::new(),
+            stopped: false,
+        })
+    }
+}
+
+impl Parked {
+    /// Describes the connection, if there is one.
+    ///
+    /// # Errors
+    /// Too many files are open, or the guest is being migrated.
+    pub fn hand_over(&mut self) -> io::Result<Option<HandedOver>> {
+        let Some(connection) = &self.connection else {
+            return Ok(None);
+        };
+        let socket = self.shared.state().socket.clone();
+        let Some(socket) = socket else {
+            return Ok(None);
+        };
+        let connection = lock(connection);
+        if connection.is_logging() {
+            return Err(io::Error::other(
+                "its guest is being migrated; try again when that is over",
+            ));
+        }
+        self.descriptors = connection.descriptors()?;
+        let kicks = self.descriptors.iter().map(|(index, descriptors)| {
+            let kick = descriptors.kick.as_ref().map(OwnedFd::try_clone);
+            Ok((*index, kick.transpose()?))
+        });
+        Ok(Some(HandedOver {
+            queues: kicks.collect::<io::Result<_>>()?,
+            messages: connection.replay_messages(&self.descriptors)?,
+            stream: socket.as_fd().try_clone_to_owned()?,
+        }))
+    }
+
+    /// Pauses the queues. Each of those that run replies when the requests that it has taken are done.
+    #[must_use]
+    pub fn begin_rest(&mut self) -> Vec<Receiver<()>> {
+        let Some(connection) = &self.connection else {
+            return Vec::new();
+        };
+        let mut connection = lock(connection);
+        for vring in &mut connection.vrings {
+            vring.pause();
+        }
+        let running = connection.vrings.iter().filter_map(|vring| vring.running());
+        running
+            .map(|running| running.request(QueueCommand::Settle))
+            .collect()
+    }
+
+    /// Pauses one queue, which replies as for [`Parked::begin_rest`] if it runs.
+    #[must_use]
+    pub fn begin_rest_of(&mut self, index: u16) -> Option<Receiver<()>> {
+        let mut connection = lock(self.connection.as_ref()?);
+        let vring = connection.vrings.get_mut(usize::from(index))?;
+        vring.pause();
+        let running = vring.running()?;
+        Some(running.request(QueueCommand::Settle))
+    }
+
+    /// Stops the queues, and returns the base of each. Requests that are not done stay in the in-flight region, which
+    /// the other process gets.
+    #[must_use]
+    pub fn stop(&mut self) -> Vec<(u16, u32)> {
+        let Some(connection) = &self.connection else {
+            return Vec::new();
+        };
+        self.stopped = true;
+        let mut connection = lock(connection);
+        let indices = self.descriptors.iter().map(|(index, _)| *index);
+        let stop = |index| {
+            let vring = connection.vrings.get_mut(usize::from(index))?;
+            let base = vring.suspend();
+            vring.forget_inflight();
+            Some((index, base))
+        };
+        indices.filter_map(stop).collect()
+    }
+
+    /// Another process serves the connection now: nothing goes on here, and this process is to end.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            let mut connection = lock(connection);
+            if self.stopped {
+                for (index, descriptors) in self.descriptors.drain(..) {
+                    connection.restart(index, descriptors);
+                }
+            }
+            for vring in &mut connection.vrings {
+                vring.resume();
+            }
+        }
+        self.shared.unpark();
+    }
+}

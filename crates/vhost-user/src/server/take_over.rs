@@ -1,0 +1,122 @@
+//! Taking over a connection that another process began, in a live upgrade.
+//!
+//! The wire library's state is private and results from messages, so the messages are replayed: each is sent over a socket
+//! pair of our own. Once the state is restored, the front-end's socket takes the pair's place.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use rustix::io::DupFlags;
+
+use super::Server;
+use super::park::HandedOver;
+use super::shared::{MessageReader, Shared, lock};
+use crate::backend_channel::BackendChannel;
+use crate::connection::Connection;
+use crate::message::{Message, Request};
+
+/// A restored connection that is not served yet: its queues take no requests.
+pub struct TakenOver {
+    shared: Arc<Shared>,
+    connection: Arc<Mutex<Connection>>,
+    reader: MessageReader,
+    front_end: UnixStream,
+    /// The kick descriptors of the queues.
+    queues: Vec<(u16, Option<OwnedFd>)>,
+}
+
+impl Server {
+    /// Restores the state of a connection. The server must be parked.
+    ///
+    /// # Errors
+    /// A message is refused.
+    pub fn take_over(&self, handover: HandedOver) -> io::Result<TakenOver> {
+        let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
+        for vring in &mut lock(&connection).vrings {
+            vring.pause();
+        }
+        let (_, unconnected) = UnixStream::pair()?;
+        let mut taken = TakenOver {
+            shared: self.shared.clone(),
+            reader: MessageReader::from_stream(unconnected, connection.clone()),
+            connection,
+            front_end: handover.stream.into(),
+            queues: handover.queues,
+        };
+        for message in &handover.messages {
+            taken.replay(message)?;
+        }
+        Ok(taken)
+    }
+
+    /// Lets a parked server go on: it serves the connection that was taken over, and new ones.
+    pub fn go_on(&self) {
+        self.shared.unpark();
+    }
+}
+
+impl TakenOver {
+    /// Makes the library read from and reply to this socket.
+    fn connect(&self, socket: &UnixStream) -> io::Result<()> {
+        let fd = self.reader.as_raw_fd();
+        // SAFETY: the library keeps it open as long as it lives, which is longer than this; it is not closed here.
+        let mut library_fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(rustix::io::dup3(
+            socket,
+            &mut library_fd,
+            DupFlags::CLOEXEC,
+        )?)
+    }
+
+    fn replay(&mut self, message: &Message) -> io::Result<()> {
+        let (ours, library) = UnixStream::pair()?;
+        message.send(&ours)?;
+        // If descriptors were lost because too many files are open, the library waits for the rest: the end of the stream ends that.
+        ours.shutdown(Shutdown::Write)?;
+        self.connect(&library)?;
+        let channel = BackendChannel::peek(&library);
+        lock(&self.connection).set_peeked_channel(channel);
+        // Replies go to our end of the pair, and are dropped with it.
+        let handled = self.reader.handle_request();
+        handled.map_err(|error| io::Error::other(format!("its state is refused: {error}")))
+    }
+
+    /// Starts the queues where they stopped. They take no requests yet.
+    ///
+    /// # Errors
+    /// A message is refused.
+    pub fn start(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
+        for (index, kick) in std::mem::take(&mut self.queues) {
+            let found = bases.iter().find(|(found, _)| *found == index);
+            let Some((_, base)) = found else {
+                return Err(io::Error::other(format!(
+                    "queue {index}: its ring index is missing in the handover"
+                )));
+            };
+            self.replay(&Message::vring(Request::SetVringBase, index, *base)?)?;
+            let kick = kick.as_ref().map(AsFd::as_fd);
+            self.replay(&Message::vring_fd(Request::SetVringKick, index, kick)?)?;
+        }
+        Ok(())
+    }
+
+    /// Completes the handover: the queues take requests, and the server has the connection.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn go_on(self) -> io::Result<()> {
+        self.connect(&self.front_end)?;
+        for vring in &mut lock(&self.connection).vrings {
+            vring.resume();
+        }
+        let mut state = self.shared.state();
+        state.socket = Some(Arc::new(self.front_end));
+        state.connection = Some(self.connection);
+        state.taken_over = Some(self.reader);
+        Ok(())
+    }
+}

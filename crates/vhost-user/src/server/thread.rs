@@ -1,0 +1,186 @@
+//! The thread of a server: accepts front-ends and handles their messages.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use unix_socket::listener::Listener;
+use vhost::vhost_user::Error;
+
+use super::shared::{MessageReader, Shared, lock};
+use crate::backend_channel::BackendChannel;
+use crate::connection::Connection;
+use crate::target::Target;
+
+/// How often front-ends are turned away while the queues of a disconnected one drain.
+const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
+
+/// Most regions of a memory table, each with a descriptor; other messages bring one.
+const DESCRIPTORS_OF_A_MESSAGE: u32 = 8;
+
+pub(super) struct ServerThread {
+    pub listener: Listener,
+    pub target: Arc<dyn Target>,
+    pub shared: Arc<Shared>,
+}
+
+impl ServerThread {
+    /// Serves front-ends until the server is to stop.
+    pub fn run(&self) {
+        let shared = &self.shared;
+        while shared.wait_readable(self.listener.socket().as_fd()) {
+            let taken_over = shared.state().taken_over.take();
+            if let Some(reader) = taken_over {
+                self.end_with_connection(|| self.serve_taken_over(reader));
+                continue;
+            }
+            match self.listener.socket().accept() {
+                Ok((stream, _)) => self.end_with_connection(|| self.serve(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    tracing::warn!(
+                        export = self.target.name(),
+                        %error,
+                        advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                        "cannot accept a front-end; trying again"
+                    );
+                    // Most likely descriptors have run out: do not spin on it.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// Serves a connection, and ends it also after a panic.
+    fn end_with_connection(&self, serve: impl FnOnce()) {
+        let served = catch_unwind(AssertUnwindSafe(serve));
+        let mut state = self.shared.state();
+        let (socket, connection) = (state.socket.take(), state.connection.take());
+        state.reading_messages = false;
+        drop(state);
+        // After a panic the queues drain only now; the front-end must see the end of the connection after that.
+        drop(connection);
+        let was_connected = socket.map(drop).is_some();
+        if was_connected {
+            self.target.connected(false);
+        }
+        if served.is_err() {
+            tracing::error!(
+                export = self.target.name(),
+                advice = "this is a bug in blockplane: report it",
+                "a panic; the front-end is disconnected"
+            );
+        }
+    }
+
+    fn serve(&self, stream: UnixStream) {
+        let export = self.target.name();
+        let prepared = stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.try_clone());
+        let Ok(socket) = prepared.map(Arc::new) else {
+            tracing::warn!(
+                export,
+                "cannot serve a front-end: too many open files? see `ulimit -n`"
+            );
+            return;
+        };
+        let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
+        {
+            let mut state = self.shared.state();
+            if state.stopping {
+                return;
+            }
+            state.socket = Some(socket.clone());
+            state.connection = Some(connection.clone());
+            state.reading_messages = true;
+        }
+        tracing::info!(export, "front-end connected");
+        self.target.connected(true);
+        let reader = MessageReader::from_stream(stream, connection.clone());
+        self.handle_messages(reader, &socket, &connection);
+    }
+
+    /// Serves a connection that another process began.
+    fn serve_taken_over(&self, reader: MessageReader) {
+        let mut state = self.shared.state();
+        let (Some(socket), Some(connection)) = (state.socket.clone(), state.connection.clone())
+        else {
+            return;
+        };
+        state.reading_messages = true;
+        drop(state);
+        tracing::info!(export = self.target.name(), "front-end taken over");
+        self.target.connected(true);
+        self.handle_messages(reader, &socket, &connection);
+    }
+
+    /// Handles the front-end's messages until it is disconnected.
+    fn handle_messages(
+        &self,
+        mut reader: MessageReader,
+        socket: &UnixStream,
+        connection: &Mutex<Connection>,
+    ) {
+        let (export, shared) = (self.target.name(), &self.shared);
+        loop {
+            // A server that stops shuts the socket down, and messages that have come before are still read.
+            let _ = shared.wait_readable(socket.as_fd());
+            let channel = BackendChannel::peek(socket);
+            lock(connection).set_peeked_channel(channel);
+            match reader.handle_request() {
+                Ok(()) => {}
+                Err(Error::ReqHandlerError(error)) => {
+                    tracing::info!(export, %error, "refused a front-end's message");
+                }
+                Err(Error::Disconnected) => break,
+                Err(Error::SocketBroken(_) | Error::PartialMessage) if shared.state().stopping => {
+                    break;
+                }
+                Err(_) if lock(connection).stop_timed_out() => break,
+                Err(error) if !shared.can_open_files(DESCRIPTORS_OF_A_MESSAGE) => {
+                    tracing::warn!(
+                        export,
+                        %error,
+                        "a message's descriptors cannot be received: too many files are open, see `ulimit -n` \
+                         and `LimitNOFILE=`; the front-end is disconnected"
+                    );
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        export,
+                        %error,
+                        advice = "check which program connects to this socket: it does not keep to vhost-user",
+                        "bad message; the front-end is disconnected"
+                    );
+                    break;
+                }
+            }
+        }
+        shared.end_reading();
+        // The queues drain before the front-end sees the end of the connection: the caller closes the last descriptor.
+        drop(reader);
+        if lock(connection).stop_timed_out() {
+            self.turn_away(socket, connection);
+        }
+        lock(connection).end();
+        tracing::info!(export, "front-end disconnected");
+    }
+
+    /// Disconnects a front-end before its queues have drained, since that takes too long, and turns away others meanwhile: they
+    /// would wait for replies. The in-flight region, which the front-end keeps, has the requests that are not done.
+    fn turn_away(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
+        // An error means that it has disconnected by itself.
+        let _ = socket.shutdown(Shutdown::Both);
+        lock(connection).begin_end();
+        while !self.shared.state().stopping && !lock(connection).wait_ended(TURN_AWAY_PERIOD) {
+            // The accepted connection is closed at once; the front-end tries again later.
+            let _ = self.listener.socket().accept();
+        }
+    }
+}
