@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use unix_socket::listener::Listener;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use unix_socket::listener::Listener;
 use vhost_user::{Server, StartedQueue, Target};
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{Chain, GuestMemory, Queue};

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Op, Request};
-use telemetry::queue::{Admission, QueueName, QueueStats};
 use engine::{Completion, Errno};
+use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Status};
 use virtqueue::{Chain, RingFeatures};
 

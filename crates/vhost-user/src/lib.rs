@@ -18,5 +18,5 @@ mod target;
 mod vring;
 
 pub use message::Message;
-pub use server::{FrontEnds, HandedOver, Parked, Server, TakenOver};
+pub use server::{ConnectionHandover, FrontEnds, ParkedServer, RestoredConnection, Server};
 pub use target::{StartedQueue, Target};

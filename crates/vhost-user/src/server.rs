@@ -20,8 +20,8 @@ use unix_socket::listener::Listener;
 use crate::target::Target;
 
 pub use front_ends::FrontEnds;
-pub use park::{HandedOver, Parked};
-pub use take_over::TakenOver;
+pub use park::{ConnectionHandover, ParkedServer};
+pub use take_over::RestoredConnection;
 
 use shared::Shared;
 use thread::ServerThread;

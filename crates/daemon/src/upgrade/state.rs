@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use options::SocketAddr;
 use serde_json::{Value, json};
-use vhost_user::{HandedOver, Message};
+use vhost_user::{ConnectionHandover, Message};
 
 use super::channel::{Channel, Said};
 
@@ -26,7 +26,7 @@ impl Outgoing {
         channel.send(said, &fds)
     }
 
-    pub fn connection(&mut self, connection: HandedOver) -> Value {
+    pub fn connection(&mut self, connection: ConnectionHandover) -> Value {
         let stream = self.add(connection.stream);
         let messages = connection.messages.into_iter().map(|message| {
             let fds = message.fds.into_iter().map(|fd| self.add(fd));
@@ -63,7 +63,7 @@ impl Incoming {
         fd.ok_or(UNCLEAR)
     }
 
-    pub fn connection(&mut self, json: &Value) -> Result<HandedOver, &'static str> {
+    pub fn connection(&mut self, json: &Value) -> Result<ConnectionHandover, &'static str> {
         let mut messages = Vec::new();
         for message in list(&json["messages"])? {
             let bytes = list(&message["bytes"])?.iter().map(|byte| {
@@ -83,7 +83,7 @@ impl Incoming {
             };
             queues.push((number(&queue["queue"])?, kick));
         }
-        Ok(HandedOver {
+        Ok(ConnectionHandover {
             stream: self.take(&json["stream"])?,
             messages,
             queues,

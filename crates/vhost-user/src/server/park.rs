@@ -1,7 +1,7 @@
 //! A parked server, which another process takes over in a live upgrade: its thread stands still between two messages, its
 //! queues are stopped, and its connection is described.
 //!
-//! All of this can be undone: a [`Parked`] that is dropped goes on where it was.
+//! All of this can be undone: a [`ParkedServer`] that is dropped goes on where it was.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::message::Message;
 
 /// A connection on its way to another process.
 #[derive(Debug)]
-pub struct HandedOver {
+pub struct ConnectionHandover {
     /// The front-end's socket.
     pub stream: OwnedFd,
     /// Messages that restore the state of the connection.
@@ -28,7 +28,7 @@ pub struct HandedOver {
 }
 
 /// A server whose thread is parked. It and its queues go on when this is dropped.
-pub struct Parked {
+pub struct ParkedServer {
     shared: Arc<Shared>,
     connection: Option<Arc<Mutex<Connection>>>,
     /// Descriptors of the queues that run or ran.
@@ -41,7 +41,7 @@ impl Server {
     /// Parks the thread before its next message or front-end. `None`: the message that it handles does not end within
     /// `timeout`, or the server is stopping.
     #[must_use]
-    pub fn park(&self, timeout: Duration) -> Option<Parked> {
+    pub fn park(&self, timeout: Duration) -> Option<ParkedServer> {
         let shared = &self.shared;
         let mut state = shared.state();
         if state.stopping {
@@ -60,7 +60,7 @@ impl Server {
         }
         let connection = state.connection.clone();
         drop(state);
-        Some(Parked {
+        Some(ParkedServer {
             shared: shared.clone(),
             connection,
             descriptors: Vec::new(),
@@ -69,12 +69,12 @@ impl Server {
     }
 }
 
-impl Parked {
+impl ParkedServer {
     /// Describes the connection, if there is one.
     ///
     /// # Errors
     /// Too many files are open, or the guest is being migrated.
-    pub fn hand_over(&mut self) -> io::Result<Option<HandedOver>> {
+    pub fn hand_over(&mut self) -> io::Result<Option<ConnectionHandover>> {
         let Some(connection) = &self.connection else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl Parked {
             let kick = descriptors.kick.as_ref().map(OwnedFd::try_clone);
             Ok((*index, kick.transpose()?))
         });
-        Ok(Some(HandedOver {
+        Ok(Some(ConnectionHandover {
             queues: kicks.collect::<io::Result<_>>()?,
             messages: connection.replay_messages(&self.descriptors)?,
             stream: socket.as_fd().try_clone_to_owned()?,
@@ -116,7 +116,7 @@ impl Parked {
             .collect()
     }
 
-    /// Pauses one queue, which replies as for [`Parked::begin_rest`] if it runs.
+    /// Pauses one queue, which replies as for [`ParkedServer::begin_rest`] if it runs.
     #[must_use]
     pub fn begin_rest_of(&mut self, index: u16) -> Option<Receiver<()>> {
         let mut connection = lock(self.connection.as_ref()?);
@@ -151,7 +151,7 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for ParkedServer {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             let mut connection = lock(connection);

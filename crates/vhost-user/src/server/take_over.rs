@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use rustix::io::DupFlags;
 
 use super::Server;
-use super::park::HandedOver;
+use super::park::ConnectionHandover;
 use super::shared::{MessageReader, Shared, lock};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::message::{Message, Request};
 
 /// A restored connection that is not served yet: its queues take no requests.
-pub struct TakenOver {
+pub struct RestoredConnection {
     shared: Arc<Shared>,
     connection: Arc<Mutex<Connection>>,
     reader: MessageReader,
@@ -34,13 +34,13 @@ impl Server {
     ///
     /// # Errors
     /// A message is refused.
-    pub fn take_over(&self, handover: HandedOver) -> io::Result<TakenOver> {
+    pub fn take_over(&self, handover: ConnectionHandover) -> io::Result<RestoredConnection> {
         let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
         for vring in &mut lock(&connection).vrings {
             vring.pause();
         }
         let (_, unconnected) = UnixStream::pair()?;
-        let mut taken = TakenOver {
+        let mut taken = RestoredConnection {
             shared: self.shared.clone(),
             reader: MessageReader::from_stream(unconnected, connection.clone()),
             connection,
@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-impl TakenOver {
+impl RestoredConnection {
     /// Makes the library read from and reply to this socket.
     fn connect(&self, socket: &UnixStream) -> io::Result<()> {
         let fd = self.reader.as_raw_fd();

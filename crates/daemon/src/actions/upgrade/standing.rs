@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use iothread::{SocketDeviceCommand, SocketDeviceHandle};
-use vhost_user::{HandedOver, Parked, Server};
+use vhost_user::{ConnectionHandover, ParkedServer, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
 use crate::devices::virtio_scsi::Controller;
@@ -32,7 +32,7 @@ pub(crate) struct Standing {
 
 enum How {
     VhostUser {
-        parked: Parked,
+        parked: ParkedServer,
         controller: Option<Arc<Controller>>,
     },
     /// Nobody is connected, and nobody is taken.
@@ -76,7 +76,7 @@ impl Standing {
     }
 
     /// Describes the connection, if there is one.
-    pub fn hand_over(&mut self) -> Result<Option<HandedOver>, String> {
+    pub fn hand_over(&mut self) -> Result<Option<ConnectionHandover>, String> {
         let How::VhostUser { parked, .. } = &mut self.how else {
             return Ok(None);
         };
@@ -105,7 +105,7 @@ impl Standing {
 }
 
 /// Lets it stand still before its next message.
-fn park(server: &Server, alive: impl Fn()) -> Option<Parked> {
+fn park(server: &Server, alive: impl Fn()) -> Option<ParkedServer> {
     (0..MESSAGE_TIME.as_secs()).find_map(|_| {
         alive();
         server.park(ALIVE)

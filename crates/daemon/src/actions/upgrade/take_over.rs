@@ -30,7 +30,7 @@ use crate::upgrade::state::{self, Incoming, UNCLEAR};
 const FAREWELL_TIME: Duration = Duration::from_secs(5);
 
 /// What a connection is, and of which export.
-type Connections = Vec<(String, vhost_user::TakenOver)>;
+type Connections = Vec<(String, vhost_user::RestoredConnection)>;
 
 /// What is opened when nothing can go wrong any more.
 struct Doors {
@@ -177,7 +177,7 @@ fn connect(
     served: &Value,
     objects: &Objects,
     fds: &mut Incoming,
-) -> Result<Option<vhost_user::TakenOver>, Failure> {
+) -> Result<Option<vhost_user::RestoredConnection>, Failure> {
     let found = objects
         .exports
         .iter()
