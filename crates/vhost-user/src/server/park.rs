@@ -102,7 +102,7 @@ impl ParkedServer {
 
     /// Pauses the queues. Each of those that run replies when the requests that it has taken are done.
     #[must_use]
-    pub fn begin_rest(&mut self) -> Vec<Receiver<()>> {
+    pub fn begin_quiesce(&mut self) -> Vec<Receiver<()>> {
         let Some(connection) = &self.connection else {
             return Vec::new();
         };
@@ -116,9 +116,9 @@ impl ParkedServer {
             .collect()
     }
 
-    /// Pauses one queue, which replies as for [`ParkedServer::begin_rest`] if it runs.
+    /// Pauses one queue, which replies as for [`ParkedServer::begin_quiesce`] if it runs.
     #[must_use]
-    pub fn begin_rest_of(&mut self, index: u16) -> Option<Receiver<()>> {
+    pub fn begin_quiesce_queue(&mut self, index: u16) -> Option<Receiver<()>> {
         let mut connection = lock(self.connection.as_ref()?);
         let vring = connection.vrings.get_mut(usize::from(index))?;
         vring.pause();

@@ -145,7 +145,7 @@ pub(crate) fn rest(all: &mut [Standing], alive: impl Fn()) -> Result<(), String>
             parked,
             controller: Some(controller),
         } = how
-            && let Some(answer) = parked.begin_rest_of(CONTROL_QUEUE)
+            && let Some(answer) = parked.begin_quiesce_queue(CONTROL_QUEUE)
         {
             if !ends(&answer) {
                 return Err(late(id));
@@ -158,7 +158,7 @@ pub(crate) fn rest(all: &mut [Standing], alive: impl Fn()) -> Result<(), String>
     let mut resting = Vec::new();
     for Standing { id, how } in all {
         if let How::VhostUser { parked, .. } = how {
-            let answers = parked.begin_rest().into_iter();
+            let answers = parked.begin_quiesce().into_iter();
             resting.extend(answers.map(|answer| (id.clone(), answer)));
         }
     }
