@@ -41,7 +41,7 @@ pub trait Target: Send + Sync {
     ) -> Result<Box<dyn StartedQueue>, StartError>;
     /// How long a front-end that keeps an in-flight region waits for a queue that stops, before it is disconnected
     /// instead; `None`: without a limit.
-    fn stop_patience(&self) -> Option<Duration> {
+    fn stop_timeout(&self) -> Option<Duration> {
         None
     }
 }

@@ -76,7 +76,7 @@ fn start_blk(
         device: device.clone(),
         node: node.clone(),
         packed: kind.packed,
-        stop_patience: (!timeout.is_zero()).then_some(timeout),
+        stop_timeout: (!timeout.is_zero()).then_some(timeout),
         queues: Queues {
             export: options.id.clone(),
             iothreads,

@@ -83,7 +83,7 @@ impl Resize {
                     && export.form.has_config()
                     && (differs || shrinks)
                 {
-                    front_ends.tell_config_changed();
+                    front_ends.notify_config_changed();
                 }
             }
         }

@@ -16,7 +16,7 @@ pub(crate) struct BlkTarget {
     pub device: Arc<Device>,
     pub node: Shown,
     pub packed: bool,
-    pub stop_patience: Option<Duration>,
+    pub stop_timeout: Option<Duration>,
     pub queues: Queues,
 }
 
@@ -71,8 +71,8 @@ impl Target for BlkTarget {
         self.packed
     }
 
-    fn stop_patience(&self) -> Option<Duration> {
-        self.stop_patience
+    fn stop_timeout(&self) -> Option<Duration> {
+        self.stop_timeout
     }
 
     fn config(&self) -> Vec<u8> {

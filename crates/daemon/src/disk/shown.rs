@@ -195,9 +195,9 @@ impl FrontEnds {
     }
 
     /// Tells the present front-end that the disk has another size.
-    pub fn tell_config_changed(&self) {
+    pub fn notify_config_changed(&self) {
         if let FrontEnds::VhostUser(front_ends) = self {
-            front_ends.tell_config_changed();
+            front_ends.notify_config_changed();
         }
     }
 }

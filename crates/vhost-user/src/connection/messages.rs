@@ -147,7 +147,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
-        let timeout = self.target.stop_patience();
+        let timeout = self.target.stop_timeout();
         let vring = self.vring(index)?;
         let base = if suspends {
             // Requests that are not done stay in the in-flight region.

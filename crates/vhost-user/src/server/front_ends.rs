@@ -76,7 +76,7 @@ impl FrontEnds {
 
     /// Notifies the present front-end, if it wants that, that the device's configuration space has changed. Does not
     /// wait for it to read the message.
-    pub fn tell_config_changed(&self) {
+    pub fn notify_config_changed(&self) {
         if let Some(connection) = self.connection() {
             lock(&connection).notify_config_changed();
         }
