@@ -135,7 +135,7 @@ impl StartedQueue for Started {
         }
     }
 
-    fn renew(&self) -> Receiver<()> {
+    fn switch_node(&self) -> Receiver<()> {
         unreachable!("nothing is exchanged")
     }
 

@@ -265,7 +265,7 @@ impl Connection {
         for vring in &mut self.vrings {
             if let Some(running) = vring.running().filter(|_| exchanged) {
                 // Nothing is in flight. An error: the queue is gone.
-                let _ = running.renew().recv();
+                let _ = running.switch_node().recv();
             }
             vring.set_exchanging(false);
         }
@@ -278,7 +278,7 @@ impl Connection {
             return Vec::new();
         }
         let running = self.vrings.iter().filter_map(Vring::running);
-        running.map(|running| running.renew()).collect()
+        running.map(|running| running.switch_node()).collect()
     }
 
     /// The queues reply when the requests are done that they have taken so far. Waits for queues that are stopping.

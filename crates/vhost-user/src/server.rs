@@ -45,7 +45,7 @@ impl Server {
         Self::spawn_in(listener, target, false)
     }
 
-    /// The same, but serves no front-end before [`Server::go_on`].
+    /// The same, but serves no front-end before [`Server::resume`].
     ///
     /// # Errors
     /// As of [`Server::spawn`].

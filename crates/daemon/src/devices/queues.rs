@@ -24,14 +24,14 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Starts a queue of this device. `renew` is called when something else stands behind the
+    /// Starts a queue of this device. `switch_node` is called when something else stands behind the
     /// device than before.
     pub fn start(
         &self,
         index: u16,
         queue: QueueSetup,
         device: DeviceSetup,
-        renew: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
+        switch_node: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
         let place = usize::from(index);
         let iothread = &self.iothreads[place % self.iothreads.len()];
@@ -46,7 +46,10 @@ impl Queues {
                 queue: index,
             }),
         })?;
-        Ok(Box::new(Queue { handle, renew }))
+        Ok(Box::new(Queue {
+            handle,
+            switch_node,
+        }))
     }
 
     /// A front-end has come or gone.
@@ -76,7 +79,7 @@ pub(crate) fn tell_connected(
 /// A queue on its iothread, as the transport sees it.
 struct Queue<R> {
     handle: VringHandle,
-    renew: R,
+    switch_node: R,
 }
 
 impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for Queue<R> {
@@ -84,8 +87,8 @@ impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for Queue<R> {
         self.handle.send(command);
     }
 
-    fn renew(&self) -> Receiver<()> {
-        (self.renew)(&self.handle)
+    fn switch_node(&self) -> Receiver<()> {
+        (self.switch_node)(&self.handle)
     }
 
     fn begin_stop(self: Box<Self>) -> Receiver<u32> {

@@ -142,7 +142,7 @@ impl StartedQueue for RunningQueue {
         }
     }
 
-    fn renew(&self) -> Receiver<()> {
+    fn switch_node(&self) -> Receiver<()> {
         unreachable!("nothing is exchanged")
     }
 

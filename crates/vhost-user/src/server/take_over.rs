@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Lets a parked server go on: it serves the connection that was taken over, and new ones.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.shared.unpark();
     }
 }
@@ -108,7 +108,7 @@ impl RestoredConnection {
     ///
     /// # Errors
     /// Too many files are open.
-    pub fn go_on(self) -> io::Result<()> {
+    pub fn resume(self) -> io::Result<()> {
         self.connect(&self.front_end)?;
         for vring in &mut lock(&self.connection).vrings {
             vring.resume();

@@ -209,7 +209,7 @@ fn finish(
     doors: Doors,
 ) {
     for (id, taken) in connections {
-        if let Err(error) = taken.go_on() {
+        if let Err(error) = taken.resume() {
             tracing::error!(export = id, %error, "the front-end is disconnected");
         }
     }
@@ -220,7 +220,7 @@ fn finish(
     objects.inherited.leave(false);
     for export in &objects.exports {
         match &export.state {
-            ExportState::Serving(Serving::VhostUser(server)) => server.go_on(),
+            ExportState::Serving(Serving::VhostUser(server)) => server.resume(),
             ExportState::Serving(Serving::Controller(controller)) => {
                 controller.send(SocketDeviceCommand::Unpark);
             }
