@@ -1,6 +1,4 @@
-//! Unix stream sockets to listen on: bound to a path, or inherited.
-//!
-//! Front-ends of disks connect to such sockets, and clients of monitors.
+//! Listening Unix stream sockets, bound to a path or inherited, for front-ends and clients of monitors.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -20,19 +18,19 @@ use rustix::net::{
 /// Why a socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody answers there.
+    /// Another process listens there.
     #[error(
         "{}: another server listens on this socket; stop it or choose another path",
         .0.display()
     )]
     Live(PathBuf),
-    /// We do ourselves.
+    /// This process listens there.
     #[error(
         "{}: this daemon listens on this socket already, for something else; give each its own path",
         .0.display()
     )]
     Own(PathBuf),
-    /// Something else is there.
+    /// The path is no socket.
     #[error("{}: exists and is no socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel refused.
@@ -40,10 +38,10 @@ pub enum BindError {
     Bind {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// An inherited descriptor that is not what it should be.
+    /// An inherited descriptor is no listening socket.
     #[error("descriptor {fd} is not a listening Unix stream socket: {found}")]
     NotListening {
         /// Its number.
@@ -53,7 +51,7 @@ pub enum BindError {
     },
 }
 
-/// What to do about an error of the kernel's, if it does not say that itself.
+/// Advice about an error of the kernel's.
 fn hint(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => "; raise `ulimit -n` (`LimitNOFILE=`)",
@@ -63,20 +61,20 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Who may connect to a socket.
+/// The users that may connect to a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Peers {
-    /// Whoever may write to it; with a path, as the process's umask says.
+    /// Users that may write to the socket; for a path, the process's umask decides.
     #[default]
     AsUmask,
-    /// This process's user, and root: a socket of ours has mode 0600.
+    /// This process's user, and root: a socket that is bound here has mode 0600.
     User,
-    /// Users of these numbers: who else can connect, as the umask says, is let go again.
+    /// Users with these numbers. Others are disconnected, even if the umask lets them connect.
     Users(Vec<u32>),
 }
 
 impl Peers {
-    /// The mode of a socket, if it is not the umask's.
+    /// The mode of a new socket, if it is not the umask's.
     fn mode(&self) -> Option<Mode> {
         match self {
             Peers::AsUmask | Peers::Users(_) => None,
@@ -84,7 +82,7 @@ impl Peers {
         }
     }
 
-    /// Whether one who has connected is to be served.
+    /// Whether a client that has connected is to be served.
     fn admit(&self, stream: &UnixStream) -> bool {
         let Peers::Users(users) = self else {
             return true;
@@ -97,7 +95,7 @@ impl Peers {
                 false
             }
             Err(error) => {
-                tracing::warn!(%error, "somebody is refused who cannot be asked for a user");
+                tracing::warn!(%error, "a client is refused: its user cannot be determined");
                 false
             }
         }
@@ -114,23 +112,23 @@ pub struct Listener {
 #[derive(Debug)]
 struct Socket {
     listener: UnixListener,
-    bound: Option<Bound>,
-    /// It stays when it is dropped: another process has it as well.
-    left: AtomicBool,
+    bound: Option<BoundPath>,
+    /// The path is not removed on drop: another process listens on the socket as well.
+    keep_path: AtomicBool,
 }
 
-/// Knows a [`Listener`] as long as it is there, whoever has it.
+/// A weak reference to a [`Listener`].
 #[derive(Clone, Debug)]
 pub struct Known(Weak<Socket>);
 
 impl Known {
-    /// Whether it is still listened on.
+    /// Whether the listener still exists.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Another descriptor of it; `None` when it is gone.
+    /// A duplicate of the listener's descriptor; `None` when the listener is gone.
     ///
     /// # Errors
     /// Too many files are open.
@@ -140,24 +138,25 @@ impl Known {
         fd.transpose()
     }
 
-    /// Whether it stays in its folder when it is dropped, since another process listens on it as well.
-    pub fn leave(&self, left: bool) {
+    /// Sets whether the socket's path stays when the listener is dropped, since another process listens on it as well.
+    pub fn leave(&self, keep: bool) {
         if let Some(socket) = self.0.upgrade() {
-            socket.left.store(left, Ordering::Relaxed);
+            socket.keep_path.store(keep, Ordering::Relaxed);
         }
     }
 }
 
+/// The path of a socket that was bound here.
 #[derive(Debug)]
-struct Bound {
+struct BoundPath {
     path: PathBuf,
-    /// Device and inode of our socket: what is there later may be somebody else's.
+    /// Device and inode of our socket: another process may replace it later.
     identity: (u64, u64),
 }
 
 impl Listener {
-    /// Listens on a path, for whoever may write there. A socket that nobody answers on any more is replaced, a
-    /// live one is not.
+    /// Listens on a path, for all users that may write there. A stale socket, on which no process listens, is
+    /// replaced; a live one is not.
     ///
     /// # Errors
     /// [`BindError`].
@@ -165,7 +164,7 @@ impl Listener {
         Self::bind_for(path, Peers::AsUmask)
     }
 
-    /// The same for these peers. At no time can others connect.
+    /// Listens on a path for these peers. Others cannot connect at any time.
     ///
     /// # Errors
     /// [`BindError`].
@@ -179,9 +178,9 @@ impl Listener {
                 return Err(BindError::NotASocket(path.to_owned()));
             }
             Ok(_) => match probe(path) {
-                Ok(Who::Us) => return Err(BindError::Own(path.to_owned())),
-                // Also with a full backlog somebody listens.
-                Ok(Who::Another) | Err(Errno::AGAIN) => {
+                Ok(ListeningProcess::This) => return Err(BindError::Own(path.to_owned())),
+                // EAGAIN: the backlog of a listening process is full.
+                Ok(ListeningProcess::Other) | Err(Errno::AGAIN) => {
                     return Err(BindError::Live(path.to_owned()));
                 }
                 Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed)?,
@@ -195,42 +194,47 @@ impl Listener {
             Some(mode) => bind_with_mode(path, mode),
         };
         let listener = listener.map_err(failed)?;
-        let bound = Bound::at(path).map_err(failed)?;
+        let bound = BoundPath::of_socket(path).map_err(failed)?;
         Ok(Self::new(listener, peers, Some(bound), false))
     }
 
-    fn new(listener: UnixListener, peers: Peers, bound: Option<Bound>, left: bool) -> Self {
+    fn new(
+        listener: UnixListener,
+        peers: Peers,
+        bound: Option<BoundPath>,
+        keep_path: bool,
+    ) -> Self {
         Listener {
             socket: Arc::new(Socket {
                 listener,
                 bound,
-                left: AtomicBool::new(left),
+                keep_path: AtomicBool::new(keep_path),
             }),
             peers,
         }
     }
 
-    /// Goes on with a socket that another process listens on; `path` is where it was bound, if it was. It stays there when
-    /// this is dropped, until [`Known::leave`] says otherwise.
+    /// Takes over a socket that another process listens on; `path` is where it was bound, if it was. The path stays when
+    /// this is dropped, unless [`Known::leave`] changes that.
     #[must_use]
     pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
-        let bound = path.and_then(|path| Bound::at(path).ok());
+        let bound = path.and_then(|path| BoundPath::of_socket(path).ok());
         Self::new(UnixListener::from(fd), peers, bound, true)
     }
 
-    /// To know it when it has gone elsewhere.
+    /// A weak reference to the listener.
     #[must_use]
     pub fn known(&self) -> Known {
         Known(Arc::downgrade(&self.socket))
     }
 
-    /// Takes over a descriptor that was inherited listening, for instance from systemd.
+    /// Uses an inherited descriptor of a listening socket, for instance from systemd.
     ///
     /// # Errors
     /// [`BindError::NotListening`].
     ///
     /// # Safety
-    /// Nobody else in this process uses the descriptor.
+    /// No other code in this process uses the descriptor.
     pub unsafe fn inherit(fd: RawFd) -> Result<Self, BindError> {
         let wrong = |found: String| BindError::NotListening { fd, found };
         if (0..=2).contains(&fd) {
@@ -239,7 +243,7 @@ impl Listener {
         if fd < 0 || rustix::io::fcntl_getfd(unsafe_borrow(&fd)).is_err() {
             return Err(wrong("it is not open".into()));
         }
-        // SAFETY: it is open, and our caller says that it is nobody else's.
+        // SAFETY: it is open, and the caller gives up its ownership.
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = owned.as_fd();
         match sockopt::socket_domain(socket) {
@@ -250,20 +254,20 @@ impl Listener {
         if sockopt::socket_acceptconn(socket) != Ok(true) {
             return Err(wrong("it does not listen".into()));
         }
-        // Children have no business with it.
+        // Child processes must not inherit it.
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
         let listener = UnixListener::from(owned);
         Ok(Self::new(listener, Peers::AsUmask, None, false))
     }
 
-    /// From now on these peers are served. (Who may connect to a socket that was inherited is said by whoever made it.)
+    /// Serves these peers from now on. (The mode of an inherited socket is that of the process that made it.)
     #[must_use]
     pub fn for_peers(mut self, peers: Peers) -> Self {
         self.peers = peers;
         self
     }
 
-    /// Somebody who has connected; `None` if they may not.
+    /// Accepts a client; `None` if its user may not connect.
     ///
     /// # Errors
     /// Those of accept(2).
@@ -279,19 +283,19 @@ impl Listener {
     }
 }
 
-impl Bound {
-    /// What is there now.
-    fn at(path: &Path) -> io::Result<Self> {
+impl BoundPath {
+    /// The path of the socket that exists there now.
+    fn of_socket(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
         let identity = (metadata.dev(), metadata.ino());
-        // A daemon leaves its folder, and still has to find the socket to remove it.
+        // A daemon changes its working directory, and still has to find the socket to remove it.
         let path = std::path::absolute(path)?;
-        Ok(Bound { path, identity })
+        Ok(BoundPath { path, identity })
     }
 }
 
-/// A socket has the mode that its descriptor had when it was bound, less the umask (unix_bind in the kernel); there is
-/// no moment with another one.
+/// Binds a socket that has this mode from the start: the kernel (unix_bind) uses the mode that the descriptor has when it is
+/// bound, less the umask.
 fn bind_with_mode(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -305,39 +309,42 @@ fn bind_with_mode(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// As many as the system lets wait.
+/// The system's maximum.
 const BACKLOG: i32 = -1;
 
-/// Who listens on a socket.
-enum Who {
-    Us,
-    Another,
+/// The process that listens on a socket.
+enum ListeningProcess {
+    This,
+    Other,
 }
 
-/// Whether somebody answers on a socket, without waiting for them, and who.
-fn probe(path: &Path) -> rustix::io::Result<Who> {
+/// Connects to a socket without waiting, to find out which process listens on it. An error: none does.
+fn probe(path: &Path) -> rustix::io::Result<ListeningProcess> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    // Of the process that called listen(2).
-    let is_us =
+    // The credentials are those of the process that called listen(2).
+    let is_this =
         sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.pid == rustix::process::getpid());
-    Ok(if is_us { Who::Us } else { Who::Another })
+    Ok(match is_this {
+        true => ListeningProcess::This,
+        false => ListeningProcess::Other,
+    })
 }
 
 fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
-    // SAFETY: only asked whether it is open; it is not -1, which the type forbids.
+    // SAFETY: it is used only to check whether it is open; it is not -1, which the type forbids.
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if !self.left.load(Ordering::Relaxed)
-            && let Some(Bound { path, identity }) = &self.bound
+        if !self.keep_path.load(Ordering::Relaxed)
+            && let Some(BoundPath { path, identity }) = &self.bound
             && let Ok(metadata) = std::fs::symlink_metadata(path)
             && (metadata.dev(), metadata.ino()) == *identity
         {
-            // Gone already is as good.
+            // An error: it was removed already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -350,7 +357,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_socket_of_ones_own_is_nobody_elses() {
+    fn a_socket_for_its_own_user_has_mode_0600() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let _listener = Listener::bind_for(&path, Peers::User).unwrap();
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn only_users_that_may_are_served() {
+    fn only_listed_users_are_served() {
         let us = rustix::process::getuid().as_raw();
         let folder = tempfile::tempdir().unwrap();
         for (index, (users, served)) in [
@@ -378,7 +385,7 @@ mod tests {
 
             let path = folder.path().join(format!("inherited {index}"));
             let fd = OwnedFd::from(UnixListener::bind(&path).unwrap());
-            // SAFETY: it is given away.
+            // SAFETY: the descriptor was given up.
             let inherited = unsafe { Listener::inherit(fd.into_raw_fd()) }.unwrap();
             let inherited = inherited.for_peers(Peers::Users(users));
             let _client = UnixStream::connect(&path).unwrap();

@@ -1,8 +1,8 @@
-//! Descriptors to kick, call and tell of errors with: eventfds and nothing else.
+//! Check that a descriptor for kicks, calls or errors is an eventfd.
 //!
-//! The iothread watches and writes them. A write to an eventfd does not block as long as it is set not
-//! to (a flag that the front-end shares: see docs/security.md); a file on a file system that the
-//! front-end serves itself would wait for it in any case.
+//! The iothread watches and writes them. A write to an eventfd does not block as long as it is non-blocking
+//! (a flag that the front-end shares: see docs/security.md); a write to a file on a file system that the
+//! front-end serves itself could always block.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 #[derive(Debug, thiserror::Error)]
 #[error("a {what} descriptor that is no eventfd")]
 pub struct NotAnEventFd {
-    /// What it was meant for.
+    /// Its intended use.
     pub what: &'static str,
 }
 
-/// Takes the descriptor of a message, if there is one. Writing to it does not block.
+/// Checks the descriptor of a message, if there is one, and makes it non-blocking.
 ///
 /// # Errors
 /// [`NotAnEventFd`].
@@ -31,7 +31,7 @@ pub fn checked(what: &'static str, file: Option<File>) -> Result<Option<OwnedFd>
         }),
     };
     if is_eventfd {
-        // A full counter must not hold us up. (An error: it takes no flags, which eventfds do.)
+        // A write must not wait while the counter is full. (Setting the flag of an eventfd does not fail.)
         if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
             let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::NONBLOCK);
         }

@@ -1,4 +1,4 @@
-//! A piece of the guest's memory, mapped.
+//! A mapping of a part of the guest's memory.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use crate::passed_fds::truncation::{TooManyRegions, TruncationGuard};
 
-/// Bytes that are mapped for one front-end at most: more than machines have that run guests, and a
+/// Most bytes that are mapped for one front-end: more than the memory of any host, and a
 /// small part of a process's address space, which all front-ends share.
 pub const MAX_TOTAL_BYTES: u64 = 4 << 40;
 
@@ -19,20 +19,20 @@ const FUSE_SUPER_MAGIC: i128 = 0x6573_5546;
 /// Why memory could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The descriptor does not have it.
+    /// The descriptor's file cannot be used or is too short.
     #[error("cannot map {size} bytes at offset {offset} of the descriptor: {reason}")]
     Refused {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         size: u64,
-        /// Where in the file they begin.
+        /// Their offset in the file.
         offset: u64,
-        /// What is wrong, in words.
+        /// The reason.
         reason: String,
     },
-    /// More than can be guarded against truncation.
+    /// The table of regions that are guarded against truncation is full.
     #[error("more than {max} regions of guest memory in one process")]
     TooManyRegions {
-        /// As many there may be.
+        /// The size of the table.
         max: usize,
     },
 }
@@ -43,13 +43,13 @@ impl From<TooManyRegions> for MapError {
     }
 }
 
-/// A part of a file, mapped readable and writable for as long as this lives. The guard goes before the
-/// mapping does.
+/// A part of a file that is mapped readable and writable for as long as this lives.
 pub struct Mapping {
+    // First, since it must be dropped before the mapping.
     _guard: TruncationGuard,
     region: MmapRegion,
-    /// Where in the mapping, which begins at a page's border, the wanted part is.
-    inside: usize,
+    /// The offset of the requested part in the mapping, which begins at a page's border.
+    part_offset: usize,
 }
 
 impl Mapping {
@@ -63,7 +63,7 @@ impl Mapping {
             offset,
             reason,
         };
-        // A page fault there would wait for whoever serves the file system, as long as that likes.
+        // A page fault there would wait for the process that serves the file system, for as long as that likes.
         let file_system = rustix::fs::fstatfs(&file).map_err(|errno| error(errno.to_string()))?;
         if i128::from(file_system.f_type) == FUSE_SUPER_MAGIC {
             return Err(error(
@@ -103,10 +103,10 @@ impl Mapping {
         )
         .map_err(|reason| error(reason.to_string()))?;
         // Less than `bytes`, which is a usize.
-        let inside = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
+        let part_offset = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
         let guard = TruncationGuard::new(region.as_ptr(), bytes)?;
-        // A core dump of ours is no place for a guest's memory. An error says that the kernel has no such thing.
-        // SAFETY: the region is mapped, and its content stays what it is.
+        // A core dump of the daemon should not contain guests' memory. An error means that the kernel does not support this.
+        // SAFETY: the region is mapped, and its content does not change.
         let _ = unsafe {
             rustix::mm::madvise(
                 region.as_ptr().cast(),
@@ -117,21 +117,22 @@ impl Mapping {
         Ok(Mapping {
             _guard: guard,
             region,
-            inside,
+            part_offset,
         })
     }
 
-    /// Where the wanted part begins in our address space.
+    /// The address of the requested part in this process.
     #[must_use]
     pub fn host(&self) -> *mut u8 {
-        self.region.as_ptr().wrapping_add(self.inside)
+        self.region.as_ptr().wrapping_add(self.part_offset)
     }
 
-    /// The file, and where in it the wanted part begins.
+    /// The file, and the offset of the requested part in it.
     #[must_use]
     pub fn source(&self) -> Option<(BorrowedFd<'_>, u64)> {
         let source = self.region.file_offset()?;
-        Some((source.file().as_fd(), source.start() + self.inside as u64))
+        let offset = source.start() + self.part_offset as u64;
+        Some((source.file().as_fd(), offset))
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_was_asked_for_is_seen() {
+    fn host_is_the_address_of_the_requested_part() {
         let mut bytes = vec![0; 3 * 4096];
         bytes[5000] = 7;
         let mapping = Mapping::new(file(&bytes), 5000, 4096).unwrap();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_dump_is_without_it() {
+    fn core_dumps_do_not_contain_mapped_memory() {
         let mapping = Mapping::new(file(&[0; 4096]), 0, 4096).unwrap();
         // proc_pid_smaps(5): a header with addresses, and at its end the flags, `dd` for this.
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_have_is_refused() {
+    fn ranges_beyond_the_end_of_the_file_are_refused() {
         for (offset, size) in [(0, 8193), (8192, 1), (u64::MAX, 1), (0, u64::MAX), (0, 0)] {
             let refused = Mapping::new(file(&[0; 8192]), offset, size);
             assert!(

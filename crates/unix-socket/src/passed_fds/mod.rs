@@ -1,10 +1,10 @@
-//! Descriptors that front-ends pass over their sockets, looked at before they are used.
+//! Descriptors that front-ends pass over their sockets, which are checked before they are used.
 //!
-//! - [`Mapping`]: a piece of the guest's memory. A file that could keep us waiting is refused, and one
-//!   that shrinks later does not kill us.
-//! - [`checked`]: an eventfd to signal or to be signalled with, and nothing else.
+//! - [`Mapping`]: a part of the guest's memory. A file whose pages could make the daemon wait is refused, and one
+//!   that shrinks later does not end the daemon.
+//! - [`checked`]: an eventfd, and no other file.
 //!
-//! What a descriptor is for, and where the guest sees the memory, is the transports' business.
+//! The transports know the use of a descriptor and the guest addresses of memory.
 
 mod eventfd;
 mod mapping;

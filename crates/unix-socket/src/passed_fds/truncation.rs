@@ -1,18 +1,17 @@
-//! Guest memory that disappears.
+//! Protection against front-ends that truncate the file behind the memory that they share.
 //!
-//! A front-end may truncate the file behind memory that it shares. Touching the lost pages raises
-//! SIGBUS, which would end the daemon and with it every other guest's disks. The handler here puts
-//! zeroes in place of the whole region instead: the offender's rings then make no sense, its queues
-//! break, and nobody else notices. (This is what systemd does for mapped journals.) A SIGBUS
-//! anywhere else ends the process as ever.
+//! An access to the lost pages raises SIGBUS, which would end the daemon and with it all other guests' disks.
+//! The handler here replaces the whole region by zeroes instead: the queues of that front-end
+//! break, and no other is affected. (systemd does this for mapped journals.) A SIGBUS
+//! at any other address ends the process as usual.
 //!
-//! A signal handler may neither lock nor allocate, so the regions stand in a table of atomics.
+//! A signal handler may neither lock nor allocate, so the regions are in a table of atomics.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// Regions of all front-ends together: 128 of them with all the slots that they may use. Pages of the
-/// table that are not used cost nothing.
+/// Most regions of all front-ends together: 128 front-ends with the most slots. Unused pages of the
+/// table cost nothing.
 const MAX_REGIONS: usize = 1 << 16;
 
 struct Range {
@@ -28,10 +27,10 @@ static RANGES: [Range; MAX_REGIONS] = [const {
     }
 }; MAX_REGIONS];
 
-/// Entries from here on were never used.
+/// The number of entries that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Entries that are free again.
+/// Used entries that are free again.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// The table is full.
@@ -40,7 +39,7 @@ pub(crate) struct TooManyRegions {
     pub max: usize,
 }
 
-/// While it lives, a SIGBUS in its region is caught. To be dropped before the region is unmapped.
+/// Catches SIGBUS in a region while it lives. It must be dropped before the region is unmapped.
 pub(crate) struct TruncationGuard {
     entry: usize,
 }
@@ -104,16 +103,16 @@ extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     {
         const MESSAGE: &[u8] = b"blockplane: a front-end truncated guest memory that it shares: \
             read as zeroes from now on, its queues will break\n";
-        // SAFETY: a valid buffer; what becomes of the message does not matter.
+        // SAFETY: a valid buffer. An error is ignored.
         unsafe { libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
         return;
     }
-    // SAFETY: valid arguments. The access is tried again and now ends the process.
+    // SAFETY: valid arguments. The access is repeated and ends the process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
 fn replace_by_zeroes(start: usize, len: usize) -> bool {
-    // SAFETY: the range is a mapping of ours, which its guard outlives; whoever uses it expects its
+    // SAFETY: the range is a mapping of ours, which lives at least as long as its guard; all users of it expect its
     // bytes to change at any time.
     let mapped = unsafe {
         libc::mmap(
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_used_again() {
+    fn table_entries_are_reused() {
         let memory = [0u8; 16];
         for _ in 0..2 * MAX_REGIONS {
             TruncationGuard::new(memory.as_ptr(), memory.len()).unwrap();
