@@ -63,8 +63,9 @@ impl Session {
             if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
                 return Err(wrong());
             }
-            let eventfd = unix_socket::passed_fds::checked("interrupt", fds.pop().map(Into::into))
-                .map_err(|error| Refused::invalid(format!("SET_IRQS with {error}")))?;
+            let eventfd =
+                unix_socket::passed_fds::check_eventfd("interrupt", fds.pop().map(Into::into))
+                    .map_err(|error| Refused::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
                 intx.set_trigger(eventfd);
             } else {

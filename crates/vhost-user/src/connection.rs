@@ -161,7 +161,7 @@ impl Connection {
     }
 
     fn eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
-        unix_socket::passed_fds::checked(what, fd).map_err(|error| {
+        unix_socket::passed_fds::check_eventfd(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
         })

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use options::SocketAddr;
-use unix_socket::listener::{Known, Listener, Peers};
+use unix_socket::listener::{Listener, Peers, WeakListener};
 
 use crate::failure::Failure;
 
@@ -23,7 +23,7 @@ pub(crate) struct Inherited {
     /// What the process before listened on, and nobody has asked for yet.
     handed: Vec<(SocketAddr, OwnedFd)>,
     /// What is listened on, whoever has it.
-    listening: Vec<(SocketAddr, Known)>,
+    listening: Vec<(SocketAddr, WeakListener)>,
 }
 
 impl Inherited {
@@ -90,14 +90,14 @@ impl Inherited {
             (None, SocketAddr::FdName { name }) => self.named(name)?.for_peers(peers),
         };
         self.listening.retain(|(_, known)| known.is_open());
-        self.listening.push((addr.clone(), listener.known()));
+        self.listening.push((addr.clone(), listener.downgrade()));
         Ok(listener)
     }
 
     /// Whether sockets stay when they are closed here: another process listens on them as well.
     pub fn leave(&self, left: bool) {
         for (_, known) in &self.listening {
-            known.leave(left);
+            known.set_keep_path(left);
         }
     }
 

@@ -119,9 +119,9 @@ struct Socket {
 
 /// A weak reference to a [`Listener`].
 #[derive(Clone, Debug)]
-pub struct Known(Weak<Socket>);
+pub struct WeakListener(Weak<Socket>);
 
-impl Known {
+impl WeakListener {
     /// Whether the listener still exists.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -139,7 +139,7 @@ impl Known {
     }
 
     /// Sets whether the socket's path stays when the listener is dropped, since another process listens on it as well.
-    pub fn leave(&self, keep: bool) {
+    pub fn set_keep_path(&self, keep: bool) {
         if let Some(socket) = self.0.upgrade() {
             socket.keep_path.store(keep, Ordering::Relaxed);
         }
@@ -215,7 +215,7 @@ impl Listener {
     }
 
     /// Takes over a socket that another process listens on; `path` is where it was bound, if it was. The path stays when
-    /// this is dropped, unless [`Known::leave`] changes that.
+    /// this is dropped, unless [`WeakListener::set_keep_path`] changes that.
     #[must_use]
     pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
         let bound = path.and_then(|path| BoundPath::of_socket(path).ok());
@@ -224,8 +224,8 @@ impl Listener {
 
     /// A weak reference to the listener.
     #[must_use]
-    pub fn known(&self) -> Known {
-        Known(Arc::downgrade(&self.socket))
+    pub fn downgrade(&self) -> WeakListener {
+        WeakListener(Arc::downgrade(&self.socket))
     }
 
     /// Uses an inherited descriptor of a listening socket, for instance from systemd.
@@ -415,22 +415,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let first = Listener::bind(&path).unwrap();
-        let known = first.known();
+        let known = first.downgrade();
         let fd = known.duplicate().unwrap().unwrap();
         let second = Listener::take_over(fd, Some(&path), Peers::User);
-        let of_second = second.known();
+        let of_second = second.downgrade();
         // A new owner that fails leaves it to the first.
         drop(second);
         assert!(!of_second.is_open());
         UnixStream::connect(&path).unwrap();
         let fd = known.duplicate().unwrap().unwrap();
         let second = Listener::take_over(fd, Some(&path), Peers::User);
-        known.leave(true);
+        known.set_keep_path(true);
         drop(first);
         assert!(!known.is_open() && known.duplicate().unwrap().is_none());
         let _client = UnixStream::connect(&path).unwrap();
         assert!(second.accept().unwrap().is_some());
-        second.known().leave(false);
+        second.downgrade().set_keep_path(false);
         drop(second);
         assert!(!path.exists(), "removed with its last owner");
     }

@@ -19,7 +19,10 @@ pub struct NotAnEventFd {
 ///
 /// # Errors
 /// [`NotAnEventFd`].
-pub fn checked(what: &'static str, file: Option<File>) -> Result<Option<OwnedFd>, NotAnEventFd> {
+pub fn check_eventfd(
+    what: &'static str,
+    file: Option<File>,
+) -> Result<Option<OwnedFd>, NotAnEventFd> {
     let Some(file) = file else { return Ok(None) };
     // proc(5): only an eventfd's information has its counter.
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
@@ -49,15 +52,15 @@ mod tests {
     #[test]
     fn only_eventfds_pass() {
         let eventfd = File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-        assert!(checked("call", Some(eventfd)).unwrap().is_some());
-        assert!(checked("call", None).unwrap().is_none());
+        assert!(check_eventfd("call", Some(eventfd)).unwrap().is_some());
+        assert!(check_eventfd("call", None).unwrap().is_none());
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         for file in [
             File::from(reader),
             File::from(writer),
             tempfile::tempfile().unwrap(),
         ] {
-            let error = checked("call", Some(file)).unwrap_err();
+            let error = check_eventfd("call", Some(file)).unwrap_err();
             assert_eq!(error.to_string(), "a call descriptor that is no eventfd");
         }
     }

@@ -1,8 +1,8 @@
-//! Descriptors that front-ends pass over their sockets, which are checked before they are used.
+//! Descriptors that front-ends pass over their sockets, which are check_eventfd before they are used.
 //!
 //! - [`Mapping`]: a part of the guest's memory. A file whose pages could make the daemon wait is refused, and one
 //!   that shrinks later does not end the daemon.
-//! - [`checked`]: an eventfd, and no other file.
+//! - [`check_eventfd`]: an eventfd, and no other file.
 //!
 //! The transports know the use of a descriptor and the guest addresses of memory.
 
@@ -10,5 +10,5 @@ mod eventfd;
 mod mapping;
 mod truncation;
 
-pub use eventfd::{NotAnEventFd, checked};
+pub use eventfd::{NotAnEventFd, check_eventfd};
 pub use mapping::{MAX_TOTAL_BYTES, MapError, Mapping};
