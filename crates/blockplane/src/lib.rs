@@ -1,3 +1,3 @@
-//! The commands for operators, for the program and for tests.
+//! Operator commands, as a library for the program and for tests.
 
 pub mod operator;

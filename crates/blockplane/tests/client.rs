@@ -115,7 +115,7 @@ fn a_daemon_that_ends_is_told_from_one_that_takes_long() {
         let error = connect(path).unwrap().execute("x", Map::new());
         error.unwrap_err()
     });
-    assert!(matches!(error, Error::Gone), "{error:?}");
+    assert!(matches!(error, Error::Disconnected), "{error:?}");
 
     let serve = |stream: UnixStream| {
         (&stream)
@@ -154,11 +154,11 @@ fn what_is_no_monitor_is_named_with_the_next_step() {
     });
     assert!(impatient.contains("(nothing came in 20ms)"), "{impatient}");
     let other = no_monitor(|mut stream| stream.write_all(b"SSH-2.0-x\r\n").unwrap());
-    assert!(other.contains("it said 'SSH-2.0-x'"), "{other}");
+    assert!(other.contains("it sent 'SSH-2.0-x'"), "{other}");
     let json = no_monitor(|mut stream| stream.write_all(b"{\"a\": 1}\n").unwrap());
     assert!(json.contains("is not a monitor"), "{json}");
     let unended = no_monitor(|mut stream| stream.write_all(b"NBDMAGIC").unwrap());
-    assert!(unended.contains("it said 'NBDMAGIC'"), "{unended}");
+    assert!(unended.contains("it sent 'NBDMAGIC'"), "{unended}");
     let closed = no_monitor(drop);
     assert!(closed.contains("closed the connection"), "{closed}");
 }
@@ -176,7 +176,7 @@ fn what_cannot_be_connected_to_says_why() {
     let dead = folder.path().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
     let dead = error(dead);
-    assert!(matches!(dead, Error::NobodyListens(_)), "{dead:?}");
+    assert!(matches!(dead, Error::NotListening(_)), "{dead:?}");
     let long = error(folder.path().join("x".repeat(200)));
-    assert!(matches!(long, Error::TooLong(_)), "{long:?}");
+    assert!(matches!(long, Error::PathTooLong(_)), "{long:?}");
 }

@@ -1,4 +1,4 @@
-//! The command lines: `blockplane qmp …`, `blockplane info …`, `blockplane top …`, `blockplane upgrade …`.
+//! Command lines of `blockplane qmp`, `info`, `top` and `upgrade`.
 
 mod help;
 
@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
-use crate::operator::{ask, info, top, upgrade};
+use crate::operator::{info, qmp, top, upgrade};
 
 /// `blockplane …`
 #[derive(Debug, Parser)]
@@ -27,49 +27,49 @@ struct Cli {
     command: Command,
 }
 
-/// What to do with a running daemon.
+/// A command for a running daemon.
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Ask a running daemon: any command of its monitor
+    /// Send commands to the monitor of a running daemon
     #[command(long_about = help::QMP, after_long_help = help::QMP_EXAMPLES)]
-    Qmp(ask::Options),
-    /// Show what a running daemon has: exports, nodes, iothreads
+    Qmp(qmp::Options),
+    /// Show the exports, nodes and iothreads of a running daemon
     #[command(long_about = help::INFO, after_long_help = help::INFO_EXAMPLES)]
     Info(info::Options),
     /// Watch a running daemon: IOPS, MB/s and latency of each disk, CPU time of each iothread
     #[command(long_about = help::TOP, after_long_help = help::TOP_EXAMPLES)]
     Top(top::Options),
-    /// Put a new version in a running daemon's place; guests stay connected
+    /// Replace a running daemon with a new version; guests stay connected
     #[command(long_about = help::UPGRADE, after_long_help = help::UPGRADE_EXAMPLES)]
     Upgrade(upgrade::Options),
 }
 
-/// The monitor, as each command takes it.
+/// The monitor's socket and time limit, which most commands take.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Monitor {
     /// The socket of the daemon's monitor: path=… of its --chardev
     #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     pub socket: PathBuf,
-    /// How long an answer may take; 0: as long as it likes
+    /// Time limit for each reply; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse)]
     pub timeout: Duration,
 }
 
 impl Monitor {
-    /// Connects, and remembers how long answers may take.
+    /// Connects to the monitor.
     pub(crate) fn connect(&self) -> Result<Client> {
         let timeout = (!self.timeout.is_zero()).then_some(self.timeout);
         Client::connect(&self.socket, timeout)
     }
 }
 
-/// The definitions of all commands, for what is made from them: manual pages, completions.
+/// The definitions of all commands, for manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// All of the program: does what `words` ask for, of which the first is the command.
+/// Runs an operator command, whose name is the first of `words`.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
@@ -84,19 +84,19 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     let mut out = io::stdout().lock();
     let done = match command {
-        Command::Qmp(options) => ask::run(options, &mut out),
+        Command::Qmp(options) => qmp::run(options, &mut out),
         Command::Info(options) => info::run(options, &mut out),
         Command::Top(options) => top::run(options, &mut out),
         Command::Upgrade(options) => upgrade::run(options, &mut out),
     };
     match done {
-        // Whoever pipes it into `head` has seen enough.
+        // The reader of a pipe, such as `head`, may end first.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
 }
 
-/// Prints a text and a line's end, at once.
+/// Prints a text and a line break, and flushes.
 pub(crate) fn print(out: &mut impl Write, text: &str) -> Result<()> {
     let written = writeln!(out, "{text}").and_then(|()| out.flush());
     written.map_err(Error::io("print the result"))
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definitions_are_consistent() {
         command().debug_assert();
     }
 
     #[test]
-    fn every_command_shows_examples_and_they_are_right() {
+    fn examples_in_help_of_every_command_are_valid() {
         let mut all = command();
         all.build();
         for command in all.get_subcommands_mut() {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         for nonsense in [
             "qmp",
             "qmp socket",

@@ -1,6 +1,6 @@
-//! A client of a monitor: one connection, one command at a time.
+//! QMP client: one connection to a monitor, one command at a time.
 //!
-//! It speaks with whoever speaks QMP. Messages may be spread over lines, as `pretty=on` does, so a message
+//! It works with any QMP monitor. Messages may span several lines, as with `pretty=on`, so a message
 //! ends where its JSON does.
 
 use std::collections::VecDeque;
@@ -15,34 +15,34 @@ use serde_json::{Map, Value, json};
 
 use crate::operator::error::{Error, Result};
 
-/// A monitor greets as soon as it has accepted: whoever waits longer waits for something else.
-const GREETING_WITHIN: Duration = Duration::from_secs(3);
+/// A monitor sends its greeting as soon as it has accepted; without one by then, the socket is no monitor.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_BYTES: usize = 64 * 1024;
-/// So much is shown of what is not a monitor.
-const SHOWN_CHARS: usize = 60;
+/// Characters of a foreign protocol's data that an error message quotes.
+const QUOTED_CHARS: usize = 60;
 
-/// A client that is through the negotiation.
+/// A connection to a monitor, after capabilities negotiation.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
     stream: UnixStream,
-    /// Read, and not looked at yet.
+    /// Bytes that were read and not parsed yet.
     input: Vec<u8>,
-    /// Told, and not asked for yet.
+    /// Events that arrived and were not taken yet.
     events: VecDeque<Value>,
-    /// How long an answer may take; `None`: for ever.
+    /// Time limit for a reply; `None`: no limit.
     timeout: Option<Duration>,
-    /// Of the last command.
+    /// The `id` of the last command.
     id: u64,
 }
 
 impl Client {
-    /// Connects to the monitor that listens at `path`. Each answer may take as long as `timeout`.
+    /// Connects to the monitor that listens at `path`; `timeout` limits each reply.
     ///
     /// # Errors
-    /// What is there instead of a monitor, and what to do.
+    /// The path has no monitor; the error says what is there instead.
     pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<Self> {
-        let stream = UnixStream::connect(path).map_err(|error| why_not(path, error))?;
+        let stream = UnixStream::connect(path).map_err(|error| connect_error(path, error))?;
         let mut client = Client {
             path: path.to_owned(),
             stream,
@@ -51,18 +51,21 @@ impl Client {
             timeout,
             id: 0,
         };
-        client.be_greeted()?;
+        client.read_greeting()?;
         client.execute("qmp_capabilities", Map::new())?;
         Ok(client)
     }
 
-    fn be_greeted(&mut self) -> Result<()> {
-        let within = self.timeout.unwrap_or(GREETING_WITHIN).min(GREETING_WITHIN);
+    fn read_greeting(&mut self) -> Result<()> {
+        let within = self
+            .timeout
+            .unwrap_or(GREETING_TIMEOUT)
+            .min(GREETING_TIMEOUT);
         match self.message(Some(Instant::now() + within)) {
             Ok(Some(greeting)) if greeting.get("QMP").is_some() => Ok(()),
-            Ok(Some(other)) => Err(self.not_qmp(other.to_string().as_bytes())),
-            Ok(None) | Err(_) if !self.input.is_empty() => Err(self.not_qmp(&self.input)),
-            Ok(None) => Err(Error::Silent {
+            Ok(Some(other)) => Err(self.not_a_monitor(other.to_string().as_bytes())),
+            Ok(None) | Err(_) if !self.input.is_empty() => Err(self.not_a_monitor(&self.input)),
+            Ok(None) => Err(Error::NoGreeting {
                 path: self.path.clone(),
                 waited: within,
             }),
@@ -70,19 +73,25 @@ impl Client {
         }
     }
 
-    fn not_qmp(&self, said: &[u8]) -> Error {
-        let said = String::from_utf8_lossy(said);
-        let said = said.chars().map(|c| if c.is_control() { ' ' } else { c });
-        Error::NotQmp {
+    fn not_a_monitor(&self, received: &[u8]) -> Error {
+        let received = String::from_utf8_lossy(received);
+        let received = received
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c });
+        Error::NotAMonitor {
             path: self.path.clone(),
-            said: said.take(SHOWN_CHARS).collect::<String>().trim().to_owned(),
+            received: received
+                .take(QUOTED_CHARS)
+                .collect::<String>()
+                .trim()
+                .to_owned(),
         }
     }
 
-    /// Carries out a command and gives what it returns.
+    /// Executes a command and returns the value of its reply.
     ///
     /// # Errors
-    /// [`Error::Refused`] is the daemon's; [`Error::Unanswered`], [`Error::Gone`].
+    /// [`Error::Command`] is an error reply of the daemon; else [`Error::Timeout`], [`Error::Disconnected`].
     pub fn execute(&mut self, command: &str, arguments: Map<String, Value>) -> Result<Value> {
         let mut request = json!({"execute": command});
         if !arguments.is_empty() {
@@ -91,10 +100,10 @@ impl Client {
         self.request(request)
     }
 
-    /// The same with a request as it is sent, but for its `id`.
+    /// Sends a complete request, to which the client adds the `id`, and returns the value of its reply.
     ///
     /// # Errors
-    /// As of [`Client::execute`].
+    /// See [`Client::execute`].
     pub fn request(&mut self, mut request: Value) -> Result<Value> {
         self.id += 1;
         request["id"] = self.id.into();
@@ -102,8 +111,8 @@ impl Client {
         let until = self.timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let Some(mut answer) = self.message(until)? else {
-                return Err(Error::Unanswered {
-                    command: shown_command(&request),
+                return Err(Error::Timeout {
+                    command: command_name(&request),
                     waited: self.timeout.unwrap_or_default(),
                 });
             };
@@ -116,7 +125,7 @@ impl Client {
                     let text = answer.pointer(key).and_then(Value::as_str);
                     text.unwrap_or_default().to_owned()
                 };
-                return Err(Error::Refused {
+                return Err(Error::Command {
                     class: text("/error/class"),
                     desc: text("/error/desc"),
                 });
@@ -127,7 +136,7 @@ impl Client {
     /// The next event, however long it takes.
     ///
     /// # Errors
-    /// [`Error::Gone`] when the daemon ends.
+    /// [`Error::Disconnected`] when the daemon ends.
     pub fn event(&mut self) -> Result<Value> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -146,16 +155,16 @@ impl Client {
             .set_write_timeout(self.timeout)
             .and_then(|()| (&self.stream).write_all(line.as_bytes()));
         sent.map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Error::Gone,
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Unanswered {
-                command: shown_command(request),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Error::Disconnected,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout {
+                command: command_name(request),
                 waited: self.timeout.unwrap_or_default(),
             },
             _ => Error::io(format!("write to {}", self.path.display()))(error),
         })
     }
 
-    /// The next message; `None` if it has not come in time.
+    /// The next message; `None` if it does not arrive by `until`.
     fn message(&mut self, until: Option<Instant>) -> Result<Option<Value>> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -170,7 +179,7 @@ impl Client {
             let waits = self.stream.set_read_timeout(left);
             waits.map_err(Error::io(doing()))?;
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(Error::Gone),
+                Ok(0) => return Err(Error::Disconnected),
                 Ok(count) => self.input.extend(&buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
@@ -178,15 +187,15 @@ impl Client {
                         return Err(Error::Interrupted);
                     }
                     ErrorKind::Interrupted => {}
-                    ErrorKind::ConnectionReset => return Err(Error::Gone),
+                    ErrorKind::ConnectionReset => return Err(Error::Disconnected),
                     _ => return Err(Error::io(doing())(error)),
                 },
             }
         }
     }
 
-    /// A message that is there as a whole. Its last line ends it, so that a long one is not parsed again at
-    /// each piece of it.
+    /// A message that has arrived completely. It is parsed only after a line break, so that a long message is not
+    /// parsed again with each piece of it.
     fn take_message(&mut self) -> Result<Option<Value>> {
         if self.input.last() != Some(&b'\n') {
             return Ok(None);
@@ -196,7 +205,7 @@ impl Client {
             None => return Ok(None),
             Some(Err(error)) if error.is_eof() => return Ok(None),
             Some(Err(error)) => {
-                let doing = format!("understand what {} says", self.path.display());
+                let doing = format!("parse a message of {}", self.path.display());
                 return Err(Error::io(doing)(std::io::Error::from(error)));
             }
             Some(Ok(value)) => value,
@@ -207,22 +216,22 @@ impl Client {
     }
 }
 
-fn shown_command(request: &Value) -> String {
+fn command_name(request: &Value) -> String {
     let named = request.get("execute").or_else(|| request.get("exec-oob"));
     let named = named.and_then(Value::as_str);
     named.unwrap_or("the request").to_owned()
 }
 
-/// Why there is no connection.
-fn why_not(path: &Path, error: std::io::Error) -> Error {
+/// The error for a failed connection, by what is at the path.
+fn connect_error(path: &Path, error: std::io::Error) -> Error {
     let is_socket = || std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let path = path.to_owned();
     match error.kind() {
         ErrorKind::NotFound => Error::NoSocket(path),
         ErrorKind::ConnectionRefused if !is_socket() => Error::NotASocket(path),
-        ErrorKind::ConnectionRefused => Error::NobodyListens(path),
-        ErrorKind::PermissionDenied => Error::NotAllowed(path),
-        ErrorKind::InvalidInput => Error::TooLong(path),
+        ErrorKind::ConnectionRefused => Error::NotListening(path),
+        ErrorKind::PermissionDenied => Error::PermissionDenied(path),
+        ErrorKind::InvalidInput => Error::PathTooLong(path),
         _ => Error::io(format!("connect to {}", path.display()))(error),
     }
 }

@@ -1,101 +1,101 @@
-//! Errors between an operator and a monitor: the mistake, and the next step.
+//! Errors of the operator commands; each text names the cause and the next step.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A value, or why there is none.
+/// The result of an operator command.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a command could not be carried out.
+/// An error of an operator command.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such file.
+    /// There is no file at the monitor's path.
     #[error(
         "there is no socket {}: is the daemon running, and is that the path of its monitor? It has one when it \
          was started with --chardev socket,id=c,path={},server=on,wait=off --monitor chardev=c",
         .0.display(), .0.display()
     )]
     NoSocket(PathBuf),
-    /// There is something else.
+    /// The file is not a socket.
     #[error("{} is not a socket: name that of the daemon's monitor (path=… of its --chardev)", .0.display())]
     NotASocket(PathBuf),
-    /// A socket that was left behind.
+    /// A socket that a daemon left behind when it ended.
     #[error(
-        "nobody listens on {}: the daemon that made it has ended. Start it again, and it takes the socket over",
+        "no process listens on {}: the daemon that created it has ended. Start it again; it replaces the socket",
         .0.display()
     )]
-    NobodyListens(PathBuf),
-    /// The file's permissions.
+    NotListening(PathBuf),
+    /// The file's permissions forbid connecting.
     #[error(
-        "{} may not be connected to: be the user that the daemon runs as (try sudo), or change the socket's owner \
+        "permission to connect to {} is denied: run this as the daemon's user (try sudo), or change the socket's owner \
          or mode", .0.display()
     )]
-    NotAllowed(PathBuf),
-    /// It is longer than a socket's path can be.
+    PermissionDenied(PathBuf),
+    /// The path is longer than a socket address allows.
     #[error(
-        "{} is too long for a socket's path, which may have 107 bytes: go to its folder and name it from there",
+        "{} is too long for a socket's path, which may have 107 bytes: change to its folder and use a relative path",
         .0.display()
     )]
-    TooLong(PathBuf),
-    /// Connected, and then nothing.
+    PathTooLong(PathBuf),
+    /// The connection was accepted, but no greeting came.
     #[error(
-        "{} does not greet as a monitor does (nothing came in {waited:?}). An export's vhost-user socket, on \
-         which the front-end speaks first, is like that: name the monitor's socket (path=… of --chardev). So is a \
-         monitor of qemu-storage-daemon that somebody else is connected to",
+        "{} sends no QMP greeting (nothing came in {waited:?}). It may be an export's vhost-user socket, on which \
+         the front-end sends first: name the monitor's socket (path=… of --chardev). Or it is a monitor of \
+         qemu-storage-daemon that already has a client",
         .path.display()
     )]
-    Silent {
+    NoGreeting {
         /// The socket.
         path: PathBuf,
-        /// For how long.
+        /// How long we waited.
         waited: Duration,
     },
-    /// It speaks something else.
-    #[error("{} is not a monitor: it said '{said}' where one says {{\"QMP\": …}}", .path.display())]
-    NotQmp {
+    /// The socket speaks another protocol.
+    #[error("{} is not a monitor: it sent '{received}' instead of {{\"QMP\": …}}", .path.display())]
+    NotAMonitor {
         /// The socket.
         path: PathBuf,
-        /// The beginning of what it said.
-        said: String,
+        /// The beginning of what it sent.
+        received: String,
     },
-    /// No answer.
+    /// No reply within the time limit.
     #[error(
         "{command} was not answered within {waited:?}: the daemon hangs, or is busy with another command (--timeout \
          waits longer)"
     )]
-    Unanswered {
+    Timeout {
         /// The command.
         command: String,
-        /// For how long.
+        /// How long we waited.
         waited: Duration,
     },
-    /// The connection has ended.
+    /// The daemon closed the connection.
     #[error("the daemon has closed the connection: it has ended, or is about to")]
-    Gone,
-    /// The daemon's own error.
+    Disconnected,
+    /// An error reply of the daemon.
     #[error("{class}: {desc}")]
-    Refused {
-        /// For scripts.
+    Command {
+        /// QMP's error class, for scripts.
         class: String,
-        /// For people.
+        /// The description, for people.
         desc: String,
     },
-    /// Words that say nothing a monitor could be asked.
+    /// The command line does not form a QMP request.
     #[error("{0}")]
-    Words(String),
-    /// A monitor of a daemon that does not count.
+    InvalidRequest(String),
+    /// The monitor lacks a command that returns statistics.
     #[error(
-        "this monitor does not know {0}, from which the figures come: top needs a blockplane of this version"
+        "this monitor does not know {0}, which returns the statistics: top needs a blockplane of this version"
     )]
-    NoFigures(&'static str),
+    NoStatistics(&'static str),
     /// Ctrl-C, or another signal to end.
     #[error("interrupted")]
     Interrupted,
-    /// An operating-system error, and what we were doing.
+    /// An operating-system error.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, and with what.
+        /// The attempted operation and its object.
         doing: String,
         /// The error.
         source: io::Error,

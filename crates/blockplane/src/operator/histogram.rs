@@ -1,24 +1,24 @@
 //! Latency histograms: counts in buckets, and the difference of two samples.
 
-/// Buckets by their ends, which they do not contain; those that are empty are not there.
+/// Non-empty buckets as (exclusive end, count), sorted by end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Histogram(Vec<(u64, u64)>);
 
-/// Neighbouring ends are 3 % apart at least. The daemon may have measured its clock anew in between, so the end of one
-/// bucket is not the same number for ever.
+/// Whether two ends belong to the same bucket. Neighbouring ends are at least 3 % apart; the same end varies a little,
+/// because the daemon recalibrates its clock.
 fn same_bucket(one: u64, other: u64) -> bool {
     one.abs_diff(other) <= one.max(other) / 100
 }
 
 impl Histogram {
-    /// Of ends and counts, as the monitor says them.
-    pub fn of(ends: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> Self {
+    /// From the ends and counts that the monitor reports.
+    pub fn new(ends: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> Self {
         let mut buckets: Vec<(u64, u64)> = ends.zip(counts).collect();
         buckets.sort_unstable();
         Histogram(buckets)
     }
 
-    /// Takes another's requests in.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         for &(end, count) in &other.0 {
             let at = self.0.partition_point(|&(mine, _)| mine < end);
@@ -35,7 +35,7 @@ impl Histogram {
         }
     }
 
-    /// What came since an earlier look.
+    /// Counts since an earlier sample.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let before = |end: u64| {
             let found = earlier
@@ -51,14 +51,14 @@ impl Histogram {
         Histogram(new.filter(|&(_, count)| count > 0).collect())
     }
 
-    /// So many percent took at most this long, in nanoseconds; `None` of nothing.
+    /// The time in nanoseconds that `percent` of the requests did not exceed; `None` without requests.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let total: u64 = self.0.iter().map(|&(_, count)| count).sum();
         let wanted = total as f64 * percent / 100.0;
         let mut below = 0;
         for &(end, count) in &self.0 {
             if (below + count) as f64 >= wanted {
-                // With 16 of them per power of two a bucket is a 17th to a 32nd of its end wide.
+                // With 16 buckets per power of two, a bucket is a 17th to a 32nd of its end wide.
                 let start = end as f64 * (1.0 - 1.0 / 24.0);
                 let share = (wanted - below as f64) / count as f64;
                 return Some(start + share * (end as f64 - start));
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn of(buckets: &[(u64, u64)]) -> Histogram {
-        Histogram::of(buckets.iter().map(|b| b.0), buckets.iter().map(|b| b.1))
+        Histogram::new(buckets.iter().map(|b| b.0), buckets.iter().map(|b| b.1))
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_since_counts_also_when_ends_are_said_a_little_differently() {
+    fn difference_of_histograms_tolerates_slightly_different_bucket_ends() {
         let before = of(&[(1000, 5), (2000, 7)]);
         let now = of(&[(1001, 9), (2000, 7), (4000, 1)]);
         assert_eq!(now.since(&before), of(&[(1001, 4), (4000, 1)]));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_of_several_queues_are_one() {
+    fn histograms_of_several_queues_add_up() {
         let mut sum = of(&[(1000, 1), (3000, 1)]);
         sum.add(&of(&[(999, 1), (2000, 5), (3001, 2)]));
         assert_eq!(sum, of(&[(1000, 2), (2000, 5), (3000, 3)]));

@@ -1,4 +1,4 @@
-//! `blockplane info`: what a daemon has, as tables.
+//! `blockplane info`: exports, nodes, iothreads and statistics of a daemon, as tables.
 
 mod tables;
 
@@ -10,49 +10,49 @@ use crate::operator::cli::{Monitor, print};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 
-/// What to show.
+/// The command line of `blockplane info`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The monitor.
     #[command(flatten)]
     pub monitor: Monitor,
-    /// What to show [default: exports nodes iothreads]
+    /// Tables to show [default: exports nodes iothreads]
     #[arg(value_name = "WHAT", value_enum)]
     pub parts: Vec<Part>,
-    /// Print JSON, for scripts: the monitor's own answers, by the names above
+    /// Print JSON, for scripts: the monitor's own replies, by the names above
     #[arg(long)]
     pub json: bool,
 }
 
-/// What there is to show.
+/// A table of `blockplane info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Disks for guests: size, queues, who is connected, where
+    /// Disks for guests: size, queues, front-end, socket
     Exports,
-    /// What they are stored on
+    /// Block nodes that store them
     Nodes,
-    /// Threads that run them, and how they are tuned
+    /// Threads that run the queues, and their settings
     Iothreads,
-    /// What each export has done since it was made
+    /// Counters of each export since it was created
     Stats,
 }
 
-/// The monitor's answers; `null` where it does not know the question.
+/// The monitor's replies; `null` for a command that it does not have.
 #[derive(Debug, Default)]
-struct Answers {
+struct Replies {
     exports: Value,
     nodes: Value,
     iothreads: Value,
     stats: Value,
 }
 
-/// Asks and prints.
+/// Queries the monitor and prints the tables.
 ///
 /// # Errors
-/// What [`Client`] says.
+/// An error of [`Client`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
-    let answers = Answers::of(&mut client)?;
+    let replies = Replies::query(&mut client)?;
     let parts = match options.parts.as_slice() {
         [] => &[Part::Exports, Part::Nodes, Part::Iothreads],
         parts => parts,
@@ -60,11 +60,11 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let shown = if options.json {
         let all: Map<String, Value> = parts
             .iter()
-            .map(|part| (part.name().to_owned(), answers.part(*part).clone()))
+            .map(|part| (part.name().to_owned(), replies.part(*part).clone()))
             .collect();
         format!("{:#}", Value::from(all))
     } else {
-        let tables: Vec<String> = parts.iter().map(|part| answers.table(*part)).collect();
+        let tables: Vec<String> = parts.iter().map(|part| replies.table(*part)).collect();
         tables.join("\n").trim_end().to_owned()
     };
     print(out, &shown)
@@ -81,17 +81,17 @@ impl Part {
     }
 }
 
-impl Answers {
-    fn of(client: &mut Client) -> Result<Self> {
-        let mut ask = |command: &str| match client.execute(command, Map::new()) {
-            Err(Error::Refused { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),
-            answer => answer,
+impl Replies {
+    fn query(client: &mut Client) -> Result<Self> {
+        let mut query = |command: &str| match client.execute(command, Map::new()) {
+            Err(Error::Command { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),
+            reply => reply,
         };
-        Ok(Answers {
-            exports: ask("query-block-exports")?,
-            nodes: ask("query-named-block-nodes")?,
-            iothreads: ask("query-iothreads")?,
-            stats: ask("query-blockstats")?,
+        Ok(Replies {
+            exports: query("query-block-exports")?,
+            nodes: query("query-named-block-nodes")?,
+            iothreads: query("query-iothreads")?,
+            stats: query("query-blockstats")?,
         })
     }
 
@@ -106,7 +106,7 @@ impl Answers {
 
     fn table(&self, part: Part) -> String {
         if self.part(part).is_null() {
-            return format!("This monitor says nothing of {}\n", part.name());
+            return format!("This monitor does not report {}\n", part.name());
         }
         match part {
             Part::Exports => tables::exports(self),

@@ -1,22 +1,23 @@
 //! Commands for operators of a running daemon.
 //!
-//! - [`ask`]: `blockplane qmp`: one command, or many, and the answers;
+//! - [`qmp`]: `blockplane qmp`: sends commands and prints the replies;
 //! - [`info`]: `blockplane info`: exports, nodes and iothreads as tables;
-//! - [`top`]: `blockplane top`: what each disk does now: [`rates`] between two [`sample`]s;
-//! - [`upgrade`]: `blockplane upgrade`: a new version takes over;
-//! - [`schema`]: what a monitor can be asked, in lines for people;
-//! - [`client`]: the connection to a monitor that all speak over.
+//! - [`top`]: `blockplane top`: current load of each disk: [`rates`] between two [`sample`]s;
+//! - [`upgrade`]: `blockplane upgrade`: live upgrade to a new version;
+//! - [`schema`]: commands and events of a monitor, one per line;
+//! - [`client`]: the QMP connection that all of them use.
 //!
-//! It knows QMP and nothing of the daemon's insides: what a monitor does not say is not shown, so that it
-//! works with monitors of other versions, and of other daemons as far as these answer.
+//! The commands use QMP only and omit what a monitor does not report, so that they work with monitors of other
+//! versions, and with those of other daemons as far as they have the commands.
 
-pub mod ask;
 pub mod cli;
 pub mod client;
 mod error;
 mod histogram;
 pub mod info;
+pub mod qmp;
 pub mod rates;
+mod request;
 pub mod sample;
 pub mod schema;
 mod table;
@@ -25,6 +26,5 @@ mod testing;
 pub mod top;
 mod units;
 pub mod upgrade;
-mod words;
 
 pub use error::{Error, Result};

@@ -5,73 +5,73 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::operator::histogram::Histogram;
-use crate::operator::sample::{Counters, Figures, Iothread, Lun, Sample};
+use crate::operator::sample::{Counters, Iothread, Lun, Sample, Statistics};
 
-/// Between two looks.
+/// Load of all exports and iothreads in the time between two samples.
 #[derive(Clone, Debug)]
 pub struct Rates {
     pub(crate) time: Duration,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) iothreads: Vec<Thread>,
+    pub(crate) exports: Vec<ExportRates>,
+    pub(crate) iothreads: Vec<IothreadRates>,
 }
 
-/// An export with its queues.
+/// Load of an export and of its queues.
 #[derive(Clone, Debug)]
-pub(crate) struct Export {
+pub(crate) struct ExportRates {
     pub id: String,
     pub node: String,
     pub connected: bool,
     pub load: Load,
-    pub queues: Vec<OneQueue>,
-    pub luns: Vec<OneLun>,
+    pub queues: Vec<QueueRates>,
+    pub luns: Vec<LunRates>,
 }
 
-/// A unit of a SCSI controller.
+/// Load of a unit of a SCSI controller.
 #[derive(Clone, Debug)]
-pub(crate) struct OneLun {
+pub(crate) struct LunRates {
     pub target: u64,
     pub lun: u64,
     pub node: String,
     pub load: Load,
 }
 
-/// A queue.
+/// Load of a queue.
 #[derive(Clone, Debug)]
-pub(crate) struct OneQueue {
+pub(crate) struct QueueRates {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
-    /// A front-end has started it, now or earlier.
+    /// Whether a front-end has started it, now or earlier.
     pub used: bool,
     pub load: Load,
 }
 
-/// What was done in the time.
+/// Requests in the time between two samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
     pub counters: Counters,
     pub latency: Histogram,
-    /// In flight at the second look.
+    /// Requests in flight at the second sample.
     pub depth: u64,
-    /// How often queues had their turn, with requests waiting.
+    /// Turns of queues that had requests.
     pub turns: u64,
 }
 
-/// An iothread.
+/// Load of an iothread.
 #[derive(Clone, Debug)]
-pub(crate) struct Thread {
+pub(crate) struct IothreadRates {
     pub id: String,
     pub cpu_percent: f64,
     pub sleeps: u64,
     pub submitted: u64,
     /// Requests per call; `None` without calls.
     pub batch: Option<f64>,
-    /// Of the polls, so many percent found something.
+    /// Percentage of polls that found something.
     pub poll_hits_percent: Option<f64>,
 }
 
 impl Rates {
-    /// What came from `earlier` to `now`. Who was not there earlier begins at nothing.
+    /// The difference of two samples. An export or iothread that `earlier` lacks counts from 0.
     #[must_use]
     pub fn between(earlier: &Sample, now: &Sample) -> Self {
         let time = now.at.saturating_duration_since(earlier.at);
@@ -82,30 +82,30 @@ impl Rates {
             for queue in &export.queues {
                 let before =
                     before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
-                let one = Load::between(before.map(|before| &before.figures), &queue.figures);
+                let one = Load::between(before.map(|before| &before.statistics), &queue.statistics);
                 load.add(&one);
-                queues.push(OneQueue {
+                queues.push(QueueRates {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
-                    used: queue.running || queue.figures.counters != Counters::default(),
+                    used: queue.running || queue.statistics.counters != Counters::default(),
                     load: one,
                 });
             }
             let luns = export.luns.iter().map(|lun| {
-                // What another disk did at this place is none of its own.
+                // Another disk at the same address has counters of its own.
                 let same = |before: &&Lun| {
                     (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
                 };
                 let before = before.and_then(|before| before.luns.iter().find(same));
-                OneLun {
+                LunRates {
                     target: lun.target,
                     lun: lun.lun,
                     node: lun.node.clone(),
-                    load: Load::between(before.map(|before| &before.figures), &lun.figures),
+                    load: Load::between(before.map(|before| &before.statistics), &lun.statistics),
                 }
             });
-            Export {
+            ExportRates {
                 id: export.id.clone(),
                 node: export.node.clone(),
                 connected: export.connected,
@@ -119,7 +119,7 @@ impl Rates {
                 .iothreads
                 .iter()
                 .find(|before| before.id == thread.id);
-            Thread::between(before, thread, time)
+            IothreadRates::between(before, thread, time)
         });
         Rates {
             time,
@@ -128,7 +128,7 @@ impl Rates {
         }
     }
 
-    /// In so many seconds, per second; 0 in no time.
+    /// A count divided by the time; 0 if that is 0.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         let seconds = self.time.as_secs_f64();
         if seconds > 0.0 {
@@ -138,7 +138,7 @@ impl Rates {
         }
     }
 
-    /// Of all exports.
+    /// The sum over all exports.
     pub(crate) fn total(&self) -> Load {
         let mut total = Load::default();
         for export in &self.exports {
@@ -147,7 +147,7 @@ impl Rates {
         total
     }
 
-    /// For scripts. Of the queues, of which an export may have hundreds, those that a front-end has used.
+    /// All rates as JSON, for scripts. An export may have hundreds of queues; those that no front-end used are omitted.
     #[must_use]
     pub fn json(&self) -> Value {
         let exports = self.exports.iter().map(|export| {
@@ -181,7 +181,7 @@ impl Rates {
         json!({"seconds": self.time.as_secs_f64(), "exports": exports, "iothreads": iothreads})
     }
 
-    fn lun(&self, lun: &OneLun) -> Value {
+    fn lun(&self, lun: &LunRates) -> Value {
         let mut one = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
         self.describe(&lun.load, &mut one);
         one
@@ -211,8 +211,8 @@ impl Rates {
 }
 
 impl Load {
-    fn between(before: Option<&Figures>, now: &Figures) -> Self {
-        let none = Figures::default();
+    fn between(before: Option<&Statistics>, now: &Statistics) -> Self {
+        let none = Statistics::default();
         let before = before.unwrap_or(&none);
         Load {
             counters: now.counters.since(before.counters),
@@ -234,7 +234,7 @@ impl Load {
         self.counters.reads + self.counters.writes
     }
 
-    /// Of all kinds, also those that failed.
+    /// Requests of all kinds, including failed ones.
     fn requests(&self) -> u64 {
         let counters = &self.counters;
         self.operations() + counters.flushes + counters.discards + counters.failed
@@ -245,14 +245,14 @@ impl Load {
         ratio(self.requests(), self.turns)
     }
 
-    /// Read and written.
+    /// Bytes read and written.
     pub(crate) fn bytes(&self) -> u64 {
         self.counters.read_bytes + self.counters.write_bytes
     }
 }
 
 impl Counters {
-    /// Each with the other's.
+    /// Combines each counter with the other's.
     fn map(self, other: Counters, with: fn(u64, u64) -> u64) -> Counters {
         Counters {
             reads: with(self.reads, other.reads),
@@ -265,7 +265,7 @@ impl Counters {
         }
     }
 
-    /// An export that was made anew under its name counts from nothing: that is no difference below 0.
+    /// Differences stop at 0: an export that was deleted and created again starts its counters at 0.
     fn since(self, before: Counters) -> Counters {
         self.map(before, u64::saturating_sub)
     }
@@ -275,13 +275,13 @@ impl Counters {
     }
 }
 
-impl Thread {
+impl IothreadRates {
     fn between(before: Option<&Iothread>, now: &Iothread, time: Duration) -> Self {
         let since = |of: fn(&Iothread) -> u64| of(now).saturating_sub(before.map_or(0, of));
         let submitted = since(|thread| thread.submitted);
         let seconds = time.as_secs_f64();
         let cpu = since(|thread| thread.cpu_ns) as f64 / 1e9;
-        Thread {
+        IothreadRates {
             id: now.id.clone(),
             cpu_percent: if seconds > 0.0 {
                 100.0 * cpu / seconds
@@ -300,7 +300,7 @@ impl Thread {
     }
 }
 
-/// `None` of nothing.
+/// A quotient; `None` for a divisor of 0.
 fn ratio(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| part as f64 / of as f64)
 }
@@ -311,7 +311,7 @@ mod tests {
     use crate::operator::testing::two_samples;
 
     #[test]
-    fn figures_are_of_the_time_between() {
+    fn rates_cover_the_time_between_samples() {
         let [before, now] = two_samples();
         let json = Rates::between(&before, &now).json();
         assert_eq!(json["seconds"], 2.0);
@@ -336,7 +336,7 @@ mod tests {
         );
         assert_eq!(thread["poll_hits_percent"], 75.0);
         let idle = &json["exports"][0];
-        assert_eq!(idle["queues"], json!([]), "nobody has used any");
+        assert_eq!(idle["queues"], json!([]), "no queue was used");
         assert_eq!(
             (&idle["iops"], &idle["latency_p50_us"]),
             (&json!(0.0), &Value::Null)
@@ -344,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_anew_counts_from_nothing() {
+    fn recreated_export_counts_from_0() {
         let [before, now] = two_samples();
-        // As if the second had come first: counters only grow unless their owner was made anew.
+        // Samples in reverse order: counters shrink only when their owner was created anew.
         let rates = Rates::between(&now, &before);
         assert_eq!(rates.total().operations(), 0);
         assert_eq!(rates.per_second(7), 0.0);

@@ -1,4 +1,4 @@
-//! One look at everything that a daemon counts.
+//! A sample of all counters of a daemon.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::histogram::Histogram;
 
-/// The counters, and when they were read.
+/// All counters, and the time when they were read.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub(crate) at: Instant,
@@ -16,49 +16,49 @@ pub struct Sample {
     pub(crate) iothreads: Vec<Iothread>,
 }
 
-/// An export.
+/// Counters of an export.
 #[derive(Clone, Debug)]
 pub(crate) struct Export {
     pub id: String,
     pub node: String,
     pub connected: bool,
     pub queues: Vec<Queue>,
-    /// Of a SCSI controller.
+    /// Units of a SCSI controller.
     pub luns: Vec<Lun>,
 }
 
-/// A unit of a SCSI controller.
+/// Counters of a unit of a SCSI controller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lun {
     pub target: u64,
     pub lun: u64,
     pub node: String,
-    /// As of a queue; units have no turns.
-    pub figures: Figures,
+    /// The same statistics as of a queue, except that units have no turns.
+    pub statistics: Statistics,
 }
 
-/// A queue of an export.
+/// Counters of a queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
-    pub figures: Figures,
+    pub statistics: Statistics,
 }
 
-/// What a queue or unit counts.
+/// Statistics of a queue or unit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Statistics {
     /// Requests in flight.
     pub depth: u64,
-    /// How often it had its turn, with requests waiting.
+    /// Turns of the queue that had requests.
     pub turns: u64,
     pub counters: Counters,
-    /// Of reads and writes.
+    /// Latency of reads and writes.
     pub latency: Histogram,
 }
 
-/// What was done, and succeeded.
+/// Counts of requests and bytes; of successful requests, except `failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub reads: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Counters {
     pub failed: u64,
 }
 
-/// An iothread.
+/// Counters of an iothread.
 #[derive(Clone, Debug)]
 pub(crate) struct Iothread {
     pub id: String,
@@ -83,21 +83,21 @@ pub(crate) struct Iothread {
 }
 
 impl Sample {
-    /// Asks a monitor.
+    /// Queries a monitor.
     ///
     /// # Errors
-    /// [`Error::NoFigures`] from one that does not count; what [`Client::execute`] says.
+    /// [`Error::NoStatistics`] from a monitor without these commands; errors of [`Client::execute`].
     pub fn take(client: &mut Client) -> Result<Self> {
-        let mut ask = |command| match client.execute(command, Map::new()) {
-            Err(Error::Refused { class, .. }) if class == "CommandNotFound" => {
-                Err(Error::NoFigures(command))
+        let mut query = |command| match client.execute(command, Map::new()) {
+            Err(Error::Command { class, .. }) if class == "CommandNotFound" => {
+                Err(Error::NoStatistics(command))
             }
-            answer => answer,
+            reply => reply,
         };
-        let iothreads = ask("query-iothreads")?;
+        let iothreads = query("query-iothreads")?;
         let sent = Instant::now();
-        let exports = ask("query-blockstats")?;
-        // The counters were read somewhere in between: most likely in the middle.
+        let exports = query("query-blockstats")?;
+        // The daemon read the counters somewhere in between; the middle is the best estimate.
         let at = sent + sent.elapsed() / 2;
         Ok(Sample {
             at,
@@ -134,7 +134,7 @@ fn queue(entry: &Value) -> Queue {
         index: count(&entry["index"]),
         iothread: text(&entry["iothread"]),
         running: entry["running"] == true,
-        figures: figures(entry),
+        statistics: statistics(entry),
     }
 }
 
@@ -143,21 +143,21 @@ fn lun(entry: &Value) -> Lun {
         target: count(&entry["target"]),
         lun: count(&entry["lun"]),
         node: text(&entry["node-name"]),
-        figures: figures(entry),
+        statistics: statistics(entry),
     }
 }
 
-fn figures(entry: &Value) -> Figures {
+fn statistics(entry: &Value) -> Statistics {
     let stats = &entry["stats"];
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
         let of = &entry["latency"][kind];
         let [ends, counts] = ["bounds", "counts"].map(|key| list(&of[key]).iter().map(count));
-        latency.add(&Histogram::of(ends, counts));
+        latency.add(&Histogram::new(ends, counts));
     }
     let failed = ["rd", "wr", "flush", "unmap"]
         .map(|kind| count(&stats[format!("failed_{kind}_operations")]));
-    Figures {
+    Statistics {
         depth: count(&entry["depth"]),
         turns: count(&entry["turns"]),
         counters: Counters {

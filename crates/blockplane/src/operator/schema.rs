@@ -1,28 +1,28 @@
-//! Commands of a monitor, from `query-qmp-schema`, in one line each.
+//! Commands and events of a monitor, one per line, from `query-qmp-schema`.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Groups within groups are written out this deep.
+/// Nested objects are written out to this depth.
 const DEPTH: usize = 3;
 
-/// The types of a schema by their names.
+/// The entries of a schema by their names.
 struct Types<'a>(HashMap<&'a str, &'a Value>);
 
 /// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
 #[must_use]
 pub fn commands(schema: &Value, part: &str) -> Vec<String> {
-    described(schema, "command", part)
+    lines_of_kind(schema, "command", part)
 }
 
-/// All events with what they tell.
+/// All events with their data.
 #[must_use]
 pub fn events(schema: &Value) -> Vec<String> {
-    described(schema, "event", "")
+    lines_of_kind(schema, "event", "")
 }
 
-fn described(schema: &Value, kind: &str, part: &str) -> Vec<String> {
+fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
     let entries = schema.as_array().map_or(&[] as &[Value], Vec::as_slice);
     let types = Types(
         entries
@@ -61,7 +61,7 @@ impl Types<'_> {
                 Some(_) => ("[", "]"),
                 None => ("", ""),
             };
-            line.push_str(&format!(" {open}{key}={}{close}", self.shown(of)));
+            line.push_str(&format!(" {open}{key}={}{close}", self.notation(of)));
         }
         for variant in list(object, "variants") {
             let mut members = String::new();
@@ -76,21 +76,21 @@ impl Types<'_> {
         }
     }
 
-    /// What a value looks like.
-    fn shown(&self, name: &str) -> String {
+    /// The notation for a value of a type.
+    fn notation(&self, name: &str) -> String {
         let Some(entry) = self.0.get(name) else {
             return name.to_owned();
         };
         match text(entry, "meta-type") {
             "builtin" => text(entry, "name").to_owned(),
-            "array" => format!("[{}]", self.shown(text(entry, "element-type"))),
+            "array" => format!("[{}]", self.notation(text(entry, "element-type"))),
             "enum" => {
                 let words = list(entry, "values").iter().filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join("|")
             }
             "alternate" => {
                 let members = list(entry, "members").iter();
-                let shown = members.map(|member| self.shown(text(member, "type")));
+                let shown = members.map(|member| self.notation(text(member, "type")));
                 shown.collect::<Vec<_>>().join("|")
             }
             _ => "{…}".to_owned(),
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn commands_are_shown_with_what_they_take() {
+    fn commands_are_listed_with_their_arguments() {
         let schema = json!([
             {"name": "quit", "meta-type": "command", "arg-type": "0", "ret-type": "0"},
             {"name": "add", "meta-type": "command", "arg-type": "1", "ret-type": "0"},

@@ -1,20 +1,20 @@
-//! Tables for a terminal: a line of headings, columns that line up, nothing else.
+//! Plain-text tables: a line of headings and aligned columns.
 
 use std::fmt;
 
-/// Where the cells of a column stand.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// A table in the making.
+/// A table; [`fmt::Display`] lays it out.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
-    /// Instead of rows, when there are none.
+    /// The text that replaces a table without rows.
     empty: &'static str,
 }
 
@@ -27,7 +27,7 @@ impl Table {
         }
     }
 
-    /// One more row; a cell that is empty is shown as a dash.
+    /// Appends a row; an empty cell is shown as a dash.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| {
             if cell.is_empty() {

@@ -1,23 +1,23 @@
-//! Samples for tests: what a monitor with one busy export would say.
+//! Samples for tests: a daemon with one busy and one idle export.
 
 use std::time::{Duration, Instant};
 
 use crate::operator::histogram::Histogram;
-use crate::operator::sample::{Counters, Export, Figures, Iothread, Queue, Sample};
+use crate::operator::sample::{Counters, Export, Iothread, Queue, Sample, Statistics};
 
 fn queue(index: u64, operations: u64) -> Queue {
     Queue {
         index,
         iothread: format!("io{index}"),
         running: true,
-        figures: figures(operations),
+        statistics: statistics(operations),
     }
 }
 
-/// Three quarters of the operations read.
-pub(crate) fn figures(operations: u64) -> Figures {
+/// Statistics in which three quarters of the operations are reads.
+pub(crate) fn statistics(operations: u64) -> Statistics {
     let count = |share: u64| operations * share / 100;
-    Figures {
+    Statistics {
         depth: 16,
         turns: operations / 4,
         counters: Counters {
@@ -27,7 +27,7 @@ pub(crate) fn figures(operations: u64) -> Figures {
             write_bytes: count(25) * 4096,
             ..Counters::default()
         },
-        latency: Histogram::of(
+        latency: Histogram::new(
             [100_000, 200_000].into_iter(),
             [count(98), count(2)].into_iter(),
         ),

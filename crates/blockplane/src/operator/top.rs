@@ -1,6 +1,6 @@
-//! `blockplane top`: what each disk does now.
+//! `blockplane top`: load of each disk and iothread, refreshed once per interval.
 
-mod looker;
+mod sampler;
 mod screen;
 mod svg;
 mod terminal;
@@ -16,17 +16,17 @@ use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::rates::Rates;
 use crate::operator::sample::Sample;
-use looker::Looker;
+use sampler::Sampler;
 use screen::{Line, Room, Style, View};
 use terminal::{Key, Terminal};
 
-/// What to show.
+/// The command line of `blockplane top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The monitor.
     #[command(flatten)]
     pub monitor: Monitor,
-    /// Figures are those of the last so long
+    /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
     /// Show one interval and end
@@ -38,7 +38,7 @@ pub struct Options {
     /// Show each running queue, with the iothread that it runs on, and each SCSI unit
     #[arg(long)]
     pub queues: bool,
-    /// Draw a picture of it in this file as well
+    /// Also draw the screen as a picture in this file
     #[arg(long, value_name = "FILE", requires = "once")]
     pub svg: Option<PathBuf>,
 }
@@ -47,10 +47,10 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
     time::at_least_ms(100, text)
 }
 
-/// Looks and shows until it is told to end.
+/// Shows the load until a key or signal ends it.
 ///
 /// # Errors
-/// [`Error::Gone`] when the daemon ends; what [`Sample::take`] says.
+/// [`Error::Disconnected`] when the daemon ends; errors of [`Sample::take`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     if options.once {
@@ -60,11 +60,11 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     match if dumb || !is_terminal {
-        blocks(options, &mut client, out)
+        print_intervals(options, &mut client, out)
     } else {
-        live(options, client)
+        interactive(options, client)
     } {
-        // Ctrl-C is how it is ended.
+        // Ctrl-C is the usual way to end it.
         Err(Error::Interrupted) => Ok(()),
         done => done,
     }
@@ -81,8 +81,8 @@ fn title(options: &Options) -> String {
     format!("blockplane top {}", options.monitor.socket.display())
 }
 
-/// The lines without styles; names are cut only where they are for a terminal.
-fn plain(options: &Options, rates: &Rates) -> Vec<Line> {
+/// The lines without styles; names are truncated only for a terminal.
+fn plain_lines(options: &Options, rates: &Rates) -> Vec<Line> {
     let room = Room {
         columns: terminal::size().map(|(columns, _)| columns),
         rows: None,
@@ -99,7 +99,7 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
     let rates = Rates::between(&before, &Sample::take(client)?);
-    let lines = plain(options, &rates);
+    let lines = plain_lines(options, &rates);
     if let Some(path) = &options.svg {
         let written = std::fs::write(path, svg::draw(&lines));
         written.map_err(Error::io(format!(
@@ -115,37 +115,37 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
     print(out, &text)
 }
 
-/// One block of lines after the other, for what cannot be drawn on.
-fn blocks(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
+/// Prints a block of lines per interval, for output that is no capable terminal.
+fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
     let mut before = Sample::take(client)?;
     while signals::sleep(options.interval) {
         let now = Sample::take(client)?;
-        let lines = plain(options, &Rates::between(&before, &now));
+        let lines = plain_lines(options, &Rates::between(&before, &now));
         print(out, &format!("{}\n", text(&lines)))?;
         before = now;
     }
     Err(Error::Interrupted)
 }
 
-/// On a terminal, with keys.
-fn live(options: &Options, mut client: Client) -> Result<()> {
+/// Draws on a terminal and handles keys.
+fn interactive(options: &Options, mut client: Client) -> Result<()> {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = view(options);
     let mut before = Sample::take(&mut client)?;
     let mut rates = Rates::between(&before, &before);
     let mut due = Instant::now() + options.interval;
-    let mut looker = Looker::start(client)?;
+    let mut sampler = Sampler::start(client)?;
     signals::handle_terminal();
     let mut terminal = Terminal::open()?;
     loop {
-        view.waited = looker.waited().unwrap_or_default();
+        view.waited = sampler.waited().unwrap_or_default();
         draw(&mut terminal, &title(options), &rates, &view, colour)?;
         let left = due.saturating_duration_since(Instant::now());
-        let wait = match looker.waited() {
+        let wait = match sampler.waited() {
             None => left.min(signals::POLL_INTERVAL),
             Some(_) => signals::POLL_INTERVAL,
         };
-        for key in terminal.keys(looker.ready(), wait)? {
+        for key in terminal.keys(sampler.ready(), wait)? {
             if key == Key::Quit {
                 return Ok(());
             }
@@ -162,7 +162,7 @@ fn live(options: &Options, mut client: Client) -> Result<()> {
         if signals::take_resumed() || stopped {
             terminal.enter()?;
         }
-        if let Some(sample) = looker.take() {
+        if let Some(sample) = sampler.take() {
             let now = sample?;
             if !view.paused {
                 rates = Rates::between(&before, &now);
@@ -170,8 +170,8 @@ fn live(options: &Options, mut client: Client) -> Result<()> {
             before = now;
             due = Instant::now() + options.interval;
         }
-        if Instant::now() >= due && looker.waited().is_none() {
-            looker.ask();
+        if Instant::now() >= due && sampler.waited().is_none() {
+            sampler.request();
         }
     }
 }
@@ -197,7 +197,7 @@ fn draw(
     terminal.draw(styled(&lines, columns, colour))
 }
 
-/// Cut to the terminal's width, headings and totals told from the rest.
+/// The lines truncated to the terminal's width, with headings and totals highlighted.
 fn styled(lines: &[Line], columns: usize, colour: bool) -> String {
     let lines = lines.iter().map(|line| {
         let text: String = line

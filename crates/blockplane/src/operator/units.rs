@@ -1,7 +1,7 @@
-//! Sizes, counts and times, as people read them.
+//! Formatting of sizes, counts and times for people.
 
-/// Three digits that matter, and what follows them: `1.5 GiB`.
-pub(crate) fn shown_bytes(bytes: u64) -> String {
+/// A size with three significant digits and a binary unit: `1.50 GiB`.
+pub(crate) fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -20,8 +20,8 @@ pub(crate) fn shown_bytes(bytes: u64) -> String {
     }
 }
 
-/// With a comma behind thousands: `1,234,567`.
-pub(crate) fn shown_count(count: u64) -> String {
+/// A count with thousands separators: `1,234,567`.
+pub(crate) fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -33,8 +33,8 @@ pub(crate) fn shown_count(count: u64) -> String {
     out
 }
 
-/// At least three digits that matter, in at most seven characters: `12,345`, `0.53`, `1.02M`.
-pub(crate) fn shown_figure(value: f64) -> String {
+/// A rate with about three significant digits, in at most seven characters: `12,345`, `0.53`, `1.02M`.
+pub(crate) fn format_figure(value: f64) -> String {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -45,14 +45,14 @@ pub(crate) fn shown_figure(value: f64) -> String {
         0.0 => "0".to_owned(),
         _ if value < 9.995 => format!("{value:.2}"),
         _ if value < 999.5 => format!("{value:.1}"),
-        _ if value < 999_999.5 => shown_count(whole),
+        _ if value < 999_999.5 => format_count(whole),
         _ if value < 9.995e6 => format!("{:.2}M", value / 1e6),
         _ => format!("{:.1}M", value / 1e6),
     }
 }
 
-/// `0`, `850 ns`, `12.3 us`, `4 ms`, `2.5 s`.
-pub(crate) fn shown_ns(ns: u64) -> String {
+/// A time with its unit: `0`, `850 ns`, `12.3 us`, `4 ms`, `2.5 s`.
+pub(crate) fn format_ns(ns: u64) -> String {
     let (value, unit) = match ns {
         0 => return "0".to_owned(),
         1..1_000 => return format!("{ns} ns"),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_counts_and_times_are_short() {
+    fn sizes_counts_and_times_have_few_digits() {
         for (bytes, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -82,7 +82,7 @@ mod tests {
             ((10 << 30) + 1, "10.0 GiB"),
             (u64::MAX, "16 EiB"),
         ] {
-            assert_eq!(shown_bytes(bytes), shown);
+            assert_eq!(format_bytes(bytes), shown);
         }
         for (count, shown) in [
             (0, "0"),
@@ -90,7 +90,7 @@ mod tests {
             (1000, "1,000"),
             (1_234_567, "1,234,567"),
         ] {
-            assert_eq!(shown_count(count), shown);
+            assert_eq!(format_count(count), shown);
         }
         for (ns, shown) in [
             (0, "0"),
@@ -100,12 +100,12 @@ mod tests {
             (4_000_000, "4 ms"),
             (2_500_000_000, "2.5 s"),
         ] {
-            assert_eq!(shown_ns(ns), shown);
+            assert_eq!(format_ns(ns), shown);
         }
     }
 
     #[test]
-    fn figures_stay_short() {
+    fn rates_fit_into_seven_characters() {
         for (value, text) in [
             (0.0, "0"),
             (0.5, "0.50"),
@@ -117,7 +117,7 @@ mod tests {
             (12_345_678.0, "12.3M"),
             (123_456_789.0, "123.5M"),
         ] {
-            assert_eq!(shown_figure(value), text);
+            assert_eq!(format_figure(value), text);
             // A blank stays between two columns, the narrowest of which has eight.
             assert!(text.len() <= 7, "{text}");
         }

@@ -1,4 +1,4 @@
-//! `blockplane upgrade`: a new version of the program takes a running daemon's place.
+//! `blockplane upgrade`: live upgrade of a running daemon to a new version of the program.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::operator::client::Client;
 use crate::operator::error::Result;
 use crate::operator::units;
 
-/// What to do.
+/// The command line of `blockplane upgrade`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The socket of the daemon's monitor: path=… of its --chardev
@@ -20,24 +20,24 @@ pub struct Options {
     /// Start this program instead of the daemon's own; only without a sandbox
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
     pub binary: Option<PathBuf>,
-    /// How long it may take; 0: as long as it likes
+    /// Time limit for the upgrade; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "180s", value_parser = commands::time::parse)]
     pub timeout: Duration,
-    /// Print JSON, for scripts: the monitor's own answer
+    /// Print JSON, for scripts: the monitor's own reply
     #[arg(long)]
     pub json: bool,
 }
 
-/// Asks, and prints what came of it.
+/// Requests the upgrade and prints the outcome.
 ///
 /// # Errors
-/// The daemon's: it goes on. What [`Client`] says else.
+/// An error reply of the daemon, which then continues, or an error of [`Client`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let timeout = (!options.timeout.is_zero()).then_some(options.timeout);
     let mut client = Client::connect(&options.socket, timeout)?;
     let mut arguments = Map::new();
     if let Some(binary) = &options.binary {
-        // The daemon is in another folder, perhaps.
+        // The daemon may have another working directory.
         let binary = std::path::absolute(binary).unwrap_or_else(|_| binary.clone());
         let binary = binary.to_string_lossy().into_owned();
         arguments.insert("binary".to_owned(), binary.into());
@@ -46,16 +46,16 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let shown = if options.json {
         format!("{upgraded:#}")
     } else {
-        words(&upgraded)
+        summary(&upgraded)
     };
     print(out, &shown)
 }
 
-fn words(upgraded: &Value) -> String {
+fn summary(upgraded: &Value) -> String {
     let number = |name: &str| upgraded[name].as_u64().unwrap_or_default();
-    let pause = units::shown_ns(number("pause-us").saturating_mul(1000));
+    let pause = units::format_ns(number("pause-us").saturating_mul(1000));
     format!(
-        "upgraded: process {} goes on, queues paused for {pause}",
+        "upgraded to process {}; queues were paused for {pause}",
         number("pid")
     )
 }
@@ -66,11 +66,11 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_pause_is_said_in_words() {
+    fn summary_shows_the_new_process_and_the_pause() {
         let upgraded = json!({"pid": 12, "pause-us": 1500});
         assert_eq!(
-            words(&upgraded),
-            "upgraded: process 12 goes on, queues paused for 1.5 ms"
+            summary(&upgraded),
+            "upgraded to process 12; queues were paused for 1.5 ms"
         );
     }
 }

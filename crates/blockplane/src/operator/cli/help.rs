@@ -1,17 +1,17 @@
-//! Texts of `--help` for each command, with examples.
+//! Texts and examples of `--help` for each command.
 
 pub(super) const QMP: &str = "\
-Ask a running daemon: sends a command to its monitor and prints what comes back.
+Send commands to the monitor of a running daemon and print the replies.
 
-COMMAND is a name with arguments KEY=VALUE. A value is JSON where it is that (5, true, '[\"a\"]'), else a string; \
-dots nest (cache.direct=true), numbers make lists (iothread.0=a iothread.1=b). Or it is a request as QMP has it, \
-in one word that begins with {. Or it is - : then each line of standard input is one of these (single quotes keep \
-blanks, # begins a comment); the first that fails ends it, unless somebody types.
+COMMAND is a name with arguments KEY=VALUE. A value that is valid JSON (5, true, '[\"a\"]') is taken as JSON, any other \
+as a string; dots nest (cache.direct=true), numbers make lists (iothread.0=a iothread.1=b). COMMAND may also be a \
+complete QMP request, in one word that begins with {. With - each line of standard input is a command (single quotes \
+keep blanks, # begins a comment); the first error ends the script, unless standard input is a terminal.
 
 A daemon has a monitor when it was started with --chardev socket,id=c,path=SOCKET,server=on,wait=off --monitor chardev=c. \
-docs/qmp.md says what it can be asked; --list asks it. Any QMP monitor will do.
+docs/qmp.md describes its commands; --list shows them. Any QMP monitor works.
 
-The exit status is 0 when every command was carried out, and 1 for any error, which is printed as CLASS: DESCRIPTION.";
+The exit status is 0 when every command succeeded, and 1 for any error, which is printed as CLASS: DESCRIPTION.";
 
 pub(super) const QMP_EXAMPLES: &str = "\
 Examples:\n\
@@ -25,10 +25,11 @@ Examples:\n\
 \x20 blockplane qmp /run/disks.qmp --events";
 
 pub(super) const INFO: &str = "\
-Show what a running daemon has: its exports and who is connected, its nodes, its iothreads, what was done since it started.
+Show the exports of a running daemon and their front-ends, its nodes, its iothreads, and counters since each export was \
+created.
 
-Prints tables, or with --json what they are made from. A dash stands for what the monitor does not say: any QMP \
-monitor will do.";
+Prints tables, or with --json the replies of the monitor. A dash stands for a value that the monitor does not report; any \
+QMP monitor works.";
 
 pub(super) const INFO_EXAMPLES: &str = "\
 Examples:\n\
@@ -37,25 +38,25 @@ Examples:\n\
 \x20 blockplane info /run/disks.qmp stats --json";
 
 pub(super) const TOP: &str = "\
-Watch a running daemon: what each disk and each iothread did in the last interval.
+Watch a running daemon: the load of each disk and each iothread in the last interval.
 
   IOPS      reads and writes per second; MB/s are millions of bytes
-  p50, p99  half of them, and 99 of 100, took at most so long: from the
-            daemon's taking them off the ring to its answer, to within
-            3 %
-  BATCH     requests at once, on average: of a disk those that wait
-            when its iothread comes to a queue, as its guest makes
-            them; of an iothread those of a call into the kernel. The
-            more, the less each costs
-  DEPTH     requests that the guest waits for at this moment
-  CPU       of one processor. An iothread that polls uses it whether
-            there is work or not
-  POLL HIT  of the times that the iothread polled, so many found
-            something before it went to sleep
+  p50, p99  latency that 50 % and 99 % of the reads and writes did not
+            exceed: from admission by the daemon to its completion, to
+            within 3 %
+  BATCH     mean batch size: of a disk, requests that the iothread
+            found in a queue at once; of an iothread, requests per
+            submission to the kernel. Larger batches cost less per
+            request
+  DEPTH     requests in flight at this moment
+  CPU       in percent of one processor. An iothread that polls uses it
+            whether there is work or not
+  POLL HIT  share of polls that found something before the iothread went
+            to sleep
 
-Keys: q ends it, space holds the figures, tab shows each queue and SCSI unit, left and right change the order, up and down scroll; \
-Ctrl-Z suspends it. Where nothing can be drawn (a pipe, TERM=dumb) each interval is a block of lines. NO_COLOR takes \
-the colours off. With --once it shows one interval and ends, as a table or as JSON; the JSON has those queues that a \
+Keys: q quits, space pauses, tab shows each queue and SCSI unit, left and right change the order, up and down scroll; \
+Ctrl-Z suspends. Without a capable terminal (a pipe, TERM=dumb) each interval is printed as a block of lines. NO_COLOR \
+turns colours off. With --once it prints one interval and ends, as a table or as JSON; the JSON has the queues that a \
 front-end has used.
 
 The exit status is 1 when the daemon ends, or does not answer within --timeout.";
@@ -67,15 +68,15 @@ Examples:\n\
 \x20 blockplane top /run/disks.qmp --once --interval 10s --json";
 
 pub(super) const UPGRADE: &str = "\
-Put a new version in a running daemon's place: install it where the old one is, then run this. The daemon starts it with the \
-arguments that it was started with itself, and hands everything over: sockets, front-ends with their queues, disks with \
-their locks, and what was changed over the monitor since. Guests see a pause, which is printed, and no disconnect.
+Live upgrade: replace a running daemon with a new version. Install the new program over the old one, then run this. The \
+daemon starts it with its own arguments and hands over sockets, front-ends with their queues, disks with their locks, and \
+what was changed over the monitor since. Guests see a pause, which is printed, and no disconnect.
 
-Until the new process has all of it, whatever goes wrong ends the new process only, the old one goes on, and the error says \
-what to do. Clients of monitors are disconnected. SIGUSR2 does the same without a monitor. docs/upgrade.md has what is \
-handed over and what is not.
+An error before the handover is complete ends the new process only; the old one continues, and the error says what to do. \
+Clients of monitors are disconnected. SIGUSR2 does the same without a monitor. docs/upgrade.md lists what is handed over \
+and what is not.
 
-The exit status is 0 when the new process goes on, and 1 when the old one does.";
+The exit status is 0 when the new process runs, and 1 when the old one continues.";
 
 pub(super) const UPGRADE_EXAMPLES: &str = "\
 Examples:\n\

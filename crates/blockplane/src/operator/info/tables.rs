@@ -1,15 +1,15 @@
-//! The tables of `blockplane info`.
+//! Tables of `blockplane info`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Answers;
+use super::Replies;
 use crate::operator::table::Align::{Left, Right};
 use crate::operator::table::Table;
-use crate::operator::units::{shown_bytes, shown_count, shown_ns};
+use crate::operator::units::{format_bytes, format_count, format_ns};
 
-/// In the order in which they were made: monitors answer with the newest first.
+/// Entries in the order of their creation: monitors reply with the newest first.
 fn oldest_first(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten().rev()
 }
@@ -27,7 +27,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A figure, shown by `how`; empty where there is none.
+/// A number as text; empty without a number.
 fn figure(value: &Value, how: fn(u64) -> String) -> String {
     value.as_u64().map(how).unwrap_or_default()
 }
@@ -37,7 +37,7 @@ fn yes_no(value: &Value) -> String {
     shown.unwrap_or_default().to_owned()
 }
 
-pub(super) fn exports(answers: &Answers) -> String {
+pub(super) fn exports(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("NODE", Left),
@@ -48,10 +48,10 @@ pub(super) fn exports(answers: &Answers) -> String {
         ("SOCKET", Left),
     ];
     let mut table = Table::new(&columns, "No exports: nothing can connect");
-    for export in oldest_first(&answers.exports) {
-        let node = find(&answers.nodes, "node-name", &export["node-name"]);
+    for export in oldest_first(&replies.exports) {
+        let node = find(&replies.nodes, "node-name", &export["node-name"]);
         let size = node.map_or(&Value::Null, |node| &node["image"]["virtual-size"]);
-        let stats = find(&answers.stats, "export", &export["id"]).unwrap_or(&Value::Null);
+        let stats = find(&replies.stats, "export", &export["id"]).unwrap_or(&Value::Null);
         let queues = stats["queues"].as_array();
         let front_end = match stats["connected"].as_bool() {
             _ if export["shutting-down"] == true => "ending",
@@ -69,7 +69,7 @@ pub(super) fn exports(answers: &Answers) -> String {
         table.row([
             text(&export["id"]),
             text(&export["node-name"]),
-            figure(size, shown_bytes),
+            figure(size, format_bytes),
             queues
                 .map(|queues| queues.len().to_string())
                 .unwrap_or_default(),
@@ -81,7 +81,7 @@ pub(super) fn exports(answers: &Answers) -> String {
     table.to_string()
 }
 
-pub(super) fn nodes(answers: &Answers) -> String {
+pub(super) fn nodes(replies: &Replies) -> String {
     let columns = [
         ("NODE", Left),
         ("DRIVER", Left),
@@ -92,13 +92,13 @@ pub(super) fn nodes(answers: &Answers) -> String {
         ("FILE", Left),
     ];
     let mut table = Table::new(&columns, "No nodes: there is nothing to export");
-    for node in oldest_first(&answers.nodes) {
+    for node in oldest_first(&replies.nodes) {
         let writable = node["ro"].as_bool().map(|read_only| !read_only);
         table.row([
             text(&node["node-name"]),
             text(&node["drv"]),
-            figure(&node["image"]["virtual-size"], shown_bytes),
-            figure(&node["image"]["actual-size"], shown_bytes),
+            figure(&node["image"]["virtual-size"], format_bytes),
+            figure(&node["image"]["actual-size"], format_bytes),
             yes_no(&node["cache"]["direct"]),
             yes_no(&writable.into()),
             text(&node["file"]),
@@ -107,7 +107,7 @@ pub(super) fn nodes(answers: &Answers) -> String {
     table.to_string()
 }
 
-pub(super) fn iothreads(answers: &Answers) -> String {
+pub(super) fn iothreads(replies: &Replies) -> String {
     let columns = [
         ("IOTHREAD", Left),
         ("TID", Right),
@@ -119,8 +119,8 @@ pub(super) fn iothreads(answers: &Answers) -> String {
         ("MEAN BATCH", Right),
         ("POLL HITS", Right),
     ];
-    let mut table = Table::new(&columns, "No iothreads of their own: exports share one");
-    for iothread in answers.iothreads.as_array().into_iter().flatten() {
+    let mut table = Table::new(&columns, "No iothreads: exports share a default one");
+    for iothread in replies.iothreads.as_array().into_iter().flatten() {
         let stats = &iothread["stats"];
         let cpus = iothread["cpu-affinity"]
             .as_array()
@@ -140,11 +140,11 @@ pub(super) fn iothreads(answers: &Answers) -> String {
         table.row([
             text(&iothread["id"]),
             text(&iothread["thread-id"]),
-            figure(&iothread["poll-max-ns"], shown_ns),
+            figure(&iothread["poll-max-ns"], format_ns),
             figure(&iothread["poll-cpu-max"], |percent| format!("{percent} %")),
             figure(&iothread["aio-max-batch"], limit),
             cpus.unwrap_or_default(),
-            figure(&stats["cpu-time-ns"], shown_ns),
+            figure(&stats["cpu-time-ns"], format_ns),
             batch.map(|batch| format!("{batch:.1}")).unwrap_or_default(),
             hits.map(|hits| format!("{:.0} %", 100.0 * hits))
                 .unwrap_or_default(),
@@ -153,13 +153,13 @@ pub(super) fn iothreads(answers: &Answers) -> String {
     table.to_string()
 }
 
-/// `None` where there is nothing to divide by.
+/// A quotient; `None` without a divisor.
 fn ratio(part: &Value, of: &Value) -> Option<f64> {
     let of = of.as_f64().filter(|of| *of > 0.0)?;
     Some(part.as_f64()? / of)
 }
 
-pub(super) fn stats(answers: &Answers) -> String {
+pub(super) fn stats(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("", Left),
@@ -170,8 +170,8 @@ pub(super) fn stats(answers: &Answers) -> String {
         ("FAILED", Right),
         ("INVALID", Right),
     ];
-    let mut table = Table::new(&columns, "No exports: nothing was done");
-    for export in answers.stats.as_array().into_iter().flatten() {
+    let mut table = Table::new(&columns, "No exports: there are no counters");
+    for export in replies.stats.as_array().into_iter().flatten() {
         let stats = &export["stats"];
         let mut name = text(&export["export"]);
         for (kind, shown) in [
@@ -188,16 +188,16 @@ pub(super) fn stats(answers: &Answers) -> String {
                 clippy::cast_sign_loss,
                 reason = "rounded, for people"
             )]
-            let mean = mean.map(|ns| shown_ns(ns.round() as u64));
+            let mean = mean.map(|ns| format_ns(ns.round() as u64));
             table.row([
                 std::mem::replace(&mut name, " ".to_owned()),
                 shown.to_owned(),
-                figure(operations, shown_count),
-                figure(of(format!("{kind}_bytes")), shown_bytes),
+                figure(operations, format_count),
+                figure(of(format!("{kind}_bytes")), format_bytes),
                 mean.unwrap_or_default(),
-                figure(of(format!("{kind}_merged")), shown_count),
-                figure(of(format!("failed_{kind}_operations")), shown_count),
-                figure(of(format!("invalid_{kind}_operations")), shown_count),
+                figure(of(format!("{kind}_merged")), format_count),
+                figure(of(format!("failed_{kind}_operations")), format_count),
+                figure(of(format!("invalid_{kind}_operations")), format_count),
             ]);
         }
     }
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answers() -> Answers {
-        Answers {
+    fn replies() -> Replies {
+        Replies {
             exports: json!([
                 {"id": "e1", "node-name": "d1", "type": "vhost-user-blk", "shutting-down": true, "socket": "/run/e1"},
                 {"id": "e0", "node-name": "d0", "type": "vhost-user-blk", "shutting-down": false, "socket": "/run/e0"},
@@ -233,24 +233,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_shown_in_the_order_it_was_made() {
+    fn tables_list_entries_in_the_order_of_creation() {
         let expected = "\
 EXPORT  NODE    SIZE  QUEUES  FRONT-END  IOTHREADS  SOCKET
 e0      d0    10 GiB       2  connected  io0        /run/e0
 e1      d1     1 GiB       -  ending     -          /run/e1
 ";
-        assert_eq!(exports(&answers()), expected);
+        assert_eq!(exports(&replies()), expected);
         let expected = "\
 NODE  DRIVER     SIZE   USED  DIRECT  WRITABLE  FILE
 d0    file     10 GiB  1 MiB  yes     yes       d0.img
 d1    null-co   1 GiB      -  no      no        null-co://
 ";
-        assert_eq!(nodes(&answers()), expected);
+        assert_eq!(nodes(&replies()), expected);
         let expected = "\
 IOTHREAD  TID  POLL-MAX  POLL-CPU-MAX  AIO-MAX-BATCH  CPUS  CPU TIME  MEAN BATCH  POLL HITS
 io0         7    200 us          90 %        default  0,2      1.5 s        16.0       75 %
 ";
-        assert_eq!(iothreads(&answers()), expected);
+        assert_eq!(iothreads(&replies()), expected);
         let expected = "\
 EXPORT           OPERATIONS      DATA  MEAN TIME  MERGED  FAILED  INVALID
 e0      read          1,200  4.69 MiB      20 us       3       1        0
@@ -258,35 +258,35 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         flush             0         -          -       -       -        -
         discard           -         -          -       -       -        -
 ";
-        assert_eq!(stats(&answers()), expected);
+        assert_eq!(stats(&replies()), expected);
     }
 
     #[test]
-    fn a_disk_that_requests_wait_for_is_shown_as_that() {
+    fn export_with_parked_requests_shows_the_reason() {
         for (status, shown) in [
             ("ok", "connected"),
             ("nospace", "waits: disk full"),
             ("failed", "waits: disk error"),
         ] {
-            let mut answers = answers();
-            answers.exports[1]["io-status"] = status.into();
-            let table = exports(&answers);
+            let mut replies = replies();
+            replies.exports[1]["io-status"] = status.into();
+            let table = exports(&replies);
             assert!(table.lines().nth(1).unwrap().contains(shown), "{table}");
         }
     }
 
     #[test]
-    fn what_the_monitor_does_not_say_is_a_dash() {
-        let answers = Answers {
+    fn values_that_the_monitor_does_not_report_are_dashes() {
+        let replies = Replies {
             exports: json!([{"id": "e", "node-name": "gone"}]),
-            ..Answers::default()
+            ..Replies::default()
         };
-        let table = exports(&answers);
+        let table = exports(&replies);
         let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["e", "gone", "-", "-", "-", "-", "-"]);
         assert_eq!(
-            answers.table(super::super::Part::Nodes),
-            "This monitor says nothing of nodes\n"
+            replies.table(super::super::Part::Nodes),
+            "This monitor does not report nodes\n"
         );
     }
 }

@@ -1,42 +1,42 @@
-//! The screen of `top`, as lines of text.
+//! Layout of the `top` screen as lines of text.
 
 use std::time::Duration;
 
 use super::terminal::Key;
-use crate::operator::rates::{Export, Load, Rates, Thread};
-use crate::operator::units::shown_figure;
+use crate::operator::rates::{ExportRates, IothreadRates, Load, Rates};
+use crate::operator::units::format_figure;
 
-/// What the lines are sorted by.
+/// The order of the exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// In the order in which exports were made.
+    /// In the order in which exports were created.
     #[default]
-    Made,
+    Created,
     Iops,
     Data,
     Latency,
 }
 
-/// What whoever looks has chosen.
+/// The user's choices, and the state of the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub sort: Sort,
     pub queues: bool,
     pub paused: bool,
-    /// So many lines of exports are above what is seen.
-    pub skipped: usize,
-    /// For how long the daemon has not answered.
+    /// Lines of exports that are scrolled out above the screen.
+    pub scroll: usize,
+    /// How long the daemon has not answered.
     pub waited: Duration,
 }
 
-/// How much can be shown; `None`: everything.
+/// The size of the screen; `None`: unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Room {
     pub columns: Option<usize>,
     pub rows: Option<usize>,
 }
 
-/// How a line is shown.
+/// The highlighting of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -44,7 +44,7 @@ pub(super) enum Style {
     Total,
 }
 
-/// A line.
+/// A line of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub text: String,
@@ -52,25 +52,25 @@ pub(super) struct Line {
 }
 
 const BAR_WIDTH: usize = 20;
-/// Names have so much room at least: then everything stands in 80 columns.
+/// Least width of the column of names, with which a line has 80 columns.
 const NAME_WIDTH: usize = 14;
-/// What stands beside the names.
+/// Width of the columns after the names.
 const FIGURES_WIDTH: usize = 65;
-/// A daemon that needs so long does not just take its time.
+/// The screen warns of a daemon that has not answered for this long.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 impl Sort {
-    const ALL: [Sort; 4] = [Sort::Made, Sort::Iops, Sort::Data, Sort::Latency];
+    const ALL: [Sort; 4] = [Sort::Created, Sort::Iops, Sort::Data, Sort::Latency];
 
-    /// The next one to the right or left.
+    /// The order `by` steps to the right of this one, or to the left.
     pub fn step(self, by: isize) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[at.saturating_add_signed(by).min(Sort::ALL.len() - 1)]
     }
 
-    fn value(self, export: &Export) -> f64 {
+    fn value(self, export: &ExportRates) -> f64 {
         match self {
-            Sort::Made => 0.0,
+            Sort::Created => 0.0,
             Sort::Iops => export.load.operations() as f64,
             Sort::Data => export.load.bytes() as f64,
             Sort::Latency => export.load.latency.percentile(99.0).unwrap_or(0.0),
@@ -79,7 +79,7 @@ impl Sort {
 
     fn name(self) -> &'static str {
         match self {
-            Sort::Made => "as they were made",
+            Sort::Created => "by creation",
             Sort::Iops => "by IOPS",
             Sort::Data => "by MB/s",
             Sort::Latency => "by p99",
@@ -88,7 +88,7 @@ impl Sort {
 }
 
 impl View {
-    /// What a key changes; [`Key::Quit`] nothing.
+    /// Applies a key; [`Key::Quit`] changes nothing.
     pub fn press(&mut self, key: Key) {
         match key {
             Key::Quit => {}
@@ -96,13 +96,13 @@ impl View {
             Key::Queues => self.queues = !self.queues,
             Key::Left => self.sort = self.sort.step(-1),
             Key::Right => self.sort = self.sort.step(1),
-            Key::Up => self.skipped = self.skipped.saturating_sub(1),
-            Key::Down => self.skipped = self.skipped.saturating_add(1),
+            Key::Up => self.scroll = self.scroll.saturating_sub(1),
+            Key::Down => self.scroll = self.scroll.saturating_add(1),
         }
     }
 }
 
-/// All lines; exports only as many as there is room for.
+/// All lines of the screen, with as many exports as fit.
 pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<Line> {
     let disks = disks(rates, view);
     let name_width = name_width(rates, &disks, room.columns);
@@ -121,8 +121,8 @@ pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<
     let visible = room
         .rows
         .map_or(disks.len(), |rows| rows.saturating_sub(fixed).max(1));
-    let skipped = view.skipped.min(disks.len().saturating_sub(visible));
-    let disks = disks.iter().skip(skipped).take(visible);
+    let scroll = view.scroll.min(disks.len().saturating_sub(visible));
+    let disks = disks.iter().skip(scroll).take(visible);
     lines.extend(disks.map(|(name, load)| {
         let text = load_line(name_width, name, rates, load);
         line(Style::Plain, text)
@@ -134,7 +134,7 @@ pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<
     lines
 }
 
-/// As wide as the longest name, as far as there is room.
+/// The length of the longest name, limited by the screen.
 fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) -> usize {
     let disks = disks.iter().map(|(name, _)| name);
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
@@ -164,7 +164,7 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
     if view.paused {
         state.push_str("PAUSED; ");
     }
-    // What matters first: a terminal may be too narrow for the rest.
+    // The state comes first: a terminal may be too narrow for the rest.
     format!(
         "{state}{title}: {exports}, {connected} connected; {:.2} s; {}",
         rates.time.as_secs_f64(),
@@ -172,9 +172,9 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
     )
 }
 
-/// Exports in the order that is wanted, each with its units and its queues below it if these are wanted.
+/// Exports in the chosen order, each followed by its units and queues if the view shows these.
 fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
-    let mut exports: Vec<&Export> = rates.exports.iter().collect();
+    let mut exports: Vec<&ExportRates> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.value(b).total_cmp(&view.sort.value(a)));
     let mut disks = Vec::new();
     for export in exports {
@@ -202,19 +202,19 @@ fn heading(name_width: usize) -> String {
 }
 
 fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
-    let rate = |count| shown_figure(rates.per_second(count));
+    let rate = |count| format_figure(rates.per_second(count));
     let us = |percent| {
         load.latency
             .percentile(percent)
-            .map_or("-".to_owned(), |ns| shown_figure(ns / 1e3))
+            .map_or("-".to_owned(), |ns| format_figure(ns / 1e3))
     };
     format!(
         "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
-        clipped(name, name_width),
+        truncated(name, name_width),
         rate(load.operations()),
         rate(load.counters.reads),
         rate(load.counters.writes),
-        shown_figure(rates.per_second(load.bytes()) / 1e6),
+        format_figure(rates.per_second(load.bytes()) / 1e6),
         us(50.0),
         us(99.0),
         batch(load.batch()),
@@ -222,7 +222,7 @@ fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> Strin
     )
 }
 
-/// Requests at once, on average.
+/// A mean batch size as text.
 fn batch(mean: Option<f64>) -> String {
     mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
 }
@@ -234,21 +234,21 @@ fn thread_heading(name_width: usize) -> String {
     )
 }
 
-fn thread_line(name_width: usize, rates: &Rates, thread: &Thread) -> String {
+fn thread_line(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
     let percent = |value: f64| format!("{value:.0} %");
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
-        clipped(&thread.id, name_width),
+        truncated(&thread.id, name_width),
         percent(thread.cpu_percent),
         bar(thread.cpu_percent),
-        shown_figure(rates.per_second(thread.submitted)),
+        format_figure(rates.per_second(thread.submitted)),
         batch(thread.batch),
         thread.poll_hits_percent.map_or("-".to_owned(), percent),
-        shown_figure(rates.per_second(thread.sleeps)),
+        format_figure(rates.per_second(thread.sleeps)),
     )
 }
 
-/// So much of a processor.
+/// A bar for the share of a processor.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -261,7 +261,7 @@ fn bar(percent: f64) -> String {
     "|".repeat(filled as usize)
 }
 
-fn clipped(name: &str, width: usize) -> String {
+fn truncated(name: &str, width: usize) -> String {
     if name.chars().count() <= width {
         return name.to_owned();
     }
@@ -288,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn everything_stands_in_80_columns() {
+    fn screen_fits_into_80_columns() {
         let expected = "\
-top: 2 exports, 1 connected; 2.00 s; as they were made
+top: 2 exports, 1 connected; 2.00 s; by creation
 
 EXPORT             IOPS  READ/s WRITE/s    MB/s   p50 us   p99 us  BATCH  DEPTH
 idle                  0       0       0       0        -        -      -      0
@@ -312,7 +312,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     }
 
     #[test]
-    fn names_have_what_room_there_is() {
+    fn names_use_the_width_of_the_terminal() {
         let [before, mut now] = two_samples();
         now.exports.truncate(1);
         now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
@@ -339,7 +339,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     }
 
     #[test]
-    fn a_daemon_that_does_not_answer_is_noticed() {
+    fn screen_warns_of_a_daemon_that_does_not_answer() {
         let summary = |seconds| {
             let view = View {
                 waited: Duration::from_secs(seconds),
@@ -352,10 +352,10 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     }
 
     #[test]
-    fn queues_are_shown_and_the_order_changed() {
+    fn screen_shows_queues_in_the_chosen_order() {
         let view = View {
             queues: true,
-            sort: Sort::Made.step(1),
+            sort: Sort::Created.step(1),
             ..View::default()
         };
         let lines = shown(&view, None);
@@ -369,15 +369,15 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
             ["4.0", "4.0", "4.0", "-"]
         );
-        assert_eq!(Sort::Made.step(-1), Sort::Made);
+        assert_eq!(Sort::Created.step(-1), Sort::Created);
         assert_eq!(Sort::Latency.step(1), Sort::Latency);
     }
 
     #[test]
-    fn what_does_not_fit_is_scrolled_to() {
-        let names = |skipped: usize| {
+    fn exports_that_do_not_fit_are_scrolled_to() {
+        let names = |scroll: usize| {
             let view = View {
-                skipped,
+                scroll,
                 ..View::default()
             };
             let lines = shown(&view, Some(8));

@@ -1,4 +1,4 @@
-//! A picture of the screen, for a page: text on a dark ground, no script, no font of its own.
+//! The `top` screen as an SVG picture, for web pages: text on a dark background, without scripts or fonts.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ const CHAR_WIDTH: f64 = 8.4;
 const LINE_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 16.0;
 
-/// The file's content.
+/// The content of the SVG file.
 pub(super) fn draw(lines: &[Line]) -> String {
     let columns = lines
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn draw(lines: &[Line]) -> String {
             Style::Heading => ("#56b4e9", "bold"),
             Style::Total => ("#ffffff", "bold"),
         };
-        // Its length is said, so that columns line up in any font.
+        // An explicit length keeps columns aligned in any font.
         let text = line.text.trim_end();
         let length = text.chars().count() as f64 * CHAR_WIDTH;
         let written = writeln!(

@@ -1,4 +1,4 @@
-//! The terminal that `top` draws on: its own screen, keys without echo; and all as before at the end.
+//! Terminal control for `top`: alternate screen, keys without echo, and restoring both at the end.
 
 use std::io::{Write, stdin, stdout};
 use std::os::fd::AsFd;
@@ -13,17 +13,17 @@ use crate::operator::error::{Error, Result};
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// What a terminal is when nobody knows.
-const USUAL_SIZE: (usize, usize) = (80, 24);
+/// The assumed size of a terminal that does not report one.
+const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
-/// A terminal that is drawn on. Dropping it, also in a panic, restores it.
+/// A terminal in drawing mode. Dropping it, also in a panic, restores the terminal.
 pub(super) struct Terminal {
     before: Termios,
-    /// What is on it, and for which size.
+    /// The text on the screen, and the size it was drawn for.
     drawn: Option<(String, (usize, usize))>,
 }
 
-/// What was pressed.
+/// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -35,16 +35,16 @@ pub(super) enum Key {
     Down,
 }
 
-/// Columns and rows of the terminal that standard output is, if it is one that says so.
+/// Columns and rows of the terminal on standard output, if it reports them.
 pub(super) fn size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Switches the terminal to drawing mode.
     pub fn open() -> Result<Self> {
-        let before = tcgetattr(stdin()).map_err(Error::io("look at the terminal"))?;
+        let before = tcgetattr(stdin()).map_err(Error::io("read the terminal's settings"))?;
         let mut terminal = Terminal {
             before,
             drawn: None,
@@ -53,31 +53,31 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Takes it over again, after [`Terminal::leave`] or whatever others did with it.
+    /// Switches to drawing mode again, after [`Terminal::leave`] or after other programs used the terminal.
     pub fn enter(&mut self) -> Result<()> {
         let mut raw = self.before.clone();
         // Ctrl-C and Ctrl-Z stay signals.
         raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // In the background it stops us here, until we are in the foreground.
+        // A process in the background is stopped here until it is in the foreground.
         retry_on_intr(|| tcsetattr(stdin(), OptionalActions::Now, &raw))
-            .map_err(Error::io("set the terminal up"))?;
+            .map_err(Error::io("change the terminal's settings"))?;
         self.drawn = None;
         write(ENTER)
     }
 
-    /// Gives it back as it was.
+    /// Restores the terminal as it was before.
     pub fn leave(&self) {
-        // It may be gone; then there is nothing to restore.
+        // The terminal may be gone; ignore the errors.
         let _ = write(LEAVE);
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 
-    /// Columns and rows.
+    /// The number of columns and rows.
     pub fn size(&self) -> (usize, usize) {
-        size().unwrap_or(USUAL_SIZE)
+        size().unwrap_or(DEFAULT_SIZE)
     }
 
-    /// Shows a text of whole lines instead of what is there.
+    /// Replaces the screen with a text of whole lines.
     pub fn draw(&mut self, text: String) -> Result<()> {
         let now = Some((text, self.size()));
         if now == self.drawn {
@@ -91,7 +91,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Waits for keys, for so long at most; a signal ends it early, and so does what can be read from `other`.
+    /// Waits for keys, at most for `wait`; a signal or a readable `other` ends the wait early.
     pub fn keys(&self, other: impl AsFd, wait: Duration) -> Result<Vec<Key>> {
         let stdin = stdin();
         let mut fds = [
@@ -108,7 +108,7 @@ impl Terminal {
         match rustix::io::read(&stdin, &mut bytes) {
             // The terminal is gone.
             Ok(0) => Ok(vec![Key::Quit]),
-            Ok(count) => Ok(Key::all(&bytes[..count])),
+            Ok(count) => Ok(Key::parse_all(&bytes[..count])),
             Err(Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(Error::io("read a key")(error)),
         }
@@ -128,12 +128,12 @@ fn write(bytes: &[u8]) -> Result<()> {
 }
 
 impl Key {
-    /// Those that were pressed since the last look; a terminal sends an arrow as three bytes at once.
-    fn all(mut bytes: &[u8]) -> Vec<Key> {
+    /// The keys in the bytes of one read; a terminal sends an arrow as three bytes at once.
+    fn parse_all(mut bytes: &[u8]) -> Vec<Key> {
         let mut keys = Vec::new();
         while let [first, rest @ ..] = bytes {
             let (key, rest) = match (first, rest) {
-                (0x1b, [b'[' | b'O', arrow, rest @ ..]) => (Key::of_arrow(*arrow), rest),
+                (0x1b, [b'[' | b'O', arrow, rest @ ..]) => (Key::from_arrow(*arrow), rest),
                 (b'q' | b'Q' | 0x1b, rest) => (Some(Key::Quit), rest),
                 (b' ', rest) => (Some(Key::Pause), rest),
                 (b'\t', rest) => (Some(Key::Queues), rest),
@@ -145,7 +145,7 @@ impl Key {
         keys
     }
 
-    fn of_arrow(last: u8) -> Option<Key> {
+    fn from_arrow(last: u8) -> Option<Key> {
         match last {
             b'A' => Some(Key::Up),
             b'B' => Some(Key::Down),
@@ -161,13 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_come_together_all_count() {
-        let keys = Key::all(b"\x1b[B\x1b[B\t x\x1bOA\x1b[H");
+    fn keys_read_at_once_are_all_parsed() {
+        let keys = Key::parse_all(b"\x1b[B\x1b[B\t x\x1bOA\x1b[H");
         assert_eq!(
             keys,
             [Key::Down, Key::Down, Key::Queues, Key::Pause, Key::Up]
         );
-        assert_eq!(Key::all(b"\x1b"), [Key::Quit]);
-        assert_eq!(Key::all(b"q"), [Key::Quit]);
+        assert_eq!(Key::parse_all(b"\x1b"), [Key::Quit]);
+        assert_eq!(Key::parse_all(b"q"), [Key::Quit]);
     }
 }

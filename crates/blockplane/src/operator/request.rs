@@ -1,14 +1,14 @@
-//! A request from the words of a command line: `object-add qom-type=iothread id=io1 poll-max-ns=0`.
+//! Parser for QMP requests on the command line: `object-add qom-type=iothread id=io1 poll-max-ns=0`.
 //!
-//! A value is JSON where it is that, else a string. Dots nest: `cache.direct=true`; numbers from 0 on make a list:
-//! `iothread.0=a iothread.1=b`.
+//! A value that is valid JSON is taken as JSON, any other as a string. Dots nest: `cache.direct=true`; numbers from 0
+//! on make a list: `iothread.0=a iothread.1=b`.
 
 use serde_json::{Map, Value, json};
 
 use crate::operator::error::{Error, Result};
 
-/// A request, without `id`. A single word that begins with `{` is one already.
-pub(crate) fn request(words: &[String]) -> Result<Value> {
+/// Parses a request, without `id`. A single word that begins with `{` is taken as the JSON of the request.
+pub(crate) fn parse(words: &[String]) -> Result<Value> {
     match words {
         [verbatim] if verbatim.trim_start().starts_with('{') => verbatim_request(verbatim),
         [command, arguments @ ..] if !command.is_empty() && !command.contains(['=', '{', '"']) => {
@@ -18,35 +18,35 @@ pub(crate) fn request(words: &[String]) -> Result<Value> {
             }
             Ok(request)
         }
-        [wrong, ..] => Err(Error::Words(format!(
+        [wrong, ..] => Err(Error::InvalidRequest(format!(
             "'{wrong}' is not a command: write a name and its arguments, such as `qom-get path=/objects/io0 \
              property=poll-max-ns`, or a request as {{\"execute\": …}} in one word; --list shows what there is"
         ))),
-        [] => Err(Error::Words("a command is missing".to_owned())),
+        [] => Err(Error::InvalidRequest("a command is missing".to_owned())),
     }
 }
 
-/// What to write instead when the daemon wants a string and these words say something else, as a serial number of
-/// digits does.
-pub(crate) fn hint(words: &[String], said: &str) -> Option<String> {
-    let key = said
+/// How to write an argument that was taken as JSON where the daemon expects a string, such as a serial number of
+/// digits. `error` is the daemon's description.
+pub(crate) fn hint(words: &[String], error: &str) -> Option<String> {
+    let key = error
         .strip_prefix("Invalid parameter type for '")?
         .strip_suffix("', expected: string")?;
     let mut arguments = words.iter().skip(1).filter_map(|word| word.split_once('='));
     let (_, value) = arguments.find(|(name, _)| *name == key)?;
     let string = Value::from(value);
     Some(format!(
-        "'{value}' is not a string here; write '{key}={string}', with these quotes"
+        "'{value}' is not a string here; write '{key}={string}', including the quotes"
     ))
 }
 
 fn verbatim_request(text: &str) -> Result<Value> {
     let parsed = serde_json::from_str::<Value>(text);
     let request = parsed.map_err(|error| {
-        Error::Words(format!("'{text}' is not JSON ({error}): a request looks like {{\"execute\": \"query-version\"}}"))
+        Error::InvalidRequest(format!("'{text}' is not JSON ({error}): a request looks like {{\"execute\": \"query-version\"}}"))
     })?;
     if request.get("execute").is_none() && request.get("exec-oob").is_none() {
-        return Err(Error::Words(format!(
+        return Err(Error::InvalidRequest(format!(
             "'{text}' has no \"execute\": a request looks like {{\"execute\": \"query-version\"}}"
         )));
     }
@@ -61,14 +61,14 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>> {
             names.all(|name| !name.is_empty())
         });
         let Some((key, text)) = parts else {
-            return Err(Error::Words(format!(
+            return Err(Error::InvalidRequest(format!(
                 "'{word}' is not an argument: KEY=VALUE is expected, such as id=io0 or cache.direct=true"
             )));
         };
         let value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
         if !insert(&mut arguments, key, value) {
-            return Err(Error::Words(format!(
-                "'{word}': {key} is said twice, or is both a value and a group of values"
+            return Err(Error::InvalidRequest(format!(
+                "'{word}': {key} is given twice, or is both a value and a group of values"
             )));
         }
     }
@@ -78,7 +78,7 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>> {
     Ok(lists.collect())
 }
 
-/// False if something is there.
+/// Inserts at a dotted key; false if that key is taken.
 fn insert(into: &mut Map<String, Value>, key: &str, value: Value) -> bool {
     match key.split_once('.') {
         None => into.insert(key.to_owned(), value).is_none(),
@@ -90,7 +90,7 @@ fn insert(into: &mut Map<String, Value>, key: &str, value: Value) -> bool {
     }
 }
 
-/// Groups whose keys count from 0 are lists.
+/// Turns groups whose keys count from 0 into lists.
 fn with_lists(value: Value) -> Value {
     let Value::Object(group) = value else {
         return value;
@@ -118,11 +118,11 @@ mod tests {
 
     fn parsed(words: &[&str]) -> std::result::Result<Value, String> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        request(&words).map_err(|error| error.to_string())
+        parse(&words).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn values_are_json_where_they_are_that() {
+    fn valid_json_is_taken_as_json_and_the_rest_as_strings() {
         let words = [
             "c", "n=-1", "b=true", "s=io0", "q=\"1\"", "e=", "p=a=b", "l=[1, 2]",
         ];
@@ -152,18 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_be_written_as_it_is_sent() {
+    fn request_in_json_is_sent_unchanged() {
         let request = json!({"exec-oob": "query-version", "arguments": {}});
         assert_eq!(parsed(&[&request.to_string()]), Ok(request));
     }
 
     #[test]
-    fn a_number_where_a_string_is_wanted_is_quoted() {
+    fn hint_quotes_a_number_where_a_string_is_expected() {
         let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
-        let said = "Invalid parameter type for 'addr.str', expected: string";
-        let hint = hint(&words, said).unwrap();
+        let error = "Invalid parameter type for 'addr.str', expected: string";
+        let hint = hint(&words, error).unwrap();
         assert!(
-            hint.ends_with("write 'addr.str=\"5\"', with these quotes"),
+            hint.ends_with("write 'addr.str=\"5\"', including the quotes"),
             "{hint}"
         );
         let quoted = ["c", "addr.str=\"5\""];
@@ -177,18 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_says_what_is_expected() {
+    fn invalid_request_is_rejected_with_the_expected_form() {
         for (words, expected) in [
             (vec!["a=b"], "'a=b' is not a command"),
             (vec!["c", "x"], "KEY=VALUE is expected"),
             (vec!["c", ".x=1"], "KEY=VALUE is expected"),
-            (vec!["c", "x=1", "x=2"], "x is said twice"),
-            (vec!["c", "x=1", "x.y=2"], "x.y is said twice, or"),
+            (vec!["c", "x=1", "x=2"], "x is given twice"),
+            (vec!["c", "x=1", "x.y=2"], "x.y is given twice, or"),
             (vec!["{\"execute\"}"], "is not JSON"),
             (vec!["{}"], "has no \"execute\""),
         ] {
-            let said = parsed(&words).unwrap_err();
-            assert!(said.contains(expected), "{words:?}: {said}");
+            let error = parsed(&words).unwrap_err();
+            assert!(error.contains(expected), "{words:?}: {error}");
         }
     }
 }

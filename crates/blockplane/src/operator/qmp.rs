@@ -1,4 +1,4 @@
-//! `blockplane qmp`: commands, and their answers as JSON.
+//! `blockplane qmp`: sends QMP commands and prints the replies as JSON.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use crate::operator::cli::{Monitor, print};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
-use crate::operator::{schema, words};
+use crate::operator::{request, schema};
 
-/// What to ask.
+/// The command line of `blockplane qmp`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The monitor.
@@ -28,72 +28,72 @@ pub struct Options {
     /// Print events, one a line, until the daemon ends or Ctrl-C; after COMMAND, if there is one
     #[arg(long)]
     pub events: bool,
-    /// Spread answers over lines; so they are anyway on a terminal
+    /// Indent the replies, which is the default on a terminal
     #[arg(long)]
     pub pretty: bool,
 }
 
-/// Asks and prints.
+/// Sends the commands and prints the replies.
 ///
 /// # Errors
-/// What the daemon answers, and what [`Client`] says.
+/// An error reply of the daemon, or an error of [`Client`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let pretty = options.pretty || std::io::stdout().is_terminal();
     let is_script = options.words == ["-"];
-    // What cannot be asked is known before anybody is connected to.
+    // An invalid request is reported before connecting.
     let request = match options.words.as_slice() {
         [] => None,
         _ if is_script => None,
-        words => Some(words::request(words)?),
+        words => Some(request::parse(words)?),
     };
     let mut client = options.monitor.connect()?;
     if let Some(part) = &options.list {
-        return list(&mut client, part, out);
+        return print_commands(&mut client, part, out);
     }
     if is_script {
-        script(&mut client, std::io::stdin().lock(), pretty, out)?;
+        run_script(&mut client, std::io::stdin().lock(), pretty, out)?;
     }
     if let Some(request) = request {
-        let answer = ask(&mut client, &options.words, request)?;
-        print(out, &shown(&answer, pretty))?;
+        let reply = send(&mut client, &options.words, request)?;
+        print(out, &to_text(&reply, pretty))?;
     }
     if !options.events {
         return Ok(());
     }
     loop {
-        print(out, &shown(&client.event()?, pretty))?;
+        print(out, &to_text(&client.event()?, pretty))?;
     }
 }
 
-fn list(client: &mut Client, part: &str, out: &mut impl Write) -> Result<()> {
+fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Result<()> {
     let lines = schema::commands(&client.execute("query-qmp-schema", Map::new())?, part);
     if lines.is_empty() {
-        let text = format!("no command has '{part}' in its name; --list alone shows all");
-        return Err(Error::Words(text));
+        let text = format!("no command's name contains '{part}'; --list alone shows all");
+        return Err(Error::InvalidRequest(text));
     }
     print(out, &lines.join("\n"))
 }
 
-/// The answer to a request that these words made; an error says how to write what was meant.
-fn ask(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
+/// Sends a request that was made from `words`. An error gets a hint on how to write the argument.
+fn send(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
     client.request(request).map_err(|error| match error {
-        Error::Refused { class, desc } => {
-            let hint = words::hint(words, &desc).map(|hint| format!(": {hint}"));
+        Error::Command { class, desc } => {
+            let hint = request::hint(words, &desc).map(|hint| format!(": {hint}"));
             let desc = desc + &hint.unwrap_or_default();
-            Error::Refused { class, desc }
+            Error::Command { class, desc }
         }
         error => error,
     })
 }
 
-/// Carries out each line. Somebody who types sees an error and goes on.
-fn script(
+/// Executes each line of the input. An error ends a script; an interactive user sees it and goes on.
+fn run_script(
     client: &mut Client,
     lines: impl BufRead,
     pretty: bool,
     out: &mut impl Write,
 ) -> Result<()> {
-    let typed = std::io::stdin().is_terminal();
+    let interactive = std::io::stdin().is_terminal();
     for (number, line) in lines.lines().enumerate() {
         let line = line.map_err(Error::io("read standard input"))?;
         let line = line.trim();
@@ -105,17 +105,20 @@ fn script(
         } else {
             split(line)
         };
-        match words::request(&words).and_then(|request| ask(client, &words, request)) {
-            Ok(answer) => print(out, &shown(&answer, pretty))?,
-            Err(error @ (Error::Refused { .. } | Error::Words(_))) if typed => {
+        match request::parse(&words).and_then(|request| send(client, &words, request)) {
+            Ok(reply) => print(out, &to_text(&reply, pretty))?,
+            Err(error @ (Error::Command { .. } | Error::InvalidRequest(_))) if interactive => {
                 print(out, &error.to_string())?
             }
-            Err(Error::Refused { class, desc }) => {
+            Err(Error::Command { class, desc }) => {
                 let desc = format!("{desc} (line {}: {line})", number + 1);
-                return Err(Error::Refused { class, desc });
+                return Err(Error::Command { class, desc });
             }
-            Err(Error::Words(text)) => {
-                return Err(Error::Words(format!("line {}: {text}", number + 1)));
+            Err(Error::InvalidRequest(text)) => {
+                return Err(Error::InvalidRequest(format!(
+                    "line {}: {text}",
+                    number + 1
+                )));
             }
             Err(error) => return Err(error),
         }
@@ -123,7 +126,7 @@ fn script(
     Ok(())
 }
 
-/// Words between blanks; single quotes keep blanks and go.
+/// Splits a line at blanks; single quotes keep blanks and are removed.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -142,7 +145,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-fn shown(value: &Value, pretty: bool) -> String {
+fn to_text(value: &Value, pretty: bool) -> String {
     if pretty {
         format!("{value:#}")
     } else {
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_split_as_a_shell_does_it() {
+    fn script_line_is_split_at_blanks_outside_quotes() {
         assert_eq!(split("a  b=c\td"), ["a", "b=c", "d"]);
         assert_eq!(
             split("x n='a b' '' l='[1, \"2\"]'"),
