@@ -1,4 +1,4 @@
-//! Announcement of `serve`: the disks that are served, and the options that attach them to a VM.
+//! Announcement that `serve` prints: the disks, and the VMM options that attach them to a VM.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -7,42 +7,42 @@ use std::path::Path;
 use options::{Disk, LogLevel, Serve, ServeDevice};
 use serde_json::json;
 
-/// How a guest of QEMU shares its memory.
+/// QEMU options that share the guest's memory.
 const QEMU_MEMORY: &str =
     "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -m 1G";
 
-/// Prints it, unless told to be quiet. `new` says which disks were not there before.
-pub(crate) fn announce(options: &Serve, new: &[bool]) {
+/// Prints the announcement, except at log level `error`. `new` says which disks were created.
+pub(crate) fn print(options: &Serve, new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
     let socket = absolute(&options.socket_path());
-    let look = options.monitor.as_ref().map(|monitor| {
+    let monitor = options.monitor.as_ref().map(|monitor| {
         let monitor = absolute(monitor);
-        format!("Look at it: blockplane top {monitor}\n")
+        format!("Watch it: blockplane top {monitor}\n")
     });
     let text = format!(
         "blockplane: serving {}
 
 Attach it to a VM (its memory must be shared):
 {}
-{}Ctrl-C stops it: requests in flight are finished first.",
-        served(options, new, &socket),
-        attached(options, &socket),
-        look.unwrap_or_default(),
+{}Ctrl-C stops it after completing the requests in flight.",
+        disks(options, new, &socket),
+        vmm_options(options, &socket),
+        monitor.unwrap_or_default(),
     );
-    // Whoever does not want to read it may have closed the pipe.
+    // The reader may have closed the pipe; ignore the error.
     let _ = writeln!(std::io::stdout(), "{}", commands::printable(&text));
 }
 
-/// Whoever pastes it may be in another folder.
+/// Absolute, because the options may be pasted in another folder.
 fn absolute(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
 }
 
-/// The disks, and where they are.
-fn served(options: &Serve, new: &[bool], socket: &str) -> String {
+/// The disks, and their addresses.
+fn disks(options: &Serve, new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
     let mut disks = options.disks.iter().zip(new).map(|(disk, new)| {
         let disk = match disk {
@@ -68,14 +68,14 @@ fn served(options: &Serve, new: &[bool], socket: &str) -> String {
     };
     for (number, disk) in (0..).zip(disks) {
         let (target, lun) = options.device.place(number);
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\n  target {target}, LUN {lun}: {disk}");
     }
     text
 }
 
-/// The options of VMMs.
-fn attached(options: &Serve, socket: &str) -> String {
+/// The options for each VMM.
+fn vmm_options(options: &Serve, socket: &str) -> String {
     match options.device {
         ServeDevice::VirtioBlk => {
             let queue_size = options.queue_size.min(256);
@@ -117,7 +117,7 @@ fn attached(options: &Serve, socket: &str) -> String {
     }
 }
 
-/// What libvirt has no element for is handed to its QEMU.
+/// The domain XML that passes options to QEMU for which libvirt has no element.
 fn libvirt(args: &[(&str, &str)]) -> String {
     let mut text =
         "  libvirt (in a domain with xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0')
@@ -128,7 +128,7 @@ fn libvirt(args: &[(&str, &str)]) -> String {
     for (option, value) in args {
         let value = value.replace('&', "&amp;").replace('<', "&lt;");
         let value = value.replace('\'', "&apos;");
-        // As above.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "      <qemu:arg value='{option}'/><qemu:arg value='{value}'/>"

@@ -1,4 +1,4 @@
-//! `blockplane check FILE`.
+//! `blockplane check FILE`: validates a configuration and shows what it would create.
 
 mod files;
 
@@ -14,19 +14,19 @@ use options::{
 use serde_json::{Value, json};
 
 use crate::summary::Summary;
-use crate::{configured, print};
+use crate::{config_file, print};
 
-/// Says what is wrong, or what would run.
+/// Prints the problems of a configuration, or a summary and hints.
 pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {
-    let bytes = configured::read(&options.path)?;
-    let path = configured::shown(&options.path);
+    let bytes = config_file::read(&options.path)?;
+    let path = config_file::shown(&options.path);
     let outcome =
         ConfigError::unless_text(path, bytes).and_then(|text| Configured::of(path).with(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
         unused(&daemon.directives, &mut hints);
         if options.open {
-            files::look(daemon, &mut hints);
+            files::check(daemon, &mut hints);
         }
     }
     let status = match outcome {
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {
         }
         Ok(daemon) => print(&as_text(path, &daemon, &hints))?,
         Err(error) => {
-            // Without the program's name in front: editors take the lines apart.
+            // Without the program's name in front, so that editors can parse the lines.
             let _ = writeln!(std::io::stderr(), "{error}");
         }
     }
@@ -49,14 +49,14 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {
 
 fn as_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
     let path = commands::printable_path(path);
-    let mut out = format!("{path}: right\n{}", summary(daemon));
+    let mut out = format!("{path}: valid\n{}", summary(daemon));
     if !hints.is_empty() {
         out.push('\n');
     }
     for hint in hints {
         out += &format!("  hint: {hint}\n");
     }
-    // Names of nodes and files stand in it as they came.
+    // Names of nodes and files may contain control characters.
     commands::printable(&out)
 }
 
@@ -91,7 +91,7 @@ fn as_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String])
     out
 }
 
-/// What nobody uses: most likely something was forgotten, or misspelt in a way that is a name as well.
+/// Hints at objects that nothing refers to: probably a forgotten or misspelt reference.
 fn unused(directives: &[Directive], hints: &mut Vec<String>) {
     let (mut nodes, mut iothreads, mut used) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut chardevs, mut monitors) = (Vec::new(), HashSet::new());
@@ -115,7 +115,7 @@ fn unused(directives: &[Directive], hints: &mut Vec<String>) {
         }
     }
     if exports == 0 {
-        hints.push("there is no [export.NAME]: nothing would be served".to_owned());
+        hints.push("there is no [export.NAME]: the daemon would serve no disk".to_owned());
     }
     for (kind, names) in [("iothread", iothreads), ("node", nodes)] {
         for name in names.into_iter().filter(|name| !used.contains(name)) {
@@ -124,12 +124,12 @@ fn unused(directives: &[Directive], hints: &mut Vec<String>) {
     }
     for name in chardevs.into_iter().filter(|name| !monitors.contains(name)) {
         hints.push(format!(
-            "chardev '{name}' is used by no monitor: nobody would answer there; add [monitor.{name}]"
+            "chardev '{name}' is used by no monitor; add [monitor.{name}]"
         ));
     }
 }
 
-/// The node that a node names as the one below, if it does.
+/// The name of the node below a node, if there is one.
 fn below(options: &BlockdevOptions) -> Option<&String> {
     match options.driver.child()?.1 {
         NodeRef::Name(name) => Some(name),

@@ -1,4 +1,4 @@
-//! `--config FILE`: what a file describes, and options beside it.
+//! `--config FILE`: runs the daemon from a configuration file and additional options.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,10 +30,10 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
             let path = commands::printable_path(&path);
             let summary = commands::printable(&summary.to_string());
             let out = &mut std::io::stdout();
-            // Whoever does not want to read it may have closed the pipe.
+            // The reader may have closed the pipe; ignore the error.
             let _ = write!(
                 out,
-                "blockplane: serving what {path} describes\n{summary}\nCtrl-C stops it: requests in flight are finished first.\n"
+                "blockplane: serving the configuration {path}\n{summary}\nCtrl-C stops it after completing the requests in flight.\n"
             );
         }
     };
@@ -48,13 +48,13 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
     run::run_process(process, service, announce)
 }
 
-/// Most bytes of a configuration: ten thousand disks have two million.
+/// Maximum size of a configuration; one with ten thousand disks has two million bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The name for standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// How a configuration is named in errors.
+/// The path as errors show it.
 pub(crate) fn shown(path: &Path) -> &Path {
     if path == Path::new(STANDARD_INPUT) {
         Path::new("<stdin>")
@@ -63,27 +63,30 @@ pub(crate) fn shown(path: &Path) -> &Path {
     }
 }
 
-/// The bytes of a configuration, and nothing that never ends.
+/// Reads a configuration; refuses pipes and input without end.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         format!(
-            "cannot read the configuration {}: {error}; blockplane.toml(5) says what is in one",
+            "cannot read the configuration {}: {error}; blockplane.toml(5) describes its format",
             commands::printable_path(shown(path))
         )
     };
     let mut bytes = Vec::new();
     let read = if path == Path::new(STANDARD_INPUT) {
         if upgrade::is_wanted() {
-            return Err(failed(&"the process before has read it; restart instead").into());
+            return Err(failed(
+                &"standard input was read by the previous process; restart instead",
+            )
+            .into());
         }
         let input = std::io::stdin().lock();
         input.take(MAX_BYTES + 1).read_to_end(&mut bytes)
     } else {
-        // A pipe that the shell has made is a link; one with a name of its own may have no writer, ever.
+        // A pipe of the shell is a symbolic link; a named pipe may never get a writer.
         let is_pipe = path.symlink_metadata().map(|is| is.file_type().is_fifo());
         if is_pipe.map_err(|error| failed(&error))? {
             return Err(failed(
-                &"it is a pipe; give the file that is written to it, or - for standard input",
+                &"it is a named pipe; name a regular file, or - for standard input",
             )
             .into());
         }
@@ -92,7 +95,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     };
     read.map_err(|error| failed(&error))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(failed(&"it has more than 16 MiB, and no configuration has").into());
+        return Err(failed(&"it is larger than 16 MiB").into());
     }
     Ok(bytes)
 }

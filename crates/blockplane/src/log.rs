@@ -1,7 +1,7 @@
 //! The log on standard error, as text or JSON.
 //!
-//! Nothing here writes files or turns them over: standard error belongs to whoever started us, and the
-//! journal, a terminal or a file is theirs to choose. A log that nobody reads any more never ends a disk.
+//! Log files and their rotation are up to the parent process, which connects standard error to the journal, a
+//! terminal or a file. A closed log never stops a disk.
 
 mod journal;
 
@@ -16,13 +16,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use daemon::Failure;
 use journal::WithPriority;
 
-/// How much is logged without a command.
+/// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
-/// The form of it, unless an option says it.
+/// Environment variable for the log format, unless an option sets it.
 const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 
-/// Scripts expect a storage daemon to be silent when all is well, and its command line, which is
-/// another program's, has no word for anything else.
+/// The log level of the daemon, from the environment: its command line is that of qemu-storage-daemon, which has no
+/// option for it. Scripts expect a storage daemon to be silent without errors.
 pub(crate) fn level_of_daemon() -> Result<LogLevel, Failure> {
     Ok(variable(
         LEVEL_VARIABLE,
@@ -32,7 +32,7 @@ pub(crate) fn level_of_daemon() -> Result<LogLevel, Failure> {
     .unwrap_or(LogLevel::Error))
 }
 
-/// The form that the environment asks for.
+/// The log format that the environment sets.
 pub(crate) fn format_of_environment() -> Result<LogFormat, Failure> {
     Ok(variable(FORMAT_VARIABLE, LogFormat::named, "text or json")?.unwrap_or_default())
 }
@@ -54,7 +54,7 @@ fn variable<T>(
     }
 }
 
-/// From now on what happens is logged.
+/// Starts logging.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let level = match level {
         LogLevel::Error => Level::WARN,
@@ -76,7 +76,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
             .map_event_format(WithPriority)
             .init(),
         (LogFormat::Json, _) => {
-            // One line for each thing said, also for the last.
+            // Each message is one line, a panic too.
             std::panic::set_hook(Box::new(|panic| {
                 tracing::error!(
                     advice = "this is a mistake in blockplane: report it",
@@ -104,30 +104,30 @@ fn json(level: Level) -> Dispatch {
     }
 }
 
-/// Says why the program ends, in the form that the log has.
+/// Reports a fatal error in the format of the log.
 pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
-    let said = with_remedy(error.to_string());
+    let text = with_remedy(error.to_string());
     if format == LogFormat::Json {
-        // There may be no log yet.
-        return with_default(&json(Level::ERROR), || tracing::error!("{said}"));
+        // Logging may not have started yet.
+        return with_default(&json(Level::ERROR), || tracing::error!("{text}"));
     }
     let priority = if journal::reads_stderr() {
         journal::priority(&Level::ERROR)
     } else {
         ""
     };
-    // It may name files, whose names are in the hands of others.
-    let said = commands::printable(&said);
-    // Nobody may be there to hear it; the exit status says it as well.
-    let _ = writeln!(std::io::stderr(), "{priority}blockplane: {said}");
+    // File names in it may contain control characters.
+    let text = commands::printable(&text);
+    // Standard error may be closed; the exit status reports the failure as well.
+    let _ = writeln!(std::io::stderr(), "{priority}blockplane: {text}");
 }
 
-/// A limit on open files may be met by anything; the remedy is the same.
-fn with_remedy(mut said: String) -> String {
+/// Appends the remedy to errors about the limit of open files.
+fn with_remedy(mut text: String) -> String {
     const REMEDY: &str = "raise `ulimit -n`";
-    let kernel_says = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
-    if said.contains(&kernel_says) && !said.contains(REMEDY) {
-        said += &format!("; {REMEDY} (`LimitNOFILE=` of a service)");
+    let errno_text = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
+    if text.contains(&errno_text) && !text.contains(REMEDY) {
+        text += &format!("; {REMEDY} (`LimitNOFILE=` of a service)");
     }
-    said
+    text
 }

@@ -1,10 +1,10 @@
-//! blockplane: a storage daemon that gives virtual machines their disks.
+//! blockplane: a storage daemon for the disks of virtual machines.
 //!
-//! This is what a person types; the daemon itself is the crate of that name.
+//! This crate is the command line; the daemon itself is the crate `daemon`.
 
-mod attach;
+mod announcement;
 mod check;
-mod configured;
+mod config_file;
 mod log;
 mod serve;
 mod summary;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the command line says; `format` is the form in which a failure is to be told.
+/// Executes the command line; sets `format` to the log format in which to report an error.
 fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
     *format = log::format_of_environment()?;
     match options::parse(std::env::args_os().skip(1))? {
@@ -47,7 +47,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
         }
         Invocation::Configured(options) => {
             *format = options.log_format.unwrap_or(*format);
-            configured::run(options, *format, service()?)?;
+            config_file::run(options, *format, service()?)?;
         }
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
@@ -67,7 +67,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What monitors can be asked, for their page.
+/// The commands and events of monitors, for the manual page.
 fn protocol() -> manual::Protocol {
     let schema = daemon::schema();
     manual::Protocol {
@@ -76,7 +76,7 @@ fn protocol() -> manual::Protocol {
     }
 }
 
-/// Who started us, as long as nothing runs beside the main thread.
+/// The service manager's settings in the environment; only before other threads are started.
 fn service() -> Result<Service, Failure> {
     // SAFETY: no thread was started yet.
     unsafe { Service::take() }
@@ -85,7 +85,7 @@ fn service() -> Result<Service, Failure> {
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever pipes the help into `head` has seen enough.
+        // The reader of a pipe, such as `head`, may end first.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
     }

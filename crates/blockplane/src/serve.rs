@@ -1,4 +1,4 @@
-//! The face for people: disks on one socket.
+//! `blockplane serve`: disks on one socket, with defaults for interactive use.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -15,19 +15,19 @@ use daemon::process::Process;
 use daemon::service::Service;
 use daemon::{Failure, run, upgrade};
 
-use crate::attach;
+use crate::announcement;
 
-/// The export, and its disk if there is one.
+/// The name of the export, and of its node if there is one only.
 const DISK: &str = "disk";
 
-/// The chardev of `--monitor`.
+/// The name of the chardev of `--monitor`.
 const MONITOR: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
     let new = match upgrade::is_wanted() {
-        // The process before has them.
+        // The previous process created them.
         true => vec![false; options.disks.len()],
         false => created(options)?,
     };
@@ -44,17 +44,17 @@ pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
         service,
         || {
             served = true;
-            attach::announce(options, &new);
+            announcement::print(options, &new);
         },
     );
-    // (One that takes over has made none.)
+    // After a live upgrade `new` is false for every disk.
     if !served {
         remove(options, &new);
     }
     ended
 }
 
-/// Those of the disks that are new.
+/// The paths of the disks that were created.
 fn made<'a>(options: &'a Serve, new: &[bool]) -> Vec<&'a Path> {
     let disks = options.disks.iter().zip(new);
     disks
@@ -65,7 +65,7 @@ fn made<'a>(options: &'a Serve, new: &[bool]) -> Vec<&'a Path> {
         .collect()
 }
 
-/// Makes the disks that are to be made; says of each whether it is new.
+/// Creates missing disks if a size is given; returns for each disk whether it is new.
 fn created(options: &Serve) -> Result<Vec<bool>, Failure> {
     let mut new = Vec::new();
     for disk in &options.disks {
@@ -84,17 +84,17 @@ fn created(options: &Serve) -> Result<Vec<bool>, Failure> {
     Ok(new)
 }
 
-/// Removes new disks that nobody has ever had.
+/// Removes the new disks after a failed start.
 fn remove(options: &Serve, new: &[bool]) {
     for (disk, new) in options.disks.iter().zip(new) {
         if let (Disk::Path(path), true) = (disk, new) {
-            // Gone already is as good.
+            // It may be removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// The name of the node of each disk.
+/// The node name of each disk.
 fn nodes(options: &Serve) -> Vec<String> {
     match options.disks.len() {
         1 => vec![DISK.to_owned()],
@@ -102,7 +102,7 @@ fn nodes(options: &Serve) -> Vec<String> {
     }
 }
 
-/// The same in the words of the other face.
+/// The options in terms of the daemon's directives.
 fn directives(options: &Serve) -> Vec<Directive> {
     let iothreads: Vec<String> = (0..options.iothreads)
         .map(|index| format!("io{index}"))
@@ -194,7 +194,7 @@ fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
     }
 }
 
-/// The disks at their places.
+/// The disks at their SCSI addresses.
 fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
     let disks = (0..).zip(nodes.iter().zip(&options.disks));
     let lun = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
@@ -207,7 +207,7 @@ fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
             writable: !options.read_only,
             device: LunDevice {
                 logical_block_size: block_size(options, disk),
-                serial: Some(given.unwrap_or_else(|| usual_serial(options, disk, number))),
+                serial: Some(given.unwrap_or_else(|| default_serial(options, disk, number))),
                 ..LunDevice::defaults()
             },
         }
@@ -215,9 +215,9 @@ fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
     disks.map(lun).collect()
 }
 
-/// A guest that has disks of several daemons takes those of the same name for paths to one disk. So a name is made of
-/// where the disk is.
-fn usual_serial(options: &Serve, disk: &Disk, number: u16) -> String {
+/// The serial number of a disk without `--serial`, made from its path: a guest takes disks of several daemons with the
+/// same serial number for paths to one disk.
+fn default_serial(options: &Serve, disk: &Disk, number: u16) -> String {
     let path = match disk {
         Disk::Path(path) => path.clone(),
         Disk::NullCo => {
@@ -226,7 +226,7 @@ fn usual_serial(options: &Serve, disk: &Disk, number: u16) -> String {
             path.into()
         }
     };
-    // A path that cannot be made absolute has at least its name.
+    // If it cannot be made absolute, the path as given has to do.
     let path = std::path::absolute(&path).unwrap_or(path);
     let name = daemon::world_wide_name(path.as_os_str().as_encoded_bytes());
     format!("{name:016x}")
@@ -252,7 +252,7 @@ fn driver(options: &Serve, disk: &Disk) -> Driver {
     }
 }
 
-/// What is on a block device was written in its own blocks; an image is the same on any disk.
+/// The logical block size: of a block device its own, because its content depends on it; of an image always 512 bytes.
 fn block_size(options: &Serve, disk: &Disk) -> u32 {
     if let Some(bytes) = options.logical_block_size {
         return bytes;

@@ -9,29 +9,29 @@ use options::{
 };
 use serde_json::{Map, Value, json};
 
-/// One table.
-struct Part {
-    /// Its key in JSON.
+/// A table of the summary.
+struct Table {
+    /// The table's key in JSON.
     name: &'static str,
     columns: &'static [&'static str],
     rows: Vec<Vec<Value>>,
 }
 
-/// Everything, by kind.
-pub(crate) struct Summary(Vec<Part>);
+/// All tables.
+pub(crate) struct Summary(Vec<Table>);
 
 impl Summary {
-    /// `metrics` is where figures are served.
+    /// Summarizes directives; `metrics` is the address of the metrics endpoint.
     pub fn of(directives: &[Directive], metrics: Option<&MetricsAddr>) -> Self {
-        let mut iothreads = Part::new(
+        let mut iothreads = Table::new(
             "iothreads",
             &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
         );
-        let mut nodes = Part::new(
+        let mut nodes = Table::new(
             "nodes",
             &["node-name", "driver", "access", "page-cache", "storage"],
         );
-        let mut exports = Part::new(
+        let mut exports = Table::new(
             "exports",
             &[
                 "export",
@@ -42,8 +42,8 @@ impl Summary {
                 "socket",
             ],
         );
-        let mut monitors = Part::new("monitors", &["monitor", "wait", "socket"]);
-        let mut unused = Part::new("unused-chardevs", &["chardev", "wait", "socket"]);
+        let mut monitors = Table::new("monitors", &["monitor", "wait", "socket"]);
+        let mut unused = Table::new("unused-chardevs", &["chardev", "wait", "socket"]);
         let has_monitor: HashSet<&str> = directives
             .iter()
             .filter_map(|directive| match directive {
@@ -59,43 +59,43 @@ impl Summary {
                 Directive::Blockdev(options) => node(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export(options)),
                 Directive::Chardev(options) => {
-                    let part = match has_monitor.contains(options.settings.id.as_str()) {
+                    let table = match has_monitor.contains(options.settings.id.as_str()) {
                         true => &mut monitors,
                         false => &mut unused,
                     };
-                    part.rows.push(vec![
+                    table.rows.push(vec![
                         json!(options.settings.id),
                         json!(options.waits()),
                         json!(socket(&options.addr)),
                     ]);
                 }
-                // Its row is that of its chardev.
+                // It is in the row of its chardev.
                 Directive::Monitor(_) => {}
             }
         }
-        let mut figures = Part::new("metrics", &["metrics"]);
-        figures
+        let mut endpoint = Table::new("metrics", &["metrics"]);
+        endpoint
             .rows
             .extend(metrics.map(|addr| vec![json!(addr.to_string())]));
-        Summary(vec![iothreads, nodes, exports, monitors, unused, figures])
+        Summary(vec![iothreads, nodes, exports, monitors, unused, endpoint])
     }
 
     pub fn json(&self) -> Map<String, Value> {
-        let row = |part: &Part, cells: &[Value]| {
-            let columns = part.columns.iter().map(|column| (*column).to_owned());
+        let row = |table: &Table, cells: &[Value]| {
+            let columns = table.columns.iter().map(|column| (*column).to_owned());
             Value::Object(columns.zip(cells.iter().cloned()).collect())
         };
-        let rows = |part: &Part| part.rows.iter().map(|cells| row(part, cells)).collect();
-        let parts = self.0.iter();
-        parts
-            .map(|part| (part.name.to_owned(), rows(part)))
+        let rows = |table: &Table| table.rows.iter().map(|cells| row(table, cells)).collect();
+        let tables = self.0.iter();
+        tables
+            .map(|table| (table.name.to_owned(), rows(table)))
             .collect()
     }
 }
 
-impl Part {
+impl Table {
     fn new(name: &'static str, columns: &'static [&'static str]) -> Self {
-        Part {
+        Table {
             name,
             columns,
             rows: Vec::new(),
@@ -105,17 +105,22 @@ impl Part {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for part in self.0.iter().filter(|part| !part.rows.is_empty()) {
-            let head = part.columns.iter().map(|column| (*column).to_owned());
+        for table in self.0.iter().filter(|table| !table.rows.is_empty()) {
+            let head = table.columns.iter().map(|column| (*column).to_owned());
             let mut lines: Vec<Vec<String>> = vec![head.collect()];
-            lines.extend(part.rows.iter().map(|row| row.iter().map(shown).collect()));
+            lines.extend(
+                table
+                    .rows
+                    .iter()
+                    .map(|row| row.iter().map(cell_text).collect()),
+            );
             let width = |column: usize| {
                 let cells = lines
                     .iter()
                     .map(|line: &Vec<String>| line[column].chars().count());
                 cells.max().unwrap_or(0)
             };
-            let widths: Vec<usize> = (0..part.columns.len()).map(width).collect();
+            let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
             writeln!(f)?;
             for line in &lines {
                 let cells = line.iter().zip(&widths);
@@ -129,14 +134,14 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A cell for people.
-fn shown(cell: &Value) -> String {
+/// A cell as text.
+fn cell_text(cell: &Value) -> String {
     match cell {
         Value::String(text) => text.clone(),
         Value::Bool(value) => if *value { "yes" } else { "no" }.to_owned(),
         Value::Null => "-".to_owned(),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
-        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(cell_text).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }
@@ -153,7 +158,7 @@ fn iothread(options: &IothreadOptions) -> Vec<Value> {
     ]
 }
 
-/// A row for the node, and before it for each that is written inside of it.
+/// Appends a row for the node, after the rows of the nodes that are defined inside of it.
 fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     let child = options.driver.child().map(|(_, child)| child);
     if let Some(NodeRef::Inline(inside)) = child {
@@ -168,7 +173,7 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     };
     let page_cache = match (file, options.settings.cache_direct) {
         (Some(_), Some(direct)) => json!(!direct),
-        (Some(_), None) => json!("if it must"),
+        (Some(_), None) => json!("if needed"),
         (None, _) => Value::Null,
     };
     rows.push(vec![

@@ -1,4 +1,4 @@
-//! `blockplane check --open`: what would fail at start because of a file.
+//! `blockplane check --open`: files that would make the start fail.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,8 +11,8 @@ use options::{
 };
 use rustix::fs::{Access, access};
 
-/// Looks.
-pub(super) fn look(daemon: &Daemon, hints: &mut Vec<String>) {
+/// Appends a hint for each file or folder that cannot be used as configured.
+pub(super) fn check(daemon: &Daemon, hints: &mut Vec<String>) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         folder_of(addr, hints);
     }
@@ -67,7 +67,7 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
         }
     }
     match found {
-        Err(error) => hint(&format!("cannot be looked at: {error}")),
+        Err(error) => hint(&format!("cannot be examined: {error}")),
         Ok(found) if found.file_type().is_block_device() != wants_device => hint(if wants_device {
             "is not a block device: use driver = \"file\""
         } else {
@@ -75,7 +75,7 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
         }),
         Ok(_) if access(filename, Access::READ_OK).is_err() => hint("may not be read by you"),
         Ok(_) if writes && access(filename, Access::WRITE_OK).is_err() => {
-            hint("may not be written by you: set read-only = true, or mend its permissions");
+            hint("may not be written by you: set read-only = true, or fix its permissions");
         }
         Ok(_) => {}
     }
@@ -91,6 +91,8 @@ fn folder_of(addr: &SocketAddr, hints: &mut Vec<String>) {
     };
     if let Err(error) = access(folder, Access::WRITE_OK) {
         let (path, folder) = (path.display(), folder.display());
-        hints.push(format!("socket {path} cannot be made in {folder}: {error}"));
+        hints.push(format!(
+            "socket {path} cannot be created in {folder}: {error}"
+        ));
     }
 }

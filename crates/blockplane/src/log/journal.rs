@@ -1,5 +1,5 @@
-//! Standard error that systemd's journal reads: lines begin with their priority, as sd-daemon(3) has
-//! it. Lines of text leave out the time and the level, which the journal keeps itself.
+//! Log lines for systemd's journal on standard error: each begins with its priority, see sd-daemon(3).
+//! Lines of text omit the time and the level, which the journal records itself.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether `JOURNAL_STREAM` names what standard error is. (A shell in between may have put a file
-/// there, and left the variable.)
+/// Whether standard error is the stream that `JOURNAL_STREAM` names. (A shell may have redirected standard
+/// error and kept the variable.)
 pub(super) fn reads_stderr() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -19,7 +19,7 @@ pub(super) fn reads_stderr() -> bool {
     stat.is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// The priority as syslog(3) counts them.
+/// The prefix for a priority of syslog(3).
 pub(super) fn priority(level: &Level) -> &'static str {
     match *level {
         Level::ERROR => "<3>",
@@ -29,7 +29,7 @@ pub(super) fn priority(level: &Level) -> &'static str {
     }
 }
 
-/// Events of another format behind their priority, which the journal takes off again.
+/// A format that puts the priority before each event; the journal removes it.
 pub(super) struct WithPriority<F>(pub F);
 
 impl<S, N, F> FormatEvent<S, N> for WithPriority<F>

@@ -110,7 +110,7 @@ fn check_shows_what_would_run_and_touches_nothing() {
     let folder = folder(&format!("{ONE_DISK}[iothread.idle]\n"));
     let checked = folder.run("check f.toml");
     for word in [
-        "f.toml: right",
+        "f.toml: valid",
         "disk.img",
         "read-write",
         "hint: iothread 'idle' is used by nothing",
@@ -126,7 +126,7 @@ fn check_shows_what_would_run_and_touches_nothing() {
     assert!(
         opened
             .succeeded()
-            .contains("hint: node 'd': disk.img cannot be looked at"),
+            .contains("hint: node 'd': disk.img cannot be examined"),
         "{opened:?}"
     );
     folder.image("disk.img", 1 << 20);
@@ -241,7 +241,7 @@ fn a_file_may_come_from_standard_input() {
     };
     let checked = from("f.toml", "check -").ended();
     assert!(
-        checked.succeeded().starts_with("<stdin>: right"),
+        checked.succeeded().starts_with("<stdin>: valid"),
         "{checked:?}"
     );
     folder.image("disk.img", 1 << 20);
