@@ -20,10 +20,10 @@ use virtqueue::control::{QueueCommand, QueueSetup};
 use crate::guest::SERIAL;
 use crate::iothread::Iothread;
 use crate::kernel::Kernel;
+use crate::kernel::uring::Ring;
 use crate::nodes::Nodes;
 use crate::plan::{Config, Filters};
 use crate::poller::Wakeups;
-use crate::ring::Ring;
 
 /// Where something runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,61 +1,49 @@
-//! The kernel below Linux AIO: it takes requests for the disk, and completes one when the simulator says so. Its other face is
-//! the [`ring`](crate::ring).
+//! Simulated kernel: passes requests of [Linux AIO](aio) and [io_uring](uring) to the disk, and completes each when the
+//! simulator decides so.
+
+pub mod aio;
+pub mod uring;
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Request, SimulatedDisk};
-use engine::aio::ContextId;
-use engine::aio::abi::{
-    AIO_RING_MAGIC, IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE,
-    IOCB_CMD_PWRITEV, IoEvent, Iocb, RWF_DSYNC, RingHeader,
-};
-use engine::{AioKernel, Errno};
+use engine::Errno;
 
-use crate::disk::{Disk, Does, Name, segments};
-use crate::ring::Lists;
+use crate::disk::{Disk, Name};
+use aio::CompletionRing;
+use uring::RingState;
 
-/// Memory of the ring, as large and as aligned as the header and each event are.
-#[repr(C, align(32))]
-struct RingWord([u8; 32]);
-
-/// What the kernel completes requests of one iothread with.
+/// The completion mechanisms of one iothread.
 #[derive(Default)]
 struct Context {
-    ring: Vec<RingWord>,
-    /// The other face, if that is the one that is used.
-    uring: Option<Lists>,
+    aio: CompletionRing,
+    /// The io_uring, if the iothread uses one instead of Linux AIO.
+    uring: Option<RingState>,
 }
 
-/// What the simulator and the kernel's faces share.
+/// State that the simulator and the kernel's interfaces share.
 pub struct State {
     /// The disk.
     pub disk: Disk,
     /// By iothread.
     contexts: Vec<Context>,
-    /// Answers to the next io_submit(2) or io_uring_enter(2) calls; without one everything is taken.
+    /// Results of the next io_submit(2) or io_uring_enter(2) calls; without one all requests are accepted.
     pub answers: VecDeque<Result<usize, Errno>>,
-    /// The first buffer of each request that came, in order.
+    /// The first buffer of each accepted request, in order.
     pub came: Vec<usize>,
     now_ns: u64,
 }
 
-/// The kernel, as one iothread has it.
+/// The kernel as seen by one iothread.
 #[derive(Clone)]
 pub struct Kernel {
     state: Arc<Mutex<State>>,
     iothread: usize,
 }
 
-/// The ring's header is reached through a pointer of its own.
-fn header(ring: &mut [RingWord]) -> *mut RingHeader {
-    ring.as_mut_ptr().cast()
-}
-
 impl Kernel {
-    /// In front of this disk, for so many iothreads; as the first one has it.
+    /// A kernel with this disk for a number of iothreads, as seen by the first one.
     #[must_use]
     pub fn new(disk: Disk, iothreads: usize) -> Self {
         let state = State {
@@ -71,19 +59,19 @@ impl Kernel {
         }
     }
 
-    /// The same, as another iothread has it.
+    /// The same kernel as seen by another iothread.
     #[must_use]
     pub fn of(&self, iothread: usize) -> Self {
         let state = self.state.clone();
         Kernel { state, iothread }
     }
 
-    /// What it knows.
+    /// The shared state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is.
+    /// The index of the iothread.
     pub(crate) fn iothread(&self) -> usize {
         self.iothread
     }
@@ -95,148 +83,26 @@ impl Kernel {
         }
     }
 
-    /// The iothread uses io_uring from now on, or does not.
-    pub(crate) fn set_uring(&self, uring: Option<Lists>) {
+    /// Gives the iothread an io_uring, or none.
+    pub(crate) fn set_uring(&self, uring: Option<RingState>) {
         self.state().contexts[self.iothread].uring = uring;
     }
 }
 
 impl State {
-    /// The ring of an iothread that has made one.
-    pub(crate) fn uring(&mut self, iothread: usize) -> &mut Lists {
-        let lists = &mut self.contexts[iothread].uring;
-        lists.as_mut().expect("a ring was made")
+    /// The io_uring of an iothread that has created one.
+    pub(crate) fn uring(&mut self, iothread: usize) -> &mut RingState {
+        let ring = &mut self.contexts[iothread].uring;
+        ring.as_mut().expect("a ring was created")
     }
 
-    /// Tells an iothread that a request is done; whether it is to be woken for that.
+    /// Completes a request; returns whether to wake its iothread.
     pub fn post(&mut self, name: Name, result: i64) -> bool {
         let context = &mut self.contexts[name.iothread];
-        if let Some(lists) = &mut context.uring {
-            return lists.post(name.cookie, i32::try_from(result).expect("small"));
+        if let Some(ring) = &mut context.uring {
+            return ring.post(name.cookie, i32::try_from(result).expect("small"));
         }
-        let event = IoEvent {
-            data: name.cookie,
-            obj: 0,
-            res: result,
-            res2: 0,
-        };
-        let header = header(&mut context.ring);
-        // SAFETY: `ring` begins with the header, and as many events as it says are behind it; the engine accesses head and
-        // tail with atomics only.
-        unsafe {
-            let count = (*header).nr;
-            let tail = (*header).tail.load(Ordering::Relaxed);
-            let next = (tail + 1) % count;
-            assert_ne!(next, (*header).head.load(Ordering::Acquire), "ring overrun");
-            let events = header.add(1).cast::<IoEvent>();
-            events.add(tail as usize).write(event);
-            (*header).tail.store(next, Ordering::Release);
-        }
-        true
-    }
-}
-
-/// Address and length of each buffer of a request.
-///
-/// # Safety
-/// The array of a vectored request is valid.
-pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
-    let to_usize = |number| usize::try_from(number).expect("an address");
-    let (address, count) = (to_usize(iocb.buf), to_usize(iocb.nbytes));
-    match iocb.opcode {
-        IOCB_CMD_FDSYNC => Vec::new(),
-        // SAFETY: our caller promises that it is valid.
-        IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => unsafe { segments(address, count) },
-        _ => vec![(address, count)],
-    }
-}
-
-/// What a request does.
-pub fn does(iocb: &Iocb) -> Does {
-    match iocb.opcode {
-        IOCB_CMD_PREAD | IOCB_CMD_PREADV => Does::Read,
-        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => Does::Write {
-            stable: iocb.rw_flags & RWF_DSYNC != 0,
-        },
-        IOCB_CMD_FDSYNC => Does::Flush,
-        other => panic!("no such operation: {other}"),
-    }
-}
-
-// SAFETY: the ring is allocated in `setup`, and is as large as its header says until the next one; buffers are only
-// touched when the simulator completes a request, which it does not after `destroy`.
-unsafe impl AioKernel for Kernel {
-    fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno> {
-        let mut state = self.state();
-        // The smallest that can be.
-        let count = max_events + 1;
-        let ring = &mut state.contexts[self.iothread].ring;
-        *ring = (0..=count).map(|_| RingWord([0; 32])).collect();
-        let new = RingHeader {
-            id: 0,
-            nr: count,
-            head: AtomicU32::new(0),
-            tail: AtomicU32::new(0),
-            magic: AIO_RING_MAGIC,
-            compat_features: 1,
-            incompat_features: 0,
-            header_length: 32,
-        };
-        // SAFETY: the header has the size and alignment of a word of the ring.
-        unsafe { header(ring).write(new) };
-        Ok(ContextId(1))
-    }
-
-    unsafe fn submit(&mut self, _: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno> {
-        let mut state = self.state();
-        let answer = state.answers.pop_front();
-        let count = answer.unwrap_or(Ok(iocbs.len()))?.min(iocbs.len());
-        for &iocb in &iocbs[..count] {
-            // SAFETY: the engine promises that control blocks, and what they name, are valid.
-            let (iocb, buffers) = unsafe { (*iocb, buffers(&*iocb)) };
-            let offset = usize::try_from(iocb.offset).expect("a small disk");
-            state
-                .came
-                .extend(buffers.first().map(|(address, _)| *address));
-            let name = self.name(iocb.data);
-            state.disk.take(name, does(&iocb), offset, buffers);
-        }
-        Ok(count)
-    }
-
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
-        let mut state = self.state();
-        // SAFETY: our caller promises that the buffers are valid.
-        let moved = unsafe {
-            let offset = usize::try_from(iocb.offset).expect("a small disk");
-            let buffers = buffers(iocb);
-            let name = self.name(iocb.data);
-            state.disk.take(name, does(iocb), offset, buffers);
-            let last = state.disk.held.len() - 1;
-            state.disk.carry_out(last, usize::MAX).1
-        };
-        i64::try_from(moved).expect("a small disk")
-    }
-
-    fn now_ns(&self) -> u64 {
-        let mut state = self.state();
-        state.now_ns += 100;
-        state.now_ns
-    }
-
-    fn getevents(&mut self, _: ContextId, _: &mut [IoEvent]) -> Result<usize, Errno> {
-        Ok(0)
-    }
-
-    fn destroy(&mut self, _: ContextId) {
-        self.state().disk.forget(self.iothread);
-    }
-
-    fn ring(&self, _: ContextId) -> Option<NonNull<RingHeader>> {
-        NonNull::new(header(&mut self.state().contexts[self.iothread].ring))
-    }
-
-    fn supports_fdsync(&mut self, _: ContextId) -> bool {
+        context.aio.post(name.cookie, result);
         true
     }
 }

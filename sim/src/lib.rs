@@ -25,7 +25,6 @@ pub mod random;
 pub mod real_file;
 pub mod record;
 pub mod recorder;
-pub mod ring;
 pub mod run;
 pub mod shared_words;
 pub mod shrink;

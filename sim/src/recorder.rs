@@ -9,7 +9,7 @@ use engine::aio::abi::{IoEvent, Iocb, RingHeader};
 use engine::{AioKernel, Errno, Kernel};
 
 use crate::disk::{Does, gather};
-use crate::kernel::{buffers, does};
+use crate::kernel::aio::{buffers, does};
 
 /// A request.
 #[derive(Clone, Debug)]

@@ -1,18 +1,19 @@
-//! The kernel below io_uring: entries are read from their 64 bytes, completions are on a list until the process lets them be made
-//! visible, few at a time, and the descriptor says so only for the first on the list, and only if it is to.
+//! io_uring of the simulated kernel: submission entries are decoded from their 64 bytes. Completions wait on a list until
+//! the process lets the kernel make them visible, a few at a time. The event descriptor is signalled only for the first on
+//! the list, and only if notifications are on.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use block::SimulatedRing;
 use engine::Errno;
 
+use super::Kernel;
 use crate::disk::{Does, segments};
-use crate::kernel::Kernel;
 
-/// Completions that are visible at the same time, at most: all runs meet that limit.
+/// Most completions that are visible at the same time; small, so that every run reaches the limit.
 const VISIBLE: usize = 3;
 
-/// `IORING_OP_*` of `linux/io_uring.h`, those that are used.
+/// The used `IORING_OP_*` of `linux/io_uring.h`.
 const READV: u64 = 1;
 const WRITEV: u64 = 2;
 const FSYNC: u64 = 3;
@@ -20,7 +21,7 @@ const FALLOCATE: u64 = 17;
 const READ: u64 = 22;
 const WRITE: u64 = 23;
 
-/// A request in the form of the disk.
+/// A decoded submission entry.
 struct Entry {
     user_data: u64,
     does: Does,
@@ -28,26 +29,26 @@ struct Entry {
     buffers: Vec<(usize, usize)>,
 }
 
-/// What a ring consists of.
-pub(crate) struct Lists {
+/// The state of an io_uring.
+pub(crate) struct RingState {
     entries: u32,
     submission: VecDeque<Entry>,
-    /// What the kernel took and the process has not heard of.
-    under_way: BTreeSet<u64>,
+    /// `user_data` of requests whose completion the process has not taken.
+    in_flight: BTreeSet<u64>,
     unfinished: VecDeque<(u64, i32)>,
     visible: VecDeque<(u64, i32)>,
     quiet: bool,
 }
 
-impl Lists {
-    /// A request has ended; whether the descriptor is written.
+impl RingState {
+    /// Adds a completion; returns whether to signal the descriptor.
     pub(crate) fn post(&mut self, user_data: u64, result: i32) -> bool {
-        let tells = self.unfinished.is_empty() && !self.quiet;
+        let signals = self.unfinished.is_empty() && !self.quiet;
         self.unfinished.push_back((user_data, result));
-        tells
+        signals
     }
 
-    fn show(&mut self) {
+    fn make_visible(&mut self) {
         while self.visible.len() < VISIBLE
             && let Some(completion) = self.unfinished.pop_front()
         {
@@ -56,17 +57,17 @@ impl Lists {
     }
 }
 
-/// A kernel's face for a process that uses io_uring.
+/// The io_uring of an iothread.
 pub struct Ring(Kernel);
 
 impl Ring {
     /// A new ring.
     #[must_use]
     pub fn new(kernel: &Kernel, entries: u32) -> Self {
-        kernel.set_uring(Some(Lists {
+        kernel.set_uring(Some(RingState {
             entries,
             submission: VecDeque::new(),
-            under_way: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             unfinished: VecDeque::new(),
             visible: VecDeque::new(),
             quiet: true,
@@ -74,7 +75,7 @@ impl Ring {
         Ring(kernel.clone())
     }
 
-    fn lists<T>(&self, with: impl FnOnce(&mut Lists) -> T) -> T {
+    fn ring<T>(&self, with: impl FnOnce(&mut RingState) -> T) -> T {
         with(self.0.state().uring(self.0.iothread()))
     }
 }
@@ -85,7 +86,7 @@ fn to_usize(number: u64) -> usize {
 
 /// # Safety
 /// The array of a vectored request is valid.
-unsafe fn read(words: [u64; 8]) -> Entry {
+unsafe fn decode(words: [u64; 8]) -> Entry {
     let [low, offset, addr, length, user_data, ..] = words;
     let (opcode, len, flags) = (low & 0xff, length & 0xffff_ffff, length >> 32);
     let stable = flags == u64::from(libc::RWF_DSYNC.unsigned_abs());
@@ -93,7 +94,7 @@ unsafe fn read(words: [u64; 8]) -> Entry {
         READ | READV => Does::Read,
         WRITE | WRITEV => Does::Write { stable },
         FSYNC => Does::Flush,
-        // Its length is where others have an address.
+        // fallocate has its length in the field that others use for the address.
         FALLOCATE => Does::Zeroes {
             len: to_usize(addr),
         },
@@ -116,15 +117,15 @@ unsafe fn read(words: [u64; 8]) -> Entry {
 // SAFETY: buffers are only touched when the simulator completes a request, and not after `finish` has ended them all.
 unsafe impl SimulatedRing for Ring {
     fn entries(&self) -> u32 {
-        self.lists(|lists| lists.entries)
+        self.ring(|ring| ring.entries)
     }
 
     unsafe fn push(&mut self, entry: [u64; 8]) {
         // SAFETY: our caller promises the same.
-        let entry = unsafe { read(entry) };
-        self.lists(|lists| {
-            lists.submission.push_back(entry);
-            assert!(lists.submission.len() <= lists.entries as usize, "overrun");
+        let entry = unsafe { decode(entry) };
+        self.ring(|ring| {
+            ring.submission.push_back(entry);
+            assert!(ring.submission.len() <= ring.entries as usize, "overrun");
         });
     }
 
@@ -134,10 +135,13 @@ unsafe impl SimulatedRing for Ring {
         let answer = state.answers.pop_front();
         let taken = answer.unwrap_or(Ok(count))?.min(count);
         for _ in 0..taken {
-            let lists = state.uring(self.0.iothread());
-            let entry = lists.submission.pop_front().expect("so many were pushed");
-            let new = lists.under_way.insert(entry.user_data);
-            assert!(new, "a name is used twice at the same time");
+            let ring = state.uring(self.0.iothread());
+            let entry = ring
+                .submission
+                .pop_front()
+                .expect("enough entries were pushed");
+            let new = ring.in_flight.insert(entry.user_data);
+            assert!(new, "user_data is used twice at the same time");
             let first = entry.buffers.first();
             state.came.extend(first.map(|(address, _)| *address));
             let Entry {
@@ -151,7 +155,7 @@ unsafe impl SimulatedRing for Ring {
         }
         drop(state);
         if finish {
-            self.lists(Lists::show);
+            self.ring(RingState::make_visible);
         }
         Ok(taken)
     }
@@ -159,36 +163,36 @@ unsafe impl SimulatedRing for Ring {
     fn finish(&mut self, wait: bool) {
         let mut state = self.0.state();
         if wait {
-            // The process ends: what becomes of its requests was decided before, and nobody hears of them.
+            // The process ends: its requests were decided before, and their completions are lost.
             state.disk.forget(self.0.iothread());
-            let lists = state.uring(self.0.iothread());
-            lists.unfinished.clear();
-            lists.visible.clear();
-            let left = lists.under_way.iter();
+            let ring = state.uring(self.0.iothread());
+            ring.unfinished.clear();
+            ring.visible.clear();
+            let left = ring.in_flight.iter();
             let ended = -Errno::CANCELED.raw_os_error();
-            lists.visible = left.map(|user_data| (*user_data, ended)).collect();
+            ring.visible = left.map(|user_data| (*user_data, ended)).collect();
             return;
         }
-        state.uring(self.0.iothread()).show();
+        state.uring(self.0.iothread()).make_visible();
     }
 
     fn unfinished(&self) -> bool {
-        self.lists(|lists| !lists.unfinished.is_empty())
+        self.ring(|ring| !ring.unfinished.is_empty())
     }
 
     fn visible(&self) -> usize {
-        self.lists(|lists| lists.visible.len())
+        self.ring(|ring| ring.visible.len())
     }
 
     fn take(&mut self) -> Option<(u64, i32)> {
-        self.lists(|lists| {
-            let taken = lists.visible.pop_front()?;
-            lists.under_way.remove(&taken.0);
+        self.ring(|ring| {
+            let taken = ring.visible.pop_front()?;
+            ring.in_flight.remove(&taken.0);
             Some(taken)
         })
     }
 
     fn set_quiet(&mut self, quiet: bool) {
-        self.lists(|lists| lists.quiet = quiet);
+        self.ring(|ring| ring.quiet = quiet);
     }
 }
