@@ -14,8 +14,6 @@ pub mod deadline;
 pub mod events;
 #[cfg(feature = "process")]
 pub mod fds;
-#[cfg(feature = "process")]
-pub mod folder;
 #[cfg(feature = "vhost-user")]
 pub mod guest;
 #[cfg(feature = "limited-host")]

@@ -1,5 +1,7 @@
 //! Programs as processes: started, watched, ended by signals, and never left behind.
 
+mod folder;
+
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,8 +17,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::deadline::Deadline;
 pub use crate::deadline::STUCK_AFTER;
 use crate::events::becomes_readable;
-pub use crate::folder::Folder;
 use crate::sockets::try_connect;
+pub use folder::Folder;
 
 /// The `blockplane` that Cargo built with the running test.
 ///

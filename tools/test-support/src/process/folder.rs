@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::{Ended, Process, measuring_program, program};
+use super::{Ended, Process, measuring_program, program};
 
 /// A folder in which a program runs, removed at the end.
 #[derive(Debug)]
