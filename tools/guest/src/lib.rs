@@ -23,7 +23,6 @@
 mod attach;
 mod boot_disk;
 mod cache;
-mod command;
 mod contest;
 mod cpio;
 mod debian;
@@ -43,10 +42,8 @@ mod parts;
 mod progress;
 mod qemu;
 mod report;
-mod running;
 mod scenario;
 mod server;
-mod server_log;
 mod silence;
 
 pub use boot_disk::boot_disk;

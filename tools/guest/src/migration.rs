@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::attach;
 use crate::error::{Error, Result};
-use crate::monitor::ask;
+use crate::monitor::query;
 use crate::qemu::{Guest, Machine};
 use crate::server::Server;
 
@@ -41,14 +41,13 @@ impl Movable<'_> {
         next.incoming = Some(incoming.clone());
         let child = self.guest.start_next(&next)?;
         let qmp = |socket: &Path, command: &str, arguments: &str| {
-            ask(socket, command, arguments)
+            query(socket, command, arguments)
                 .map_err(Error::io(format!("{command} {arguments} in QEMU")))
         };
         // Files of sockets are there before somebody listens; its monitor answers when all is.
-        wait_until(
-            "QEMU listens",
-            || Ok(ask(&to, "query-status", "{}").is_ok()),
-        )?;
+        wait_until("QEMU listens", || {
+            Ok(query(&to, "query-status", "{}").is_ok())
+        })?;
         qmp(&from, "migrate-set-parameters", PARAMETERS)?;
         let uri = format!(r#"{{"uri": "unix:{}"}}"#, incoming.display());
         qmp(&from, "migrate", &uri)?;

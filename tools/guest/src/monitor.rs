@@ -1,66 +1,30 @@
-//! One command to the monitor of a server or of QEMU, in QMP.
+//! QMP client for one command to a monitor of a server or of QEMU.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::server::Server;
 
-/// Only a program that hangs takes it.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for a reply; only a hanging program reaches it.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server's monitor is beside the socket of its disk.
-pub(crate) fn beside(socket: &Path) -> PathBuf {
-    socket.with_file_name("qmp.sock")
-}
-
-impl Server {
-    /// Carries out a command of its monitor; `arguments` are JSON.
-    ///
-    /// # Errors
-    /// [`Error::Server`] with what the server says.
-    pub fn execute(&self, command: &str, arguments: &str) -> Result<()> {
-        self.query(command, arguments).map(drop)
-    }
-
-    /// Carries out a command of its monitor, and returns the reply, in JSON.
-    ///
-    /// # Errors
-    /// See [`Server::execute`].
-    pub fn query(&self, command: &str, arguments: &str) -> Result<String> {
-        ask(&beside(&self.socket()), command, arguments)
-            .map_err(|error| self.failed(format!("{command} {arguments}: {error}")))
-    }
-
-    /// Gives the disk another size, over its monitor.
-    ///
-    /// # Errors
-    /// See [`Server::execute`].
-    pub fn resize(&self, size_bytes: u64) -> Result<()> {
-        self.execute(
-            "block_resize",
-            &format!(r#"{{"node-name": "d", "size": {size_bytes}}}"#),
-        )
-    }
-}
-
-/// Carries out a command of QEMU's monitor at `socket`, see [`Boot::monitor`](crate::Boot::monitor);
+/// Executes a command of QEMU's monitor at `socket`, see [`Boot::monitor`](crate::Boot::monitor);
 /// `arguments` are JSON.
 ///
 /// # Errors
-/// [`Error::Io`] with what QEMU says.
+/// [`Error::Io`] with the error that QEMU replies.
 pub fn execute(socket: &Path, command: &str, arguments: &str) -> Result<()> {
-    ask(socket, command, arguments)
+    query(socket, command, arguments)
         .map(drop)
         .map_err(Error::io(format!("{command} {arguments} in QEMU")))
 }
 
 /// Sends a command and returns its reply.
-pub(crate) fn ask(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
+pub(crate) fn query(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let mut reply = String::new();
     for message in [
@@ -72,7 +36,7 @@ pub(crate) fn ask(socket: &Path, command: &str, arguments: &str) -> io::Result<S
             let line = lines
                 .next()
                 .ok_or_else(|| io::Error::other("the monitor has closed the connection"))??;
-            // The greeting and events are none of these.
+            // Skips the greeting and events.
             if line.starts_with(r#"{"return""#) {
                 reply = line;
                 break;

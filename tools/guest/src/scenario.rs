@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::qemu::{self, Guest, Machine, Start};
 use crate::report::Report;
 use crate::server::Server;
-use crate::server_log;
+use crate::server::warnings;
 
 /// Far more than the 15 s that a guest takes on an idle core: reached only if something hangs.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -321,7 +321,7 @@ impl<'a> Boot<'a> {
         );
         let logged = self.server.log().unreported();
         let mut report = report.map_err(|error| error.with_daemon_log(&logged))?;
-        report.set_daemon_warnings(server_log::warnings(&logged));
+        report.set_daemon_warnings(warnings(&logged));
         Ok(report)
     }
 

@@ -3,6 +3,11 @@
 //! It is blockplane, or qemu-storage-daemon to see whether a finding is ours or everybody's:
 //! set `BLOCKPLANE_TEST_SERVER=qsd`.
 
+mod command_line;
+mod log;
+mod options;
+mod process;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -14,12 +19,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cache::target_dir;
-use crate::command::{daemon_command, serve_command};
-use crate::device::Device;
-use crate::error::{Error, Result, find_program, run};
-use crate::running::Running;
-use crate::server_log::{ServerLog, warnings};
+use crate::error::{Error, Result};
+use crate::monitor;
+use command_line::{daemon_command, serve_command};
+use log::ServerLog;
+use process::ServerProcess;
+
+pub(crate) use log::warnings;
+pub use options::{Program, ServerOptions, blockplane, blockplane_bench};
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
@@ -27,110 +34,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// What qemu-storage-daemon reports; it cannot be changed there.
 const QSD_SERIAL: &str = "vhost_user_blk";
 
-/// Which server, and where its program is.
-#[derive(Clone, Debug)]
-pub enum Program {
-    /// `blockplane serve`.
-    Blockplane(PathBuf),
-    /// qemu-storage-daemon, for comparison.
-    QemuStorageDaemon(PathBuf),
-}
-
-/// The server that tests use: `BLOCKPLANE_BIN`, or a fresh build; qemu-storage-daemon if
-/// `BLOCKPLANE_TEST_SERVER` is `qsd`.
-///
-/// # Errors
-/// [`Error::CommandFailed`] if the build fails, [`Error::MissingProgram`].
-pub fn blockplane() -> Result<Program> {
-    if std::env::var_os("BLOCKPLANE_TEST_SERVER").is_some_and(|server| server == "qsd") {
-        return find_program("qemu-storage-daemon", "qemu-system-common")
-            .map(Program::QemuStorageDaemon);
-    }
-    if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
-        return Ok(Program::Blockplane(PathBuf::from(path)));
-    }
-    built("blockplane", "blockplane").map(Program::Blockplane)
-}
-
-/// The measuring program that belongs to it: `BLOCKPLANE_BENCH_BIN`, or a fresh build.
-///
-/// # Errors
-/// [`Error::CommandFailed`] if the build fails.
-pub fn blockplane_bench() -> Result<PathBuf> {
-    match std::env::var_os("BLOCKPLANE_BENCH_BIN") {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => built("bench", "blockplane-bench"),
-    }
-}
-
-/// Has cargo build a program of this package.
-fn built(package: &str, program: &str) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = target_dir();
-    run(Command::new(cargo)
-        .args(["build", "--quiet", "--package", package, "--bin", program])
-        .arg("--target-dir")
-        .arg(&target)
-        .current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    Ok(target.join("debug").join(program))
-}
-
-/// A disk to serve.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// The image; created if it does not exist.
-    pub disk: PathBuf,
-    /// Whether there is nothing behind the disk: what is written is lost, and reads bring what was in memory. Needs a
-    /// monitor.
-    pub null: bool,
-    /// Its size.
-    pub size_bytes: u64,
-    /// Virtqueues; at least 1.
-    pub num_queues: u16,
-    /// At most 20 letters or digits.
-    pub serial: String,
-    /// Whether the guest may write.
-    pub read_only: bool,
-    /// Packed queues, offered by the server and asked for by the VMM. Not with qemu-storage-daemon,
-    /// which has none.
-    pub packed: bool,
-    /// Whether it has a monitor, for [`Server::execute`].
-    pub monitor: bool,
-    /// Whether requests wait that find no space for the image, until its monitor is told that there is.
-    pub waits_for_space: bool,
-    /// How the image is locked, if not as servers do by default. Not with `blockplane serve`.
-    pub locking: Option<&'static str>,
-    /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
-    pub faults: bool,
-    /// How a guest sees the disk.
-    pub device: Device,
-}
-
-impl ServerOptions {
-    /// A writable disk with one queue.
-    #[must_use]
-    pub fn new(disk: &Path, size_bytes: u64) -> Self {
-        Self {
-            disk: disk.to_owned(),
-            null: false,
-            size_bytes,
-            num_queues: 1,
-            serial: "BP-GUEST-0001".to_owned(),
-            read_only: false,
-            packed: false,
-            monitor: false,
-            waits_for_space: false,
-            locking: None,
-            faults: false,
-            device: Device::VirtioBlk,
-        }
-    }
-}
-
 /// A running server; killed when dropped without [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
-    child: Mutex<Running>,
+    process: Mutex<ServerProcess>,
     program: Program,
     command: String,
     log: ServerLog,
@@ -156,7 +63,7 @@ impl Server {
         let child = spawn(&mut command, &log)?;
         let is_qsd = matches!(program, Program::QemuStorageDaemon(_));
         let server = Self {
-            child: Mutex::new(Running::Ours(child)),
+            process: Mutex::new(ServerProcess::Child(child)),
             program: program.clone(),
             command: format!("{command:?}"),
             log,
@@ -189,7 +96,7 @@ impl Server {
     /// The process.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.child().id()
+        self.process().id()
     }
 
     /// The serial number that a guest sees.
@@ -225,7 +132,7 @@ impl Server {
     /// # Errors
     /// [`Error::Server`] with its output.
     pub fn check_running(&self) -> Result<()> {
-        let ended = self.child().try_wait();
+        let ended = self.process().try_wait();
         match ended.map_err(Error::io("wait for the server"))? {
             None => Ok(()),
             Some(status) => Err(self.failed(format!("ended by itself: {status}"))),
@@ -241,12 +148,12 @@ impl Server {
         self.check_running()?;
         let deadline = Instant::now() + SERVER_LIMIT;
         loop {
-            let mut child = self.child();
+            let mut child = self.process();
             // One that has ended cannot be killed.
             let _ = child.kill();
             child.wait().map_err(Error::io("wait for the server"))?;
             let mut command = command(&self.program, &self.options, &self.socket())?;
-            *child = Running::Ours(spawn(&mut command, &self.log)?);
+            *child = ServerProcess::Child(spawn(&mut command, &self.log)?);
             drop(child);
             match self.wait_until_listening() {
                 Err(_) if Instant::now() < deadline => {}
@@ -255,8 +162,58 @@ impl Server {
         }
     }
 
-    pub(crate) fn child(&self) -> MutexGuard<'_, Running> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Executes a command on its monitor; `arguments` are JSON.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with the error that the server replies.
+    pub fn execute(&self, command: &str, arguments: &str) -> Result<()> {
+        self.query(command, arguments).map(drop)
+    }
+
+    /// Executes a command on its monitor and returns the reply, in JSON.
+    ///
+    /// # Errors
+    /// See [`Server::execute`].
+    pub fn query(&self, command: &str, arguments: &str) -> Result<String> {
+        monitor::query(&monitor_socket(&self.socket()), command, arguments)
+            .map_err(|error| self.failed(format!("{command} {arguments}: {error}")))
+    }
+
+    /// Resizes the disk, over its monitor.
+    ///
+    /// # Errors
+    /// See [`Server::execute`].
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        self.execute(
+            "block_resize",
+            &format!(r#"{{"node-name": "d", "size": {size_bytes}}}"#),
+        )
+    }
+
+    /// Replaces the process by a live upgrade to the same program, and waits for its end. Needs a monitor.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the upgrade is refused, [`Error::Io`].
+    pub fn upgrade(&self) -> Result<()> {
+        let before = self.id();
+        let reply = self.query("upgrade", "{}")?;
+        let number = reply.split(r#""pid":"#).nth(1).unwrap_or_default();
+        let number = number.trim_start();
+        let number = number.split(|char: char| !char.is_ascii_digit()).next();
+        let id = number.and_then(|number| number.parse().ok());
+        let id = id.ok_or_else(|| self.failed(format!("unexpected reply {reply}")))?;
+        let successor =
+            ServerProcess::successor(id).map_err(Error::io("open the new server's process"))?;
+        let mut old = std::mem::replace(&mut *self.process(), successor);
+        old.wait().map_err(Error::io("wait for the server"))?;
+        match old.try_wait() {
+            Ok(Some(status)) if status.success() => Ok(()),
+            ended => Err(self.failed(format!("process {before} did not end well: {ended:?}"))),
+        }
+    }
+
+    fn process(&self) -> MutexGuard<'_, ServerProcess> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it with SIGTERM and returns what it printed.
@@ -298,7 +255,7 @@ impl Server {
     fn wait_until_ended(&self) -> Result<ExitStatus> {
         let deadline = Instant::now() + SERVER_LIMIT;
         while Instant::now() < deadline {
-            let ended = self.child().try_wait();
+            let ended = self.process().try_wait();
             if let Some(status) = ended.map_err(Error::io("wait for the server"))? {
                 return Ok(status);
             }
@@ -330,10 +287,15 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Both fail only if it has ended already, which is what we want.
-        let mut child = self.child();
+        let mut child = self.process();
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// The socket of a server's monitor, in the same folder as the socket of its disk.
+fn monitor_socket(disk_socket: &Path) -> PathBuf {
+    disk_socket.with_file_name("qmp.sock")
 }
 
 fn command(program: &Program, options: &ServerOptions, socket: &Path) -> Result<Command> {

@@ -1,20 +1,19 @@
-//! The command lines of servers.
+//! Command lines of servers.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::{ServerOptions, monitor_socket};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::monitor;
-use crate::server::ServerOptions;
 
-/// Of the slow disk: a kernel looks for partitions with many requests on a larger one.
+/// Size of the slow disk: on a larger one a kernel reads many blocks to find partitions.
 const SLOW_DISK_BYTES: u64 = 4096;
 
 /// `blockplane serve`.
-pub(crate) fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
+pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg(&options.disk);
     command.arg("--socket").arg(socket);
@@ -35,7 +34,7 @@ pub(crate) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
         command.arg("--packed");
     }
     if options.read_only {
-        // Which takes the image as it is: creating one and not writing to it would be absurd.
+        // A read-only image must exist, so it needs no size.
         command.arg("--read-only");
     } else {
         command.args(["--size", &options.size_bytes.to_string()]);
@@ -43,8 +42,9 @@ pub(crate) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     command
 }
 
-/// The options that both servers have; theirs has no serial number. They create no images, so we do.
-pub(crate) fn daemon_command(
+/// The command line of `blockplane` or qemu-storage-daemon, in options that both have; the latter has no serial number.
+/// Creates the image, because neither does.
+pub(super) fn daemon_command(
     program: &Path,
     options: &ServerOptions,
     socket: &Path,
@@ -75,8 +75,8 @@ pub(crate) fn daemon_command(
         command.args(["--blockdev", "driver=blkdebug,node-name=b,image=d"]);
     }
     if options.monitor {
-        // Before the export: who sees that listen may rely on the monitor.
-        let path = literal(&monitor::beside(socket).display().to_string());
+        // Before the export: once the export listens, the monitor does too.
+        let path = literal(&monitor_socket(socket).display().to_string());
         command
             .arg("--chardev")
             .arg(format!("socket,id=m,path={path},server=on,wait=off"))
@@ -112,7 +112,7 @@ pub(crate) fn daemon_command(
                  luns.2.node-name=third,luns.2.target=2,luns.2.lun=5",
                 options.num_queues, options.serial
             ));
-            beside(&mut command, options)?;
+            further_disks(&mut command, options)?;
             if let Some(latency) = slow {
                 export.push_str(",luns.3.node-name=slow,luns.3.target=1");
                 slow_disk(&mut command, latency);
@@ -131,7 +131,7 @@ pub(crate) fn daemon_command(
     Ok(command)
 }
 
-/// A node called `slow`, each of whose requests takes so long.
+/// Adds a node `slow` each of whose requests takes `latency`.
 fn slow_disk(command: &mut Command, latency: Duration) {
     command.arg("--blockdev").arg(format!(
         "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={}",
@@ -139,8 +139,8 @@ fn slow_disk(command: &mut Command, latency: Duration) {
     ));
 }
 
-/// What a controller has beside the disk.
-fn beside(command: &mut Command, options: &ServerOptions) -> Result<()> {
+/// The further disks and iothreads of a controller.
+fn further_disks(command: &mut Command, options: &ServerOptions) -> Result<()> {
     for name in ["third", "spare"] {
         let image = options.disk.with_extension(name);
         File::create(&image)

@@ -1,10 +1,10 @@
-//! The daemon's log: everything that its processes print, one after the other, in one file.
+//! Server log: the output of a server and its successors, in one file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the output in an error; a server that logs each request must not fill our memory.
+/// Limit of the output in an error, because a server may log each request.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The file that the processes write to.
