@@ -1,5 +1,5 @@
-//! The main thread once everything is started: it waits for commands of monitors and for the signal
-//! to end, and carries them out one after the other.
+//! The main thread after startup: receives commands of monitors, finished jobs and signals as messages, and handles one
+//! after the other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,81 +16,82 @@ use crate::process::pidfile::PidFile;
 use crate::process::signals::Signals;
 use crate::service::{Service, Watchdog};
 use crate::state::chardev::Chardevs;
-use crate::state::late::Late;
 use crate::state::objects::Objects;
 use crate::state::reports;
+use crate::state::slow_requests::SlowRequestWatchdog;
 use crate::upgrade::Upgrade;
 use crate::upgrade::launcher::Launcher;
 
-/// What other threads tell the main thread.
-pub(crate) enum Mail {
-    /// SIGTERM, SIGINT or SIGHUP has come.
-    Signal,
-    /// The queues of an export that was ended have drained.
-    ExportEnded(String),
-    /// What a command has waited for is there, or a signal asks for something.
-    Do(Job),
-    /// A monitor's client wants something.
+/// A message to the main thread.
+pub(crate) enum Message {
+    /// SIGTERM, SIGINT or SIGHUP was received.
+    Stop,
+    /// The queues of a removed export have drained.
+    ExportDrained(String),
+    /// Work that another thread wants done here: the end of a job, or an upgrade.
+    Run(MainThreadTask),
+    /// A command of a monitor's client.
     Call(Box<Call<Control>>),
 }
 
 /// Work for the main thread.
-pub(crate) type Job = Box<dyn FnOnce(&mut Control) + Send>;
+pub(crate) type MainThreadTask = Box<dyn FnOnce(&mut Control) + Send>;
 
-/// All that the main thread owns.
+/// Everything that the main thread owns.
 pub(crate) struct Control {
-    /// What runs.
+    /// Iothreads, nodes and exports.
     pub objects: Objects,
-    /// A client has said `quit`.
+    /// A client has sent `quit`.
     pub quit: bool,
     pub service: Service,
-    /// Can start another program.
+    /// Starts the program of an upgrade; `None` if its process could not be made.
     pub launcher: Option<Arc<Launcher>>,
-    /// Another program is being started.
+    /// An upgrade is in progress.
     pub upgrading: bool,
-    /// It has everything.
+    /// The new process has taken over; this one only has to exit.
     pub upgraded: Option<Upgrade>,
     pub pidfile: Option<PidFile>,
-    pub mail: Sender<Mail>,
-    inbox: Receiver<Mail>,
-    /// Commands whose threads wait for a disk, and that have to be finished.
-    pub waiting: usize,
-    /// Readable once a signal has come.
-    end: OwnedFd,
-    /// Sockets of monitors, and those that nobody uses.
+    /// For other threads to send messages with.
+    pub messages: Sender<Message>,
+    inbox: Receiver<Message>,
+    /// Jobs that a shutdown waits for.
+    pub pending_jobs: usize,
+    /// Becomes readable when a signal to stop is received.
+    stop_fd: OwnedFd,
+    /// Sockets for monitors, in use or not.
     pub chardevs: Chardevs,
     interface: fn() -> Interface<Control>,
     monitors: Option<Server>,
-    /// As they were opened.
-    pub monitors_opened: Vec<MonitorOptions>,
+    /// Options of all monitors, in the order in which they were added.
+    pub monitor_options: Vec<MonitorOptions>,
     pub metrics: Option<Metrics>,
 }
 
 impl Control {
-    /// Nothing runs yet. From now on a signal is a message. `interface` has the commands of monitors; `upgrade` is called when a
-    /// signal asks for it.
+    /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
+    /// SIGUSR2.
     pub fn new(
         signals: Signals,
         mut service: Service,
         interface: fn() -> Interface<Control>,
         upgrade: fn(&mut Control),
     ) -> Result<Self, Failure> {
-        let (mail, inbox) = channel();
-        // Sending fails only when the main thread is at its end already.
-        let (to_end, to_upgrade, to_drained) = (mail.clone(), mail.clone(), mail.clone());
-        let end = signals.watch(
-            move || drop(to_end.send(Mail::Signal)),
-            move || drop(to_upgrade.send(Mail::Do(Box::new(upgrade)))),
+        let (messages, inbox) = channel();
+        // Sending fails only when the main thread is exiting already.
+        let (stop, start_upgrade, drained) = (messages.clone(), messages.clone(), messages.clone());
+        let stop_fd = signals.watch(
+            move || drop(stop.send(Message::Stop)),
+            move || drop(start_upgrade.send(Message::Run(Box::new(upgrade)))),
         )?;
         let events = Handle::new()?;
         let reports = reports::spawn(events.clone())?;
-        let late = Late::spawn()?;
+        let slow_requests = SlowRequestWatchdog::spawn()?;
         Ok(Control {
             objects: Objects::new(
                 events,
                 reports,
-                late,
-                Arc::new(move |id| drop(to_drained.send(Mail::ExportEnded(id)))),
+                slow_requests,
+                Arc::new(move |id| drop(drained.send(Message::ExportDrained(id)))),
                 service.take_inherited(),
             ),
             quit: false,
@@ -99,37 +100,38 @@ impl Control {
             upgrading: false,
             upgraded: None,
             pidfile: None,
-            mail,
+            messages,
             inbox,
-            waiting: 0,
-            end,
+            pending_jobs: 0,
+            stop_fd,
             chardevs: Chardevs::default(),
             interface,
             monitors: None,
-            monitors_opened: Vec::new(),
+            monitor_options: Vec::new(),
             metrics: None,
         })
     }
 
-    /// A socket for a monitor.
+    /// Adds a socket for a monitor.
     pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
         let inherited = &mut self.objects.inherited;
-        self.chardevs.add(options, inherited, self.end.as_fd())
+        self.chardevs.add(options, inherited, self.stop_fd.as_fd())
     }
 
-    /// One that nobody uses makes place for another of its name.
+    /// Replaces an unused socket by another of the same name.
     pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
         let inherited = &mut self.objects.inherited;
-        self.chardevs.change(options, inherited, self.end.as_fd())
+        self.chardevs
+            .change(options, inherited, self.stop_fd.as_fd())
     }
 
-    /// From now on commands are mail.
+    /// Adds a monitor. Its commands become messages.
     pub fn add_monitor(&mut self, options: &MonitorOptions) -> Result<(), Failure> {
         if self.monitors.is_none() {
-            let mail = self.mail.clone();
+            let messages = self.messages.clone();
             let deliver = move |call| {
-                // Fails only when the program has ended.
-                let _ = mail.send(Mail::Call(Box::new(call)));
+                // Fails only when the main thread has ended.
+                let _ = messages.send(Message::Call(Box::new(call)));
             };
             let interface = Arc::new((self.interface)());
             self.monitors = Some(Server::spawn(
@@ -140,53 +142,53 @@ impl Control {
         }
         if let Some(monitors) = &self.monitors {
             let open = |door| monitors.open(door, options.pretty);
-            self.chardevs.take(&options.chardev, open)?;
-            self.monitors_opened.push(options.clone());
+            self.chardevs.attach_monitor(&options.chardev, open)?;
+            self.monitor_options.push(options.clone());
         }
         Ok(())
     }
 
-    /// While `held`, whoever connects to a monitor waits for this process or for the one that takes over.
-    pub fn hold_monitors(&self, held: bool) {
+    /// While `paused`, monitors accept no clients: those wait for this process, or for the one that takes over.
+    pub fn pause_monitors(&self, paused: bool) {
         if let Some(monitors) = &self.monitors {
-            monitors.pause_accepting(held);
+            monitors.pause_accepting(paused);
         }
     }
 
-    /// Figures are served there.
+    /// Starts to serve metrics at this address.
     pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), Failure> {
         self.serve_metrics_on(addr, None)
     }
 
-    /// The same with the socket of an address that the process before has listened on.
+    /// Starts to serve metrics, on the listening socket that an upgrade has passed on if there is one.
     pub fn serve_metrics_on(
         &mut self,
         addr: &MetricsAddr,
-        handed: Option<OwnedFd>,
+        listener: Option<OwnedFd>,
     ) -> Result<(), Failure> {
-        let metrics = Metrics::start(addr, handed, &mut self.objects.inherited)?;
+        let metrics = Metrics::start(addr, listener, &mut self.objects.inherited)?;
         self.metrics = Some(metrics);
         Ok(())
     }
 
-    /// Carries out commands until it is told to end. The service manager hears that all is ready, and
-    /// that the end begins.
+    /// Handles messages until the daemon is to stop or has been upgraded. Notifies the service manager of readiness, and of
+    /// the beginning of the shutdown.
     pub fn run(&mut self, in_background: bool) {
         self.service.ready(in_background);
         let mut watchdog = self.service.watchdog();
         let mut changed = true;
         while !self.quit && self.upgraded.is_none() {
             if changed {
-                self.show();
+                self.publish_state();
             }
-            let mail = self.next_mail(watchdog.as_mut());
-            // With a hundred disks it takes longer than most answers.
-            changed = !matches!(&mail, Mail::Call(call) if call.is_query());
-            match mail {
-                Mail::Call(call) => call.run(self),
-                Mail::ExportEnded(id) => self.objects.export_ended(&id),
-                Mail::Do(job) => job(self),
-                Mail::Signal => break,
+            let message = self.next_message(watchdog.as_mut());
+            // Queries change nothing. With a hundred disks, publishing takes longer than most replies.
+            changed = !matches!(&message, Message::Call(call) if call.is_query());
+            match message {
+                Message::Call(call) => call.run(self),
+                Message::ExportDrained(id) => self.objects.remove_drained_export(&id),
+                Message::Run(task) => task(self),
+                Message::Stop => break,
             }
         }
         if self.upgraded.is_none() {
@@ -194,20 +196,20 @@ impl Control {
         }
     }
 
-    /// Another process has everything: clients of monitors get their last answers, and nothing else is touched.
-    pub fn leave(mut self) -> ! {
+    /// Exits after an upgrade: clients of monitors receive their last replies, and everything else is left to the new process.
+    pub fn exit_after_upgrade(mut self) -> ! {
         drop(self.monitors.take());
         std::process::exit(0);
     }
 
-    /// A signal to end has come, perhaps while something else is done.
-    pub fn is_to_end(&self) -> bool {
-        let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
+    /// Whether a signal to stop was received, perhaps while the main thread was busy.
+    pub fn stop_requested(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stop_fd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
-    /// Tells the service manager, and those who serve figures, what there is.
-    fn show(&mut self) {
+    /// Updates what the service manager and the metrics show of exports and iothreads.
+    fn publish_state(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.status(exports, iothreads);
         if let Some(metrics) = &self.metrics {
@@ -215,14 +217,14 @@ impl Control {
         }
     }
 
-    /// Waits for mail, and shows meanwhile that everything lives.
-    fn next_mail(&self, watchdog: Option<&mut Watchdog>) -> Mail {
-        // (Without a sender there is no more mail, but there is always our own.)
+    /// Waits for a message, and serves the service manager's watchdog meanwhile.
+    fn next_message(&self, watchdog: Option<&mut Watchdog>) -> Message {
+        // (The channel cannot be closed: `self.messages` is a sender.)
         let Some(watchdog) = watchdog else {
-            return self.inbox.recv().unwrap_or(Mail::Signal);
+            return self.inbox.recv().unwrap_or(Message::Stop);
         };
         loop {
-            // Before the mail: however much there is, the service manager hears of us.
+            // Checked before the inbox, so that many messages do not delay it.
             let left = watchdog.next().saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let iothreads = self
@@ -230,36 +232,36 @@ impl Control {
                     .iothreads
                     .iter()
                     .map(|iothread| &iothread.thread);
-                let ask = || iothreads.map(|t| (t.id().to_owned(), t.ping())).collect();
-                if watchdog.turn(ask) {
+                let ping_all = || iothreads.map(|t| (t.id().to_owned(), t.ping())).collect();
+                if watchdog.turn(ping_all) {
                     self.service.alive();
                 }
                 continue;
             }
             match self.inbox.recv_timeout(left) {
-                Ok(mail) => return mail,
-                Err(RecvTimeoutError::Disconnected) => return Mail::Signal,
+                Ok(message) => return message,
+                Err(RecvTimeoutError::Disconnected) => return Message::Stop,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// The orderly end. Clients of monitors see theirs when all is done. Commands that wait for a disk that is
-    /// there are done first; others are refused, by being dropped.
+    /// The orderly shutdown. Jobs that are changing a disk are finished first; commands that have not begun are refused by
+    /// dropping them. Connections of monitors are closed last.
     pub fn shut_down(mut self) -> Result<(), Failure> {
-        // Some wait for requests that a filter delays until their queue stops.
+        // Some jobs wait for requests that a filter delays until their queue stops.
         self.objects.begin_stop();
-        while self.waiting > 0 {
+        while self.pending_jobs > 0 {
             match self.inbox.recv() {
-                Ok(Mail::Do(job)) => job(&mut self),
-                Ok(Mail::ExportEnded(id)) => self.objects.export_ended(&id),
-                Ok(Mail::Call(_) | Mail::Signal) => {}
+                Ok(Message::Run(task)) => task(&mut self),
+                Ok(Message::ExportDrained(id)) => self.objects.remove_drained_export(&id),
+                Ok(Message::Call(_) | Message::Stop) => {}
                 Err(_) => break,
             }
         }
         drop(self.inbox);
-        let ended = self.objects.shut_down();
+        let result = self.objects.shut_down();
         drop(self.monitors);
-        ended
+        result
     }
 }

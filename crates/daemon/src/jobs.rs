@@ -1,77 +1,79 @@
-//! Commands that have to wait for a disk: a thread waits, the main thread goes on with other commands and
-//! finishes this one when it hears that the waiting is over.
+//! Jobs: commands that wait for a disk. A thread waits, while the main thread goes on with other commands; when the wait is
+//! over, the main thread finishes the command.
 //!
-//! Nodes that such a command works on are reserved meanwhile ([`crate::state::objects::Objects::reserve`]): no other command changes them.
+//! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::Objects::reserve`]), so that no other command
+//! changes them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use qmp::{Error, Reply};
 use serde_json::json;
 
-use crate::control::{Control, Job, Mail};
+use crate::control::{Control, MainThreadTask, Message};
 
-/// All of it but its begin; without a thread it does not wait, and fails.
-type Rest = Box<dyn FnOnce(Result<(), Error>) -> Job + Send>;
+/// The work of a job's thread: waits, and returns what the main thread does next. If no thread could be started it is called
+/// with the error instead, and does not wait.
+type JobThread = Box<dyn FnOnce(Result<(), Error>) -> MainThreadTask + Send>;
 
-/// What becomes of a command when the program is told to end meanwhile.
+/// What happens to a job that is still waiting when the daemon shuts down.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AtTheEnd {
-    /// The program waits for it: it is at work on a disk that is there.
-    Finish,
-    /// It is no loss: other disks are not held up by it.
-    Leave,
+pub(crate) enum OnShutdown {
+    /// The shutdown waits for it: it is changing a disk.
+    Wait,
+    /// It is abandoned: it has changed nothing yet, and its disk may never answer.
+    Abandon,
 }
 
 impl Control {
-    /// Lets a thread of this name `wait`, and finishes the command with what came of it.
-    pub fn later<T: Send + 'static>(
+    /// Runs `wait` on a thread of this name, then `finish` on the main thread, whose result is the reply to the command.
+    pub fn run_command_job<T: Send + 'static>(
         &mut self,
         thread: String,
-        at_the_end: AtTheEnd,
+        on_shutdown: OnShutdown,
         reply: Reply,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
-        self.wait(thread, at_the_end, wait, move |control, waited| {
+        self.run_job(thread, on_shutdown, wait, move |control, waited| {
             let finished = finish(control, waited);
             reply.send(finished.map(|()| json!({})));
         });
     }
 
-    /// Lets a thread of this name `wait`, and goes on with what came of it: there may be more to wait for.
-    pub fn wait<T: Send + 'static>(
+    /// Runs `wait` on a thread of this name, then `proceed` on the main thread, which may start another job.
+    pub fn run_job<T: Send + 'static>(
         &mut self,
         thread: String,
-        at_the_end: AtTheEnd,
+        on_shutdown: OnShutdown,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
-        go_on: impl FnOnce(&mut Control, Result<T, Error>) + Send + 'static,
+        proceed: impl FnOnce(&mut Control, Result<T, Error>) + Send + 'static,
     ) {
-        let counted = usize::from(at_the_end == AtTheEnd::Finish);
-        let rest: Rest = Box::new(move |ready| {
-            let waited = ready.and_then(|()| {
+        let counted = usize::from(on_shutdown == OnShutdown::Wait);
+        let job: JobThread = Box::new(move |spawned| {
+            let waited = spawned.and_then(|()| {
                 catch_unwind(AssertUnwindSafe(wait))
                     .unwrap_or_else(|_| Err(Error::generic("it panicked: see the log")))
             });
             Box::new(move |control| {
-                control.waiting -= counted;
-                go_on(control, waited);
+                control.pending_jobs -= counted;
+                proceed(control, waited);
             })
         });
-        self.waiting += counted;
-        let mail = self.mail.clone();
-        let (hand_over, taken) = std::sync::mpsc::channel::<Rest>();
+        self.pending_jobs += counted;
+        let messages = self.messages.clone();
+        let (job_sender, job_receiver) = std::sync::mpsc::channel::<JobThread>();
         let spawned = std::thread::Builder::new().name(thread).spawn(move || {
-            if let Ok(rest) = taken.recv() {
-                // Fails only when the program ends without it.
-                let _ = mail.send(Mail::Do(rest(Ok(()))));
+            if let Ok(job) = job_receiver.recv() {
+                // Fails only if the daemon shuts down without waiting for this job.
+                let _ = messages.send(Message::Run(job(Ok(()))));
             }
         });
         match spawned {
-            // Cannot fail: the thread waits for it.
-            Ok(_) => drop(hand_over.send(rest)),
+            // Cannot fail: the thread is receiving.
+            Ok(_) => drop(job_sender.send(job)),
             Err(error) => {
                 let error = Error::generic(format!("no thread to wait on: {error}"));
-                rest(Err(error))(self);
+                job(Err(error))(self);
             }
         }
     }

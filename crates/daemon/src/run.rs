@@ -80,7 +80,7 @@ fn run_until_signalled(
         }
     });
     if control.upgraded.is_some() {
-        control.leave();
+        control.exit_after_upgrade();
     }
     // It goes when all is done.
     let _pidfile = control.pidfile.take();

@@ -123,7 +123,9 @@ impl RunningSocketDevice {
             },
         };
         let until_ns = match self.device.is_connected() {
-            true => self.predictor.poll_until(settings, now_ns, self.progress, turn),
+            true => self
+                .predictor
+                .poll_until(settings, now_ns, self.progress, turn),
             false => 0,
         };
         self.polled = until_ns > now_ns;

@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::iothread::RunnerContext;
 use iothread::event_loop::{
-    HandlerId, Idle, IoThread, Plane, PollSettings, Readiness, Remote, SpawnError, TimerId,
+    HandlerId, Idle, IoThread, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
 };
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::connection::Connection;
@@ -29,7 +29,7 @@ struct Devices {
 
 impl Devices {
     /// Watches what is to be watched now.
-    fn watch(&mut self, cx: &mut PlaneContext<Self>) {
+    fn watch(&mut self, cx: &mut RunnerContext<Self>) {
         self.watches
             .update(cx, &self.server, |watched| watched)
             .unwrap();
@@ -43,12 +43,18 @@ impl Devices {
     }
 }
 
-impl Plane for Devices {
+impl Runner for Devices {
     type Handler = Watched;
     type Timer = ();
     type Message = UnixStream;
 
-    fn ready(&mut self, cx: &mut PlaneContext<Self>, _: HandlerId, watched: Watched, _: Readiness) {
+    fn ready(
+        &mut self,
+        cx: &mut RunnerContext<Self>,
+        _: HandlerId,
+        watched: Watched,
+        _: Readiness,
+    ) {
         match watched {
             Watched::Read => self.server.readable(cx.now_ns()),
             Watched::Write => self.server.writable(),
@@ -57,17 +63,17 @@ impl Plane for Devices {
         self.more = true;
     }
 
-    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {
+    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
         self.more = true;
     }
 
-    fn message(&mut self, cx: &mut PlaneContext<Self>, socket: UnixStream) {
+    fn message(&mut self, cx: &mut RunnerContext<Self>, socket: UnixStream) {
         self.server.connect(socket).unwrap();
         self.watch(cx);
     }
 
-    fn admit(&mut self, cx: &mut PlaneContext<Self>) {
+    fn admit(&mut self, cx: &mut RunnerContext<Self>) {
         if self.more {
             self.more = self.server.run(cx.now_ns());
             self.watch(cx);
@@ -78,10 +84,10 @@ impl Plane for Devices {
         self.more
     }
 
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {}
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {}
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {}
-    fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {}
+    fn complete(&mut self, _: &mut RunnerContext<Self>) {}
+    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn poll(&mut self) -> bool {
         false
     }
@@ -89,10 +95,10 @@ impl Plane for Devices {
         now_ns
     }
     fn learn(&mut self, _: &PollSettings, _: Idle) {}
-    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
-    fn stopped(&mut self, cx: &mut PlaneContext<Self>) {
+    fn stopped(&mut self, cx: &mut RunnerContext<Self>) {
         self.server.disconnect();
         self.watch(cx);
         assert_eq!(cx.handler_count(), 0);
@@ -116,7 +122,7 @@ impl From<SpawnError> for Failed {
 
 #[test]
 fn a_device_shares_a_thread_with_an_event_loop() {
-    let make = |_: &mut PlaneContext<Devices>, _: &Remote<UnixStream>| {
+    let make = |_: &mut RunnerContext<Devices>, _: &Remote<UnixStream>| {
         Ok::<_, Failed>(Devices {
             server: Server::new(Scratch::default()),
             watches: Watches::default(),

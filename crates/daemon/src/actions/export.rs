@@ -11,11 +11,12 @@ use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
+use crate::devices::export_server::ExportServer;
 use crate::devices::queues::Queues;
 use crate::devices::unit::check_writable;
 use crate::devices::virtio_blk::BlkTarget;
-use crate::disk::figures::Figures;
-use crate::disk::shown::{Form, Serving, Shown, ShownDisk};
+use crate::disk::export_stats::ExportStats;
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
@@ -59,7 +60,7 @@ fn start_blk(
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
         read_only: !options.settings.writable,
         write_through: options.settings.writethrough,
-        merge_limits: merging(kind),
+        merge_limits: merge_limits(kind),
         ..DeviceOptions::default()
     };
     let listener = listener(&options.addr, objects)?;
@@ -67,10 +68,10 @@ fn start_blk(
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(policy(kind)));
-    let figures = Figures::new(device.num_queues, device.queue_size, &iothreads);
-    let figures = Arc::new(figures);
+    let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);
+    let stats = Arc::new(stats);
     let device = Arc::new(Device::new(device, node.geometry())?);
-    let node = Shown::new(node);
+    let node = NodeSlot::new(node);
     let timeout = Duration::from_secs(kind.request_timeout);
     let target = BlkTarget {
         device: device.clone(),
@@ -82,14 +83,14 @@ fn start_blk(
             iothreads,
             fixed_buffers: kind.fixed_buffers,
             events: objects.events.clone(),
-            figures: figures.clone(),
+            stats: stats.clone(),
             reports: reports.clone(),
         },
     };
-    let server = objects.serve(listener, Arc::new(target))?;
-    let disk = ShownDisk {
+    let server = objects.spawn_server(listener, Arc::new(target))?;
+    let disk = ExportedDisk {
         name: options.node_name.clone(),
-        form: Form::Blk(device),
+        guest_device: GuestDevice::Blk(device),
         node,
         stats: Vec::new(),
         pr_file: None,
@@ -98,11 +99,11 @@ fn start_blk(
         options: options.clone(),
         disks: vec![disk],
         controller: None,
-        figures,
+        stats,
         reports: Some(reports.clone()),
-        state: ExportState::Serving(Serving::VhostUser(server)),
+        state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
-    objects.late.watch(&reports, timeout);
+    objects.slow_requests.watch(&reports, timeout);
     Ok(())
 }
 
@@ -121,7 +122,7 @@ fn policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
 }
 
 /// What becomes one request.
-pub(crate) fn merging(kind: &VhostUserBlkOptions) -> MergeLimits {
+pub(crate) fn merge_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
     match kind.request_merging {
         true => MergeLimits {
             requests: kind.max_merge_requests.into(),

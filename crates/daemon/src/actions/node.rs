@@ -1,7 +1,7 @@
 //! Nodes from their options.
 //!
-//! Opening a file may take as long as its disk or its server likes. What a monitor asks for is opened on a thread of
-//! its own ([`Opening`]), which touches nothing of what runs.
+//! OpenPlan a file may take as long as its disk or its server likes. What a monitor asks for is opened on a thread of
+//! its own ([`OpenPlan`]), which touches nothing of what runs.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ pub(crate) fn open(
     handover: &mut Handover,
 ) -> Result<(), Failure> {
     let opened = loop {
-        match Opening::plan(options, objects)?.carry_out() {
+        match OpenPlan::plan(options, objects)?.open() {
             Err(error) if handover.waits_for(&error) => {}
             opened => break opened?,
         }
@@ -37,12 +37,12 @@ pub(crate) fn open(
 
 /// The same of a node that the process before has opened.
 pub(crate) fn take_over(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
-    let mut opening = Opening::plan(options, objects)?;
+    let mut opening = OpenPlan::plan(options, objects)?;
     opening.handed = std::mem::take(&mut objects.handed);
     let opened = opening.open_all();
     // Those of nodes to come.
     objects.handed = opening.handed;
-    Opened {
+    OpenedNodes {
         nodes: opened?,
         aio: opening.aio,
     }
@@ -51,7 +51,7 @@ pub(crate) fn take_over(options: &BlockdevOptions, objects: &mut Objects) -> Res
 }
 
 /// A node that is to be opened, with all that this takes.
-pub(crate) struct Opening {
+pub(crate) struct OpenPlan {
     options: BlockdevOptions,
     /// The node that is there already, if it is the one below all.
     below: Option<Arc<Node>>,
@@ -60,17 +60,17 @@ pub(crate) struct Opening {
     aio: AioChoices,
 }
 
-impl Opening {
+impl OpenPlan {
     /// What there has to be is there.
     pub fn plan(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
-        let below = match lowest(options) {
-            Lowest::There { below, active } => {
+        let below = match bottom_node(options) {
+            BottomNode::There { below, active } => {
                 objects.check_active_below(active, below)?;
                 Some(objects.node(below)?)
             }
-            Lowest::File | Lowest::Null => None,
+            BottomNode::File | BottomNode::Null => None,
         };
-        Ok(Opening {
+        Ok(OpenPlan {
             options: options.clone(),
             below,
             handed: HashMap::new(),
@@ -79,8 +79,8 @@ impl Opening {
     }
 
     /// Whether a disk is asked, and may be slow to answer.
-    pub fn may_wait(&self) -> bool {
-        matches!(lowest(&self.options), Lowest::File)
+    pub fn may_block(&self) -> bool {
+        matches!(bottom_node(&self.options), BottomNode::File)
     }
 
     /// The nodes that there will be.
@@ -95,10 +95,10 @@ impl Opening {
     }
 
     /// Opens them.
-    pub fn carry_out(mut self) -> Result<Opened, NodeError> {
+    pub fn open(mut self) -> Result<OpenedNodes, NodeError> {
         let nodes = self.open_all()?;
         let aio = self.aio;
-        Ok(Opened { nodes, aio })
+        Ok(OpenedNodes { nodes, aio })
     }
 
     fn open_all(&mut self) -> Result<Vec<OpenNode>, NodeError> {
@@ -109,12 +109,12 @@ impl Opening {
 }
 
 /// Nodes that were opened, and what was learnt of the host.
-pub(crate) struct Opened {
+pub(crate) struct OpenedNodes {
     nodes: Vec<OpenNode>,
     aio: AioChoices,
 }
 
-impl Opened {
+impl OpenedNodes {
     /// They are there from now on.
     pub fn finish(self, objects: &mut Objects) {
         objects.nodes.extend(self.nodes);
@@ -123,7 +123,7 @@ impl Opened {
 }
 
 /// What a node and all those that are written into it are made of.
-enum Lowest<'a> {
+enum BottomNode<'a> {
     File,
     Null,
     /// A node that is there already; whether the one in front of it is active.
@@ -133,15 +133,15 @@ enum Lowest<'a> {
     },
 }
 
-fn lowest(options: &BlockdevOptions) -> Lowest<'_> {
+fn bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
     match options.driver.child() {
-        Some((_, NodeRef::Name(below))) => Lowest::There {
+        Some((_, NodeRef::Name(below))) => BottomNode::There {
             below,
             active: options.settings.active,
         },
-        Some((_, NodeRef::Inline(inside))) => lowest(inside),
-        None if options.driver.file().is_some() => Lowest::File,
-        None => Lowest::Null,
+        Some((_, NodeRef::Inline(inside))) => bottom_node(inside),
+        None if options.driver.file().is_some() => BottomNode::File,
+        None => BottomNode::Null,
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn open_one(
     }
 }
 
-impl Opening {
+impl OpenPlan {
     /// Opens a node that was written into `parent`, behind those that were written into it.
     fn open_below(
         &mut self,

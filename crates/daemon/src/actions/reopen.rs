@@ -1,7 +1,7 @@
 //! Nodes that are opened anew with other options, or put in front of others, while guests use them.
 //!
 //! Everything that can fail comes first: the new openings are made beside the old ones, by a thread of their own
-//! ([`Opening`]), since a disk or its server may take its time; and they take over the image locks. Then they take the
+//! ([`ReopenPlan`]), since a disk or its server may take its time; and they take over the image locks. Then they take the
 //! old ones' places, one export after the other: its queues finish what they have taken, and go on with the new one.
 
 use std::sync::Arc;
@@ -10,24 +10,25 @@ use block::{Faults, Node, NodeError, NodeOptions, Released};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::actions::node;
+use crate::devices::export_server::ExportFrontEnds;
 use crate::disk::aio::AioChoices;
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::disk::faults;
-use crate::disk::shown::{Form, FrontEnds, Shown, ShownDisk};
 use crate::failure::Failure;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// Nodes that are to be opened anew: all of them or none. Nothing has changed yet.
-pub(crate) struct Opening {
-    planned: Vec<Planned>,
+pub(crate) struct ReopenPlan {
+    planned: Vec<PlannedNode>,
     /// All nodes of their disks: nothing else changes them until it is done.
     reserved: Vec<String>,
     aio: AioChoices,
 }
 
 /// A node that is to get another opening.
-struct Planned {
+struct PlannedNode {
     options: BlockdevOptions,
     /// These are other options than before, perhaps.
     described: bool,
@@ -39,7 +40,7 @@ struct Planned {
 }
 
 /// Nodes that were opened anew, beside the old ones.
-pub(crate) struct Reopen {
+pub(crate) struct ReopenedNodes {
     renewed: Vec<Renewed>,
     aio: AioChoices,
 }
@@ -56,15 +57,18 @@ struct Renewed {
 
 /// An export that shows it to guests.
 struct Shows {
-    node: Shown,
-    form: Form,
+    node: NodeSlot,
+    guest_device: GuestDevice,
     /// None any more of one that ends.
-    front_ends: Option<FrontEnds>,
+    front_ends: Option<ExportFrontEnds>,
 }
 
 /// Finds what there is to open, and reserves the nodes. All options are as given; what a node's options do not say
 /// has its default.
-pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<Opening, Failure> {
+pub(crate) fn plan(
+    objects: &mut Objects,
+    wanted: &[BlockdevOptions],
+) -> Result<ReopenPlan, Failure> {
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
             open.check_free()?;
@@ -79,21 +83,21 @@ pub(crate) fn plan(objects: &mut Objects, wanted: &[BlockdevOptions]) -> Result<
     let below = planned.iter().filter_map(|new| new.below.as_ref());
     reserved.extend(below.map(|below| below.name().to_owned()));
     objects.reserve(&reserved, "blockdev-reopen")?;
-    Ok(Opening {
+    Ok(ReopenPlan {
         planned,
         reserved,
         aio: objects.aio.clone(),
     })
 }
 
-impl Opening {
+impl ReopenPlan {
     /// The nodes that are reserved for it.
     pub fn reserved(&self) -> &[String] {
         &self.reserved
     }
 
     /// Makes the new openings, if the exports can be with them. This waits for the disks.
-    pub fn carry_out(mut self) -> Result<Reopen, Failure> {
+    pub fn open(mut self) -> Result<ReopenedNodes, Failure> {
         let mut renewed: Vec<Renewed> = Vec::new();
         for planned in self.planned {
             let node = planned.open(&renewed, &mut self.aio)?;
@@ -110,7 +114,7 @@ impl Opening {
             });
         }
         for Renewed { node, exports, .. } in &renewed {
-            if node.read_only() && exports.iter().any(|export| export.form.writable()) {
+            if node.read_only() && exports.iter().any(|export| export.guest_device.writable()) {
                 let name = node.name();
                 return Err(format!(
                     "Read-only block node '{name}' cannot support read-write users"
@@ -118,15 +122,15 @@ impl Opening {
                 .into());
             }
             for export in exports {
-                node.use_block_size(export.form.logical_block_size())?;
+                node.use_block_size(export.guest_device.logical_block_size())?;
             }
         }
         let aio = self.aio;
-        Ok(Reopen { renewed, aio })
+        Ok(ReopenedNodes { renewed, aio })
     }
 }
 
-impl Planned {
+impl PlannedNode {
     /// The new node; a window onto one that is opened anew is onto that.
     fn open(&self, renewed: &[Renewed], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
         let options = &self.options;
@@ -169,9 +173,9 @@ impl Planned {
     }
 }
 
-impl Reopen {
+impl ReopenedNodes {
     /// Lets the new openings take the old ones' places. This waits for requests in flight.
-    pub fn carry_out(&self) -> Result<(), Failure> {
+    pub fn replace_old(&self) -> Result<(), Failure> {
         for Renewed { old, .. } in self
             .renewed
             .iter()
@@ -235,7 +239,7 @@ impl Reopen {
 fn shown<'a>(
     objects: &'a Objects,
     node: &'a Node,
-) -> impl Iterator<Item = (&'a Export, &'a ShownDisk)> {
+) -> impl Iterator<Item = (&'a Export, &'a ExportedDisk)> {
     objects.exports.iter().flat_map(move |export| {
         let disks = export.disks.iter();
         let disks = disks.filter(move |disk| disk.name == node.name());
@@ -291,8 +295,8 @@ fn is_made_anew(old: &NodeRef, new: &NodeRef) -> bool {
 }
 
 /// The nodes that are described, and nodes in front of them: nodes come behind those that they are in front of.
-fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned>, Failure> {
-    let mut planned: Vec<Planned> = Vec::new();
+fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, Failure> {
+    let mut planned: Vec<PlannedNode> = Vec::new();
     // Of two descriptions the last one counts.
     let described = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
     let child = |open: &OpenNode| {
@@ -304,7 +308,7 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         let old = open.node.clone();
         let described = described(old.name());
         let below = child(open);
-        let is_onto = |new: &Planned| below.as_deref() == Some(new.old.name());
+        let is_onto = |new: &PlannedNode| below.as_deref() == Some(new.old.name());
         let onto_these = planned.iter().any(is_onto);
         if described.is_none() && !onto_these {
             continue;
@@ -320,13 +324,13 @@ fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Planned
         };
         let exports = shown(objects, &old).map(|(export, disk)| Shows {
             node: disk.node.clone(),
-            form: disk.form.clone(),
+            guest_device: disk.guest_device.clone(),
             front_ends: export.front_ends(),
         });
         let exports = exports.collect();
         let mut options = described.unwrap_or(&open.options).clone();
         options.settings.active = active;
-        planned.push(Planned {
+        planned.push(PlannedNode {
             options,
             described: described.is_some(),
             exports,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use block::{Node, ResizeError};
 
-use crate::disk::shown::{Form, FrontEnds};
+use crate::devices::export_server::ExportFrontEnds;
+use crate::disk::exported_disk::GuestDevice;
 use crate::failure::Failure;
 use crate::state::export::ExportState;
 use crate::state::objects::Objects;
@@ -31,9 +32,9 @@ struct Change {
 
 /// An export that shows it to guests.
 struct Shows {
-    form: Form,
+    guest_device: GuestDevice,
     /// None any more of one that ends.
-    front_ends: Option<FrontEnds>,
+    front_ends: Option<ExportFrontEnds>,
 }
 
 /// Finds what there is to do, and that it can be done.
@@ -61,7 +62,7 @@ impl Resize {
     }
 
     /// Does it. This may wait for requests in flight.
-    pub fn carry_out(&self) -> Result<(), ResizeError> {
+    pub fn apply(&self) -> Result<(), ResizeError> {
         let shrinks = self.shrinks();
         if shrinks {
             self.shrink();
@@ -78,9 +79,9 @@ impl Resize {
             }
             for export in exports {
                 // As large as the node is: after a failure also what was to shrink.
-                let differs = export.form.resize(node.size());
+                let differs = export.guest_device.resize(node.size());
                 if let Some(front_ends) = &export.front_ends
-                    && export.form.has_config()
+                    && export.guest_device.has_config()
                     && (differs || shrinks)
                 {
                     front_ends.notify_config_changed();
@@ -97,7 +98,7 @@ impl Resize {
     fn shrink(&self) {
         for Change { size, exports, .. } in &self.changes {
             for export in exports {
-                export.form.resize(*size);
+                export.guest_device.resize(*size);
             }
         }
         let exports = self.changes.iter().flat_map(|change| &change.exports);
@@ -117,7 +118,7 @@ fn changes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<Change>, Resi
             for export in &objects.exports {
                 let shown = export.disks.iter().filter(|disk| disk.name == node.name());
                 exports.extend(shown.map(|disk| Shows {
-                    form: disk.form.clone(),
+                    guest_device: disk.guest_device.clone(),
                     front_ends: export.front_ends(),
                 }));
             }

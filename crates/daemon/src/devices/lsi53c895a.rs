@@ -15,7 +15,7 @@ use vfio_user::{PciDevice, Server};
 
 use super::queues::tell_connected;
 use super::requests::Requests;
-use crate::disk::figures::Figures;
+use crate::disk::export_stats::ExportStats;
 
 // The places of what is watched.
 const LISTENER: usize = 0;
@@ -29,7 +29,7 @@ const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 /// Who is told what happens.
 pub(crate) struct Told {
     pub events: Handle,
-    pub figures: Arc<Figures>,
+    pub stats: Arc<ExportStats>,
     /// Those of each disk.
     pub disks: Vec<Arc<QueueStats>>,
     /// Of each disk.
@@ -51,7 +51,7 @@ pub(crate) struct LsiController {
 impl LsiController {
     pub fn new(adapter: Adapter, listener: Listener, parked: bool, told: Told) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
-        let queue = told.figures.queues[0].stats.clone();
+        let queue = told.stats.queues[0].stats.clone();
         let requests = Requests::new(adapter.name(), queue, told.disks.clone());
         Ok(LsiController {
             server: Server::new(adapter),
@@ -64,7 +64,7 @@ impl LsiController {
     }
 
     fn stats(&self) -> &QueueStats {
-        &self.told.figures.queues[0].stats
+        &self.told.stats.queues[0].stats
     }
 
     /// Takes the next front-end.
@@ -95,15 +95,13 @@ impl LsiController {
     fn tell_connected(&mut self) {
         let connected = self.server.socket().is_some();
         let name = self.server.device().0.name();
-        let Told {
-            events, figures, ..
-        } = &self.told;
-        if tell_connected(name, connected, figures, events) {
+        let Told { events, stats, .. } = &self.told;
+        if tell_connected(name, connected, stats, events) {
             let size = match connected {
-                true => figures.queue_size,
+                true => stats.queue_size,
                 false => 0,
             };
-            figures.queues[0].stats.size().set(size.into());
+            stats.queues[0].stats.size().set(size.into());
         }
     }
 }
@@ -183,7 +181,7 @@ impl SocketDevice for LsiController {
 
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         let now = self.requests.now();
-        let stats = &self.told.figures.queues[0].stats;
+        let stats = &self.told.stats.queues[0].stats;
         let adapter = self.server.device().0;
         if !adapter.wants_submit() {
             return true;

@@ -11,7 +11,7 @@ use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
-use crate::disk::figures::Figures;
+use crate::disk::export_stats::ExportStats;
 
 /// Where an export's queues run, and who hears of them.
 pub(crate) struct Queues {
@@ -19,7 +19,7 @@ pub(crate) struct Queues {
     pub iothreads: Vec<Arc<DataThread>>,
     pub fixed_buffers: bool,
     pub events: Handle,
-    pub figures: Arc<Figures>,
+    pub stats: Arc<ExportStats>,
     pub reports: Arc<ExportReports>,
 }
 
@@ -40,7 +40,7 @@ impl Queues {
             device,
             queue,
             fixed_buffers: self.fixed_buffers,
-            stats: self.figures.queues[place].stats.clone(),
+            stats: self.stats.queues[place].stats.clone(),
             reports: Some(QueueReports {
                 export: self.reports.clone(),
                 queue: index,
@@ -54,7 +54,7 @@ impl Queues {
 
     /// A front-end has come or gone.
     pub fn connected(&self, connected: bool) {
-        tell_connected(&self.export, connected, &self.figures, &self.events);
+        tell_connected(&self.export, connected, &self.stats, &self.events);
     }
 }
 
@@ -62,10 +62,10 @@ impl Queues {
 pub(crate) fn tell_connected(
     export: &str,
     connected: bool,
-    figures: &Figures,
+    stats: &ExportStats,
     events: &Handle,
 ) -> bool {
-    let changed = figures.connected.swap(connected, Ordering::Relaxed) != connected;
+    let changed = stats.connected.swap(connected, Ordering::Relaxed) != connected;
     if changed {
         let event = match connected {
             true => "BLOCK_EXPORT_CONNECTED",

@@ -24,7 +24,7 @@ pub(crate) struct Asked {
 pub(crate) struct Requests {
     name: QueueName,
     queue: Arc<QueueStats>,
-    /// Figures of each disk.
+    /// ExportStats of each disk.
     disks: Vec<Arc<QueueStats>>,
     /// By slot.
     asked: Vec<Option<Asked>>,
@@ -53,12 +53,12 @@ impl Requests {
     pub fn submitted(&mut self, disk: u32, request: &Request, now: u64) {
         let (disk, slot) = (disk as usize, token::number(request.token));
         let kind = request.op.kind();
-        let figures = &self.disks[disk];
-        figures.in_flight().add(1);
+        let stats = &self.disks[disk];
+        stats.in_flight().add(1);
         if kind == Kind::Write {
             let end = request.offset + request.len;
             self.queue.highest_offset().raise(end);
-            figures.highest_offset().raise(end);
+            stats.highest_offset().raise(end);
         }
         let index = slot as usize;
         if self.asked.len() <= index {

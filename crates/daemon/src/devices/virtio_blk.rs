@@ -9,12 +9,12 @@ use virtio_blk::Device;
 use virtqueue::control::{QueueSetup, StartError};
 
 use super::queues::Queues;
-use crate::disk::shown::Shown;
+use crate::disk::exported_disk::NodeSlot;
 
 /// A virtio-blk device and where its queues run.
 pub(crate) struct BlkTarget {
     pub device: Arc<Device>,
-    pub node: Shown,
+    pub node: NodeSlot,
     pub packed: bool,
     pub stop_timeout: Option<Duration>,
     pub queues: Queues,

@@ -13,12 +13,12 @@ use virtqueue::control::{QueueSetup, StartError};
 
 use super::queues::Queues;
 use super::unit::{unit, world_wide_name};
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
 use crate::disk::pr_file::PrFile;
-use crate::disk::shown::{Form, Shown, ShownDisk, figures_of_unit};
 use crate::failure::Failure;
 
 /// A controller, whoever is connected to it.
-pub(crate) struct Controller {
+pub(crate) struct ScsiController {
     name: String,
     device: Arc<Device>,
     write_through: bool,
@@ -34,14 +34,14 @@ pub(crate) struct Disk {
     address: Address,
     unit: Arc<Unit>,
     name: String,
-    node: Shown,
+    node: NodeSlot,
     /// By iothread.
     stats: Vec<Arc<QueueStats>>,
     reports: Arc<ExportReports>,
     pr_file: Option<Arc<PrFile>>,
 }
 
-impl Controller {
+impl ScsiController {
     pub fn new(
         options: &ExportOptions,
         kind: &VhostUserScsiOptions,
@@ -53,7 +53,7 @@ impl Controller {
             queue_size: kind.queue_size,
             initiator: TransportId::Sas(world_wide_name(options.id.as_bytes())),
         };
-        Ok(Controller {
+        Ok(ScsiController {
             name: options.id.clone(),
             device: Arc::new(Device::new(device)?),
             write_through: options.settings.writethrough,
@@ -68,11 +68,11 @@ impl Controller {
     }
 
     /// Its disks, for those who change them.
-    pub fn shown(&self) -> Vec<ShownDisk> {
+    pub fn exported_disks(&self) -> Vec<ExportedDisk> {
         let disks = self.disks();
-        let disks = disks.iter().map(|disk| ShownDisk {
+        let disks = disks.iter().map(|disk| ExportedDisk {
             name: disk.name.clone(),
-            form: Form::VirtioScsi {
+            guest_device: GuestDevice::VirtioScsi {
                 device: self.device.clone(),
                 address: disk.address,
                 unit: disk.unit.clone(),
@@ -103,15 +103,20 @@ impl Controller {
     }
 
     /// A disk that shows a node, if it can. One that is `awaited` is another process's still.
-    pub fn disk(&self, lun: &LunOptions, node: Arc<Node>, awaited: bool) -> Result<Disk, Failure> {
+    pub fn create_disk(
+        &self,
+        lun: &LunOptions,
+        node: Arc<Node>,
+        awaited: bool,
+    ) -> Result<Disk, Failure> {
         let (unit, pr_file) = unit(&self.name, lun, &node, self.write_through, awaited)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(Disk {
             address: address(lun)?,
             unit,
             name: lun.node_name.clone(),
-            node: Shown::new(node),
-            stats: figures_of_unit(self.iothreads),
+            node: NodeSlot::new(node),
+            stats: unit_stats(self.iothreads),
             reports: Arc::new(reports),
             pr_file,
         })
@@ -148,7 +153,7 @@ fn address(lun: &LunOptions) -> Result<Address, Failure> {
 
 /// A controller and where its queues run.
 pub(crate) struct ScsiTarget {
-    pub controller: Arc<Controller>,
+    pub controller: Arc<ScsiController>,
     pub packed: bool,
     pub queues: Queues,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iothread::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
 use telemetry::queue::QueueStats;
 
-use crate::disk::figures::Figures;
+use crate::disk::export_stats::ExportStats;
 use crate::state::export::Export;
 use crate::state::iothread::Iothread;
 use crate::state::objects::Objects;
@@ -24,7 +24,7 @@ pub(super) struct Seen {
 pub(super) struct SeenExport {
     pub name: String,
     pub node: String,
-    pub figures: Arc<Figures>,
+    pub figures: Arc<ExportStats>,
     /// What becomes of requests that fail, where there is a choice.
     pub reports: Option<Arc<ExportReports>>,
     pub luns: Vec<SeenLun>,
@@ -57,7 +57,7 @@ impl Seen {
         let export = |export: &Export| SeenExport {
             name: export.options.id.clone(),
             node: export.options.node_name.clone(),
-            figures: export.figures.clone(),
+            figures: export.stats.clone(),
             luns: luns(export),
             reports: export.reports.clone(),
         };

@@ -60,7 +60,7 @@ pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error>
         live.add_node(node.node.name(), node.node.read_only())
             .map_err(read)?;
     }
-    for name in &objects.opening {
+    for name in &objects.opening_nodes {
         live.add_node(name, false).map_err(read)?;
     }
     for export in &objects.exports {

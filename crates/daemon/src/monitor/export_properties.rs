@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::errors::refused;
 use super::property::{Class, Tuned};
-use crate::actions::export::merging;
-use crate::disk::shown::Form;
+use crate::actions::export::merge_limits;
+use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
 const WRITABLE: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
@@ -55,9 +55,9 @@ impl Tuned for Export {
             unreachable!("no property of another kind can be changed");
         };
         *kind = Live::vhost_user_blk(kind, json).map_err(|problem| refused(&problem))?;
-        let limits = merging(kind);
+        let limits = merge_limits(kind);
         for disk in &self.disks {
-            if let Form::Blk(device) = &disk.form {
+            if let GuestDevice::Blk(device) = &disk.guest_device {
                 device.set_merging(limits);
             }
         }

@@ -53,7 +53,7 @@ fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
     let export = exports
         .find(|export| export.options.id == id)
         .ok_or_else(|| Error::device_not_found(format!("Device '{id}' not found")))?;
-    let queues = || export.figures.queues.iter().map(|queue| &queue.stats);
+    let queues = || export.stats.queues.iter().map(|queue| &queue.stats);
     if arguments.len() == 1 {
         for (stats, (kind, ..)) in queues().flat_map(|stats| KINDS.map(|kind| (stats, kind))) {
             stats.histograms().set(kind, None);

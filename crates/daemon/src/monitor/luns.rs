@@ -12,10 +12,10 @@ use vhost_user::FrontEnds;
 use super::errors::{failed, live, refused};
 use super::{text, types};
 use crate::control::Control;
-use crate::devices::virtio_scsi::Controller;
-use crate::disk::shown;
+use crate::devices::export_server;
+use crate::devices::virtio_scsi::ScsiController;
 use crate::failure::Failure;
-use crate::jobs::AtTheEnd;
+use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
@@ -44,7 +44,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 
 /// A controller that is served.
 struct Found {
-    controller: Arc<Controller>,
+    controller: Arc<ScsiController>,
     front_ends: FrontEnds,
     writable: bool,
     luns: Vec<LunOptions>,
@@ -66,7 +66,7 @@ fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
     ) {
         (
             Some(controller),
-            Some(shown::FrontEnds::VhostUser(front_ends)),
+            Some(export_server::ExportFrontEnds::VhostUser(front_ends)),
             ExportKind::VhostUserScsi { luns, .. },
         ) => Ok(Found {
             controller: controller.clone(),
@@ -97,7 +97,7 @@ fn change(control: &mut Control, id: &str, change: impl FnOnce(&mut Vec<LunOptio
 /// What is told of its disks is told of those that it has.
 fn show(export: &mut Export) {
     if let Some(controller) = &export.controller {
-        export.disks = controller.shown();
+        export.disks = controller.exported_disks();
     }
 }
 
@@ -138,9 +138,9 @@ fn later(
     if let Err(failure) = control.objects.reserve(&nodes, command) {
         return reply.send(Err(failed(&failure)));
     }
-    control.later(
+    control.run_command_job(
         format!("lun {id}"),
-        AtTheEnd::Finish,
+        OnShutdown::Wait,
         reply,
         carry_out,
         move |control, done| {
@@ -160,7 +160,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(error) => return reply.send(Err(error)),
     };
     let made = control.objects.active_node(&lun.node_name);
-    let disk = match made.and_then(|node| found.controller.disk(&lun, node, false)) {
+    let disk = match made.and_then(|node| found.controller.create_disk(&lun, node, false)) {
         Ok(made) => made,
         Err(failure) => return reply.send(Err(failed(&failure))),
     };

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::errors::{failed, live, refused};
 use super::{text, types};
-use crate::actions::node::{Opened, Opening};
+use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::Control;
-use crate::jobs::AtTheEnd;
+use crate::jobs::OnShutdown;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
@@ -110,32 +110,34 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(error) => return reply.send(Err(error)),
     };
     let names = opening.names();
-    let may_wait = opening.may_wait();
-    let open = move || opening.carry_out().map_err(|error| failed(&error.into()));
+    let may_wait = opening.may_block();
+    let open = move || opening.open().map_err(|error| failed(&error.into()));
     if !may_wait {
         let opened = open().map(|opened| opened.finish(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
     }
     let thread = format!("add {}", names[0]);
-    control.objects.opening.extend(names.iter().cloned());
-    control.later(
+    control.objects.opening_nodes.extend(names.iter().cloned());
+    control.run_command_job(
         thread,
-        AtTheEnd::Leave,
+        OnShutdown::Abandon,
         reply,
         open,
         move |control, opened| {
             let objects = &mut control.objects;
-            objects.opening.retain(|opening| !names.contains(opening));
-            opened.map(|opened: Opened| opened.finish(objects))
+            objects
+                .opening_nodes
+                .retain(|opening| !names.contains(opening));
+            opened.map(|opened: OpenedNodes| opened.finish(objects))
         },
     );
 }
 
-fn plan(objects: &Objects, arguments: &Arguments) -> Result<Opening, Error> {
+fn plan(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = live(objects)?.blockdev(&json);
     let options = options.map_err(|problem| refused(&problem))?;
-    Opening::plan(&options, objects).map_err(|failure| failed(&failure))
+    OpenPlan::plan(&options, objects).map_err(|failure| failed(&failure))
 }
 
 /// It is flushed before it is closed, which may take long; if that fails it stays.
@@ -158,9 +160,9 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         })
     };
     let thread = format!("del {}", goes[0]);
-    control.later(
+    control.run_command_job(
         thread,
-        AtTheEnd::Finish,
+        OnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {
@@ -205,9 +207,9 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
             })
         })
     };
-    control.later(
+    control.run_command_job(
         "inactivate".to_owned(),
-        AtTheEnd::Finish,
+        OnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {

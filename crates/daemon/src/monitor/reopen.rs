@@ -4,9 +4,9 @@ use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 
 use super::errors::{failed, live_without, refused};
 use crate::actions::reopen;
-use crate::actions::reopen::{Opening, Reopen};
+use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::Control;
-use crate::jobs::AtTheEnd;
+use crate::jobs::OnShutdown;
 
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
@@ -27,10 +27,10 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(error) => return reply.send(Err(error)),
     };
     let reserved = opening.reserved().to_vec();
-    control.wait(
+    control.run_job(
         "reopen".to_owned(),
-        AtTheEnd::Leave,
-        move || opening.carry_out().map_err(|failure| failed(&failure)),
+        OnShutdown::Abandon,
+        move || opening.open().map_err(|failure| failed(&failure)),
         move |control, opened| match opened {
             Ok(reopen) => exchange(control, reopen, reserved, reply),
             Err(error) => {
@@ -42,26 +42,26 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
 }
 
 /// Waits for what guests have asked of the old openings.
-fn exchange(control: &mut Control, reopen: Reopen, reserved: Vec<String>, reply: Reply) {
+fn exchange(control: &mut Control, reopen: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
     let carry_out = move || {
-        let done = reopen.carry_out();
+        let done = reopen.replace_old();
         done.map_err(|failure| failed(&failure))?;
         Ok(reopen)
     };
-    let finish = move |control: &mut Control, done: Result<Reopen, Error>| {
+    let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
         control.objects.release(&reserved);
         done.map(|reopen| reopen.finish(&mut control.objects))
     };
-    control.later(
+    control.run_command_job(
         "reopen".to_owned(),
-        AtTheEnd::Finish,
+        OnShutdown::Wait,
         reply,
         carry_out,
         finish,
     );
 }
 
-fn plan(control: &mut Control, arguments: &Arguments) -> Result<Opening, Error> {
+fn plan(control: &mut Control, arguments: &Arguments) -> Result<ReopenPlan, Error> {
     let mut wanted = Vec::new();
     for node in arguments["options"].as_array().into_iter().flatten() {
         let name = node["node-name"]

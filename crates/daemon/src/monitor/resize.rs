@@ -7,7 +7,7 @@ use super::text;
 use crate::actions::resize;
 use crate::actions::resize::Resize;
 use crate::control::Control;
-use crate::jobs::AtTheEnd;
+use crate::jobs::OnShutdown;
 
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
@@ -31,12 +31,12 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let nodes = resize.names();
     let thread = format!("resize {}", text(arguments, "node-name"));
     let carry_out = move || {
-        let done = resize.carry_out();
+        let done = resize.apply();
         done.map_err(|error| failed(&error.into()))
     };
-    control.later(
+    control.run_command_job(
         thread,
-        AtTheEnd::Finish,
+        OnShutdown::Wait,
         reply,
         carry_out,
         move |control, done| {

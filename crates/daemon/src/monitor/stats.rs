@@ -73,7 +73,7 @@ pub(super) fn exports(objects: &Objects) -> Vec<Value> {
 }
 
 fn export(export: &Export, scale: Scale) -> Value {
-    let figures = &export.figures;
+    let figures = &export.stats;
     let queues = figures.queues.iter().enumerate();
     let queues: Vec<Value> = queues
         .map(|(index, queue)| {

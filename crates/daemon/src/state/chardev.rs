@@ -106,7 +106,7 @@ impl Chardevs {
     }
 
     /// A monitor takes one, and says who is there.
-    pub fn take(
+    pub fn attach_monitor(
         &mut self,
         id: &str,
         open: impl FnOnce(Endpoint) -> ClientCount,

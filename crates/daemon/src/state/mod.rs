@@ -3,7 +3,8 @@
 pub(crate) mod chardev;
 pub(crate) mod export;
 pub(crate) mod iothread;
-pub(crate) mod late;
+
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod reports;
+pub(crate) mod slow_requests;

@@ -17,10 +17,10 @@ use vhost_user::{Server, Target};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, polling};
-use super::late::Late;
 use super::node::{OpenNode, busy};
+use super::slow_requests::SlowRequestWatchdog;
+use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
-use crate::disk::shown::Serving;
 use crate::failure::Failure;
 use crate::service::Inherited;
 
@@ -42,13 +42,13 @@ pub(crate) struct Objects {
     /// Hears of what goes wrong on iothreads.
     pub reports: Reports,
     /// Hears of exports whose requests may not take for ever.
-    pub late: Late,
+    pub slow_requests: SlowRequestWatchdog,
     /// Called with the id of an export that was ended, when its queues have drained.
     drained: Arc<dyn Fn(String) + Send + Sync>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
     /// Names of nodes that are being opened: they are taken, and nothing is there yet.
-    pub opening: Vec<String>,
+    pub opening_nodes: Vec<String>,
     pub iothreads: Vec<Iothread>,
 }
 
@@ -57,7 +57,7 @@ impl Objects {
     pub fn new(
         events: Handle,
         reports: Reports,
-        late: Late,
+        slow_requests: SlowRequestWatchdog,
         drained: Arc<dyn Fn(String) + Send + Sync>,
         inherited: Inherited,
     ) -> Self {
@@ -65,14 +65,14 @@ impl Objects {
             aio: AioChoices::default(),
             events,
             reports,
-            late,
+            slow_requests,
             inherited,
             handed: HashMap::new(),
             parked: false,
             drained,
             exports: Vec::new(),
             nodes: Vec::new(),
-            opening: Vec::new(),
+            opening_nodes: Vec::new(),
             iothreads: Vec::new(),
         }
     }
@@ -121,7 +121,7 @@ impl Objects {
     }
 
     /// DeviceSetup front-ends that connect to a socket.
-    pub fn serve(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
+    pub fn spawn_server(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
         match self.parked {
             true => Server::spawn_parked(listener, target),
             false => Server::spawn(listener, target),
@@ -138,7 +138,7 @@ impl Objects {
 
     /// No node of that name is being opened.
     pub fn check_not_opening(&self, name: &str) -> Result<(), Failure> {
-        match self.opening.iter().any(|opening| opening == name) {
+        match self.opening_nodes.iter().any(|opening| opening == name) {
             true => Err(busy(name, "blockdev-add")),
             false => Ok(()),
         }
@@ -269,12 +269,12 @@ impl Objects {
             .into());
         }
         let (drained, name) = (self.drained.clone(), id.to_owned());
-        let (hand_over, taken) = std::sync::mpsc::channel::<Serving>();
+        let (hand_over, taken) = std::sync::mpsc::channel::<ExportServer>();
         let waiting = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
-                if let Ok(serving) = taken.recv() {
-                    serving.end();
+                if let Ok(server) = taken.recv() {
+                    server.drain();
                 }
                 drained(name);
             })?;
@@ -288,7 +288,7 @@ impl Objects {
     }
 
     /// The queues of an export that was ended have drained.
-    pub fn export_ended(&mut self, id: &str) {
+    pub fn remove_drained_export(&mut self, id: &str) {
         self.exports.retain(|export| export.options.id != id);
         self.export_gone(id);
     }
@@ -311,7 +311,7 @@ impl Objects {
         self.begin_stop();
         for export in self.exports.drain(..) {
             match export.state {
-                ExportState::Serving(server) => server.end(),
+                ExportState::Serving(server) => server.drain(),
                 ExportState::Ending(thread) => {
                     if thread.join().is_err() {
                         tracing::error!(

@@ -139,7 +139,9 @@ impl Runner for Scripted {
         }
         let until_ns = self.sources.iter_mut().map(|source| {
             let (progress, turn) = (source.events, source.turn);
-            source.predictor.poll_until(settings, now_ns, progress, turn)
+            source
+                .predictor
+                .poll_until(settings, now_ns, progress, turn)
         });
         until_ns.max().unwrap_or(0)
     }

@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use iothread::event_loop::iothread::PlaneContext;
+use iothread::event_loop::iothread::RunnerContext;
 use iothread::event_loop::{
-    Epoll, HandlerId, Idle, Interest, IoThread, Plane, PollSettings, Readiness,
+    Epoll, HandlerId, Idle, Interest, IoThread, PollSettings, Readiness, Runner,
 };
 
 use super::no_kernel::NoKernel;
@@ -42,12 +42,12 @@ struct Counter {
     failure: Option<io::Error>,
 }
 
-impl Plane for Counter {
+impl Runner for Counter {
     type Handler = ();
     type Timer = ();
     type Message = ();
 
-    fn ready(&mut self, cx: &mut PlaneContext<Self>, id: HandlerId, (): (), _: Readiness) {
+    fn ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, (): (), _: Readiness) {
         self.heard += 1;
         if self.reaction == Reaction::Renew
             && let Some(fd) = cx.delete(id)
@@ -57,13 +57,13 @@ impl Plane for Counter {
         }
     }
 
-    fn expired(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-    fn message(&mut self, _: &mut PlaneContext<Self>, (): ()) {}
-    fn reap(&mut self, _: &mut PlaneContext<Self>) {}
-    fn complete(&mut self, _: &mut PlaneContext<Self>) {}
-    fn notify(&mut self, _: &mut PlaneContext<Self>) {}
-    fn admit(&mut self, _: &mut PlaneContext<Self>) {}
-    fn submit(&mut self, _: &mut PlaneContext<Self>) {}
+    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {}
+    fn complete(&mut self, _: &mut RunnerContext<Self>) {}
+    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn admit(&mut self, _: &mut RunnerContext<Self>) {}
+    fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn busy(&self) -> bool {
         false
     }
@@ -74,10 +74,10 @@ impl Plane for Counter {
         0
     }
     fn learn(&mut self, _: &PollSettings, _: Idle) {}
-    fn park(&mut self, _: &mut PlaneContext<Self>) -> bool {
+    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
-    fn stopped(&mut self, _: &mut PlaneContext<Self>) {}
+    fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
 }
 
 /// How the handlers that become ready are told.
@@ -131,7 +131,7 @@ impl Dispatch {
             Kernel::None => Box::new(no_kernel.clone()),
         };
         let (mut fds, mut cookies) = (Vec::new(), Vec::new());
-        let register = |cx: &mut PlaneContext<Counter>| {
+        let register = |cx: &mut RunnerContext<Counter>| {
             for audible in audible {
                 let fd = descriptor()?;
                 // Only what is written needs a second descriptor.

@@ -7,10 +7,11 @@ use lsi53c895a::adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
 
+use crate::devices::export_server::ExportServer;
 use crate::devices::lsi53c895a::{LsiController, Told};
 use crate::devices::unit::unit;
-use crate::disk::figures::Figures;
-use crate::disk::shown::{Form, Serving, Shown, ShownDisk, figures_of_unit};
+use crate::disk::export_stats::ExportStats;
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
 use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
@@ -30,7 +31,7 @@ pub(crate) fn start(
     let mut nodes = Vec::new();
     let mut shown = Vec::new();
     let mut reports = Vec::new();
-    let mut figures_of_disks = Vec::new();
+    let mut disk_stats = Vec::new();
     for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
         let (unit, pr_file) = unit(
@@ -46,12 +47,12 @@ pub(crate) fn start(
             lun: number,
             unit: unit.clone(),
         });
-        let stats = figures_of_unit(1);
-        figures_of_disks.push(stats[0].clone());
-        shown.push(ShownDisk {
+        let stats = unit_stats(1);
+        disk_stats.push(stats[0].clone());
+        shown.push(ExportedDisk {
             name: lun.node_name.clone(),
-            form: Form::Scsi(unit),
-            node: Shown::new(node.clone()),
+            guest_device: GuestDevice::Scsi(unit),
+            node: NodeSlot::new(node.clone()),
             stats,
             pr_file,
         });
@@ -62,11 +63,11 @@ pub(crate) fn start(
         ));
         nodes.push(node);
     }
-    let figures = Arc::new(Figures::new(1, TASKS, std::slice::from_ref(iothread)));
+    let stats = Arc::new(ExportStats::new(1, TASKS, std::slice::from_ref(iothread)));
     let told = Told {
         events: objects.events.clone(),
-        figures: figures.clone(),
-        disks: figures_of_disks,
+        stats: stats.clone(),
+        disks: disk_stats,
         reports,
     };
     let controller = LsiController::new(
@@ -80,9 +81,9 @@ pub(crate) fn start(
         options: options.clone(),
         disks: shown,
         controller: None,
-        figures,
+        stats,
         reports: None,
-        state: ExportState::Serving(Serving::Controller(Arc::new(handle))),
+        state: ExportState::Serving(ExportServer::Adapter(Arc::new(handle))),
     });
     Ok(())
 }

@@ -7,10 +7,10 @@ use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
 use super::listener;
+use crate::devices::export_server::ExportServer;
 use crate::devices::queues::Queues;
-use crate::devices::virtio_scsi::{Controller, ScsiTarget};
-use crate::disk::figures::Figures;
-use crate::disk::shown::Serving;
+use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
+use crate::disk::export_stats::ExportStats;
 use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
@@ -23,15 +23,15 @@ pub(crate) fn start(
     objects: &mut Objects,
 ) -> Result<(), Failure> {
     let iothreads = objects.iothreads_of(&options.iothreads)?;
-    let controller = Controller::new(options, kind, iothreads.len(), objects.reports.clone())?;
+    let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
-        controller.insert(controller.disk(lun, node, objects.parked)?)?;
+        controller.insert(controller.create_disk(lun, node, objects.parked)?)?;
     }
     let listener = listener(&options.addr, objects)?;
     let queues = kind.num_queues + FIXED_QUEUES;
-    let figures = Arc::new(Figures::new(queues, kind.queue_size, &iothreads));
+    let stats = Arc::new(ExportStats::new(queues, kind.queue_size, &iothreads));
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let target = ScsiTarget {
         controller: controller.clone(),
@@ -41,18 +41,18 @@ pub(crate) fn start(
             iothreads,
             fixed_buffers: false,
             events: objects.events.clone(),
-            figures: figures.clone(),
+            stats: stats.clone(),
             reports: Arc::new(reports),
         },
     };
-    let server = objects.serve(listener, Arc::new(target))?;
+    let server = objects.spawn_server(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
-        disks: controller.shown(),
+        disks: controller.exported_disks(),
         controller: Some(controller),
-        figures,
+        stats,
         reports: None,
-        state: ExportState::Serving(Serving::VhostUser(server)),
+        state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
     Ok(())
 }

@@ -13,8 +13,9 @@ use super::describe;
 use super::scsi;
 use super::standing::{self, Standing};
 use crate::control::Control;
-use crate::disk::shown::{Form, Serving};
-use crate::jobs::AtTheEnd;
+use crate::devices::export_server::ExportServer;
+use crate::disk::exported_disk::GuestDevice;
+use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::upgrade::Upgrade;
@@ -44,9 +45,9 @@ impl Control {
         };
         tracing::info!("upgrade: a new process is started");
         let starter = launcher.clone();
-        self.wait(
+        self.run_job(
             "upgrade".to_owned(),
-            AtTheEnd::Leave,
+            OnShutdown::Abandon,
             move || Ok(start(&starter, other)),
             move |control, started| {
                 control.upgrading = false;
@@ -56,7 +57,7 @@ impl Control {
                     control.upgraded = Some(*upgrade);
                 } else {
                     launcher.end();
-                    control.hold_monitors(false);
+                    control.pause_monitors(false);
                 }
                 finish(outcome, answer);
             },
@@ -86,7 +87,7 @@ impl Control {
     /// Nothing is half done.
     fn check_free(&self) -> Result<(), String> {
         let objects = &self.objects;
-        if let Some(name) = objects.opening.first() {
+        if let Some(name) = objects.opening_nodes.first() {
             return Err(format!(
                 "node '{name}' is being opened: try again when it is"
             ));
@@ -102,7 +103,7 @@ impl Control {
         for export in &objects.exports {
             let Export {
                 options,
-                figures,
+                stats,
                 reports,
                 state,
                 ..
@@ -113,8 +114,8 @@ impl Control {
                     "export '{id}' is shutting down: try again when it has"
                 ));
             }
-            let is_adapter = matches!(state, ExportState::Serving(Serving::Controller(_)));
-            if is_adapter && figures.connected.load(Ordering::Relaxed) {
+            let is_adapter = matches!(state, ExportState::Serving(ExportServer::Adapter(_)));
+            if is_adapter && stats.connected.load(Ordering::Relaxed) {
                 return Err(standing::is_connected(export));
             }
             let status = reports.as_ref().map(|reports| reports.waiting().status());
@@ -133,7 +134,7 @@ impl Control {
             .iter()
             .map(|chardev| chardev.options())
             .collect();
-        let described = describe::options(&self.objects, &chardevs, &self.monitors_opened);
+        let described = describe::options(&self.objects, &chardevs, &self.monitor_options);
         described.map_err(|error| error.to_string())
     }
 
@@ -142,7 +143,7 @@ impl Control {
         // Commands were carried out meanwhile.
         self.check_free()?;
         // Before guests have to wait.
-        self.hold_monitors(true);
+        self.pause_monitors(true);
         let mut standing = self.stand_still()?;
         let handed = self.hand_over_all(&mut standing, started, launcher);
         if handed.is_err() {
@@ -173,7 +174,7 @@ impl Control {
         let stopped = self.stopped(standing, &mut fds)?;
         fds.send(channel, &Said::Stopped(stopped)).map_err(lost)?;
         self.expect(channel, &Said::Started, launcher)?;
-        if self.is_to_end() {
+        if self.stop_requested() {
             return Err("the daemon is told to end".to_owned());
         }
         channel.send(&Said::Go, &[]).map_err(lost)?;
@@ -237,12 +238,12 @@ impl Control {
                 .exports
                 .iter()
                 .find(|export| export.options.id == *id);
-            let form = found.and_then(|export| Some(&export.disks.first()?.form));
+            let guest_device = found.and_then(|export| Some(&export.disks.first()?.guest_device));
             let connection = standing.hand_over()?;
             exports.push(json!({
                 "id": standing.id,
-                "write-cache": match form {
-                    Some(Form::Blk(device)) => device.cache_mode().into(),
+                "write-cache": match guest_device {
+                    Some(GuestDevice::Blk(device)) => device.cache_mode().into(),
                     _ => Value::Null,
                 },
                 "connection": connection.map(|connection| fds.connection(connection)),

@@ -9,8 +9,8 @@ use iothread::{SocketDeviceCommand, SocketDeviceHandle};
 use vhost_user::{ConnectionHandover, ParkedServer, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
-use crate::devices::virtio_scsi::Controller;
-use crate::disk::shown::Serving;
+use crate::devices::export_server::ExportServer;
+use crate::devices::virtio_scsi::ScsiController;
 use crate::state::export::{Export, ExportState};
 use crate::upgrade::channel::ALIVE;
 
@@ -33,7 +33,7 @@ pub(crate) struct Standing {
 enum How {
     VhostUser {
         parked: ParkedServer,
-        controller: Option<Arc<Controller>>,
+        controller: Option<Arc<ScsiController>>,
     },
     /// Nobody is connected, and nobody is taken.
     Alone(Alone),
@@ -54,7 +54,7 @@ impl Standing {
         let id = export.options.id.clone();
         let how = match &export.state {
             ExportState::Ending(_) => return Ok(None),
-            ExportState::Serving(Serving::VhostUser(server)) => How::VhostUser {
+            ExportState::Serving(ExportServer::VhostUser(server)) => How::VhostUser {
                 parked: park(server, alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
@@ -63,7 +63,7 @@ impl Standing {
                 })?,
                 controller: export.controller.clone(),
             },
-            ExportState::Serving(Serving::Controller(handle)) => {
+            ExportState::Serving(ExportServer::Adapter(handle)) => {
                 let parked = handle.ask(SocketDeviceCommand::Park);
                 // One whose iothread is gone has no front-end either.
                 if parked == Some(false) {

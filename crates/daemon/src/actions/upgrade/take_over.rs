@@ -15,7 +15,8 @@ use super::scsi;
 use crate::actions::export;
 use crate::actions::node;
 use crate::control::Control;
-use crate::disk::shown::{Form, Serving};
+use crate::devices::export_server::ExportServer;
+use crate::disk::exported_disk::GuestDevice;
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::process::pidfile::PidFile;
@@ -184,7 +185,7 @@ fn connect(
         .find(|export| export.options.id == id);
     let Export { disks, state, .. } = found.ok_or(UNCLEAR)?;
     if let (Some(disk), Some(mode)) = (disks.first(), served["write-cache"].as_bool())
-        && let Form::Blk(device) = &disk.form
+        && let GuestDevice::Blk(device) = &disk.guest_device
     {
         device.set_cache_mode(mode);
     }
@@ -192,7 +193,7 @@ fn connect(
         Value::Null => return Ok(None),
         connection => fds.connection(connection)?,
     };
-    let ExportState::Serving(Serving::VhostUser(server)) = state else {
+    let ExportState::Serving(ExportServer::VhostUser(server)) = state else {
         return Err(UNCLEAR.into());
     };
     let taken = server.take_over(connection);
@@ -220,8 +221,8 @@ fn finish(
     objects.inherited.leave(false);
     for export in &objects.exports {
         match &export.state {
-            ExportState::Serving(Serving::VhostUser(server)) => server.resume(),
-            ExportState::Serving(Serving::Controller(controller)) => {
+            ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
+            ExportState::Serving(ExportServer::Adapter(controller)) => {
                 controller.send(SocketDeviceCommand::Unpark);
             }
             ExportState::Ending(_) => {}

@@ -41,7 +41,7 @@ pub(super) fn definition() -> Object {
 pub(super) fn of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
     match export.options.kind.luns() {
         None if export.options.shows(node) => {
-            let queues = export.figures.queues.iter();
+            let queues = export.stats.queues.iter();
             queues.map(|queue| &*queue.stats).collect()
         }
         None => Vec::new(),

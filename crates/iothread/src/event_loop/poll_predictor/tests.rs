@@ -149,7 +149,8 @@ fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
         // Others need the loop every 10 us.
         for step in 0..7 {
             let now_ns = begin_ns + step * 10_000;
-            let until_ns = predictor.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
+            let until_ns =
+                predictor.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
             assert!(round < 3 || until_ns == begin_ns + 70_000);
             predictor.learn(&SETTINGS, found(now_ns + 9_000), round);
         }

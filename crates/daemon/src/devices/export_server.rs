@@ -1,0 +1,100 @@
+//! The server of an export, and access to its front-ends for changes of nodes.
+
+use std::sync::Arc;
+
+use block::Node;
+use iothread::{SocketDeviceCommand, SocketDeviceHandle};
+use vhost_user::Server;
+
+use crate::disk::exported_disk::NodeSlot;
+
+/// The server of an export.
+pub(crate) enum ExportServer {
+    /// A thread of its own has the socket, iothreads have the queues.
+    VhostUser(Server),
+    /// A host adapter: one iothread has the socket and runs the device.
+    Adapter(Arc<SocketDeviceHandle>),
+}
+
+impl ExportServer {
+    /// Stops accepting front-ends if none is connected; false if one is.
+    #[must_use]
+    pub fn stop_if_idle(&self) -> bool {
+        match self {
+            ExportServer::VhostUser(server) => server.stop_if_idle(),
+            ExportServer::Adapter(adapter) => adapter.stop_if_idle(),
+        }
+    }
+
+    /// Stops accepting front-ends and disconnects the present one.
+    pub fn begin_stop(&self) {
+        match self {
+            ExportServer::VhostUser(server) => server.begin_stop(),
+            ExportServer::Adapter(adapter) => adapter.begin_stop(),
+        }
+    }
+
+    /// Waits until all requests in flight have completed, and closes the server.
+    pub fn drain(self) {
+        match self {
+            ExportServer::VhostUser(server) => drop(server),
+            ExportServer::Adapter(adapter) => adapter.stop(),
+        }
+    }
+
+    pub fn front_ends(&self) -> ExportFrontEnds {
+        match self {
+            ExportServer::VhostUser(server) => ExportFrontEnds::VhostUser(server.front_ends()),
+            ExportServer::Adapter(adapter) => ExportFrontEnds::Adapter(adapter.clone()),
+        }
+    }
+}
+
+/// Access to the front-ends of an export, from any thread.
+pub(crate) enum ExportFrontEnds {
+    VhostUser(vhost_user::FrontEnds),
+    Adapter(Arc<SocketDeviceHandle>),
+}
+
+impl ExportFrontEnds {
+    /// Returns when all requests that were admitted before the call have completed.
+    pub fn settle(&self) {
+        match self {
+            ExportFrontEnds::VhostUser(front_ends) => front_ends.settle(),
+            ExportFrontEnds::Adapter(adapter) => {
+                adapter.ask(SocketDeviceCommand::Settle);
+            }
+        }
+    }
+
+    /// Replaces the node behind a disk, and returns when no request uses the old node any more. If both nodes lead to the same
+    /// opened disk, queues do not stop: requests in flight stay on the old node while new ones go to the new one. Otherwise
+    /// requests in flight complete first.
+    pub fn exchange(&self, slot: &NodeSlot, node: &Arc<Node>) {
+        let set = || slot.set(node.clone());
+        match self {
+            ExportFrontEnds::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
+                front_ends.switch(set);
+            }
+            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
+            ExportFrontEnds::Adapter(adapter) if slot.get().shares_disk_with(node) => {
+                set();
+                adapter.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+            }
+            ExportFrontEnds::Adapter(adapter) => {
+                adapter.send(SocketDeviceCommand::Enable(false));
+                adapter.ask(SocketDeviceCommand::Settle);
+                set();
+                adapter.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+                adapter.send(SocketDeviceCommand::Enable(true));
+            }
+        }
+    }
+
+    /// Notifies the present front-end that the configuration space has changed.
+    pub fn notify_config_changed(&self) {
+        if let ExportFrontEnds::VhostUser(front_ends) = self {
+            front_ends.notify_config_changed();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The disks of an export: the node behind each of them, and the device that a guest sees.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::Node;
+use telemetry::queue::QueueStats;
+use virtio_blk::Device;
+use virtio_scsi::Address;
+
+use crate::disk::pr_file::PrFile;
+
+/// The node behind an exported disk. Reopening replaces it.
+#[derive(Clone)]
+pub(crate) struct NodeSlot(Arc<Mutex<Arc<Node>>>);
+
+impl NodeSlot {
+    pub fn new(node: Arc<Node>) -> Self {
+        NodeSlot(Arc::new(Mutex::new(node)))
+    }
+
+    pub fn get(&self) -> Arc<Node> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Replaces the node. Queues that run keep the old one until they are sent the new one.
+    pub fn set(&self, node: Arc<Node>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
+    }
+}
+
+/// The device that a guest sees.
+#[derive(Clone)]
+pub(crate) enum GuestDevice {
+    /// A virtio-blk disk.
+    Blk(Arc<Device>),
+    /// A logical unit of a SCSI controller.
+    Scsi(Arc<scsi::Unit>),
+    /// A logical unit of a virtio-scsi controller, which sends its driver an event when the unit changes.
+    VirtioScsi {
+        device: Arc<virtio_scsi::Device>,
+        address: Address,
+        unit: Arc<scsi::Unit>,
+    },
+}
+
+impl GuestDevice {
+    /// Sets the size against which requests are checked. True if it differs from the size that the guest saw before.
+    pub fn resize(&self, bytes: u64) -> bool {
+        match self {
+            GuestDevice::Blk(device) => device.resize(bytes),
+            GuestDevice::Scsi(unit) => unit.resize(bytes),
+            GuestDevice::VirtioScsi {
+                device, address, ..
+            } => device.resize(*address, bytes),
+        }
+    }
+
+    /// Bytes of a logical block.
+    pub fn logical_block_size(&self) -> u32 {
+        match self {
+            GuestDevice::Blk(device) => device.options().logical_block_size,
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => unit.block_bytes(),
+        }
+    }
+
+    /// Whether guests may write to it.
+    pub fn writable(&self) -> bool {
+        match self {
+            GuestDevice::Blk(device) => !device.options().read_only,
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
+                !unit.options().read_only
+            }
+        }
+    }
+
+    /// Whether its size is in a configuration space. (A SCSI unit reports it by a unit attention.)
+    pub fn has_config(&self) -> bool {
+        matches!(self, GuestDevice::Blk(_))
+    }
+}
+
+/// A disk of an export.
+#[derive(Clone)]
+pub(crate) struct ExportedDisk {
+    /// The node's name.
+    pub name: String,
+    pub guest_device: GuestDevice,
+    pub node: NodeSlot,
+    /// Counters of a SCSI unit, one for each iothread that runs its queues, in their order. Empty for virtio-blk, which is
+    /// counted by [`ExportStats`](crate::disk::export_stats::ExportStats).
+    pub stats: Vec<Arc<QueueStats>>,
+    /// The file that keeps a SCSI unit's persistent reservations.
+    pub pr_file: Option<Arc<PrFile>>,
+}
+
+impl ExportedDisk {
+    /// The SCSI unit; `None` for virtio-blk.
+    pub fn unit(&self) -> Option<&Arc<scsi::Unit>> {
+        match &self.guest_device {
+            GuestDevice::Blk(_) => None,
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => Some(unit),
+        }
+    }
+}
+
+/// Counters of a SCSI unit: one set for each iothread, so that no two threads write the same one.
+pub(crate) fn unit_stats(iothreads: usize) -> Vec<Arc<QueueStats>> {
+    (0..iothreads).map(|_| Arc::default()).collect()
+}

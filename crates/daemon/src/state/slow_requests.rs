@@ -1,0 +1,100 @@
+//! Watchdog for requests that take longer than their export's `request-timeout`. It only finds them; [`super::reports`] logs them
+//! and sends the events.
+//!
+//! A thread of its own, so that iothreads do nothing for it while all requests are fast: the watchdog only wakes queues that
+//! have requests in flight, and those look at the age of each.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use iothread::ExportReports;
+use telemetry::counters::{Clock, Scale};
+
+/// Checks per timeout.
+const CHECKS_PER_TIMEOUT: u32 = 4;
+
+/// An export with a timeout.
+struct WatchedExport {
+    reports: Weak<ExportReports>,
+    timeout: Duration,
+    /// Requests that were admitted before this time, in ticks, have been checked already.
+    checked_until: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    exports: Mutex<Vec<WatchedExport>>,
+    /// Signalled when an export is added.
+    added: Condvar,
+}
+
+/// Handle of the watchdog, to add exports.
+#[derive(Clone)]
+pub(crate) struct SlowRequestWatchdog(Arc<Shared>);
+
+impl SlowRequestWatchdog {
+    /// Starts the thread, which ends with the program.
+    pub fn spawn() -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let of_thread = shared.clone();
+        std::thread::Builder::new()
+            .name("slow-requests".into())
+            .spawn(move || {
+                loop {
+                    wait_and_check(&of_thread);
+                }
+            })?;
+        Ok(SlowRequestWatchdog(shared))
+    }
+
+    /// Watches this export until it is dropped. A timeout of zero means none.
+    pub fn watch(&self, reports: &Arc<ExportReports>, timeout: Duration) {
+        if timeout.is_zero() {
+            return;
+        }
+        self.0.exports().push(WatchedExport {
+            reports: Arc::downgrade(reports),
+            timeout,
+            checked_until: 0,
+        });
+        self.0.added.notify_one();
+    }
+}
+
+impl Shared {
+    fn exports(&self) -> MutexGuard<'_, Vec<WatchedExport>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the next check, and checks all exports once.
+fn wait_and_check(shared: &Shared) {
+    let exports = shared.exports();
+    let shortest = exports.iter().map(|export| export.timeout).min();
+    let mut exports = match shortest {
+        None => shared
+            .added
+            .wait(exports)
+            .unwrap_or_else(PoisonError::into_inner),
+        Some(timeout) => {
+            let period = timeout / CHECKS_PER_TIMEOUT;
+            let waited = shared.added.wait_timeout(exports, period);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        }
+    };
+    exports.retain_mut(|export| {
+        let Some(reports) = export.reports.upgrade() else {
+            return false;
+        };
+        let timeout_ns = u64::try_from(export.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let until = Clock::new()
+            .now()
+            .saturating_sub(Scale::new().to_ticks(timeout_ns));
+        if until > export.checked_until {
+            reports.waiting().look_for_late(export.checked_until, until);
+            export.checked_until = until;
+        }
+        true
+    });
+}
