@@ -111,7 +111,7 @@ fn begin(
 
 /// Goes on for another process, which has told the service manager.
 fn take_over(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure> {
-    actions::upgrade::take_over::take_over(process, control);
+    actions::upgrade::restore::restore(process, control);
     if process.background {
         rustix::process::chdir("/")?;
     }

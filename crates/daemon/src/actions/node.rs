@@ -36,7 +36,7 @@ pub(crate) fn open(
 }
 
 /// The same of a node that the process before has opened.
-pub(crate) fn take_over(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
+pub(crate) fn restore(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
     let mut opening = OpenPlan::plan(options, objects)?;
     opening.handed = std::mem::take(&mut objects.handed);
     let opened = opening.open_all();

@@ -1,18 +1,19 @@
-//! Description of the running daemon as its command line: each option in JSON, with all that was changed since.
+//! Description of the running daemon as command-line options in JSON, with all changes that were made since it started.
 
 use options::{ChardevOptions, DescribeError, MonitorOptions};
 use serde_json::Value;
 
 use crate::state::objects::Objects;
 
-/// All options, in an order in which they can be carried out.
+/// All options, in an order in which they can be applied.
 pub(crate) fn options(
     objects: &Objects,
     chardevs: &[&ChardevOptions],
     monitors: &[MonitorOptions],
 ) -> Result<Vec<String>, DescribeError> {
-    let mut words = Vec::new();
-    let mut add = |option: &str, json: Value| words.extend([option.to_owned(), json.to_string()]);
+    let mut arguments = Vec::new();
+    let mut add =
+        |option: &str, json: Value| arguments.extend([option.to_owned(), json.to_string()]);
     for iothread in &objects.iothreads {
         add("--object", iothread.options.describe()?);
     }
@@ -24,7 +25,7 @@ pub(crate) fn options(
         add("--export", export.options.describe()?);
     }
     for chardev in chardevs {
-        // The client that was waited for has come.
+        // With wait=on, the client that it waited for has connected already.
         let mut chardev = (*chardev).clone();
         chardev.settings.wait = chardev.settings.server.then_some(false);
         add("--chardev", chardev.describe()?);
@@ -32,5 +33,5 @@ pub(crate) fn options(
     for monitor in monitors {
         add("--monitor", monitor.describe()?);
     }
-    Ok(words)
+    Ok(arguments)
 }

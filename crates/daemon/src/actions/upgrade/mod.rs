@@ -1,9 +1,9 @@
-//! Live upgrade: [`hand_over`] is the side of the program that runs, [`take_over`] that of the new one.
+//! Live upgrade: [`handover`] is the old process, [`restore`] the new one.
 
-mod describe;
 #[cfg(test)]
-mod fields;
-mod hand_over;
-mod scsi;
-mod standing;
-pub(crate) mod take_over;
+mod assert_all_differ;
+mod describe;
+mod handover;
+mod quiesced_export;
+pub(crate) mod restore;
+mod scsi_state;

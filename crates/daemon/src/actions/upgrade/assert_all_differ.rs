@@ -1,11 +1,11 @@
-//! For tests: the fields of a struct, to see that a test has thought of each.
+//! For tests of the handover: asserts that two values differ in every field, so that a field that is lost is noticed.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Each field by its name, with its value as text.
-fn fields(of: &impl Debug) -> BTreeMap<String, String> {
-    let text = format!("{of:#?}");
+fn fields(value: &impl Debug) -> BTreeMap<String, String> {
+    let text = format!("{value:#?}");
     let mut fields = BTreeMap::new();
     let mut last = String::new();
     for line in text.lines() {
@@ -24,7 +24,7 @@ fn fields(of: &impl Debug) -> BTreeMap<String, String> {
     fields
 }
 
-/// Asserts that `one` and `other` have nothing in common: what would be lost on the way of the one is seen.
+/// Asserts that no field of `one` equals that of `other`.
 #[track_caller]
 pub(crate) fn assert_all_differ(one: &impl Debug, other: &impl Debug) {
     let (one, other) = (fields(one), fields(other));
@@ -33,16 +33,16 @@ pub(crate) fn assert_all_differ(one: &impl Debug, other: &impl Debug) {
     for (name, value) in one {
         assert_ne!(
             value, other[&name],
-            "{name} is the same in both: a test of handing it over would not see that it is lost"
+            "{name} is the same in both: a test of the handover would not notice that it is lost"
         );
     }
 }
 
 #[test]
 #[should_panic(expected = "b is the same in both")]
-fn a_field_that_is_the_same_is_found() {
+fn a_field_with_equal_values_is_found() {
     #[derive(Debug)]
-    #[expect(dead_code, reason = "only its text is looked at")]
+    #[expect(dead_code, reason = "only its debug text is used")]
     struct Both {
         a: Option<[u8; 2]>,
         b: Option<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! The side of the program that runs: it starts another one, hands everything over, and leaves. Whatever goes wrong
-//! before the other one has all of it, this one goes on.
+//! The old process of a live upgrade: starts the new one, hands everything over to it, and exits. If anything fails before the
+//! new process has taken over, this one resumes serving.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::describe;
-use super::scsi;
-use super::standing::{self, Standing};
+use super::quiesced_export::{self, QuiescedExport};
+use super::scsi_state;
 use crate::control::Control;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
@@ -24,31 +24,31 @@ use crate::upgrade::hear::{expect, gone, hear};
 use crate::upgrade::launcher::{Launcher, Started};
 use crate::upgrade::state::{self, Outgoing};
 
-/// `CLOCK_MONOTONIC`, which all processes have in common.
-pub(crate) fn now_ns() -> u64 {
+/// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
+pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
     part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 impl Control {
-    /// Starts the program anew, or `other`, and lets it take over; `answer` hears what came of it.
+    /// Starts the same program again, or `other`, and hands everything over to it. Calls `on_outcome` with the result.
     pub fn upgrade(
         &mut self,
         other: Option<PathBuf>,
-        answer: impl FnOnce(&Result<Upgrade, String>) + Send + 'static,
+        on_outcome: impl FnOnce(&Result<Upgrade, String>) + Send + 'static,
     ) {
         let begun = self.begin_upgrade();
         let launcher = match begun {
             Ok(launcher) => launcher,
-            Err(why) => return finish(Err(why), answer),
+            Err(why) => return report_outcome(Err(why), on_outcome),
         };
-        tracing::info!("upgrade: a new process is started");
+        tracing::info!("upgrade: starting the new process");
         let starter = launcher.clone();
         self.run_job(
             "upgrade".to_owned(),
             OnShutdown::Abandon,
-            move || Ok(start(&starter, other)),
+            move || Ok(start_process(&starter, other)),
             move |control, started| {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
@@ -59,44 +59,45 @@ impl Control {
                     launcher.end();
                     control.pause_monitors(false);
                 }
-                finish(outcome, answer);
+                report_outcome(outcome, on_outcome);
             },
         );
     }
 
+    /// Checks that an upgrade is possible, and marks it as in progress.
     fn begin_upgrade(&mut self) -> Result<std::sync::Arc<Launcher>, String> {
         if self.upgrading {
-            return Err("an upgrade is under way already: wait for it".to_owned());
+            return Err("an upgrade is in progress already: wait for it".to_owned());
         }
         if std::process::id() == 1 {
             return Err(
-                "this process is the first of its container, which ends with it: run it below an init, or start the container anew"
+                "this process is the first of its container, which ends with it: run it below an init, or restart the container"
                     .to_owned(),
             );
         }
         let launcher = self.launcher.clone();
         let launcher = launcher.ok_or(
-            "no process could be made at the start that starts programs (see the log): restart instead",
+            "the process that starts programs could not be created at startup (see the log): restart instead",
         )?;
-        self.check_free()?;
+        self.check_can_hand_over()?;
         self.description()?;
         self.upgrading = true;
         Ok(launcher)
     }
 
-    /// Nothing is half done.
-    fn check_free(&self) -> Result<(), String> {
+    /// Refuses states that cannot be handed over: nodes in use by a command, exports that are ending, parked requests.
+    fn check_can_hand_over(&self) -> Result<(), String> {
         let objects = &self.objects;
         if let Some(name) = objects.opening_nodes.first() {
             return Err(format!(
-                "node '{name}' is being opened: try again when it is"
+                "node '{name}' is being opened: try again when that is done"
             ));
         }
         for OpenNode { options, busy, .. } in &objects.nodes {
             if let Some(command) = busy {
                 let name = &options.node_name;
                 return Err(format!(
-                    "node '{name}' is busy with a {command}: try again when that is answered"
+                    "node '{name}' is busy with a {command}: try again when that command is done"
                 ));
             }
         }
@@ -111,23 +112,24 @@ impl Control {
             let id = &options.id;
             if matches!(state, ExportState::Ending(_)) {
                 return Err(format!(
-                    "export '{id}' is shutting down: try again when it has"
+                    "export '{id}' is shutting down: try again when that is done"
                 ));
             }
             let is_adapter = matches!(state, ExportState::Serving(ExportServer::Adapter(_)));
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
-                return Err(standing::is_connected(export));
+                return Err(quiesced_export::adapter_is_connected(export));
             }
             let status = reports.as_ref().map(|reports| reports.waiting().status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
                 return Err(format!(
-                    "export '{id}' has requests that wait after an error: end that with block-export-resume, and try again"
+                    "export '{id}' has requests that wait after an error: resume them with block-export-resume, and try again"
                 ));
             }
         }
         Ok(())
     }
 
+    /// All objects, chardevs and monitors as command-line options.
     fn description(&self) -> Result<Vec<String>, String> {
         let chardevs: Vec<_> = self
             .chardevs
@@ -138,64 +140,63 @@ impl Control {
         described.map_err(|error| error.to_string())
     }
 
-    /// Hands everything over to a program that has started.
+    /// Hands everything over to a new process that has started.
     fn hand_over(&mut self, started: &Started, launcher: &Launcher) -> Result<Upgrade, String> {
-        // Commands were carried out meanwhile.
-        self.check_free()?;
-        // Before guests have to wait.
+        // Other commands were executed while the process started.
+        self.check_can_hand_over()?;
+        // Before guests have to wait, since this takes a while.
         self.pause_monitors(true);
-        let mut standing = self.stand_still()?;
-        let handed = self.hand_over_all(&mut standing, started, launcher);
-        if handed.is_err() {
-            // It may have begun to use the queues, and is gone before they go on here.
+        let mut quiesced = self.quiesce_exports()?;
+        let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
+        if upgrade.is_err() {
+            // The new process may use the queues already: it must be gone before they resume here.
             launcher.end();
         }
-        handed
+        upgrade
     }
 
-    fn hand_over_all(
+    fn hand_over_quiesced(
         &mut self,
-        standing: &mut Vec<Standing>,
+        quiesced: &mut Vec<QuiescedExport>,
         started: &Started,
         launcher: &Launcher,
     ) -> Result<Upgrade, String> {
         let channel = &started.channel;
         let mut fds = Outgoing::default();
-        let state = self.state(standing, &mut fds)?;
+        let state = self.state(quiesced, &mut fds)?;
         let lost = |error| gone(&error, launcher);
         fds.send(channel, &Said::State(state)).map_err(lost)?;
         self.expect(channel, &Said::Prepared, launcher)?;
 
-        let begin_ns = now_ns();
-        standing::rest(standing, || self.service.alive())?;
-        // Some of what was in flight may have failed, and waits now.
-        self.check_free()?;
+        let begin_ns = monotonic_ns();
+        quiesced_export::drain(quiesced, || self.service.alive())?;
+        // Requests that were in flight may have failed and be parked now.
+        self.check_can_hand_over()?;
         let mut fds = Outgoing::default();
-        let stopped = self.stopped(standing, &mut fds)?;
+        let stopped = self.stopped(quiesced, &mut fds)?;
         fds.send(channel, &Said::Stopped(stopped)).map_err(lost)?;
         self.expect(channel, &Said::Started, launcher)?;
         if self.stop_requested() {
-            return Err("the daemon is told to end".to_owned());
+            return Err("a signal asks the daemon to stop".to_owned());
         }
         channel.send(&Said::Go, &[]).map_err(lost)?;
 
-        for standing in standing.drain(..) {
-            standing.leave();
+        for export in quiesced.drain(..) {
+            export.leave();
         }
         block::leave_locks(true);
         self.objects.inherited.leave(true);
         let Ok(Some(Said::Gone(end_ns))) = hear(channel, || self.service.alive()) else {
-            // Of one that hangs nothing is left either: front-ends connect to who comes next.
+            // A process that hangs is killed as well: front-ends reconnect to the next one.
             launcher.end();
             tracing::error!(
-                advice =
-                    "start the daemon again; see the log of the new process, and tell who made it",
-                "the new process ended, or hung, right after it had taken over: what it has done is not known, so this one ends as well"
+                advice = "start the daemon again; see the log of the new process, and report it to its makers",
+                "the new process ended, or hung, right after it had taken over: its state is unknown, so this one ends as well"
             );
             std::process::exit(1);
         };
         self.service.main_process(started.pid);
-        // It has seen that we go if it has gone itself.
+        // The service manager knows the new process now. (It may have exited meanwhile.)
         let _ = channel.send(&Said::Go, &[]);
         Ok(Upgrade {
             pid: started.pid,
@@ -203,16 +204,16 @@ impl Control {
         })
     }
 
-    /// No front-end is heard from here on.
-    fn stand_still(&self) -> Result<Vec<Standing>, String> {
+    /// Parks the servers of all exports: from here on no message of a front-end is read.
+    fn quiesce_exports(&self) -> Result<Vec<QuiescedExport>, String> {
         let exports = self.objects.exports.iter();
         exports
-            .filter_map(|export| Standing::of(export, || self.service.alive()).transpose())
+            .filter_map(|export| QuiescedExport::new(export, || self.service.alive()).transpose())
             .collect()
     }
 
-    /// All that the other program needs, and what it goes on with.
-    fn state(&self, standing: &mut [Standing], fds: &mut Outgoing) -> Result<Value, String> {
+    /// Description of everything but the queues, with descriptors.
+    fn state(&self, quiesced: &mut [QuiescedExport], fds: &mut Outgoing) -> Result<Value, String> {
         let too_many = |error: std::io::Error| {
             format!("cannot hand descriptors over: {error}; see `ulimit -n` and `LimitNOFILE=`")
         };
@@ -231,17 +232,17 @@ impl Control {
             sockets.push(json!({"addr": state::addr(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
-        for standing in standing {
-            let id = &standing.id;
+        for export in quiesced {
+            let id = &export.id;
             let found = self
                 .objects
                 .exports
                 .iter()
                 .find(|export| export.options.id == *id);
             let guest_device = found.and_then(|export| Some(&export.disks.first()?.guest_device));
-            let connection = standing.hand_over()?;
+            let connection = export.connection()?;
             exports.push(json!({
-                "id": standing.id,
+                "id": export.id,
                 "write-cache": match guest_device {
                     Some(GuestDevice::Blk(device)) => device.cache_mode().into(),
                     _ => Value::Null,
@@ -270,41 +271,49 @@ impl Control {
         }))
     }
 
-    /// Where the queues have stopped, and what else changes until they have.
-    fn stopped(&self, standing: &mut [Standing], fds: &mut Outgoing) -> Result<Value, String> {
+    /// Stops the queues; description of where they stopped, and of other state that changes until then.
+    fn stopped(
+        &self,
+        quiesced: &mut [QuiescedExport],
+        fds: &mut Outgoing,
+    ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
-        for standing in &mut *standing {
-            let queues = state::bases(&standing.stop());
-            exports.insert(standing.id.clone(), json!({"queues": queues}));
+        for export in &mut *quiesced {
+            let queues = state::bases(&export.stop());
+            exports.insert(export.id.clone(), json!({"queues": queues}));
         }
         for export in &self.objects.exports {
             if let Some(json) = exports.get_mut(&export.options.id) {
-                json["scsi"] = scsi::describe(export, fds)?;
+                json["scsi"] = scsi_state::describe(export, fds)?;
             }
         }
         Ok(exports.into())
     }
 
-    /// Waits until the other program says this.
+    /// Waits for this message from the new process.
     fn expect(&self, channel: &Channel, what: &Said, launcher: &Launcher) -> Result<(), String> {
         expect(channel, what, launcher, || self.service.alive())
     }
 }
 
-/// Starts it, and waits until it says that it has.
-fn start(launcher: &Launcher, other: Option<PathBuf>) -> Result<Started, String> {
+/// Starts the new process, and waits for its first message.
+fn start_process(launcher: &Launcher, other: Option<PathBuf>) -> Result<Started, String> {
     let started = launcher.start(other.as_deref())?;
     expect(&started.channel, &Said::Hello, launcher, || ())?;
     Ok(started)
 }
 
-fn finish(outcome: Result<Upgrade, String>, answer: impl FnOnce(&Result<Upgrade, String>)) {
+/// Logs the outcome of an upgrade, and passes it on.
+fn report_outcome(
+    outcome: Result<Upgrade, String>,
+    on_outcome: impl FnOnce(&Result<Upgrade, String>),
+) {
     match &outcome {
         Ok(Upgrade { pid, pause }) => {
             let pause_us = pause.as_micros();
-            tracing::info!(pid, pause_us, "upgraded: the new process goes on");
+            tracing::info!(pid, pause_us, "upgraded: the new process has taken over");
         }
-        Err(why) => tracing::error!(why, "not upgraded: this process goes on"),
+        Err(why) => tracing::error!(why, "not upgraded: this process keeps serving"),
     }
-    answer(&outcome);
+    on_outcome(&outcome);
 }

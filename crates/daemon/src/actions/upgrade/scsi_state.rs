@@ -1,5 +1,5 @@
-//! State of SCSI controllers and their units beside queues, as JSON: it changes until the last command is done, so it is
-//! handed over when queues have stopped.
+//! State of SCSI controllers and their units as JSON. It changes until the last command completes, so it is described after the
+//! queues have stopped.
 
 use iothread::Errno;
 use scsi::{Nexus, UnitState};
@@ -10,7 +10,7 @@ use crate::disk::pr_file::{OpenedPrFile, PrFile};
 use crate::state::export::Export;
 use crate::upgrade::state::{Incoming, Outgoing, UNCLEAR, list, number};
 
-/// An export that no queue uses; null for one that is a disk by itself.
+/// Describes the SCSI state of an export whose queues have stopped. Without a controller `device` is null.
 pub(crate) fn describe(export: &Export, fds: &mut Outgoing) -> Result<Value, String> {
     let mut units = Vec::new();
     for disk in &export.disks {
@@ -28,7 +28,7 @@ pub(crate) fn describe(export: &Export, fds: &mut Outgoing) -> Result<Value, Str
     Ok(json!({"device": device, "units": units}))
 }
 
-/// Brings it into that state; no queue uses it yet.
+/// Restores that state before queues start.
 pub(crate) fn restore(
     export: &Export,
     json: &Value,
@@ -38,10 +38,10 @@ pub(crate) fn restore(
         let device = read_device(&json["device"])?;
         controller.device().take_over(&device);
     }
-    let mut handed = list(&json["units"])?.iter();
+    let mut described = list(&json["units"])?.iter();
     for disk in &export.disks {
         if let Some(unit) = disk.unit() {
-            let json = handed.next().ok_or(UNCLEAR)?;
+            let json = described.next().ok_or(UNCLEAR)?;
             let state = read_unit(json)?;
             unit.take_over(&state).map_err(|_| UNCLEAR)?;
             if let Some(file) = &disk.pr_file {
@@ -178,13 +178,13 @@ fn flag(json: &Value, name: &str) -> Result<bool, &'static str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 mod tests {
-    use super::super::fields::assert_all_differ;
+    use super::super::assert_all_differ::assert_all_differ;
     use super::*;
 
-    /// Two states that have nothing in common: none of what they have is said, or read, as it usually is. They are written without
-    /// `..`: with a new field this fails until it is handed over.
+    /// Two states that differ in every field, so that none is restored by its default. They are written without `..`: a new
+    /// field does not compile until it is part of the test.
     #[test]
-    fn all_of_it_survives_the_way() {
+    fn every_field_is_restored() {
         let unit = UnitState {
             blocks: 77,
             stopped: true,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_missed() {
+    fn a_missing_field_or_an_unknown_event_is_refused() {
         let mut json = unit_json(&UnitState::default());
         json.as_object_mut().unwrap().remove("generation");
         assert_eq!(read_unit(&json), Err(UNCLEAR));

@@ -1,5 +1,5 @@
-//! The side of a program that was started to go on for another one. Nothing is final before the other one says so:
-//! until then this one only has descriptors beside it, and whatever goes wrong ends this one alone.
+//! The new process of a live upgrade: restores the state of the old one. Until the old process sends `Go`, both hold the same
+//! descriptors and only the old one owns them, so that any failure ends the new process alone.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -10,8 +10,8 @@ use iothread::SocketDeviceCommand;
 use options::{Directive, Invocation, ObjectOptions};
 use serde_json::Value;
 
-use super::hand_over::now_ns;
-use super::scsi;
+use super::handover::monotonic_ns;
+use super::scsi_state;
 use crate::actions::export;
 use crate::actions::node;
 use crate::control::Control;
@@ -27,39 +27,42 @@ use crate::upgrade::PREDECESSOR;
 use crate::upgrade::channel::{Channel, Said};
 use crate::upgrade::state::{self, Incoming, UNCLEAR};
 
-/// How long the other process may take to tell the service manager of this one.
-const FAREWELL_TIME: Duration = Duration::from_secs(5);
+/// Time limit for the old process to announce this one to the service manager.
+const SERVICE_MANAGER_TIME: Duration = Duration::from_secs(5);
 
-/// What a connection is, and of which export.
+/// Restored connections, each with the id of its export.
 type Connections = Vec<(String, vhost_user::RestoredConnection)>;
 
-/// What is opened when nothing can go wrong any more.
-struct Doors {
+/// Parts that are opened after the upgrade can no longer fail.
+struct DeferredParts {
     monitors: Vec<options::MonitorOptions>,
     metrics: Option<OwnedFd>,
     pidfile: Option<(PathBuf, OwnedFd)>,
 }
 
-/// Goes on for the process that has started this one. If that cannot be, this one ends.
-pub(crate) fn take_over(process: &Process<'_>, control: &mut Control) {
+/// Takes over from the process that has started this one. Exits if that fails.
+pub(crate) fn restore(process: &Process<'_>, control: &mut Control) {
     let Some(channel) = PREDECESSOR.get() else {
         return;
     };
-    // Locks and sockets are the other one's.
+    // Locks and sockets still belong to the old process.
     block::leave_locks(true);
     match prepare(channel, control) {
-        Ok((connections, doors)) => finish(channel, process, control, connections, doors),
+        Ok((connections, deferred)) => finish(channel, process, control, connections, deferred),
         Err(error) => {
             crate::upgrade::tell_failed(error.as_ref());
-            tracing::error!(%error, "cannot take over from the process that runs");
-            // Nothing is dropped: all of it is the other one's.
+            tracing::error!(%error, "cannot take over from the running process");
+            // Without dropping anything: all of it still belongs to the old process.
             std::process::exit(1);
         }
     }
 }
 
-/// Everything up to the word that this process is to go on.
-fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doors), Failure> {
+/// Restores everything, up to the message `Go`.
+fn prepare(
+    channel: &Channel,
+    control: &mut Control,
+) -> Result<(Connections, DeferredParts), Failure> {
     channel.send(&Said::Hello, &[])?;
     let (Said::State(state), fds) = channel.recv()? else {
         return Err(UNCLEAR.into());
@@ -86,9 +89,9 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
     let monitors = create(&state["options"], &sizes, control)?;
     let objects = &control.objects;
     let mut connections = Connections::new();
-    for served in state::list(&state["exports"])? {
-        let id = served["id"].as_str().ok_or(UNCLEAR)?;
-        if let Some(taken) = connect(id, served, objects, &mut fds)? {
+    for described in state::list(&state["exports"])? {
+        let id = described["id"].as_str().ok_or(UNCLEAR)?;
+        if let Some(taken) = restore_export(id, described, objects, &mut fds)? {
             connections.push((id.to_owned(), taken));
         }
     }
@@ -110,7 +113,7 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
     let mut fds = Incoming::new(fds);
     for export in &control.objects.exports {
         let stopped = &stopped[export.options.id.as_str()];
-        scsi::restore(export, &stopped["scsi"], &mut fds)?;
+        scsi_state::restore(export, &stopped["scsi"], &mut fds)?;
     }
     for (id, taken) in &mut connections {
         let bases = state::read_bases(&stopped[id.as_str()]["queues"])?;
@@ -122,10 +125,10 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
     let (Said::Go, _) = channel.recv()? else {
         return Err(UNCLEAR.into());
     };
-    tracing::debug!(pid = state["pid"].as_u64(), "all is there");
+    tracing::debug!(pid = state["pid"].as_u64(), "everything is restored");
     Ok((
         connections,
-        Doors {
+        DeferredParts {
             monitors,
             metrics,
             pidfile,
@@ -133,20 +136,21 @@ fn prepare(channel: &Channel, control: &mut Control) -> Result<(Connections, Doo
     ))
 }
 
-/// Makes everything that the other process has, nodes of the sizes that their guests know; monitors are left for later.
+/// Creates all objects of the old process, nodes with the sizes that their guests know. Returns the monitors, which are opened
+/// later.
 fn create(
-    words: &Value,
+    options: &Value,
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
 ) -> Result<Vec<options::MonitorOptions>, Failure> {
-    let words = state::list(words)?.iter();
-    let words: Vec<_> = words
-        .map(|word| word.as_str().ok_or(UNCLEAR))
+    let arguments = state::list(options)?.iter();
+    let arguments: Vec<_> = arguments
+        .map(|argument| argument.as_str().ok_or(UNCLEAR))
         .collect::<Result<_, _>>()?;
-    if words.is_empty() {
+    if arguments.is_empty() {
         return Ok(Vec::new());
     }
-    let Invocation::Daemon(daemon) = options::parse(words.into_iter().map(Into::into))? else {
+    let Invocation::Daemon(daemon) = options::parse(arguments.into_iter().map(Into::into))? else {
         return Err(UNCLEAR.into());
     };
     let mut monitors = Vec::new();
@@ -158,8 +162,8 @@ fn create(
             }
             Directive::Blockdev(options) => {
                 let first = objects.nodes.len();
-                node::take_over(&options, objects)?;
-                // Exports are made with what their nodes have then.
+                node::restore(&options, objects)?;
+                // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first..] {
                     node.set_size(*sizes.get(node.name()).ok_or(UNCLEAR)?);
                 }
@@ -172,10 +176,10 @@ fn create(
     Ok(monitors)
 }
 
-/// Brings an export into the state that it had; the connection of its front-end, if it has one.
-fn connect(
+/// Restores the state of an export. Returns the connection of its front-end, if it has one.
+fn restore_export(
     id: &str,
-    served: &Value,
+    described: &Value,
     objects: &Objects,
     fds: &mut Incoming,
 ) -> Result<Option<vhost_user::RestoredConnection>, Failure> {
@@ -184,12 +188,12 @@ fn connect(
         .iter()
         .find(|export| export.options.id == id);
     let Export { disks, state, .. } = found.ok_or(UNCLEAR)?;
-    if let (Some(disk), Some(mode)) = (disks.first(), served["write-cache"].as_bool())
+    if let (Some(disk), Some(mode)) = (disks.first(), described["write-cache"].as_bool())
         && let GuestDevice::Blk(device) = &disk.guest_device
     {
         device.set_cache_mode(mode);
     }
-    let connection = match &served["connection"] {
+    let connection = match &described["connection"] {
         Value::Null => return Ok(None),
         connection => fds.connection(connection)?,
     };
@@ -201,20 +205,20 @@ fn connect(
     Ok(Some(taken))
 }
 
-/// From here on everything is this process's.
+/// Begins to serve: from here on everything belongs to this process.
 fn finish(
     channel: &Channel,
     process: &Process<'_>,
     control: &mut Control,
     connections: Connections,
-    doors: Doors,
+    deferred: DeferredParts,
 ) {
     for (id, taken) in connections {
         if let Err(error) = taken.resume() {
             tracing::error!(export = id, %error, "the front-end is disconnected");
         }
     }
-    let since_ns = now_ns();
+    let since_ns = monotonic_ns();
     block::leave_locks(false);
     let objects = &mut control.objects;
     objects.parked = false;
@@ -222,34 +226,34 @@ fn finish(
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
-            ExportState::Serving(ExportServer::Adapter(controller)) => {
-                controller.send(SocketDeviceCommand::Unpark);
+            ExportState::Serving(ExportServer::Adapter(adapter)) => {
+                adapter.send(SocketDeviceCommand::Unpark);
             }
             ExportState::Ending(_) => {}
         }
     }
-    if let Some((path, fd)) = doors.pidfile {
+    if let Some((path, fd)) = deferred.pidfile {
         match PidFile::take_over(&path, fd) {
             Ok(pidfile) => control.pidfile = Some(pidfile),
             Err(error) => {
-                tracing::warn!(%error, "the pidfile has the number of the process before")
+                tracing::warn!(%error, "the pidfile still has the number of the old process")
             }
         }
     }
-    let told = channel.send(&Said::Gone(since_ns), &[]);
-    // The service manager listens to this process when it has heard of it from the other one.
-    if told.is_ok() {
-        let _ = channel.is_readable_within(FAREWELL_TIME);
+    let sent = channel.send(&Said::Gone(since_ns), &[]);
+    // The service manager accepts messages of this process after the old one has announced it.
+    if sent.is_ok() {
+        let _ = channel.is_readable_within(SERVICE_MANAGER_TIME);
     }
     if let Some(addr) = process.metrics
-        && let Err(error) = control.serve_metrics_on(addr, doors.metrics)
+        && let Err(error) = control.serve_metrics_on(addr, deferred.metrics)
     {
-        tracing::warn!(%error, "figures are not served any more");
+        tracing::warn!(%error, "metrics are not served any more");
     }
-    for monitor in doors.monitors {
+    for monitor in deferred.monitors {
         if let Err(error) = control.add_monitor(&monitor) {
             tracing::warn!(chardev = monitor.chardev, %error, "a monitor is not served any more");
         }
     }
-    tracing::info!("taken over from the process before");
+    tracing::info!("took over from the old process");
 }

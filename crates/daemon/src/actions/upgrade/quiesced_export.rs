@@ -1,0 +1,171 @@
+//! Exports that are quiesced during a handover: their front-ends are not served, then their queues stop. Dropping a
+//! [`QuiescedExport`] resumes the export where it was.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use iothread::{SocketDeviceCommand, SocketDeviceHandle};
+use vhost_user::{ConnectionHandover, ParkedServer, Server};
+use virtio_scsi::CONTROL_QUEUE;
+
+use crate::devices::export_server::ExportServer;
+use crate::devices::virtio_scsi::ScsiController;
+use crate::state::export::{Export, ExportState};
+use crate::upgrade::channel::ALIVE;
+
+/// Time limit for a front-end to finish sending a message that it has begun.
+const MESSAGE_TIME: Duration = Duration::from_secs(10);
+/// Time limit for requests in flight. Guests wait as well.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Time limit for task management functions that wait for commands to be read from a ring, while all queues but the control
+/// queue run. After it they are answered with a failure, and drivers escalate to a stronger function.
+const FUNCTION_TIME: Duration = Duration::from_secs(1);
+/// Interval between checks whether such functions are left.
+const FUNCTION_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// An export whose server is parked for a handover.
+pub(crate) struct QuiescedExport {
+    pub id: String,
+    server: QuiescedServer,
+}
+
+enum QuiescedServer {
+    VhostUser {
+        parked: ParkedServer,
+        controller: Option<Arc<ScsiController>>,
+    },
+    /// A host adapter without a front-end; it accepts none.
+    Adapter(ParkedAdapter),
+}
+
+/// A parked host adapter, which accepts front-ends again when this is dropped.
+struct ParkedAdapter(Arc<SocketDeviceHandle>);
+
+impl Drop for ParkedAdapter {
+    fn drop(&mut self) {
+        self.0.send(SocketDeviceCommand::Unpark);
+    }
+}
+
+impl QuiescedExport {
+    /// Parks the server of an export between two messages of its front-end; `None` if the export is ending. Calls
+    /// `keep_alive` regularly while it waits.
+    pub fn new(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
+        let id = export.options.id.clone();
+        let server = match &export.state {
+            ExportState::Ending(_) => return Ok(None),
+            ExportState::Serving(ExportServer::VhostUser(server)) => QuiescedServer::VhostUser {
+                parked: park(server, keep_alive).ok_or_else(|| {
+                    format!(
+                        "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
+                        MESSAGE_TIME.as_secs()
+                    )
+                })?,
+                controller: export.controller.clone(),
+            },
+            ExportState::Serving(ExportServer::Adapter(handle)) => {
+                let parked = handle.ask(SocketDeviceCommand::Park);
+                // `None`: its iothread has ended, so it has no front-end either.
+                if parked == Some(false) {
+                    return Err(adapter_is_connected(export));
+                }
+                QuiescedServer::Adapter(ParkedAdapter(handle.clone()))
+            }
+        };
+        Ok(Some(QuiescedExport { id, server }))
+    }
+
+    /// The front-end's connection, if there is one, for the new process.
+    pub fn connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
+        let QuiescedServer::VhostUser { parked, .. } = &mut self.server else {
+            return Ok(None);
+        };
+        let connection = parked.hand_over();
+        connection.map_err(|error| {
+            let id = &self.id;
+            format!("the front-end of export '{id}' cannot be handed over: {error}")
+        })
+    }
+
+    /// Stops the queues, and returns the base of each: where the new process starts it.
+    pub fn stop(&mut self) -> Vec<(u16, u32)> {
+        match &mut self.server {
+            QuiescedServer::VhostUser { parked, .. } => parked.stop(),
+            QuiescedServer::Adapter(_) => Vec::new(),
+        }
+    }
+
+    /// Leaves the export to the new process: it is not resumed here.
+    pub fn leave(self) {
+        match self.server {
+            QuiescedServer::VhostUser { parked, .. } => parked.leave(),
+            QuiescedServer::Adapter(adapter) => std::mem::forget(adapter),
+        }
+    }
+}
+
+/// Parks a server before the next message of its front-end.
+fn park(server: &Server, keep_alive: impl Fn()) -> Option<ParkedServer> {
+    (0..MESSAGE_TIME.as_secs()).find_map(|_| {
+        keep_alive();
+        server.park(ALIVE)
+    })
+}
+
+/// The error for a host adapter with a front-end.
+pub(crate) fn adapter_is_connected(export: &Export) -> String {
+    format!(
+        "export '{}' is a {} with a front-end, whose state cannot be handed over: disconnect it first, or restart instead",
+        export.options.id,
+        export.options.kind.name()
+    )
+}
+
+/// Drains all queues: they admit nothing more, and requests in flight complete. Calls `keep_alive` regularly while it waits.
+pub(crate) fn drain(exports: &mut [QuiescedExport], keep_alive: impl Fn()) -> Result<(), String> {
+    let now = Instant::now();
+    let (until, functions_until) = (now + DRAIN_TIME, now + FUNCTION_TIME);
+    let not_drained = |id: &str| {
+        format!(
+            "requests of export '{id}' have been in flight for {} s: look for a disk that hangs (dmesg)",
+            DRAIN_TIME.as_secs()
+        )
+    };
+    let wait_drained = |drained: &Receiver<()>| loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match drained.recv_timeout(left.min(ALIVE)) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => break true,
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => break false,
+            Err(RecvTimeoutError::Timeout) => keep_alive(),
+        }
+    };
+    // Control queues first: a task management function may be about commands that are still in the rings of request queues, so
+    // these run until it has been answered.
+    for QuiescedExport { id, server } in &mut *exports {
+        if let QuiescedServer::VhostUser {
+            parked,
+            controller: Some(controller),
+        } = server
+            && let Some(drained) = parked.begin_quiesce_queue(CONTROL_QUEUE)
+        {
+            if !wait_drained(&drained) {
+                return Err(not_drained(id));
+            }
+            while controller.device().functions() > 0 && Instant::now() < functions_until {
+                std::thread::sleep(FUNCTION_CHECK_INTERVAL);
+            }
+        }
+    }
+    let mut draining = Vec::new();
+    for QuiescedExport { id, server } in exports {
+        if let QuiescedServer::VhostUser { parked, .. } = server {
+            let queues = parked.begin_quiesce().into_iter();
+            draining.extend(queues.map(|drained| (id.clone(), drained)));
+        }
+    }
+    match draining.iter().find(|(_, drained)| !wait_drained(drained)) {
+        None => Ok(()),
+        Some((id, _)) => Err(not_drained(id)),
+    }
+}
