@@ -213,7 +213,7 @@ impl Control {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.status(exports, iothreads);
         if let Some(metrics) = &self.metrics {
-            metrics.show(&self.objects);
+            metrics.update(&self.objects);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Families of figures by name. docs/metrics.md has the same list for who reads them.
+//! All metric families by name. docs/metrics.md has the same list for users.
 
 use std::sync::atomic::Ordering;
 
@@ -7,18 +7,18 @@ use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
-use super::latency::{Latency, seconds};
+use super::latency_histogram::{LatencyHistogram, seconds};
 use super::luns;
-use super::seen::{Seen, SeenIothread};
-use crate::openmetrics::{Family, Format, Kind as Type, Labels, Text};
+use super::snapshot::{IothreadSnapshot, Snapshot};
+use crate::openmetrics::{Family, Format, Labels, MetricType, TextEncoder};
 
-/// A queue's figures, read once: what is said twice is the same.
+/// A queue's counters. Latencies are read once, so that all families agree.
 struct Queue<'a> {
     export: &'a str,
     index: String,
     iothread: &'a str,
     stats: &'a QueueStats,
-    latencies: [Latency; 4],
+    latencies: [LatencyHistogram; 4],
 }
 
 impl Queue<'_> {
@@ -26,27 +26,32 @@ impl Queue<'_> {
         [("export", self.export), ("queue", &self.index)]
     }
 
-    fn labels_of(&self, kind: Kind) -> [(&'static str, &str); 3] {
+    fn labels_with_op(&self, kind: Kind) -> [(&'static str, &str); 3] {
         let [export, queue] = self.labels();
         [export, queue, ("op", kind.name())]
     }
 }
 
-/// All families.
-pub(super) fn write(seen: &Seen, format: Format) -> String {
-    let mut text = Text::new(format);
-    text.family(family("blockplane_build", Type::Info, None, "The program."));
-    text.count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.family(family(
-        "blockplane_reports_lost",
-        Type::Counter,
+/// Encodes all families.
+pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
+    let mut out = TextEncoder::new(format);
+    out.begin_family(family(
+        "blockplane_build",
+        MetricType::Info,
         None,
-        "Reports of what went wrong for which there was no room on their way to monitors.",
+        "The program.",
     ));
-    text.count(&[], seen.lost.count());
-    exports(seen, &mut text);
+    out.integer(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    out.begin_family(family(
+        "blockplane_reports_lost",
+        MetricType::Counter,
+        None,
+        "Error reports that were dropped since the queue of reports to monitors was full.",
+    ));
+    out.integer(&[], snapshot.dropped_reports.count());
+    exports(snapshot, &mut out);
     let scale = Scale::new();
-    let queues: Vec<Queue<'_>> = seen
+    let queues: Vec<Queue<'_>> = snapshot
         .exports
         .iter()
         .flat_map(|export| {
@@ -58,281 +63,287 @@ pub(super) fn write(seen: &Seen, format: Format) -> String {
                 iothread: &queue.iothread,
                 stats: &queue.stats,
                 latencies: Kind::ALL
-                    .map(|kind| Latency::of([queue.stats.of(kind)].into_iter(), scale)),
+                    .map(|kind| LatencyHistogram::sum([queue.stats.of(kind)].into_iter(), scale)),
             })
         })
         .collect();
-    queue_states(&queues, &mut text);
-    requests(&queues, &mut text);
-    luns::write(seen, scale, &mut text);
-    iothreads(&seen.iothreads, &mut text);
-    text.family(family(
+    queue_states(&queues, &mut out);
+    requests(&queues, &mut out);
+    luns::write(snapshot, scale, &mut out);
+    iothreads(&snapshot.iothreads, &mut out);
+    out.begin_family(family(
         "blockplane_node_size_bytes",
-        Type::Gauge,
+        MetricType::Gauge,
         BYTES,
         "Size of a disk or a part of one.",
     ));
-    for node in &seen.nodes {
-        text.count(&[("node", &node.name)], node.bytes);
+    for node in &snapshot.nodes {
+        out.integer(&[("node", &node.name)], node.bytes);
     }
-    text.done()
+    out.finish()
 }
 
-/// Of exports that know of requests that wait or are late.
-fn of_waiting(
-    seen: &Seen,
-    text: &mut Text,
+/// Writes a family about parked or late requests, for the exports that count them.
+fn waiting_requests(
+    snapshot: &Snapshot,
+    out: &mut TextEncoder,
     family: Family,
-    figure: impl Fn(&WaitingRequests) -> u64,
+    value: impl Fn(&WaitingRequests) -> u64,
 ) {
-    text.family(family);
-    for export in &seen.exports {
+    out.begin_family(family);
+    for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            text.count(&[("export", &export.name)], figure(reports.waiting()));
+            out.integer(&[("export", &export.name)], value(reports.waiting()));
         }
     }
 }
 
-fn exports(seen: &Seen, text: &mut Text) {
-    text.family(family(
+fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
+    out.begin_family(family(
         "blockplane_export",
-        Type::Info,
+        MetricType::Info,
         None,
-        "An export, with the node that it shows.",
+        "An export and its node.",
     ));
-    for export in &seen.exports {
-        text.count(&[("export", &export.name), ("node", &export.node)], 1);
+    for export in &snapshot.exports {
+        out.integer(&[("export", &export.name), ("node", &export.node)], 1);
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_export_connected",
-        Type::Gauge,
+        MetricType::Gauge,
         None,
         "Whether a front-end is connected.",
     ));
-    for export in &seen.exports {
+    for export in &snapshot.exports {
         let connected = export.figures.connected.load(Ordering::Relaxed);
-        text.count(&[("export", &export.name)], connected.into());
+        out.integer(&[("export", &export.name)], connected.into());
     }
     let waiting = family(
         "blockplane_export_requests_waiting",
-        Type::Gauge,
+        MetricType::Gauge,
         None,
-        "Requests that the disk has failed, and that wait.",
+        "Requests that failed and are parked until they are resumed.",
     );
-    of_waiting(seen, text, waiting, WaitingRequests::count);
+    waiting_requests(snapshot, out, waiting, WaitingRequests::count);
     let late = family(
         "blockplane_export_requests_late",
-        Type::Counter,
+        MetricType::Counter,
         None,
-        "Requests that took longer than they may.",
+        "Requests that took longer than request-timeout.",
     );
-    of_waiting(seen, text, late, WaitingRequests::late);
-    text.family(family(
+    waiting_requests(snapshot, out, late, WaitingRequests::late);
+    out.begin_family(family(
         "blockplane_export_queues",
-        Type::Gauge,
+        MetricType::Gauge,
         None,
-        "Queues that a front-end may ask for.",
+        "Number of queues that a front-end can use.",
     ));
-    for export in &seen.exports {
-        text.count(
+    for export in &snapshot.exports {
+        out.integer(
             &[("export", &export.name)],
             export.figures.queues.len() as u64,
         );
     }
 }
 
-fn queue_states(queues: &[Queue<'_>], text: &mut Text) {
-    text.family(family(
+fn queue_states(queues: &[Queue<'_>], out: &mut TextEncoder) {
+    out.begin_family(family(
         "blockplane_queue",
-        Type::Info,
+        MetricType::Info,
         None,
-        "A queue, with the iothread that runs it.",
+        "A queue and the iothread that runs it.",
     ));
     for queue in queues {
         let [export, index] = queue.labels();
-        text.count(&[export, index, ("iothread", queue.iothread)], 1);
+        out.integer(&[export, index, ("iothread", queue.iothread)], 1);
     }
-    let mut all = |name, kind, help, value: fn(&QueueStats) -> u64| {
-        text.family(family(name, kind, None, help));
+    let mut each = |name, kind, help, value: fn(&QueueStats) -> u64| {
+        out.begin_family(family(name, kind, None, help));
         for queue in queues {
-            text.count(&queue.labels(), value(queue.stats));
+            out.integer(&queue.labels(), value(queue.stats));
         }
     };
-    all(
+    each(
         "blockplane_queue_running",
-        Type::Gauge,
+        MetricType::Gauge,
         "Whether the queue is started.",
         |stats| u64::from(stats.size().get() > 0),
     );
-    all(
+    each(
         "blockplane_queue_entries",
-        Type::Gauge,
+        MetricType::Gauge,
         "Entries of its ring; 0 when it is not started.",
         |stats| stats.size().get(),
     );
-    all(
+    each(
         "blockplane_queue_inflight",
-        Type::Gauge,
+        MetricType::Gauge,
         "Requests in flight.",
         |stats| stats.in_flight().get(),
     );
-    all(
+    each(
         "blockplane_queue_turns",
-        Type::Counter,
-        "How often its iothread came to it and found requests waiting.",
+        MetricType::Counter,
+        "Turns of its iothread in which the queue had new requests.",
         |stats| stats.turns().get(),
     );
-    all(
+    each(
         "blockplane_queue_notifications",
-        Type::Counter,
+        MetricType::Counter,
         "Signals to the guest.",
         |stats| stats.notifications().get(),
     );
 }
 
-fn requests(queues: &[Queue<'_>], text: &mut Text) {
+fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
     let each = || {
         queues
             .iter()
             .flat_map(|queue| Kind::ALL.map(|kind| (queue, kind)))
     };
-    text.family(family(
+    out.begin_family(family(
         "blockplane_queue_operations",
-        Type::Counter,
+        MetricType::Counter,
         None,
         "Requests that succeeded.",
     ));
     for (queue, kind) in each() {
-        text.count(
-            &queue.labels_of(kind),
+        out.integer(
+            &queue.labels_with_op(kind),
             queue.latencies[kind as usize].operations,
         );
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_queue_transferred_bytes",
-        Type::Counter,
+        MetricType::Counter,
         BYTES,
         "Bytes of requests that succeeded.",
     ));
     for (queue, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        text.count(&queue.labels_of(kind), queue.stats.of(kind).bytes.get());
+        out.integer(
+            &queue.labels_with_op(kind),
+            queue.stats.of(kind).bytes.get(),
+        );
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_queue_merged",
-        Type::Counter,
+        MetricType::Counter,
         None,
-        "Requests that went to the disk together with another.",
+        "Requests that were merged with others before they were submitted.",
     ));
     for (queue, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        text.count(&queue.labels_of(kind), queue.stats.of(kind).merged.get());
+        out.integer(
+            &queue.labels_with_op(kind),
+            queue.stats.of(kind).merged.get(),
+        );
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_queue_errors",
-        Type::Counter,
+        MetricType::Counter,
         None,
-        "Requests that the disk failed (kind failed) or that were refused without asking it (kind invalid).",
+        "Requests that failed on the disk (kind failed) or were rejected before they reached it (kind invalid).",
     ));
     for (queue, kind) in each() {
-        let [export, index, op] = queue.labels_of(kind);
+        let [export, index, op] = queue.labels_with_op(kind);
         let stats = queue.stats.of(kind);
-        text.count(&[export, index, op, ("kind", "failed")], stats.failed.get());
-        text.count(
+        out.integer(&[export, index, op, ("kind", "failed")], stats.failed.get());
+        out.integer(
             &[export, index, op, ("kind", "invalid")],
             stats.invalid.get(),
         );
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_queue_latency_seconds",
-        Type::Histogram,
+        MetricType::Histogram,
         SECONDS,
-        "From when a request was taken off the ring to its answer.",
+        "Time from the admission of a request to its completion.",
     ));
     for (queue, kind) in each() {
-        queue.latencies[kind as usize].write(&queue.labels_of(kind), text);
+        queue.latencies[kind as usize].write(&queue.labels_with_op(kind), out);
     }
 }
 
-fn iothreads(iothreads: &[SeenIothread], text: &mut Text) {
-    fn labels(iothread: &SeenIothread) -> [(&'static str, &str); 1] {
+fn iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
+    fn labels(iothread: &IothreadSnapshot) -> [(&'static str, &str); 1] {
         [("iothread", &iothread.name)]
     }
-    let mut times = |name, kind, help, ns: fn(&SeenIothread) -> u64| {
-        text.family(family(name, kind, SECONDS, help));
+    let mut times = |name, kind, help, ns: fn(&IothreadSnapshot) -> u64| {
+        out.begin_family(family(name, kind, SECONDS, help));
         for iothread in iothreads {
-            text.number(&labels(iothread), seconds(ns(iothread)));
+            out.float(&labels(iothread), seconds(ns(iothread)));
         }
     };
     times(
         "blockplane_iothread_cpu_seconds",
-        Type::Counter,
+        MetricType::Counter,
         "CPU time of the thread.",
         |iothread| iothread.cpu_time_ns(),
     );
     times(
         "blockplane_iothread_poll_seconds",
-        Type::Counter,
+        MetricType::Counter,
         "Time that it polled.",
         |iothread| iothread.totals.iterations.poll_time_ns(),
     );
     times(
         "blockplane_iothread_poll_max_seconds",
-        Type::Gauge,
+        MetricType::Gauge,
         "Longest polling before it blocks (poll-max-ns).",
         |iothread| iothread.poll_max_ns,
     );
-    let mut counts = |name, kind, help, value: fn(&SeenIothread) -> u64| {
-        text.family(family(name, kind, None, help));
+    let mut counts = |name, kind, help, value: fn(&IothreadSnapshot) -> u64| {
+        out.begin_family(family(name, kind, None, help));
         for iothread in iothreads {
             let labels: Labels<'_> = &labels(iothread);
-            text.count(labels, value(iothread));
+            out.integer(labels, value(iothread));
         }
     };
     counts(
         "blockplane_iothread_iterations",
-        Type::Counter,
-        "How often it went around.",
+        MetricType::Counter,
+        "Iterations of its event loop.",
         |iothread| iothread.totals.iterations.iterations(),
     );
     counts(
         "blockplane_iothread_sleeps",
-        Type::Counter,
-        "How often it blocked.",
+        MetricType::Counter,
+        "Times that it blocked.",
         |iothread| iothread.totals.iterations.sleeps(),
     );
     counts(
         "blockplane_iothread_polls",
-        Type::Counter,
-        "How often it polled before it blocked.",
+        MetricType::Counter,
+        "Times that it polled before it blocked.",
         |iothread| iothread.totals.iterations.polls(),
     );
     counts(
         "blockplane_iothread_poll_hits",
-        Type::Counter,
-        "How often polling found work.",
+        MetricType::Counter,
+        "Times that polling found work.",
         |iothread| iothread.totals.iterations.poll_hits(),
     );
     counts(
         "blockplane_iothread_submitted",
-        Type::Counter,
-        "Requests handed to the kernel.",
+        MetricType::Counter,
+        "Requests submitted to the kernel.",
         |iothread| iothread.totals.submits.requests.get(),
     );
     counts(
         "blockplane_iothread_submit_calls",
-        Type::Counter,
-        "Calls that handed them over.",
+        MetricType::Counter,
+        "System calls that submitted them.",
         |iothread| iothread.totals.submits.calls.get(),
     );
     counts(
         "blockplane_iothread_largest_batch",
-        Type::Gauge,
-        "Most requests in one of these calls.",
+        MetricType::Gauge,
+        "Largest number of requests in one of these calls.",
         |iothread| iothread.totals.submits.largest_batch.get(),
     );
     counts(
         "blockplane_iothread_aio_max_batch",
-        Type::Gauge,
-        "Limit on requests in such a call (aio-max-batch); 0: automatic.",
+        MetricType::Gauge,
+        "Limit on requests in one of these calls (aio-max-batch); 0: automatic.",
         |iothread| iothread.aio_max_batch.into(),
     );
 }

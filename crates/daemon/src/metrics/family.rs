@@ -1,12 +1,12 @@
-//! Parts of metric families: names, units, and the queues that are worth a line.
+//! Helpers for metric families.
 
 use telemetry::queue::{Kind, QueueStats};
 
-use crate::openmetrics::{Family, Kind as Type};
+use crate::openmetrics::{Family, MetricType};
 
 pub(super) const fn family(
     name: &'static str,
-    kind: Type,
+    kind: MetricType,
     unit: Option<&'static str>,
     help: &'static str,
 ) -> Family {
@@ -21,7 +21,7 @@ pub(super) const fn family(
 pub(super) const SECONDS: Option<&str> = Some("seconds");
 pub(super) const BYTES: Option<&str> = Some("bytes");
 
-/// It runs, or has ever done something. The others would be most of the text, and say nothing.
+/// Whether a queue or LUN runs or has ever been used. Unused ones are left out: they would be most of the text.
 pub(super) fn was_used(stats: &QueueStats) -> bool {
     let did = |kind: &Kind| {
         let stats = stats.of(*kind);

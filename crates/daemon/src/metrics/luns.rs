@@ -1,20 +1,20 @@
-//! Families of figures of SCSI units: of queues there are those of the whole controller.
+//! Metric families of LUNs. Those of queues cover the whole controller.
 
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, KindStats, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
-use super::latency::Latency;
-use super::seen::{Seen, SeenLun};
-use crate::openmetrics::{Kind as Type, Text};
+use super::latency_histogram::LatencyHistogram;
+use super::snapshot::{LunSnapshot, Snapshot};
+use crate::openmetrics::{MetricType, TextEncoder};
 
-/// A unit's figures, read once.
+/// A LUN's counters. Latencies are read once, so that all families agree.
 struct Lun<'a> {
     export: &'a str,
     target: String,
     lun: String,
-    seen: &'a SeenLun,
-    latencies: [Latency; 4],
+    snapshot: &'a LunSnapshot,
+    latencies: [LatencyHistogram; 4],
 }
 
 impl Lun<'_> {
@@ -23,37 +23,37 @@ impl Lun<'_> {
             ("export", self.export),
             ("target", &self.target),
             ("lun", &self.lun),
-            ("node", &self.seen.node),
+            ("node", &self.snapshot.node),
         ]
     }
 
-    fn labels_of(&self, kind: Kind) -> [(&'static str, &str); 5] {
+    fn labels_with_op(&self, kind: Kind) -> [(&'static str, &str); 5] {
         let [export, target, lun, node] = self.labels();
         [export, target, lun, node, ("op", kind.name())]
     }
 
-    /// Of all iothreads together.
+    /// Sum over all iothreads.
     fn sum(&self, value: impl Fn(&QueueStats) -> u64) -> u64 {
-        self.seen.stats.iter().map(|stats| value(stats)).sum()
+        self.snapshot.stats.iter().map(|stats| value(stats)).sum()
     }
 
-    fn of(&self, kind: Kind, value: impl Fn(&KindStats) -> u64) -> u64 {
+    fn sum_of(&self, kind: Kind, value: impl Fn(&KindStats) -> u64) -> u64 {
         self.sum(|stats| value(stats.of(kind)))
     }
 }
 
-/// Those that were ever used.
-pub(super) fn write(seen: &Seen, scale: Scale, text: &mut Text) {
-    let luns = seen.exports.iter().flat_map(|export| {
-        let used = |lun: &&SeenLun| lun.stats.iter().any(|stats| was_used(stats));
-        export.luns.iter().filter(used).map(|seen| Lun {
+/// Writes the families of all LUNs that were ever used.
+pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
+    let luns = snapshot.exports.iter().flat_map(|export| {
+        let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| was_used(stats));
+        export.luns.iter().filter(used).map(|snapshot| Lun {
             export: &export.name,
-            target: seen.target.to_string(),
-            lun: seen.lun.to_string(),
-            seen,
+            target: snapshot.target.to_string(),
+            lun: snapshot.lun.to_string(),
+            snapshot,
             latencies: Kind::ALL.map(|kind| {
-                let stats = seen.stats.iter().map(|stats| stats.of(kind));
-                Latency::of(stats, scale)
+                let stats = snapshot.stats.iter().map(|stats| stats.of(kind));
+                LatencyHistogram::sum(stats, scale)
             }),
         })
     });
@@ -65,56 +65,56 @@ pub(super) fn write(seen: &Seen, scale: Scale, text: &mut Text) {
         luns.iter()
             .flat_map(|lun| Kind::ALL.map(|kind| (lun, kind)))
     };
-    text.family(family(
+    out.begin_family(family(
         "blockplane_lun_inflight",
-        Type::Gauge,
+        MetricType::Gauge,
         None,
-        "Commands that wait for the unit's disk.",
+        "Commands in flight that access the disk.",
     ));
     for lun in &luns {
-        text.count(&lun.labels(), lun.sum(|stats| stats.in_flight().get()));
+        out.integer(&lun.labels(), lun.sum(|stats| stats.in_flight().get()));
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_lun_operations",
-        Type::Counter,
+        MetricType::Counter,
         None,
-        "Commands that succeeded, by what they asked of the disk.",
+        "Commands that succeeded, by operation on the disk.",
     ));
     for (lun, kind) in each() {
         let operations = lun.latencies[kind as usize].operations;
-        text.count(&lun.labels_of(kind), operations);
+        out.integer(&lun.labels_with_op(kind), operations);
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_lun_transferred_bytes",
-        Type::Counter,
+        MetricType::Counter,
         BYTES,
         "Bytes of commands that succeeded.",
     ));
     for (lun, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        let bytes = lun.of(kind, |stats| stats.bytes.get());
-        text.count(&lun.labels_of(kind), bytes);
+        let bytes = lun.sum_of(kind, |stats| stats.bytes.get());
+        out.integer(&lun.labels_with_op(kind), bytes);
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_lun_errors",
-        Type::Counter,
+        MetricType::Counter,
         None,
-        "Commands that the disk failed (kind failed) or that were refused without asking it (kind invalid).",
+        "Commands that failed on the disk (kind failed) or were rejected before they reached it (kind invalid).",
     ));
     for (lun, kind) in each() {
-        let [export, target, number, node, op] = lun.labels_of(kind);
+        let [export, target, number, node, op] = lun.labels_with_op(kind);
         let mut count = |name, count| {
-            text.count(&[export, target, number, node, op, ("kind", name)], count);
+            out.integer(&[export, target, number, node, op, ("kind", name)], count);
         };
-        count("failed", lun.of(kind, |stats| stats.failed.get()));
-        count("invalid", lun.of(kind, |stats| stats.invalid.get()));
+        count("failed", lun.sum_of(kind, |stats| stats.failed.get()));
+        count("invalid", lun.sum_of(kind, |stats| stats.invalid.get()));
     }
-    text.family(family(
+    out.begin_family(family(
         "blockplane_lun_latency_seconds",
-        Type::Histogram,
+        MetricType::Histogram,
         SECONDS,
-        "From when a command was taken to its answer.",
+        "Time from the admission of a command to its completion.",
     ));
     for (lun, kind) in each() {
-        lun.latencies[kind as usize].write(&lun.labels_of(kind), text);
+        lun.latencies[kind as usize].write(&lun.labels_with_op(kind), out);
     }
 }

@@ -1,102 +1,103 @@
-//! `--metrics`: what runs, as Prometheus wants to see it.
+//! `--metrics`: metrics of exports, queues, iothreads and nodes for Prometheus.
 //!
-//! The main thread says what there is ([`Seen`]), whenever that may have changed. The figures themselves are
-//! read by the thread that serves them, from counters that anybody may read: a scrape asks neither the main thread,
-//! which may wait for a disk, nor an iothread.
+//! The main thread publishes a list of the objects and their counters ([`Snapshot`]) whenever they may have changed.
+//! The metrics thread reads the counters themselves, which are atomics. So a scrape waits neither for the main thread,
+//! which may be waiting for a disk, nor for an iothread.
 
 mod families;
 mod family;
-mod latency;
+mod latency_histogram;
 mod luns;
-mod seen;
+mod snapshot;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use options::MetricsAddr;
-use seen::Seen;
+use snapshot::Snapshot;
 use unix_socket::listener::Peers;
 
 use crate::failure::Failure;
-use crate::openmetrics::{Door, Format, Pages, Server};
+use crate::openmetrics::{Format, HttpListener, Pages, Server};
 use crate::service::Inherited;
 use crate::state::objects::Objects;
 
-/// The endpoint.
+/// The running metrics endpoint.
 pub(crate) struct Metrics {
-    seen: Arc<Mutex<Arc<Seen>>>,
-    /// The socket of an address.
-    tcp: Option<OwnedFd>,
-    /// DeviceSetup until it is dropped.
+    snapshot: Arc<Mutex<Arc<Snapshot>>>,
+    /// The listening socket, if it is a TCP socket.
+    tcp_listener: Option<OwnedFd>,
+    /// Serves until it is dropped.
     _server: Server,
 }
 
 impl Metrics {
-    /// Listens, and serves that there is nothing yet.
-    /// The socket of an address may be there, `handed` over by the process before.
+    /// Starts the endpoint with an empty snapshot. In a live upgrade `handed_over` is the predecessor's TCP socket, if
+    /// it has one.
     pub fn start(
         addr: &MetricsAddr,
-        handed: Option<OwnedFd>,
+        handed_over: Option<OwnedFd>,
         inherited: &mut Inherited,
     ) -> Result<Self, Failure> {
-        let door = match handed {
-            Some(fd) => Door::take_over(fd).map_err(Failure::from),
-            None => door(addr, inherited),
+        let listener = match handed_over {
+            Some(fd) => HttpListener::from_tcp_fd(fd).map_err(Failure::from),
+            None => listen(addr, inherited),
         };
-        let door = door.map_err(|failure| format!("--metrics: {failure}"))?;
-        let tcp = door.addr().map(|_| door.as_fd().try_clone_to_owned());
-        let tcp = tcp.transpose()?;
-        // The port that it got, if any was right.
-        let addr = door.addr().map_or_else(|| addr.clone(), MetricsAddr::Tcp);
-        let seen = Arc::<Mutex<Arc<Seen>>>::default();
-        let server = Server::spawn(door, Figures(seen.clone()))?;
-        tracing::info!(%addr, "figures are served at /metrics");
+        let listener = listener.map_err(|failure| format!("--metrics: {failure}"))?;
+        let tcp_addr = listener.tcp_addr();
+        let tcp_listener = tcp_addr.map(|_| listener.as_fd().try_clone_to_owned());
+        let tcp_listener = tcp_listener.transpose()?;
+        // With the port that the kernel chose, if any was allowed.
+        let addr = tcp_addr.map_or_else(|| addr.clone(), MetricsAddr::Tcp);
+        let snapshot = Arc::<Mutex<Arc<Snapshot>>>::default();
+        let server = Server::spawn(listener, MetricsPages(snapshot.clone()))?;
+        tracing::info!(%addr, "metrics are served at /metrics");
         Ok(Metrics {
-            seen,
-            tcp,
+            snapshot,
+            tcp_listener,
             _server: server,
         })
     }
 
-    /// The socket, if it is one of an address: others are known by theirs.
-    pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
-        self.tcp.as_ref().map(AsFd::as_fd)
+    /// The listening socket, if it is a TCP socket. Inherited Unix sockets are handed over by `Inherited`.
+    pub fn tcp_listener(&self) -> Option<BorrowedFd<'_>> {
+        self.tcp_listener.as_ref().map(AsFd::as_fd)
     }
 
-    /// From now on this is what there is.
-    pub fn show(&self, objects: &Objects) {
-        let now = Arc::new(Seen::of(objects));
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    /// Replaces the snapshot.
+    pub fn update(&self, objects: &Objects) {
+        let new = Arc::new(Snapshot::take(objects));
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 }
 
-fn door(addr: &MetricsAddr, inherited: &mut Inherited) -> Result<Door, Failure> {
+fn listen(addr: &MetricsAddr, inherited: &mut Inherited) -> Result<HttpListener, Failure> {
     let listener = match addr {
-        MetricsAddr::Tcp(addr) => return Ok(Door::tcp(*addr)?),
+        MetricsAddr::Tcp(addr) => return Ok(HttpListener::tcp(*addr)?),
         MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,
     };
-    Ok(Door::unix(listener)?)
+    Ok(HttpListener::unix(listener)?)
 }
 
-/// Reads the figures of what was seen last.
-struct Figures(Arc<Mutex<Arc<Seen>>>);
+/// Pages that show the counters of the latest snapshot.
+struct MetricsPages(Arc<Mutex<Arc<Snapshot>>>);
 
-impl Pages for Figures {
-    fn figures(&self, format: Format) -> String {
-        // Held for no longer than this: the main thread does not wait for a text to be written.
-        let seen = self
+impl Pages for MetricsPages {
+    fn metrics(&self, format: Format) -> String {
+        // The lock ends with this statement: the main thread must not wait while text is written.
+        let snapshot = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        families::write(&seen, format)
+        families::write(&snapshot, format)
     }
 
     fn index(&self) -> String {
         concat!(
             "blockplane ",
             env!("CARGO_PKG_VERSION"),
-            "\n\n/metrics   figures of exports, queues, iothreads and nodes, for Prometheus\n"
+            "\n\n/metrics   metrics of exports, queues, iothreads and nodes, for Prometheus\n"
         )
         .to_owned()
     }

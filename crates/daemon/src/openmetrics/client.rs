@@ -1,7 +1,7 @@
-//! One client: what it has sent, and what it has not read yet.
+//! State of one HTTP client: its buffered request and the response that it is reading.
 //!
-//! It holds at most one request and one answer, and each has its time. So a client that is slow, or that sends
-//! and never reads, costs a connection for a while and delays nobody.
+//! It holds at most one request and one response, and each has a timeout. So a client that is slow, or that sends
+//! and never reads, costs a connection for a while and delays no other client.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -10,9 +10,9 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::openmetrics::http::{Request, What};
+use crate::openmetrics::http::{Request, RequestKind};
 use crate::openmetrics::limits::{
-    ANSWER_TIME, IDLE_TIME, LINGER_TIME, MAX_REQUEST_BYTES, REQUEST_TIME,
+    KEEP_ALIVE_TIMEOUT, LINGER_TIMEOUT, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RESPONSE_TIMEOUT,
 };
 use crate::openmetrics::pages::Pages;
 
@@ -20,145 +20,149 @@ pub(crate) struct Client {
     socket: OwnedFd,
     state: State,
     input: Vec<u8>,
-    /// When it is dropped.
+    /// When the connection is dropped.
     deadline: Instant,
-    /// When it last got an answer, or came.
-    since: Instant,
+    /// When it last received a response, or connected.
+    idle_since: Instant,
 }
 
 enum State {
-    /// It is to send a request.
-    Asking,
-    /// It is to read this, of which so much is sent; then it is hung up on, or may ask again.
-    Answered {
-        answer: Vec<u8>,
+    ReadingRequest,
+    WritingResponse {
+        response: Vec<u8>,
+        /// Bytes that have been sent.
         sent: usize,
+        /// Close the connection afterwards.
         close: bool,
     },
-    /// It was hung up on, and is to do the same: who closes first may take an answer away that is under way.
-    HungUp,
-    Gone,
+    /// Waiting for the client to close its side: a full close could discard the response on its way.
+    Lingering,
+    Closed,
 }
 
 impl Client {
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
         Client {
             socket,
-            state: State::Asking,
+            state: State::ReadingRequest,
             input: Vec::new(),
-            deadline: now + REQUEST_TIME,
-            since: now,
+            deadline: now + REQUEST_TIMEOUT,
+            idle_since: now,
         }
     }
 
-    pub fn is_gone(&self, now: Instant) -> bool {
-        matches!(self.state, State::Gone) || self.deadline <= now
+    pub fn is_closed(&self, now: Instant) -> bool {
+        matches!(self.state, State::Closed) || self.deadline <= now
     }
 
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Who goes first when there are too many: those who are not reading an answer, the oldest first.
-    pub fn rank(&self) -> (bool, Instant) {
-        (matches!(self.state, State::Answered { .. }), self.since)
+    /// Order of eviction when there are too many clients: first those that are not reading a response, the longest
+    /// idle first.
+    pub fn eviction_rank(&self) -> (bool, Instant) {
+        (
+            matches!(self.state, State::WritingResponse { .. }),
+            self.idle_since,
+        )
     }
 
-    pub fn interest(&self) -> PollFlags {
+    pub fn poll_events(&self) -> PollFlags {
         match self.state {
-            State::Answered { .. } => PollFlags::OUT,
+            State::WritingResponse { .. } => PollFlags::OUT,
             _ => PollFlags::IN,
         }
     }
 
-    /// The socket can be read or written: goes on, by one request at most.
-    pub fn turn(&mut self, pages: &impl Pages, now: Instant) {
-        let may_ask = match self.state {
-            State::Asking => self.read(now),
-            State::Answered { .. } => self.write(now),
-            State::HungUp => {
+    /// Makes progress when the socket is readable or writable; handles at most one request.
+    pub fn on_ready(&mut self, pages: &impl Pages, now: Instant) {
+        let has_input = match self.state {
+            State::ReadingRequest => self.read(now),
+            State::WritingResponse { .. } => self.write(now),
+            State::Lingering => {
                 self.drain();
                 false
             }
-            State::Gone => false,
+            State::Closed => false,
         };
-        if may_ask && let Some(request) = Request::take(&mut self.input) {
-            let answer = request.answer(|| match request.what {
-                What::Figures(format) => pages.figures(format),
-                What::Index | What::Refused(_) => pages.index(),
+        if has_input && let Some(request) = Request::parse_next(&mut self.input) {
+            let response = request.response(|| match request.kind {
+                RequestKind::Metrics(format) => pages.metrics(format),
+                RequestKind::Index | RequestKind::Invalid(_) => pages.index(),
             });
-            self.state = State::Answered {
-                answer,
+            self.state = State::WritingResponse {
+                response,
                 sent: 0,
                 close: request.close,
             };
-            self.deadline = now + ANSWER_TIME;
+            self.deadline = now + RESPONSE_TIMEOUT;
         }
     }
 
-    /// True when something has come.
+    /// True when input has arrived.
     fn read(&mut self, now: Instant) -> bool {
         let had = self.input.len();
         self.input.resize(MAX_REQUEST_BYTES, 0);
-        // What is left of a request has room, or it would have been refused.
+        // There is room: a partial request that fills the buffer was rejected before.
         let got = recv(&self.socket, &mut self.input[had..], RecvFlags::empty());
         let got = got.map(|(_, got)| got);
         self.input.truncate(had + got.unwrap_or(0));
         match got {
-            Ok(0) => self.state = State::Gone,
-            Ok(_) if had == 0 => self.deadline = now + REQUEST_TIME,
+            Ok(0) => self.state = State::Closed,
+            Ok(_) if had == 0 => self.deadline = now + REQUEST_TIMEOUT,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.state = State::Gone,
+            Err(_) => self.state = State::Closed,
         }
         got.is_ok_and(|got| got > 0)
     }
 
-    /// True when all is written and it may ask again, or has already.
+    /// True when the response is written and the next request is already in the buffer.
     fn write(&mut self, now: Instant) -> bool {
-        let State::Answered {
-            answer,
+        let State::WritingResponse {
+            response,
             sent,
             close,
         } = &mut self.state
         else {
             return false;
         };
-        match send(&self.socket, &answer[*sent..], SendFlags::NOSIGNAL) {
+        match send(&self.socket, &response[*sent..], SendFlags::NOSIGNAL) {
             Ok(len) => *sent += len,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
-                self.state = State::Gone;
+                self.state = State::Closed;
                 return false;
             }
         }
-        if *sent < answer.len() {
+        if *sent < response.len() {
             return false;
         }
         let close = *close;
-        self.since = now;
+        self.idle_since = now;
         if close {
-            // Fails only when it has gone.
+            // An error only means that the client has disconnected.
             let _ = shutdown(&self.socket, Shutdown::Write);
-            self.state = State::HungUp;
-            self.deadline = now + LINGER_TIME;
+            self.state = State::Lingering;
+            self.deadline = now + LINGER_TIMEOUT;
             return false;
         }
-        self.state = State::Asking;
+        self.state = State::ReadingRequest;
         let wait = if self.input.is_empty() {
-            IDLE_TIME
+            KEEP_ALIVE_TIMEOUT
         } else {
-            REQUEST_TIME
+            REQUEST_TIMEOUT
         };
         self.deadline = now + wait;
         !self.input.is_empty()
     }
 
     fn drain(&mut self) {
-        let mut away = [0; MAX_REQUEST_BYTES];
-        match recv(&self.socket, &mut away[..], RecvFlags::empty()) {
+        let mut discarded = [0; MAX_REQUEST_BYTES];
+        match recv(&self.socket, &mut discarded[..], RecvFlags::empty()) {
             Ok((_, got)) if got > 0 => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => self.state = State::Gone,
+            _ => self.state = State::Closed,
         }
     }
 }

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-/// Longest head of a request.
+/// Maximum size of a request's head.
 pub(crate) const MAX_REQUEST_BYTES: usize = 8192;
 
-/// Most header fields of a request.
+/// Maximum number of header fields in a request.
 pub(crate) const MAX_HEADERS: usize = 64;
 
-/// Most clients at once. One more takes the place of who has asked for nothing for longest.
+/// Maximum number of clients. One more replaces the client that has been idle for longest.
 pub(crate) const MAX_CLIENTS: usize = 16;
 
-/// Within which a request must be complete, however slowly it trickles in.
-pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Time in which a request must be complete, however slowly it trickles in.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Within which an answer must be read.
-pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Time in which a client must read a response.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection is kept for the next request: longer than the usual interval of a minute.
-pub(crate) const IDLE_TIME: Duration = Duration::from_secs(90);
+/// How long a connection is kept for the next request: longer than the usual scrape interval of a minute.
+pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long a client has to notice that it was hung up on.
-pub(crate) const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long a client has to close its side after the server has closed its own.
+pub(crate) const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long nobody is accepted after that has failed: most likely descriptors have run out.
-pub(crate) const ACCEPT_AGAIN_TIME: Duration = Duration::from_millis(100);
+/// Pause after a failed accept(2): most likely the process has run out of descriptors.
+pub(crate) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);

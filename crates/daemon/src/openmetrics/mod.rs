@@ -1,21 +1,21 @@
-//! An endpoint for Prometheus and what speaks like it: figures as text, over HTTP.
+//! HTTP endpoint for Prometheus and compatible scrapers.
 //!
-//! - [`Text`] writes families of samples, in either of the two formats;
-//! - [`Server`] is a thread that serves them, to few clients at a time, none of which it trusts.
+//! - [`TextEncoder`] writes families of samples in either of the two text formats;
+//! - [`Server`] is a thread that serves them to a small number of untrusted clients.
 //!
-//! What is measured is not known here.
+//! Which metrics there are is the business of [`crate::metrics`].
 
-mod accept;
 mod client;
-mod door;
+mod encoder;
+mod format;
 mod http;
 mod limits;
+mod listener;
 mod pages;
 mod server;
-mod text;
 
-pub(crate) use accept::Format;
-pub(crate) use door::Door;
+pub(crate) use encoder::{Family, Labels, MetricType, TextEncoder};
+pub(crate) use format::Format;
+pub(crate) use listener::HttpListener;
 pub(crate) use pages::Pages;
 pub(crate) use server::Server;
-pub(crate) use text::{Family, Kind, Labels, Text};

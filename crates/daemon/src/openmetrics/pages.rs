@@ -1,12 +1,12 @@
 //! The pages that the endpoint serves.
 
-use crate::openmetrics::accept::Format;
+use crate::openmetrics::format::Format;
 
-/// Where their text comes from.
+/// Source of the text of the pages.
 pub trait Pages: Send + 'static {
-    /// `/metrics`: all figures as they are now.
-    fn figures(&self, format: Format) -> String;
+    /// `/metrics`: current values of all metrics.
+    fn metrics(&self, format: Format) -> String;
 
-    /// `/`: who this is, and where its figures are.
+    /// `/`: name and version of the program, and a link to the metrics.
     fn index(&self) -> String;
 }

@@ -1,6 +1,6 @@
-//! The thread that serves figures.
+//! The thread that serves metrics.
 //!
-//! It wakes up for clients only: without one it blocks for ever.
+//! It wakes up for clients only: without one it blocks indefinitely.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,14 +12,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::openmetrics::client::Client;
-use crate::openmetrics::door::Door;
-use crate::openmetrics::limits::{ACCEPT_AGAIN_TIME, MAX_CLIENTS};
+use crate::openmetrics::limits::{ACCEPT_RETRY_DELAY, MAX_CLIENTS};
+use crate::openmetrics::listener::HttpListener;
 use crate::openmetrics::pages::Pages;
 
-/// More than the program's own, see sched(7): the monitors' thread has as much.
+/// Added to the nice value of the process, see sched(7); the monitors' thread has the same.
 const NICENESS: i32 = 10;
 
-/// A running server. Dropping it hangs up on its clients.
+/// A running server. Dropping it disconnects its clients.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<OwnedFd>,
@@ -27,26 +27,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When there is no thread or no descriptor to be had.
-    pub fn spawn(door: Door, pages: impl Pages) -> io::Result<Self> {
+    /// If a thread or a descriptor cannot be created.
+    pub fn spawn(listener: HttpListener, pages: impl Pages) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let serving = Serving {
-            door,
+        let endpoint = Endpoint {
+            listener,
             pages,
             stop: stop.clone(),
             clients: Vec::new(),
-            accept_again: None,
+            accept_paused_until: None,
         };
         let thread = std::thread::Builder::new()
             .name("metrics".into())
             .spawn(move || {
-                // Guests come first where processors are busy. Lowering one's own priority takes no rights; without
-                // it all works as well.
+                // Guests come first where processors are busy. An error does not matter: lowering the own priority
+                // takes no privileges, and the server works without it.
                 let _ = rustix::process::nice(NICENESS);
-                serving.run();
+                endpoint.run();
             })?;
         Ok(Server {
             stop,
@@ -57,7 +57,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails only when the counter is full, and somebody wakes up.
+        // Fails only when the counter is full, and then the thread wakes up anyway.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -67,25 +67,26 @@ impl Drop for Server {
     }
 }
 
-struct Serving<P> {
-    door: Door,
+/// State of the thread.
+struct Endpoint<P> {
+    listener: HttpListener,
     pages: P,
     stop: Arc<OwnedFd>,
     clients: Vec<Client>,
-    accept_again: Option<Instant>,
+    accept_paused_until: Option<Instant>,
 }
 
-impl<P: Pages> Serving<P> {
+impl<P: Pages> Endpoint<P> {
     fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.accept_again = self.accept_again.filter(|again| *again > now);
-            self.clients.retain(|client| !client.is_gone(now));
+            self.accept_paused_until = self.accept_paused_until.filter(|again| *again > now);
+            self.clients.retain(|client| !client.is_closed(now));
             let ready = match self.wait(now) {
                 Ok(ready) => ready,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::error!(%error, "metrics cannot be served any more");
+                    tracing::error!(%error, "metrics are no longer served: poll(2) failed");
                     return;
                 }
             };
@@ -95,7 +96,7 @@ impl<P: Pages> Serving<P> {
             }
             for (client, ready) in self.clients.iter_mut().zip(&ready[2..]) {
                 if !ready.is_empty() {
-                    client.turn(&self.pages, now);
+                    client.on_ready(&self.pages, now);
                 }
             }
             if !ready[1].is_empty() {
@@ -104,30 +105,30 @@ impl<P: Pages> Serving<P> {
         }
     }
 
-    /// What is ready: the end, the door, then clients.
+    /// Waits for events: of the stop eventfd, of the listener, then of each client.
     fn wait(&self, now: Instant) -> rustix::io::Result<Vec<PollFlags>> {
-        let door = match self.accept_again {
+        let listener = match self.accept_paused_until {
             None => PollFlags::IN,
             Some(_) => PollFlags::empty(),
         };
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),
-            PollFd::new(&self.door, door),
+            PollFd::new(&self.listener, listener),
         ];
         let clients = self.clients.iter();
-        fds.extend(clients.map(|client| PollFd::new(client, client.interest())));
+        fds.extend(clients.map(|client| PollFd::new(client, client.poll_events())));
         let deadlines = self.clients.iter().map(Client::deadline);
-        let until = deadlines.chain(self.accept_again).min();
+        let until = deadlines.chain(self.accept_paused_until).min();
         let timeout = until.and_then(|until| Timespec::try_from(until - now).ok());
         poll(&mut fds, timeout.as_ref())?;
         Ok(fds.iter().map(PollFd::revents).collect())
     }
 
     fn accept(&mut self, now: Instant) {
-        match self.door.accept() {
+        match self.listener.accept() {
             Ok(socket) => {
                 if self.clients.len() >= MAX_CLIENTS {
-                    self.drop_one();
+                    self.evict_client();
                 }
                 self.clients.push(Client::new(socket, now));
             }
@@ -136,17 +137,17 @@ impl<P: Pages> Serving<P> {
                 tracing::warn!(
                     %error,
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a client of metrics; it is tried again"
+                    "cannot accept a client of --metrics; will retry"
                 );
-                self.accept_again = Some(now + ACCEPT_AGAIN_TIME);
+                self.accept_paused_until = Some(now + ACCEPT_RETRY_DELAY);
             }
         }
     }
 
-    /// Makes room.
-    fn drop_one(&mut self) {
+    /// Disconnects a client to make room for another.
+    fn evict_client(&mut self) {
         let clients = self.clients.iter().enumerate();
-        if let Some((index, _)) = clients.min_by_key(|(_, client)| client.rank()) {
+        if let Some((index, _)) = clients.min_by_key(|(_, client)| client.eviction_rank()) {
             self.clients.remove(index);
         }
     }

@@ -250,7 +250,10 @@ impl Control {
                 "connection": connection.map(|connection| fds.connection(connection)),
             }));
         }
-        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.tcp());
+        let metrics = self
+            .metrics
+            .as_ref()
+            .and_then(|metrics| metrics.tcp_listener());
         let metrics = metrics.map(|fd| fd.try_clone_to_owned().map(|fd| fds.add(fd)));
         let metrics = metrics.transpose().map_err(too_many)?;
         let pidfile = match &self.pidfile {

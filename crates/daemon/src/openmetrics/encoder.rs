@@ -1,26 +1,26 @@
-//! Families of samples as text.
+//! Encoder of metric families as text.
 //!
-//! The two formats differ in little: OpenMetrics names a counter without `_total` in front of its samples,
-//! says units, knows families that describe (`info`), and has an end.
+//! The two formats differ in little: OpenMetrics leaves out a counter's `_total` in the lines that describe its family,
+//! and has units, families of type `info`, and an end marker.
 
 use std::fmt::Write;
 
-use crate::openmetrics::accept::Format;
+use crate::openmetrics::format::Format;
 
-/// What the samples of a family are.
+/// Type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows, while its labels exist. Samples end in `_total`.
+pub enum MetricType {
+    /// Only grows while its labels exist. Names of samples end in `_total`.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts of what was at most so large, in `_bucket`, `_sum` and `_count`.
+    /// Cumulative counts by upper bound, in samples `_bucket`, `_sum` and `_count`.
     Histogram,
-    /// Always 1; what it says is in its labels. Samples end in `_info`.
+    /// Always 1; the information is in the labels. Names of samples end in `_info`.
     Info,
 }
 
-impl Kind {
+impl MetricType {
     fn name(self, format: Format) -> &'static str {
         match (self, format) {
             (Self::Counter, _) => "counter",
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// What the names of its samples have behind that of the family.
+    /// Suffix that names of samples add to that of the family.
     fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -40,42 +40,42 @@ impl Kind {
     }
 }
 
-/// Samples of one name.
+/// A metric family: samples of one name that differ in their labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Its name, which ends with its unit and has no suffix of its kind.
+    /// Its name, which ends with its unit and has no suffix of its type.
     pub name: &'static str,
-    /// What its samples are.
-    pub kind: Kind,
+    /// Its type.
+    pub kind: MetricType,
     /// Its unit, if it has one.
     pub unit: Option<&'static str>,
-    /// What it means, in a line.
+    /// Description in one line.
     pub help: &'static str,
 }
 
-/// Names and values that tell samples of a family apart.
+/// Names and values of the labels of a sample.
 pub type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Families that are written one after the other.
-pub struct Text {
+/// Encodes metric families one after the other.
+pub struct TextEncoder {
     format: Format,
     out: String,
     family: Option<Family>,
 }
 
-impl Text {
-    /// Nothing yet.
+impl TextEncoder {
+    /// Creates an encoder without families.
     #[must_use]
     pub fn new(format: Format) -> Self {
-        Text {
+        TextEncoder {
             format,
             out: String::new(),
             family: None,
         }
     }
 
-    /// Begins a family, which must not have been there before: samples that follow are its.
-    pub fn family(&mut self, family: Family) {
+    /// Begins a family, to which the samples that follow belong. Each family must be written once.
+    pub fn begin_family(&mut self, family: Family) {
         let Family {
             name,
             kind,
@@ -86,8 +86,8 @@ impl Text {
             Format::OpenMetrics => "",
             Format::Prometheus => kind.suffix(),
         };
-        let said = kind.name(self.format);
-        self.line(format_args!("# TYPE {name}{suffix} {said}"));
+        let kind = kind.name(self.format);
+        self.line(format_args!("# TYPE {name}{suffix} {kind}"));
         if let (Some(unit), Format::OpenMetrics) = (unit, self.format) {
             self.line(format_args!("# UNIT {name} {unit}"));
         }
@@ -96,32 +96,32 @@ impl Text {
         self.family = Some(family);
     }
 
-    /// A whole number of the family.
-    pub fn count(&mut self, labels: Labels<'_>, value: u64) {
+    /// Adds a sample with an integer value.
+    pub fn integer(&mut self, labels: Labels<'_>, value: u64) {
         self.sample(self.suffix(), labels, None, &value.to_string());
     }
 
-    /// A number of the family that may have a fraction.
-    pub fn number(&mut self, labels: Labels<'_>, value: f64) {
-        self.sample(self.suffix(), labels, None, &float(value));
+    /// Adds a sample with a floating-point value.
+    pub fn float(&mut self, labels: Labels<'_>, value: f64) {
+        self.sample(self.suffix(), labels, None, &format_float(value));
     }
 
-    /// A histogram of the family: upper bounds in ascending order with how many were at most so large, how many
-    /// there are in all, and their sum.
-    pub fn histogram(&mut self, labels: Labels<'_>, below: &[(f64, u64)], all: u64, sum: f64) {
-        for (bound, count) in below {
-            let bound = float(*bound);
+    /// Adds the samples of a histogram: upper bounds in ascending order with their cumulative counts, then the total
+    /// count and the sum of the values.
+    pub fn histogram(&mut self, labels: Labels<'_>, buckets: &[(f64, u64)], count: u64, sum: f64) {
+        for (bound, count) in buckets {
+            let bound = format_float(*bound);
             self.sample("_bucket", labels, Some(&bound), &count.to_string());
         }
-        let all = all.to_string();
-        self.sample("_bucket", labels, Some("+Inf"), &all);
-        self.sample("_sum", labels, None, &float(sum));
-        self.sample("_count", labels, None, &all);
+        let count = count.to_string();
+        self.sample("_bucket", labels, Some("+Inf"), &count);
+        self.sample("_sum", labels, None, &format_float(sum));
+        self.sample("_count", labels, None, &count);
     }
 
-    /// The text.
+    /// Ends the text and returns it.
     #[must_use]
-    pub fn done(mut self) -> String {
+    pub fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.out.push_str("# EOF\n");
         }
@@ -144,7 +144,7 @@ impl Text {
         for (name, value) in labels {
             self.out.push(open);
             open = ',';
-            // Strings take everything.
+            // Writing to a string cannot fail.
             let _ = write!(self.out, "{name}=\"{}\"", escaped(value));
         }
         if open == ',' {
@@ -154,13 +154,13 @@ impl Text {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Strings take everything.
+        // Writing to a string cannot fail.
         let _ = self.out.write_fmt(line);
         self.out.push('\n');
     }
 }
 
-/// With what would end a value or a line written otherwise.
+/// Escapes characters that would end a value or a line.
 fn escaped(text: &str) -> std::borrow::Cow<'_, str> {
     if !text.contains(['\\', '"', '\n']) {
         return text.into();
@@ -171,8 +171,8 @@ fn escaped(text: &str) -> std::borrow::Cow<'_, str> {
         .into()
 }
 
-/// With a point, or with an exponent of two digits at least, as Go writes it: bounds are compared as text.
-fn float(value: f64) -> String {
+/// Formats a number with a point, or with an exponent of at least two digits, as Go does: bounds are compared as text.
+fn format_float(value: f64) -> String {
     let text = format!("{value:?}");
     match text.split_once('e') {
         Some((digits, exponent)) => {
@@ -190,34 +190,34 @@ fn float(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn all(format: Format) -> String {
-        let mut text = Text::new(format);
-        text.family(Family {
+    fn encode_samples(format: Format) -> String {
+        let mut text = TextEncoder::new(format);
+        text.begin_family(Family {
             name: "x_build",
-            kind: Kind::Info,
+            kind: MetricType::Info,
             unit: None,
             help: "what \"it\" is",
         });
-        text.count(&[("version", "a\\b\"c\nd")], 1);
-        text.family(Family {
+        text.integer(&[("version", "a\\b\"c\nd")], 1);
+        text.begin_family(Family {
             name: "x_cpu_seconds",
-            kind: Kind::Counter,
+            kind: MetricType::Counter,
             unit: Some("seconds"),
             help: "time",
         });
-        text.number(&[], 1.5e-7);
-        text.family(Family {
+        text.float(&[], 1.5e-7);
+        text.begin_family(Family {
             name: "x_wait_seconds",
-            kind: Kind::Histogram,
+            kind: MetricType::Histogram,
             unit: Some("seconds"),
             help: "waits",
         });
         text.histogram(&[("q", "0")], &[(0.5, 1), (1.0, 3)], 4, 12.0);
-        text.done()
+        text.finish()
     }
 
     #[test]
-    fn openmetrics() {
+    fn openmetrics_has_units_and_an_end_marker() {
         let expected = r#"# TYPE x_build info
 # HELP x_build what \"it\" is
 x_build_info{version="a\\b\"c\nd"} 1
@@ -235,12 +235,12 @@ x_wait_seconds_sum{q="0"} 12.0
 x_wait_seconds_count{q="0"} 4
 # EOF
 "#;
-        assert_eq!(all(Format::OpenMetrics), expected);
+        assert_eq!(encode_samples(Format::OpenMetrics), expected);
     }
 
     #[test]
-    fn the_older_format_names_samples_and_has_no_units_and_no_end() {
-        let text = all(Format::Prometheus);
+    fn prometheus_format_has_full_sample_names_and_no_units_or_end_marker() {
+        let text = encode_samples(Format::Prometheus);
         let comments: Vec<&str> = text
             .lines()
             .filter(|line| line.starts_with("# TYPE"))
@@ -253,7 +253,7 @@ x_wait_seconds_count{q="0"} 4
         assert_eq!(comments, expected);
         assert!(!text.contains("UNIT") && !text.contains("EOF"));
         let samples = |format| -> Vec<String> {
-            let text = all(format);
+            let text = encode_samples(format);
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             lines.map(str::to_owned).collect()
         };

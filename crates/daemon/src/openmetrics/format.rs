@@ -1,6 +1,6 @@
-//! Negotiation of the text format with a client.
+//! Text formats of metrics, and their negotiation with a client.
 
-/// A format of figures.
+/// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics text, version 1.0.0.
@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// As `Content-Type` names it.
+    /// Value of the `Content-Type` header.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -18,8 +18,8 @@ impl Format {
         }
     }
 
-    /// What a client prefers that sends this as `Accept`; OpenMetrics when it does not care.
-    pub(crate) fn wanted(accept: &str) -> Self {
+    /// The format that an `Accept` header prefers; OpenMetrics if it has no preference.
+    pub(crate) fn negotiate(accept: &str) -> Self {
         let (mut open, mut plain) = (0, 0);
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
@@ -28,7 +28,7 @@ impl Format {
             let weight = weight.map_or(1000, thousandths);
             match media.as_str() {
                 "application/openmetrics-text" => open = open.max(weight),
-                // A browser shows it, and would store the other one as a file.
+                // A browser displays plain text, but would save OpenMetrics as a file.
                 "text/plain" | "text/*" | "text/html" => plain = plain.max(weight),
                 _ => {}
             }
@@ -41,10 +41,10 @@ impl Format {
     }
 }
 
-/// A weight from 0 to 1 with at most three digits behind the point.
+/// Parses a weight from 0 to 1, as thousandths: it has at most three decimal places.
 fn thousandths(weight: &str) -> u32 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
-    // Clamped to what fits.
+    // The clamp keeps it in range.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let thousandths = (weight.clamp(0.0, 1.0) * 1000.0) as u32;
     thousandths
@@ -55,11 +55,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_gets_what_it_prefers() {
+    fn format_follows_the_accept_header() {
         use Format::{OpenMetrics, Prometheus};
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-        for (accept, wanted) in [
+        for (accept, expected) in [
             (prometheus, OpenMetrics),
             (browser, Prometheus),
             ("", OpenMetrics),
@@ -76,7 +76,7 @@ mod tests {
             ),
             (";;;,q=,\u{0}", OpenMetrics),
         ] {
-            assert_eq!(Format::wanted(accept), wanted, "{accept}");
+            assert_eq!(Format::negotiate(accept), expected, "{accept}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Listening sockets of the endpoint.
+//! Listening socket of the endpoint.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -7,30 +7,30 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with};
 use unix_socket::listener::{BindError, Listener};
 
-/// Why there is nothing to listen on.
+/// Error when the listening socket is created.
 #[derive(Debug, thiserror::Error)]
-pub enum DoorError {
-    /// A Unix socket.
+pub enum ListenError {
+    /// A Unix socket could not be bound.
     #[error(transparent)]
     Unix(#[from] BindError),
-    /// An address.
+    /// A TCP address could not be bound.
     #[error(
         "cannot listen on tcp:{addr}: {error}; choose another port, or an address of this host"
     )]
     Tcp {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// A socket that is there.
-    #[error("cannot listen without waiting: {0}")]
+    /// The socket could not be made non-blocking.
+    #[error("cannot make the listening socket non-blocking: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A listening socket that never makes who accepts wait.
+/// A non-blocking listening socket.
 #[derive(Debug)]
-pub struct Door(Socket);
+pub struct HttpListener(Socket);
 
 #[derive(Debug)]
 enum Socket {
@@ -38,52 +38,52 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-impl Door {
-    /// A Unix socket.
+impl HttpListener {
+    /// Listens on a Unix socket.
     ///
     /// # Errors
-    /// [`DoorError`].
-    pub fn unix(listener: Listener) -> Result<Self, DoorError> {
+    /// [`ListenError`].
+    pub fn unix(listener: Listener) -> Result<Self, ListenError> {
         listener.socket().set_nonblocking(true)?;
-        Ok(Door(Socket::Unix(listener)))
+        Ok(HttpListener(Socket::Unix(listener)))
     }
 
-    /// An address and a port; with port 0 any that is free.
+    /// Listens on an address and a port; port 0 is any free port.
     ///
     /// # Errors
-    /// [`DoorError`].
-    pub fn tcp(addr: SocketAddr) -> Result<Self, DoorError> {
-        let listener = TcpListener::bind(addr).map_err(|error| DoorError::Tcp { addr, error })?;
+    /// [`ListenError`].
+    pub fn tcp(addr: SocketAddr) -> Result<Self, ListenError> {
+        let listener = TcpListener::bind(addr).map_err(|error| ListenError::Tcp { addr, error })?;
         listener.set_nonblocking(true)?;
-        Ok(Door(Socket::Tcp(listener)))
+        Ok(HttpListener(Socket::Tcp(listener)))
     }
 
-    /// A socket of an address that another process listens on.
+    /// Continues with a listening TCP socket of another process.
     ///
     /// # Errors
-    /// What fcntl(2) says.
-    pub fn take_over(fd: OwnedFd) -> Result<Self, DoorError> {
+    /// Errors of fcntl(2).
+    pub fn from_tcp_fd(fd: OwnedFd) -> Result<Self, ListenError> {
         let listener = TcpListener::from(fd);
         listener.set_nonblocking(true)?;
-        Ok(Door(Socket::Tcp(listener)))
+        Ok(HttpListener(Socket::Tcp(listener)))
     }
 
-    /// The address that it got, if it is one.
+    /// The address that it is bound to; `None` for a Unix socket.
     #[must_use]
-    pub fn addr(&self) -> Option<SocketAddr> {
+    pub fn tcp_addr(&self) -> Option<SocketAddr> {
         match &self.0 {
             Socket::Unix(_) => None,
             Socket::Tcp(listener) => listener.local_addr().ok(),
         }
     }
 
-    /// The next client, whom nobody waits for either.
+    /// Accepts the next client, as a non-blocking socket.
     pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         accept_with(self, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
     }
 }
 
-impl AsFd for Door {
+impl AsFd for HttpListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             Socket::Unix(listener) => listener.socket().as_fd(),

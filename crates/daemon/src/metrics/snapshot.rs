@@ -1,6 +1,6 @@
-//! Sources of the metrics: names, settings and counters.
+//! Snapshot of the objects for the metrics thread: names, settings, and references to counters.
 //!
-//! Nothing here keeps an iothread or a file open: what is removed ends when it is removed.
+//! Nothing here keeps an iothread running or a file open after its object is removed.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use crate::state::export::Export;
 use crate::state::iothread::Iothread;
 use crate::state::objects::Objects;
 
-/// All of it, as of some moment.
+/// All objects at one moment.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub exports: Vec<SeenExport>,
-    pub iothreads: Vec<SeenIothread>,
-    pub nodes: Vec<SeenNode>,
-    pub lost: DroppedReports,
+pub(super) struct Snapshot {
+    pub exports: Vec<ExportSnapshot>,
+    pub iothreads: Vec<IothreadSnapshot>,
+    pub nodes: Vec<NodeSnapshot>,
+    pub dropped_reports: DroppedReports,
 }
 
-pub(super) struct SeenExport {
+pub(super) struct ExportSnapshot {
     pub name: String,
     pub node: String,
     pub figures: Arc<ExportStats>,
-    /// What becomes of requests that fail, where there is a choice.
+    /// Counts of parked and late requests; `None` for devices that have no such counts.
     pub reports: Option<Arc<ExportReports>>,
-    pub luns: Vec<SeenLun>,
+    pub luns: Vec<LunSnapshot>,
 }
 
-/// A SCSI unit.
-pub(super) struct SeenLun {
+/// A LUN.
+pub(super) struct LunSnapshot {
     pub target: u16,
     pub lun: u16,
     pub node: String,
-    /// By iothread.
+    /// Counters by iothread.
     pub stats: Vec<Arc<QueueStats>>,
 }
 
-pub(super) struct SeenIothread {
+pub(super) struct IothreadSnapshot {
     pub name: String,
     pub totals: IothreadTotals,
     pub poll_max_ns: u64,
@@ -47,53 +47,53 @@ pub(super) struct SeenIothread {
     thread_id: i32,
 }
 
-pub(super) struct SeenNode {
+pub(super) struct NodeSnapshot {
     pub name: String,
     pub bytes: u64,
 }
 
-impl Seen {
-    pub fn of(objects: &Objects) -> Self {
-        let export = |export: &Export| SeenExport {
+impl Snapshot {
+    pub fn take(objects: &Objects) -> Self {
+        let export = |export: &Export| ExportSnapshot {
             name: export.options.id.clone(),
             node: export.options.node_name.clone(),
             figures: export.stats.clone(),
             luns: luns(export),
             reports: export.reports.clone(),
         };
-        let iothread = |iothread: &Iothread| SeenIothread {
+        let iothread = |iothread: &Iothread| IothreadSnapshot {
             name: iothread.options.id.clone(),
             totals: iothread.thread.totals().clone(),
             poll_max_ns: iothread.options.poll_max_ns,
             aio_max_batch: iothread.options.aio_max_batch,
             thread_id: iothread.thread.thread_id(),
         };
-        let nodes = objects.nodes.iter().map(|open| SeenNode {
+        let nodes = objects.nodes.iter().map(|open| NodeSnapshot {
             name: open.node.name().to_owned(),
             bytes: open.node.size(),
         });
-        Seen {
+        Snapshot {
             exports: objects.exports.iter().map(export).collect(),
             iothreads: objects.iothreads.iter().map(iothread).collect(),
             nodes: nodes.collect(),
-            lost: objects.reports.lost(),
+            dropped_reports: objects.reports.lost(),
         }
     }
 }
 
-fn luns(export: &Export) -> Vec<SeenLun> {
+fn luns(export: &Export) -> Vec<LunSnapshot> {
     let luns = export.options.kind.luns();
     let luns = luns.into_iter().flatten().zip(&export.disks);
-    let seen = luns.map(|(lun, disk)| SeenLun {
+    let snapshot = luns.map(|(lun, disk)| LunSnapshot {
         target: lun.target,
         lun: lun.lun,
         node: lun.node_name.clone(),
         stats: disk.stats.clone(),
     });
-    seen.collect()
+    snapshot.collect()
 }
 
-impl SeenIothread {
+impl IothreadSnapshot {
     pub fn cpu_time_ns(&self) -> u64 {
         thread_cpu_time_ns(self.thread_id)
     }
